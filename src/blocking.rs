@@ -1,0 +1,410 @@
+//! The same words without `async`.
+//!
+//! One core, not a second copy: calls are carried out by a runtime with a worker thread of its own, so
+//! that leases are renewed while the caller computes. It may be used anywhere, also inside an async
+//! runtime, where it blocks the thread it is called on but does not panic.
+//!
+//! ```
+//! # fn main() -> Result<(), distlock::Error> {
+//! use distlock::blocking::Client;
+//!
+//! let client = Client::connect("memory:")?;
+//! let me = client.thread_owner();
+//! let outer = client.lock("stock").with_owner(&me).acquire()?;
+//! let inner = client.lock("stock").with_owner(&me).acquire()?; // the same thread, as in Java
+//! inner.release()?;
+//! outer.release()?;
+//! client.close()
+//! # }
+//! ```
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use crate::{Error, Exclusive, Held, Lease, LockInfo, Lost, Owner, Wait};
+
+/// [`crate::Client`] without `async`.
+///
+/// ```
+/// # fn main() -> Result<(), distlock::Error> {
+/// let client = distlock::blocking::Client::connect("memory:")?;
+/// client.lock("stock").acquire()?.release()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Client {
+    client: crate::Client,
+    worker: Arc<Worker>,
+}
+
+impl Client {
+    /// As [`crate::Client::connect`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(crate::Client::builder(url))
+    }
+
+    /// Connects with the options of a builder.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::ClientBuilder::connect`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), distlock::Error> {
+    /// use distlock::blocking::Client;
+    ///
+    /// let builder = distlock::Client::builder("memory:").label("nightly");
+    /// let client = Client::connect_with(builder)?;
+    /// # drop(client); Ok(()) }
+    /// ```
+    pub fn connect_with(builder: crate::ClientBuilder) -> Result<Self, Error> {
+        let worker = Arc::new(Worker::start()?);
+        let client = worker.run(builder.connect())??;
+        Ok(Self { client, worker })
+    }
+
+    /// As [`crate::Client::lock`].
+    pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
+        Lock {
+            lock: self.client.lock(name),
+            worker: self.worker.clone(),
+        }
+    }
+
+    /// As [`crate::Client::new_owner`].
+    pub fn new_owner(&self) -> Owner {
+        self.client.new_owner()
+    }
+
+    /// The calling thread's own owner, the same at every call: with it a thread can lock again what it
+    /// holds, as in Java.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::blocking::Client::connect("memory:")?;
+    /// assert_eq!(client.thread_owner(), client.thread_owner());
+    /// # Ok(()) }
+    /// ```
+    pub fn thread_owner(&self) -> Owner {
+        thread_local! {
+            static OWNERS: RefCell<HashMap<Arc<str>, Owner>> = RefCell::default();
+        }
+        let fresh = self.client.new_owner();
+        OWNERS.with_borrow_mut(|owners| {
+            owners
+                .entry(fresh.client().clone())
+                .or_insert(fresh)
+                .clone()
+        })
+    }
+
+    /// As [`crate::Admin::inspect`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
+        let (admin, name) = (self.client.admin(), name.to_owned());
+        self.worker.run(async move { admin.inspect(&name).await })?
+    }
+
+    /// As [`crate::Admin::list`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
+        let (admin, pattern) = (self.client.admin(), pattern.to_owned());
+        self.worker.run(async move { admin.list(&pattern).await })?
+    }
+
+    /// As [`crate::Admin::force_release`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn force_release(&self, name: &str) -> Result<bool, Error> {
+        let (admin, name) = (self.client.admin(), name.to_owned());
+        self.worker
+            .run(async move { admin.force_release(&name).await })?
+    }
+
+    /// As [`crate::Client::close`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn close(&self) -> Result<(), Error> {
+        let client = self.client.clone();
+        self.worker.run(async move { client.close().await })?
+    }
+}
+
+/// [`crate::Lock`] without `async`.
+///
+/// ```
+/// # fn main() -> Result<(), distlock::Error> {
+/// # let client = distlock::blocking::Client::connect("memory:")?;
+/// let lock = client.lock("nightly");
+/// let Some(guard) = lock.try_acquire()? else { return Ok(()) };
+/// # guard.release() }
+/// ```
+#[derive(Debug)]
+pub struct Lock<K = Exclusive> {
+    lock: crate::Lock<K>,
+    worker: Arc<Worker>,
+}
+
+impl<K: 'static> Lock<K> {
+    /// As [`crate::Lock::with_lease`].
+    #[must_use]
+    pub fn with_lease(self, lease: Lease) -> Self {
+        self.with(|lock| lock.with_lease(lease))
+    }
+
+    /// As [`crate::Lock::with_owner`].
+    #[must_use]
+    pub fn with_owner(self, owner: &Owner) -> Self {
+        self.with(|lock| lock.with_owner(owner))
+    }
+
+    /// As [`crate::Lock::with_wait`].
+    #[must_use]
+    pub fn with_wait(self, wait: Wait) -> Self {
+        self.with(|lock| lock.with_wait(wait))
+    }
+
+    /// As [`crate::Lock::with_max_hold`].
+    #[must_use]
+    pub fn with_max_hold(self, longest: Duration) -> Self {
+        self.with(|lock| lock.with_max_hold(longest))
+    }
+
+    /// As [`crate::Lock::name`].
+    pub fn name(&self) -> &str {
+        self.lock.name()
+    }
+
+    /// As [`crate::Lock::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn acquire(&self) -> Result<Guard<K>, Error> {
+        let guard = self.worker.run(self.lock.acquire())??;
+        Ok(self.guard(guard))
+    }
+
+    /// As [`crate::Lock::try_acquire`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn try_acquire(&self) -> Result<Option<Guard<K>>, Error> {
+        let guard = self.worker.run(self.lock.try_acquire())??;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    /// As [`crate::Lock::acquire_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn acquire_timeout(&self, wait: Duration) -> Result<Option<Guard<K>>, Error> {
+        let guard = self.worker.run(self.lock.acquire_timeout(wait))??;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    /// Acquires, works, releases. A thread cannot be stopped from outside: look at the [`Held`] that
+    /// the work is given, between its steps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`]; the work's own value comes back as it is.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::blocking::Client::connect("memory:")?;
+    /// let sum = client.lock("report").run(|held| {
+    ///     held.check()?;
+    ///     Ok::<_, distlock::Error>(1 + 1)
+    /// })??;
+    /// assert_eq!(sum, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn run<T>(&self, work: impl FnOnce(Held) -> T) -> Result<T, Error> {
+        let guard = self.acquire()?;
+        let done = work(guard.held());
+        if let Err(error) = guard.release() {
+            tracing::warn!(%error, "the work is done, but its lock was not given back cleanly");
+        }
+        Ok(done)
+    }
+
+    fn with(self, choose: impl FnOnce(crate::Lock<K>) -> crate::Lock<K>) -> Self {
+        Self {
+            lock: choose(self.lock),
+            worker: self.worker,
+        }
+    }
+
+    fn guard(&self, guard: crate::Guard<K>) -> Guard<K> {
+        Guard {
+            guard: Arc::new(guard),
+            worker: self.worker.clone(),
+        }
+    }
+}
+
+impl<K> Clone for Lock<K> {
+    fn clone(&self) -> Self {
+        Self {
+            lock: self.lock.clone(),
+            worker: self.worker.clone(),
+        }
+    }
+}
+
+/// [`crate::Guard`] without `async`; what only looks is in [`Held`].
+///
+/// ```
+/// # fn main() -> Result<(), distlock::Error> {
+/// # let client = distlock::blocking::Client::connect("memory:")?;
+/// let guard = client.lock("stock").acquire()?;
+/// assert!(guard.is_held());
+/// # guard.release() }
+/// ```
+#[derive(Debug)]
+#[must_use = "the lock is given back as soon as its guard is dropped"]
+pub struct Guard<K = Exclusive> {
+    guard: Arc<crate::Guard<K>>,
+    worker: Arc<Worker>,
+}
+
+impl<K: 'static> Guard<K> {
+    /// As [`crate::Guard::held`].
+    pub fn held(&self) -> Held {
+        self.guard.held()
+    }
+
+    /// Waits until the lock is lost, for at most `timeout`; `None` if it is still held then.
+    ///
+    /// In place of [`crate::Guard::while_held`]: a thread cannot be stopped from outside, but another
+    /// one can be told.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration;
+    /// # let client = distlock::blocking::Client::connect("memory:")?;
+    /// let guard = client.lock("stock").acquire()?;
+    /// assert_eq!(guard.wait_lost(Duration::from_millis(1)), None);
+    /// # guard.release() }
+    /// ```
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the worker's runtime keeps this time"
+    )]
+    pub fn wait_lost(&self, timeout: Duration) -> Option<Lost> {
+        let lost = self.guard.lost();
+        let lost = async move { tokio::time::timeout(timeout, lost).await.ok().flatten() };
+        self.worker.run(lost).ok().flatten()
+    }
+
+    /// As [`crate::Guard::extend`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let guard = self.guard.clone();
+        self.worker.run(async move { guard.extend(lease).await })?
+    }
+
+    /// As [`crate::Guard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn release(self) -> Result<(), Error> {
+        let Self { guard, worker } = self;
+        match Arc::try_unwrap(guard) {
+            Ok(guard) => worker.run(guard.release())?,
+            // The worker is just about to let go of it; then it is dropped, which releases as well.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// As [`crate::Guard::forget`].
+    pub fn forget(self) {
+        if let Ok(guard) = Arc::try_unwrap(self.guard) {
+            guard.forget();
+        }
+    }
+}
+
+impl<K> Deref for Guard<K> {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.guard
+    }
+}
+
+/// A runtime with one worker thread. A runtime that only ran while somebody waits would let leases
+/// lapse between calls.
+#[derive(Debug)]
+struct Worker {
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Worker {
+    fn start() -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("distlock-blocking")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Unavailable {
+                name: "*".into(),
+                detail: error.to_string(),
+            })?;
+        Ok(Self {
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Carries out `work` on the worker and waits for it, without a runtime's own blocking calls:
+    /// those panic inside another runtime.
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, result) = mpsc::sync_channel(1);
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(async move {
+                let value = work.await;
+                // Whoever asked is waiting right below.
+                let _ = done.send(value);
+            });
+        }
+        result
+            .recv()
+            .map_err(|_| Error::Closed { name: "*".into() })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Dropping a runtime inside another one panics; this does not wait.
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! From a store's address to an engine.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use url::Url;
+
+use crate::driver::background::Background;
+use crate::driver::clock::Clock;
+use crate::engine::Engine;
+use crate::engine::memory::Memory;
+use crate::error::Error;
+
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(not(feature = "redis"))]
+#[path = "connect/no_redis.rs"]
+mod redis;
+
+/// Which store, and how.
+pub(crate) struct Store<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) prefix: Arc<str>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) command_timeout: Duration,
+}
+
+/// An engine, the clock it is used with, and where its background work runs.
+pub(crate) struct Connected {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) clock: Clock,
+    pub(crate) background: Background,
+}
+
+impl Store<'_> {
+    pub(crate) async fn connect(&self) -> Result<Connected, Error> {
+        let url = Url::parse(self.url).map_err(|error| self.invalid(error.to_string()))?;
+        let Ok(runtime) = Handle::try_current() else {
+            return Err(Error::Unavailable {
+                name: masked(self.url).into(),
+                detail: "no tokio runtime is running here; `distlock::blocking` brings its own"
+                    .into(),
+            });
+        };
+        match url.scheme() {
+            "memory" => Ok(memory(url.path(), runtime)),
+            "redis" | "redis+unix" => redis::connect(self, &url).await,
+            "rediss" | "redis-sentinel" | "redis-cluster" | "sqlite" => {
+                Err(self.invalid(format!("`{}:` is not supported yet", url.scheme())))
+            }
+            other => Err(self.invalid(format!(
+                "unknown scheme `{other}:`; use redis://, redis+unix: or memory:"
+            ))),
+        }
+    }
+
+    fn invalid(&self, reason: impl Into<String>) -> Error {
+        Error::InvalidUrl {
+            url: masked(self.url),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// A store of the client's own, or one that all clients of the process share by name.
+fn memory(name: &str, runtime: Handle) -> Connected {
+    static SHARED: LazyLock<Mutex<HashMap<String, Weak<Memory>>>> = LazyLock::new(Mutex::default);
+    let clock = Clock::Tokio(runtime.clone());
+    let fresh = || {
+        let clock = clock.clone();
+        Arc::new(Memory::new(Arc::new(move || clock.now())))
+    };
+    let engine = if name.is_empty() {
+        fresh()
+    } else {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|_, memory| memory.strong_count() > 0);
+        let known = shared.get(name).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let memory = fresh();
+            shared.insert(name.to_owned(), Arc::downgrade(&memory));
+            memory
+        })
+    };
+    Connected {
+        engine,
+        clock,
+        background: Background::Caller(runtime),
+    }
+}
+
+/// The address without anything that may be a password, also where it makes no sense as an address.
+pub(crate) fn masked(url: &str) -> String {
+    let (before, after) = match (url.find(':'), url.rfind('@')) {
+        (Some(colon), Some(at)) if colon < at => (&url[..=colon], &url[at..]),
+        (_, Some(at)) => ("", &url[at..]),
+        (_, None) => return mask_query(url),
+    };
+    format!("{before}//***{}", mask_query(after))
+}
+
+fn mask_query(url: &str) -> String {
+    let Some((place, query)) = url.split_once('?') else {
+        return url.to_owned();
+    };
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((key, _)) if key.starts_with("pass") => format!("{key}=***"),
+        _ => pair.to_owned(),
+    });
+    format!("{place}?{}", pairs.collect::<Vec<_>>().join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::masked;
+
+    #[test]
+    fn a_password_is_masked_wherever_it_stands() {
+        for (url, shown) in [
+            ("redis://u:secret@h:1/0", "redis://***@h:1/0"),
+            ("redis://:secret@h", "redis://***@h"),
+            ("redis://u:se@cret@h", "redis://***@h"),
+            ("redis:secret@h", "redis://***@h"),
+            ("secret@h", "//***@h"),
+            (
+                "redis+unix:///s?db=1&pass=secret",
+                "redis+unix:///s?db=1&pass=***",
+            ),
+            ("redis://h/0", "redis://h/0"),
+        ] {
+            assert_eq!(masked(url), shown);
+        }
+    }
+}

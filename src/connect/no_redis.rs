@@ -1,0 +1,14 @@
+//! The disabled twin of `redis.rs`.
+
+use url::Url;
+
+use super::{Connected, Store};
+use crate::error::Error;
+
+#[expect(clippy::unused_async, reason = "the same shape as its twin")]
+pub(super) async fn connect(_store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
+    Err(Error::FeatureOff {
+        scheme: url.scheme().to_owned(),
+        feature: "redis",
+    })
+}

@@ -1,0 +1,96 @@
+//! `redis://` and `redis+unix:`.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use super::{Connected, Store, masked};
+use crate::driver::background::Background;
+use crate::driver::clock::Clock;
+use crate::engine::redis::{Address, Place, Redis, Settings};
+use crate::error::Error;
+
+const DEFAULT_PORT: u16 = 6379;
+
+pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
+    let address = match url.scheme() {
+        "redis+unix" => unix(store, url)?,
+        _ => tcp(store, url)?,
+    };
+    let settings = Settings {
+        prefix: store.prefix.clone(),
+        connect_timeout: store.connect_timeout,
+        command_timeout: store.command_timeout,
+    };
+    let unavailable = |detail: String| Error::Unavailable {
+        name: masked(store.url).into(),
+        detail,
+    };
+    let background = Background::thread().map_err(|error| unavailable(error.to_string()))?;
+    let engine = Redis::connect(address, settings, background.runtime())
+        .await
+        .map_err(|failure| {
+            if failure.detail.contains("DB index is out of range") {
+                return store.invalid("the server has no such database");
+            }
+            Error::from_failure(&masked(store.url).into(), failure)
+        })?;
+    Ok(Connected {
+        engine,
+        clock: Clock::Boot,
+        background,
+    })
+}
+
+fn tcp(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
+    let host = url.host_str().filter(|host| !host.is_empty());
+    let host = host.ok_or_else(|| store.invalid("no host; try redis://127.0.0.1/"))?;
+    // The url crate keeps the brackets of an IPv6 address; sockets do not want them.
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if let Some((key, _)) = url.query_pairs().next() {
+        return Err(store.invalid(format!("unknown parameter `{key}`")));
+    }
+    let database = match url.path().trim_matches('/') {
+        "" => 0,
+        number => database(store, number)?,
+    };
+    Ok(Address {
+        place: Place::Tcp(host.to_owned(), url.port().unwrap_or(DEFAULT_PORT)),
+        database,
+        user: decoded(store, url.username())?,
+        password: decoded(store, url.password().unwrap_or_default())?,
+    })
+}
+
+fn unix(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
+    let path = decoded(store, url.path())?;
+    let path = path.ok_or_else(|| store.invalid("no path; try redis+unix:///run/redis.sock"))?;
+    let mut address = Address {
+        place: Place::Unix(path.into()),
+        user: decoded(store, url.username())?,
+        password: decoded(store, url.password().unwrap_or_default())?,
+        ..Address::default()
+    };
+    for (key, value) in url.query_pairs() {
+        match &*key {
+            "db" => address.database = database(store, &value)?,
+            "user" => address.user = Some(value.into_owned()),
+            "pass" => address.password = Some(value.into_owned()),
+            _ => return Err(store.invalid(format!("unknown parameter `{key}`"))),
+        }
+    }
+    Ok(address)
+}
+
+fn database(store: &Store<'_>, number: &str) -> Result<i64, Error> {
+    let parsed = number.parse().ok().filter(|number: &i64| *number >= 0);
+    parsed.ok_or_else(|| store.invalid(format!("`{number}` is not a database's number")))
+}
+
+fn decoded(store: &Store<'_>, text: &str) -> Result<Option<String>, Error> {
+    let decoded: Cow<'_, str> = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| store.invalid("user, password and path must be UTF-8"))?;
+    Ok(Some(decoded.into_owned()).filter(|text| !text.is_empty()))
+}

@@ -1,0 +1,416 @@
+//! Drives one acquisition: the machine in `protocol/acquire.rs` decides, this carries it out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cleanup::{Job, Unfinished};
+use super::hold::{Claim, Hold};
+use super::release::refusal;
+use super::seat::Turn;
+use super::waiters::Spot;
+use super::{Core, Trouble, no_answer};
+use crate::engine::{Cause, Failure, Listener, Topic};
+use crate::protocol::acquire::{Acquire, Hearing, Step};
+use crate::protocol::lease::{LostReason, Terms};
+use crate::protocol::{Action, Kind, Moment, Reply, Request};
+
+/// What a caller wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) name: Arc<str>,
+    pub(crate) terms: Terms,
+    pub(crate) hearing: Hearing,
+    pub(crate) user: Option<u64>,
+}
+
+/// How long a caller waits for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// As long as it takes.
+    Endless,
+    /// Not at all.
+    Once,
+    /// This long, everything included.
+    Within(Duration),
+}
+
+/// What the store made of one request.
+enum Asked {
+    Busy(Option<Duration>),
+    Granted(Claim),
+    /// Granted, but the lease ran out before we heard of it.
+    TooLate,
+}
+
+/// Gets the lock; `None` if somebody else has it and patience is over.
+pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    wish: &Wish,
+    patience: Patience,
+) -> Result<Option<Claim>, Trouble> {
+    core.usable()?;
+    let begun = core.clock.now();
+    let seed = core.fresh_number().unsigned_abs();
+    let deadline = match patience {
+        Patience::Once | Patience::Endless => None,
+        Patience::Within(wait) => Some(begun + wait),
+    };
+    let got = match reenter(core, wish, deadline).await? {
+        Some(claim) => Some(claim),
+        None if matches!(patience, Patience::Once) => once(core, wish).await?,
+        None => {
+            let machine = Acquire::new(wish.hearing, deadline, seed);
+            Attempt::new(core, wish, machine).run().await?
+        }
+    };
+    let Some(claim) = got else {
+        return Ok(None);
+    };
+    // A client that was closed meanwhile has given back what it knew of; not yet this.
+    core.usable()?;
+    let waited = core.clock.now().since(begun);
+    tracing::debug!(name = ?wish.name, owner = %claim.hold().owner, ?waited, "granted");
+    Ok(Some(claim))
+}
+
+/// Asks the store itself, past the line: nobody is waited for.
+async fn once(core: &Arc<Core>, wish: &Wish) -> Result<Option<Claim>, Trouble> {
+    match ask(core, wish, None).await {
+        Ok(Asked::Granted(claim)) => {
+            core.waiters.granted(claim.hold());
+            Ok(Some(claim))
+        }
+        Ok(Asked::TooLate) => Err(Trouble::Lost(LostReason::Expired)),
+        Ok(Asked::Busy(_)) => Ok(None),
+        Err(failure) => Err(Trouble::Failure(failure)),
+    }
+}
+
+/// One waiter at work.
+struct Attempt<'a> {
+    core: &'a Arc<Core>,
+    wish: &'a Wish,
+    machine: Acquire,
+    listener: Option<Arc<Listener>>,
+    failure: Option<Failure>,
+}
+
+impl<'a> Attempt<'a> {
+    const fn new(core: &'a Arc<Core>, wish: &'a Wish, machine: Acquire) -> Self {
+        Self {
+            core,
+            wish,
+            machine,
+            listener: None,
+            failure: None,
+        }
+    }
+
+    async fn run(mut self) -> Result<Option<Claim>, Trouble> {
+        let Wish {
+            name, terms, user, ..
+        } = self.wish;
+        let (mut spot, turn) = Spot::enter(self.core, name, *terms, *user);
+        let mut turn = match turn {
+            Some(turn) => turn,
+            None => match self.wait_in_line(&spot).await {
+                Some(turn) => turn,
+                None => return self.give_up(spot.is_busy()),
+            },
+        };
+        loop {
+            let not_before = match turn {
+                Turn::Lock(claim) => return Ok(Some(claim)),
+                Turn::Closed => return Err(Trouble::Closed),
+                Turn::Reenter => {
+                    let deadline = self.machine.deadline();
+                    if let Some(claim) = reenter(self.core, self.wish, deadline).await? {
+                        return Ok(Some(claim));
+                    }
+                    // It has ended meanwhile, and whoever is head asks.
+                    match self.wait_in_line(&spot).await {
+                        Some(next) => turn = next,
+                        None => return self.give_up(spot.is_busy()),
+                    }
+                    continue;
+                }
+                Turn::Ask { not_before } => not_before,
+            };
+            match self.at_the_head(&mut spot, not_before).await? {
+                Headed::Granted(claim) => {
+                    self.core.waiters.granted(claim.hold());
+                    return Ok(Some(claim));
+                }
+                Headed::GaveUp { busy } => return self.give_up(busy),
+                Headed::Told(next) => turn = next,
+            }
+        }
+    }
+
+    /// Sits until called; `None` when time is over.
+    async fn wait_in_line(&self, spot: &Spot) -> Option<Turn> {
+        let deadline = self.machine.deadline();
+        tokio::select! {
+            biased;
+            turn = spot.turn() => Some(turn),
+            () = self.sleep(deadline) => None,
+        }
+    }
+
+    /// Asks, listens and sleeps until it has the lock, is told otherwise, or time is over.
+    async fn at_the_head(
+        &mut self,
+        spot: &mut Spot,
+        not_before: Option<Moment>,
+    ) -> Result<Headed, Trouble> {
+        let mut step = not_before.map_or(Step::Ask, Step::Sleep);
+        loop {
+            step = match step {
+                Step::Ask => {
+                    let (asked, nudged) = match self.ask(spot).await {
+                        Ok(asked) => asked,
+                        Err(turn) => return Ok(Headed::Told(turn)),
+                    };
+                    let now = self.core.clock.now();
+                    match asked {
+                        Ok(Asked::Granted(claim)) => return Ok(Headed::Granted(claim)),
+                        Ok(Asked::TooLate) => return Err(Trouble::Lost(LostReason::Expired)),
+                        Ok(Asked::Busy(ttl)) => {
+                            spot.sit(self.wish.terms, self.wish.user);
+                            spot.note(true);
+                            let step = self.machine.busy(ttl, now);
+                            if nudged && matches!(step, Step::Sleep(_)) {
+                                Step::Ask
+                            } else {
+                                step
+                            }
+                        }
+                        Err(failure) => {
+                            spot.note(false);
+                            let passing = failure.is_passing();
+                            self.failure = Some(failure);
+                            self.machine.failed(passing, now)
+                        }
+                    }
+                }
+                Step::Listen => {
+                    let listening = tokio::select! {
+                        biased;
+                        turn = spot.turn() => return Ok(Headed::Told(turn)),
+                        listening = self.listen(spot) => listening,
+                    };
+                    match listening {
+                        Ok(listener) => {
+                            self.listener = Some(listener);
+                            self.machine.listening()
+                        }
+                        Err(failure) if failure.is_passing() => {
+                            tracing::debug!(name = ?self.wish.name, why = failure.detail, "cannot listen; asking now and then");
+                            self.machine.deaf(self.core.clock.now())
+                        }
+                        Err(failure) => return Err(Trouble::Failure(failure)),
+                    }
+                }
+                Step::Sleep(until) => {
+                    tokio::select! {
+                        biased;
+                        turn = spot.turn() => return Ok(Headed::Told(turn)),
+                        () = heard(self.listener.as_deref()) => {}
+                        () = self.sleep(Some(until)) => {}
+                    }
+                    self.machine.woken(self.core.clock.now())
+                }
+                Step::Busy => return Ok(Headed::GaveUp { busy: true }),
+                Step::TimedOut => return Ok(Headed::GaveUp { busy: false }),
+                Step::Fail => {
+                    let failure = self.failure.take();
+                    return Err(failure.map_or(Trouble::TimedOut, Trouble::Failure));
+                }
+            }
+        }
+    }
+
+    /// Asks the store, and says whether a release was heard of meanwhile. A lock that is passed to us
+    /// first is taken instead; what is under way then is undone.
+    async fn ask(&self, spot: &Spot) -> Result<(Result<Asked, Failure>, bool), Turn> {
+        let asking = ask(self.core, self.wish, self.machine.deadline());
+        let mut asking = std::pin::pin!(asking);
+        let mut nudged = false;
+        loop {
+            tokio::select! {
+                biased;
+                turn = spot.turn() => match turn {
+                    Turn::Ask { .. } => nudged = true,
+                    Turn::Closed | Turn::Lock(_) | Turn::Reenter => return Err(turn),
+                },
+                asked = &mut asking => return Ok((asked, nudged)),
+            }
+        }
+    }
+
+    /// The line's listener, or a new one; confirmed in either case.
+    async fn listen(&self, spot: &Spot) -> Result<Arc<Listener>, Failure> {
+        if let Some(listener) = spot.listener() {
+            return Ok(listener);
+        }
+        let limit = self.core.limit(self.machine.deadline());
+        let engine = self.core.engine.clone();
+        let listening = engine.listen(Topic::Mutex(self.wish.name.clone()));
+        tokio::select! {
+            listener = listening => Ok(spot.keep(listener?)),
+            () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_answer(limit)),
+        }
+    }
+
+    fn give_up(&self, busy: bool) -> Result<Option<Claim>, Trouble> {
+        if busy {
+            return Ok(None);
+        }
+        Err(Trouble::TimedOut)
+    }
+
+    async fn sleep(&self, until: Option<Moment>) {
+        match until {
+            Some(moment) => self.core.clock.sleep_until(moment).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+enum Headed {
+    Granted(Claim),
+    GaveUp { busy: bool },
+    Told(Turn),
+}
+
+async fn heard(listener: Option<&Listener>) {
+    match listener {
+        Some(listener) => listener.heard().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One request from zero, with an owner of its own. Dropping it, or losing its reply, has it undone.
+async fn ask(core: &Arc<Core>, wish: &Wish, deadline: Option<Moment>) -> Result<Asked, Failure> {
+    let owner = core.fresh_owner();
+    let Terms { lease, .. } = wish.terms;
+    let request = Request {
+        name: wish.name.clone(),
+        kind: Kind::Mutex,
+        action: Action::Acquire {
+            owner: owner.clone(),
+            attempt: 1,
+            count: 1,
+            lease,
+        },
+    };
+    let undo = Job::Undo {
+        core: core.clone(),
+        name: wish.name.clone(),
+        owner: owner.clone(),
+        lease,
+    };
+    let unfinished = Unfinished::new(core.clone(), vec![undo]);
+    // Before it is sent: the store's clock starts no earlier.
+    let sent = core.clock.now();
+    let reply = match core.call(request, core.limit(deadline)).await {
+        Ok(reply) => reply,
+        Err(failure) => {
+            if !failure.leaves_doubt() {
+                unfinished.settled();
+            }
+            return Err(failure);
+        }
+    };
+    match reply {
+        Reply::Granted => {
+            let claim = Hold::granted(core, &wish.name, owner, wish.user, wish.terms, sent);
+            // Without a claim it is still `unfinished` that takes the grant back.
+            Ok(match claim {
+                Some(claim) => {
+                    unfinished.settled();
+                    Asked::Granted(claim)
+                }
+                None => Asked::TooLate,
+            })
+        }
+        Reply::Busy { ttl } => {
+            unfinished.settled();
+            Ok(Asked::Busy(ttl))
+        }
+        other => Err(Failure::new(
+            Cause::Unexpected,
+            format!("unexpected reply {other:?}"),
+        )),
+    }
+}
+
+/// Takes the lock once more for an owner that holds it; `None` if it does not.
+async fn reenter(
+    core: &Arc<Core>,
+    wish: &Wish,
+    deadline: Option<Moment>,
+) -> Result<Option<Claim>, Trouble> {
+    let Some(hold) = wish
+        .user
+        .and_then(|user| core.owners.find(user, &wish.name))
+    else {
+        return Ok(None);
+    };
+    let guard = {
+        let now = hold.now();
+        let mut state = hold.state();
+        if state.lease.end().is_some() {
+            return Ok(None);
+        }
+        if let Some(reason) = state.lease.lost(now) {
+            return Err(Trouble::Lost(reason));
+        }
+        // Counted before the store is asked: the others' releases are partial from now on.
+        state.lease.join(wish.terms, now)
+    };
+    let claim = Claim::new(hold.clone(), guard);
+    let order = hold.recount.lock().await;
+    let (attempt, count) = {
+        let mut state = hold.state();
+        state.attempts += 1;
+        (state.attempts, state.lease.count())
+    };
+    let unfinished = Unfinished::new(
+        core.clone(),
+        vec![Job::Recount {
+            hold: hold.clone(),
+            in_doubt: Some(attempt),
+        }],
+    );
+    let Terms { lease, .. } = wish.terms;
+    let request = hold.request(Action::Acquire {
+        owner: hold.owner.clone(),
+        attempt,
+        count,
+        lease,
+    });
+    let sent = hold.now();
+    let reply = core.call(request, core.limit(deadline)).await;
+    let reply = match reply {
+        Ok(reply) => reply,
+        Err(failure) => {
+            if !failure.leaves_doubt() {
+                unfinished.settled();
+            }
+            return Err(Trouble::Failure(failure));
+        }
+    };
+    unfinished.settled();
+    drop(order);
+    if reply != Reply::Granted {
+        let reason = refusal(&reply);
+        hold.lose(reason);
+        return Err(Trouble::Lost(reason));
+    }
+    hold.extended(lease, sent);
+    match hold.lost() {
+        Some(reason) => Err(Trouble::Lost(reason)),
+        None => Ok(Some(claim)),
+    }
+}

@@ -1,0 +1,79 @@
+//! Where the watchdog and cleanup run.
+
+use std::sync::Arc;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use super::{Core, cleanup, watchdog};
+
+/// A place for work that must not stop when the caller's runtime is busy, blocked or gone.
+pub(crate) enum Background {
+    /// The caller's runtime: for a store that answers on the spot, under a clock that may be paused.
+    Caller(Handle),
+    /// A thread with a runtime of its own, waiting for a client.
+    Thread(Thread),
+}
+
+/// A thread that waits to be given a client, and ends with it.
+pub(crate) struct Thread {
+    runtime: Handle,
+    work: oneshot::Sender<Work>,
+}
+
+type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Background {
+    /// Starts a thread. It ends when the client's last work is done, or at once if this is dropped
+    /// without having been given one.
+    pub(crate) fn thread() -> std::io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (work, given) = oneshot::channel::<Work>();
+        std::thread::Builder::new()
+            .name("distlock".into())
+            .spawn(move || {
+                runtime.block_on(async {
+                    if let Ok(work) = given.await {
+                        work.await;
+                    }
+                });
+            })?;
+        Ok(Self::Thread(Thread {
+            runtime: handle,
+            work,
+        }))
+    }
+
+    /// The runtime that engines may put their own background tasks on.
+    pub(crate) const fn runtime(&self) -> &Handle {
+        match self {
+            Self::Caller(runtime) => runtime,
+            Self::Thread(thread) => &thread.runtime,
+        }
+    }
+
+    /// Runs a client's watchdog and cleanup. They end when the client is dropped: the watchdog then,
+    /// cleanup when it has nothing left to do.
+    #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
+    pub(super) fn run(self, core: &Arc<Core>) {
+        let schedule = core.schedule.clone();
+        let engine = core.engine.clone();
+        let watchdog = watchdog::run(schedule, engine, core.settings.clone(), core.id.clone());
+        match self {
+            Self::Caller(runtime) => {
+                runtime.spawn(watchdog);
+            }
+            Self::Thread(thread) => {
+                let jobs = core.cleanup.open();
+                let work = Box::pin(async move {
+                    let watchdog = tokio::spawn(watchdog);
+                    cleanup::run(jobs).await;
+                    watchdog.abort();
+                });
+                // The thread is waiting: it only goes when it has been given something or dropped.
+                let _ = thread.work.send(work);
+            }
+        }
+    }
+}

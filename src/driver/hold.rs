@@ -1,0 +1,299 @@
+//! One grant while it lasts: shared by its guards, the watchdog and whoever waits to hear of its end.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::Core;
+use super::cleanup::Job;
+use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
+use crate::protocol::{Action, Kind, Moment, OwnerId, Request};
+
+/// A lock that is held.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(super) id: u64,
+    pub(crate) core: Arc<Core>,
+    pub(crate) name: Arc<str>,
+    /// As it stands in the store.
+    pub(crate) owner: OwnerId,
+    /// As the user named it.
+    pub(super) user: Option<u64>,
+    /// What the first guard asked for.
+    pub(super) terms: Terms,
+    state: Mutex<HoldState>,
+    ended: Notify,
+    /// Orders re-entries and partial releases, so that the store's count follows the guards'. Tokio's,
+    /// because it is held while the store is asked.
+    pub(super) recount: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+pub(super) struct HoldState {
+    pub(super) lease: Lease,
+    /// Numbers the acquires, so that one of them can be undone.
+    pub(super) attempts: u32,
+    /// When the watchdog looks at it next.
+    due: Option<Moment>,
+}
+
+/// One guard's part in a hold. Dropping it gives the part back.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    hold: Option<Arc<Hold>>,
+    pub(super) guard: u32,
+}
+
+impl Hold {
+    /// A hold on what the store has just granted to `owner`, with its first claim; `None` if the lease
+    /// ran out on the way.
+    pub(super) fn granted(
+        core: &Arc<Core>,
+        name: &Arc<str>,
+        owner: OwnerId,
+        user: Option<u64>,
+        terms: Terms,
+        sent: Moment,
+    ) -> Option<Claim> {
+        let lease = Lease::granted(terms, sent, core.clock.now())?;
+        Some(Self::begin(core, name, owner, user, terms, lease))
+    }
+
+    /// Starts a hold: watched from now on, and found by its user.
+    pub(super) fn begin(
+        core: &Arc<Core>,
+        name: &Arc<str>,
+        owner: OwnerId,
+        user: Option<u64>,
+        terms: Terms,
+        lease: Lease,
+    ) -> Claim {
+        let hold = Arc::new(Self {
+            id: core.fresh_hold(),
+            core: core.clone(),
+            name: name.clone(),
+            owner,
+            user,
+            terms,
+            state: Mutex::new(HoldState {
+                lease,
+                attempts: 1,
+                due: None,
+            }),
+            ended: Notify::new(),
+            recount: tokio::sync::Mutex::new(()),
+        });
+        if let Some(user) = user {
+            core.owners.insert(user, hold.clone());
+        }
+        hold.plan();
+        Claim::new(hold, 0)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, HoldState> {
+        // No code of a user's runs under this lock, so a poisoned one is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request about this hold.
+    pub(super) fn request(&self, action: Action) -> Request {
+        Request {
+            name: self.name.clone(),
+            kind: Kind::Mutex,
+            action,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.core.clock.now()
+    }
+
+    /// Whether it can be relied on, by the clock and without asking anyone.
+    pub(crate) fn is_held(&self) -> bool {
+        self.state().lease.is_valid(self.now())
+    }
+
+    /// Why it was lost, noticed or not.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        self.state().lease.lost(self.now())
+    }
+
+    /// For how long it can still be relied on.
+    pub(crate) fn remaining(&self) -> Duration {
+        let now = self.now();
+        let state = self.state();
+        let valid = state.lease.is_valid(now);
+        if valid {
+            state.lease.valid_until().since(now)
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// The same as a point on the standard library's clock, which is what users compare with.
+    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
+    pub(crate) fn valid_until_instant(&self) -> Instant {
+        let now = Instant::now();
+        let until = self.state().lease.valid_until().since(self.now());
+        // A hundred years may be more than the clock can say; a day is as good.
+        now.checked_add(until)
+            .unwrap_or_else(|| now + Duration::from_secs(86_400))
+    }
+
+    pub(crate) fn keeps_alive(&self, claim: &Claim) -> bool {
+        self.state().lease.keeps_alive(claim.guard)
+    }
+
+    pub(crate) fn risk(&self) -> Option<Risk> {
+        self.state().lease.risk(self.now())
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.state().lease.count()
+    }
+
+    /// Resolves when the hold has ended, with the reason if it was lost.
+    pub(crate) async fn ended(self: Arc<Self>) -> Option<LostReason> {
+        loop {
+            let ended = self.ended.notified();
+            // By the clock, not only by the watchdog's word: it may be late, the clock is not.
+            {
+                let state = self.state();
+                if let Some(reason) = state.lease.lost(self.now()) {
+                    return Some(reason);
+                }
+                if state.lease.end() == Some(End::Released) {
+                    return None;
+                }
+            }
+            ended.await;
+        }
+    }
+
+    /// The watchdog looks at it; says which lease to ask the store for, if any.
+    pub(super) fn tick(self: &Arc<Self>) -> Option<Duration> {
+        let mut state = self.state();
+        // It is out of the schedule while it is looked at.
+        state.due = None;
+        match state.lease.tick(self.now()) {
+            Tick::Over => None,
+            Tick::Sleep(until) => {
+                self.watch_at(&mut state, Some(until));
+                None
+            }
+            Tick::Renew { lease, look_again } => {
+                self.watch_at(&mut state, Some(look_again));
+                Some(lease)
+            }
+            Tick::Lost(reason) => {
+                drop(state);
+                self.over(reason);
+                None
+            }
+        }
+    }
+
+    pub(super) fn renewed(self: &Arc<Self>, lease: Duration, sent: Moment) {
+        let now = self.now();
+        self.state().lease.renewed(lease, sent, now);
+        tracing::trace!(name = ?self.name, owner = %self.owner, "renewed");
+        self.plan();
+    }
+
+    pub(super) fn renewal_failed(self: &Arc<Self>, lease: Duration, why: &str) {
+        let now = self.now();
+        let mut state = self.state();
+        state.lease.renewal_failed(lease, now);
+        let left = state.lease.valid_until().since(now);
+        let live = state.lease.end().is_none();
+        drop(state);
+        if live {
+            tracing::warn!(name = ?self.name, owner = %self.owner, ?left, why, "at risk: a renewal has failed");
+        }
+        self.plan();
+    }
+
+    /// The store has granted a lease beside the renewals: a re-entry or an extension.
+    pub(super) fn extended(self: &Arc<Self>, lease: Duration, sent: Moment) {
+        let now = self.now();
+        self.state().lease.extended(lease, sent, now);
+        self.plan();
+    }
+
+    /// Ends it as lost, tells everyone, and gives back whatever the store may still have of it.
+    pub(crate) fn lose(self: &Arc<Self>, reason: LostReason) {
+        let first = self.state().lease.lose(reason);
+        if first {
+            self.over(reason);
+        }
+    }
+
+    /// Takes it out of the watchdog's care.
+    pub(super) fn unwatch(self: &Arc<Self>, state: &mut HoldState) {
+        self.watch_at(state, None);
+    }
+
+    /// Forgets who it belongs to and tells those who wait for its end.
+    pub(super) fn say_ended(&self) {
+        if let Some(user) = self.user {
+            self.core.owners.remove(user, self);
+        }
+        self.ended.notify_waiters();
+    }
+
+    /// What follows once the lease machine has said "lost".
+    pub(super) fn over(self: &Arc<Self>, reason: LostReason) {
+        {
+            let mut state = self.state();
+            self.unwatch(&mut state);
+        }
+        tracing::warn!(name = ?self.name, owner = %self.owner, ?reason, "lost");
+        self.say_ended();
+        self.core.cleanup.push(Job::Release(self.clone()));
+    }
+
+    /// Has the watchdog look at it when its lease next wants something.
+    pub(super) fn plan(self: &Arc<Self>) {
+        let mut state = self.state();
+        let due = state.lease.next_look();
+        self.watch_at(&mut state, due);
+    }
+
+    fn watch_at(self: &Arc<Self>, state: &mut HoldState, due: Option<Moment>) {
+        if state.due != due {
+            self.core.schedule.replace(self, state.due, due);
+            state.due = due;
+        }
+    }
+}
+
+impl Claim {
+    pub(super) const fn new(hold: Arc<Hold>, guard: u32) -> Self {
+        Self {
+            hold: Some(hold),
+            guard,
+        }
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        self.hold
+            .as_ref()
+            .expect("a claim has its hold until it is taken apart")
+    }
+
+    /// Takes it apart, so that nothing happens when it goes.
+    pub(super) fn into_hold(mut self) -> Arc<Hold> {
+        self.hold
+            .take()
+            .expect("a claim has its hold until it is taken apart")
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            super::release::abandon(&hold, self.guard);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What runs: the only tasks, timers and clock of the library.
+//!
+//! - [`acquire`] drives one acquisition, [`release`] one release;
+//! - [`waiters`] keeps the line of local waiters for each name and passes locks on in memory;
+//! - [`hold`] is one grant while it lasts, shared by its guards and the watchdog;
+//! - [`watchdog`] renews what is held and notices what is lost;
+//! - [`cleanup`] finishes what nobody waits for: dropped guards, unknown outcomes.
+//!
+//! Locks are taken in the order names → seat → hold → schedule, and none across an await.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::engine::{Answer, Cause, Engine, Failure};
+use crate::protocol::lease::LostReason;
+use crate::protocol::{Moment, OwnerId, Reply, Request};
+
+pub(crate) mod acquire;
+pub(crate) mod background;
+pub(crate) mod cleanup;
+pub(crate) mod clock;
+pub(crate) mod hold;
+pub(crate) mod owners;
+pub(crate) mod release;
+mod seat;
+pub(crate) mod waiters;
+pub(crate) mod watchdog;
+
+use self::background::Background;
+use self::cleanup::Cleanup;
+use self::clock::Clock;
+use self::owners::Owners;
+use self::waiters::Waiters;
+use self::watchdog::Schedule;
+
+/// How one client behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// How long one request may take.
+    pub(crate) command_timeout: Duration,
+    /// How often in a row a lock may be passed on in memory.
+    pub(crate) handoff_limit: u32,
+    /// For how long after a grant by the store it may be.
+    pub(crate) handoff_window: Duration,
+    /// What this client calls itself.
+    pub(crate) label: Option<Arc<str>>,
+}
+
+/// One client: what all its locks and guards share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) clock: Clock,
+    pub(crate) settings: Settings,
+    pub(crate) owners: Owners,
+    pub(crate) waiters: Waiters,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) cleanup: Cleanup,
+    id: Arc<str>,
+    pid: u32,
+    closed: AtomicBool,
+    numbers: AtomicI64,
+    holds: AtomicU64,
+}
+
+/// Why a call brought no lock.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// The client is closed, or belongs to the process this one was forked from.
+    Closed,
+    /// The store said no, or nothing.
+    Failure(Failure),
+    /// The lock was held and is not any more.
+    Lost(LostReason),
+    /// The deadline passed before anybody could say whether the lock is free.
+    TimedOut,
+}
+
+impl Core {
+    /// A client on a store; its watchdog and cleanup run in the `background`.
+    pub(crate) fn start(
+        engine: Arc<dyn Engine>,
+        clock: Clock,
+        settings: Settings,
+        background: Background,
+    ) -> Arc<Self> {
+        let schedule = Arc::new(Schedule::new(clock.clone()));
+        let cleanup = Cleanup::default();
+        let core = Arc::new(Self {
+            id: uuid::Uuid::new_v4().to_string().into(),
+            pid: std::process::id(),
+            closed: AtomicBool::new(false),
+            numbers: AtomicI64::new(1),
+            holds: AtomicU64::new(0),
+            owners: Owners::default(),
+            waiters: Waiters::default(),
+            engine,
+            clock,
+            settings,
+            schedule,
+            cleanup,
+        });
+        background.run(&core);
+        core
+    }
+
+    /// The client half of its owners' ids.
+    pub(crate) fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// An owner nobody has used before, nor ever will.
+    pub(crate) fn fresh_owner(&self) -> OwnerId {
+        OwnerId::new(self.id.clone(), self.fresh_number())
+    }
+
+    pub(crate) fn fresh_number(&self) -> i64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn fresh_hold(&self) -> u64 {
+        self.holds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether this is a forked child: the connections and leases are its parent's.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.pid
+    }
+
+    pub(crate) fn usable(&self) -> Result<(), Trouble> {
+        if self.closed.load(Ordering::Acquire) || self.is_forked() {
+            return Err(Trouble::Closed);
+        }
+        Ok(())
+    }
+
+    /// How long one request may take when all must be over by `deadline`.
+    fn limit(&self, deadline: Option<Moment>) -> Duration {
+        let limit = self.settings.command_timeout;
+        deadline.map_or(limit, |deadline| {
+            limit.min(deadline.since(self.clock.now()))
+        })
+    }
+
+    /// Something else asked of the store, for as long as a request may take.
+    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
+    pub(crate) async fn within_limit<T>(
+        &self,
+        answer: Answer<Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let limit = self.settings.command_timeout;
+        match tokio::time::timeout(limit, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(no_answer(limit)),
+        }
+    }
+
+    /// One request to the store, for at most `limit`.
+    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
+    pub(crate) async fn call(&self, request: Request, limit: Duration) -> Result<Reply, Failure> {
+        if let Some(reply) = self.engine.call_now(&request) {
+            return Ok(reply);
+        }
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Failure::new(
+                Cause::Unreachable,
+                "locks need a running tokio runtime; `distlock::blocking` brings its own",
+            ));
+        }
+        match tokio::time::timeout(limit, self.engine.clone().call(request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(no_answer(limit)),
+        }
+    }
+
+    /// Refuses new work, fails the waiters, gives back what is held and waits, for at most `limit`,
+    /// until the store has heard of it. Says whether it has.
+    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
+    pub(crate) async fn close(&self, limit: Duration) -> bool {
+        if self.is_forked() {
+            return true;
+        }
+        self.closed.store(true, Ordering::Release);
+        self.waiters.close();
+        for hold in self.schedule.all() {
+            hold.lose(LostReason::Closed);
+        }
+        let finish = async {
+            self.cleanup.finished().await;
+            if self.settings.label.is_some() {
+                let engine = self.engine.clone();
+                // The label has a time to live; it goes by itself if this fails.
+                let _ = engine.announce(self.id.clone(), None, Duration::ZERO).await;
+            }
+        };
+        tokio::time::timeout(limit, finish).await.is_ok()
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.schedule.stop();
+        self.cleanup.stop();
+    }
+}
+
+fn no_answer(limit: Duration) -> Failure {
+    Failure::new(Cause::TimedOut, format!("no answer within {limit:?}"))
+}

@@ -1,0 +1,38 @@
+//! Which hold a named owner has, so that it may enter again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::hold::Hold;
+
+/// Live holds by owner and name. What stands in the store is another id, fresh for every acquisition
+/// from zero: a release still under way must never meet a later hold of the same owner.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    holds: Mutex<Holds>,
+}
+
+type Holds = HashMap<(u64, Arc<str>), Arc<Hold>>;
+
+impl Owners {
+    pub(super) fn find(&self, owner: u64, name: &Arc<str>) -> Option<Arc<Hold>> {
+        self.lock().get(&(owner, name.clone())).cloned()
+    }
+
+    pub(super) fn insert(&self, owner: u64, hold: Arc<Hold>) {
+        self.lock().insert((owner, hold.name.clone()), hold);
+    }
+
+    /// Forgets this hold; a later one of the same owner stays.
+    pub(super) fn remove(&self, owner: u64, hold: &Hold) {
+        let key = (owner, hold.name.clone());
+        let mut holds = self.lock();
+        if holds.get(&key).is_some_and(|known| known.id == hold.id) {
+            holds.remove(&key);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,240 @@
+//! Gives holds back: wholly, in part, or by passing them on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Trouble;
+use super::cleanup::{Job, Unfinished};
+use super::hold::{Claim, Hold};
+use crate::protocol::lease::LostReason;
+use crate::protocol::{Action, Reply};
+
+/// What a guard leaves behind.
+enum Parting {
+    /// Nothing: the lock is to be given back.
+    Last,
+    /// It was lost before.
+    Lost(LostReason),
+    /// Other guards of the same owner.
+    Others,
+}
+
+/// Gives a claim back and says whether it was still ours.
+pub(crate) async fn release(claim: Claim) -> Result<(), Trouble> {
+    let core = claim.hold().core.clone();
+    if core.is_forked() {
+        std::mem::forget(claim);
+        return Err(Trouble::Closed);
+    }
+    if core.waiters.hand_on(claim.hold()) {
+        claim.into_hold().say_ended();
+        return Ok(());
+    }
+    let guard = claim.guard;
+    let hold = claim.into_hold();
+    match part(&hold, guard) {
+        Parting::Last => give_back(&hold).await,
+        Parting::Lost(reason) => Err(Trouble::Lost(find_out(&hold, reason).await)),
+        Parting::Others => recount(&hold).await,
+    }
+}
+
+/// The same for a guard that is dropped: nobody waits, nothing may block or fail.
+pub(super) fn abandon(hold: &Arc<Hold>, guard: u32) {
+    let core = &hold.core;
+    if core.is_forked() {
+        // Another process's locks, threads and sockets: not even their memory is ours to free.
+        std::mem::forget(hold.clone());
+        return;
+    }
+    if core.waiters.hand_on(hold) {
+        return hold.say_ended();
+    }
+    match part(hold, guard) {
+        Parting::Last => {
+            hold.say_ended();
+            core.cleanup.push(Job::Release(hold.clone()));
+        }
+        Parting::Lost(_) => {}
+        Parting::Others => core.cleanup.push(Job::Recount {
+            hold: hold.clone(),
+            in_doubt: None,
+        }),
+    }
+}
+
+/// Stops renewing and leaves the key to its lease.
+pub(crate) fn forget(claim: Claim) {
+    let guard = claim.guard;
+    let hold = claim.into_hold();
+    if hold.core.is_forked() {
+        return std::mem::forget(hold);
+    }
+    let mut state = hold.state();
+    let last = state.lease.leave(guard) == 0;
+    if !last {
+        drop(state);
+        return hold.plan();
+    }
+    // Over for us, however it ends: nobody is left to be told.
+    let _ = state.lease.release(hold.now());
+    hold.unwatch(&mut state);
+    drop(state);
+    hold.say_ended();
+    hold.core.waiters.vacate(&hold, None);
+}
+
+/// Makes a hold last `lease` from now, if it would end sooner.
+pub(crate) async fn extend(hold: &Arc<Hold>, lease: Duration) -> Result<(), Trouble> {
+    let core = &hold.core;
+    core.usable()?;
+    if let Some(reason) = hold.lost() {
+        return Err(Trouble::Lost(reason));
+    }
+    let owner = hold.owner.clone();
+    let sent = hold.now();
+    let request = hold.request(Action::Renew { owner, lease });
+    // Nothing to undo when the answer is lost: a longer lease than we know of harms nobody.
+    let reply = core.call(request, core.settings.command_timeout).await;
+    match reply.map_err(Trouble::Failure)? {
+        Reply::Renewed => hold.extended(lease, sent),
+        reply => hold.lose(refusal(&reply)),
+    }
+    hold.lost()
+        .map_or(Ok(()), |reason| Err(Trouble::Lost(reason)))
+}
+
+/// Takes a guard off its hold.
+fn part(hold: &Arc<Hold>, guard: u32) -> Parting {
+    let now = hold.now();
+    let mut state = hold.state();
+    let noticed = state.lease.end().is_some();
+    if let Some(reason) = state.lease.lost(now) {
+        state.lease.lose(reason);
+        state.lease.leave(guard);
+        drop(state);
+        if !noticed {
+            hold.over(reason);
+        }
+        return Parting::Lost(reason);
+    }
+    if state.lease.leave(guard) > 0 {
+        drop(state);
+        hold.plan();
+        return Parting::Others;
+    }
+    // Cannot be lost: that was looked at above, under the same lock.
+    let _ = state.lease.release(now);
+    // Before the release is sent: a renewal must not follow it.
+    hold.unwatch(&mut state);
+    Parting::Last
+}
+
+/// Gives the lock back through the store, and lets the next in line have it.
+async fn give_back(hold: &Arc<Hold>) -> Result<(), Trouble> {
+    let core = &hold.core;
+    hold.say_ended();
+    let pass = core.waiters.may_pass(hold);
+    let mut jobs = vec![Job::Release(hold.clone())];
+    let action = match pass {
+        Some(own_listeners) => {
+            let to = core.fresh_owner();
+            jobs.push(Job::Undo {
+                core: core.clone(),
+                name: hold.name.clone(),
+                owner: to.clone(),
+                lease: hold.terms.lease,
+            });
+            Action::Pass {
+                from: hold.owner.clone(),
+                to,
+                lease: hold.terms.lease,
+                own_listeners,
+            }
+        }
+        None => Action::Release {
+            owner: hold.owner.clone(),
+            left: 0,
+        },
+    };
+    let unfinished = Unfinished::new(core.clone(), jobs);
+    let request = hold.request(action);
+    let taker = match &request.action {
+        Action::Pass { to, .. } => Some(to.clone()),
+        _ => None,
+    };
+    let sent = hold.now();
+    let reply = core
+        .call(request, core.settings.command_timeout)
+        .await
+        .map_err(Trouble::Failure)?;
+    unfinished.settled();
+    match (reply, taker) {
+        (Reply::Granted, Some(owner)) => {
+            core.waiters.deliver(hold, owner, sent);
+            Ok(())
+        }
+        (Reply::Released { listeners }, _) => {
+            core.waiters.vacate(hold, Some(listeners));
+            Ok(())
+        }
+        (reply, _) => {
+            core.waiters.vacate(hold, None);
+            Err(Trouble::Lost(refusal(&reply)))
+        }
+    }
+}
+
+/// Brings the store's count down to the number of guards.
+async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
+    let core = &hold.core;
+    let unfinished = Unfinished::new(
+        core.clone(),
+        vec![Job::Recount {
+            hold: hold.clone(),
+            in_doubt: None,
+        }],
+    );
+    let _order = hold.recount.lock().await;
+    let left = hold.count();
+    if left == 0 {
+        unfinished.settled();
+        return Ok(());
+    }
+    let request = hold.request(Action::Release {
+        owner: hold.owner.clone(),
+        left,
+    });
+    let reply = core.call(request, core.settings.command_timeout).await;
+    let reply = reply.map_err(Trouble::Failure)?;
+    unfinished.settled();
+    if reply == Reply::Kept {
+        return Ok(());
+    }
+    let reason = refusal(&reply);
+    hold.lose(reason);
+    Err(Trouble::Lost(reason))
+}
+
+/// Whether an expired hold was merely late or has been taken by somebody else.
+async fn find_out(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
+    if reason != LostReason::Expired {
+        return reason;
+    }
+    let core = &hold.core;
+    let request = hold.request(Action::Release {
+        owner: hold.owner.clone(),
+        left: 0,
+    });
+    match core.call(request, core.settings.command_timeout).await {
+        Ok(Reply::Taken) => LostReason::TakenOver,
+        Ok(_) | Err(_) => reason,
+    }
+}
+
+pub(super) const fn refusal(reply: &Reply) -> LostReason {
+    match reply {
+        Reply::Taken | Reply::Busy { .. } => LostReason::TakenOver,
+        _ => LostReason::Removed,
+    }
+}

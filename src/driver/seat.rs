@@ -1,0 +1,102 @@
+//! Where one waiter sits until it is called.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::hold::Claim;
+use crate::protocol::Moment;
+use crate::protocol::lease::Terms;
+
+/// One waiter's seat.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) terms: Terms,
+    pub(super) user: Option<u64>,
+    slot: Mutex<Slot>,
+    called: Notify,
+}
+
+/// What a waiter is told.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// You are the head of the line: ask the store, but not before this.
+    Ask { not_before: Option<Moment> },
+    /// There is nothing to wait for any more.
+    Closed,
+    /// Here it is.
+    Lock(Claim),
+    /// Your own owner holds it now: enter again.
+    Reenter,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Empty,
+    Told(Turn),
+    Left,
+}
+
+impl Seat {
+    pub(super) const fn new(terms: Terms, user: Option<u64>) -> Self {
+        Self {
+            terms,
+            user,
+            slot: Mutex::new(Slot::Empty),
+            called: Notify::const_new(),
+        }
+    }
+
+    /// Tells the waiter; gives the word back if the waiter has left. A lock is never overwritten by a
+    /// lesser word.
+    pub(super) fn call(&self, turn: Turn) -> Option<Turn> {
+        let mut slot = self.lock();
+        match &*slot {
+            Slot::Left => return Some(turn),
+            Slot::Told(Turn::Lock(_)) => return Some(turn),
+            Slot::Empty | Slot::Told(_) => {}
+        }
+        *slot = Slot::Told(turn);
+        drop(slot);
+        self.called.notify_one();
+        None
+    }
+
+    /// The next word.
+    pub(super) async fn turn(&self) -> Turn {
+        loop {
+            if let Some(turn) = self.take() {
+                return turn;
+            }
+            self.called.notified().await;
+        }
+    }
+
+    fn take(&self) -> Option<Turn> {
+        let mut slot = self.lock();
+        match std::mem::replace(&mut *slot, Slot::Empty) {
+            Slot::Told(turn) => Some(turn),
+            Slot::Empty => None,
+            Slot::Left => {
+                *slot = Slot::Left;
+                None
+            }
+        }
+    }
+
+    /// Nobody sits here any more; returns a word that was never heard.
+    pub(super) fn leave(&self) -> Option<Turn> {
+        match std::mem::replace(&mut *self.lock(), Slot::Left) {
+            Slot::Told(turn) => Some(turn),
+            Slot::Empty | Slot::Left => None,
+        }
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        matches!(&*self.lock(), Slot::Left)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,207 @@
+//! Renews what is held and notices what is lost.
+//!
+//! One schedule for all holds of a client, ordered by when each wants to be looked at; renewals that
+//! fall due together travel together, each batch on its own, so that a slow one holds up no other.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::clock::Clock;
+use super::hold::Hold;
+use super::{Settings, no_answer};
+use crate::engine::{Engine, Failure};
+use crate::protocol::lease::LostReason;
+use crate::protocol::{Action, Moment, Reply};
+
+/// How many renewals travel in one call.
+const BATCH: usize = 100;
+
+/// While anything is held nobody sleeps longer: timers stand still while the machine does, and a lease
+/// that ran out in its sleep should be noticed soon after. It also spares most grants a wake-up call.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// How long a client's label outlives its last announcement, and how often it is announced.
+const LABEL_TTL: Duration = Duration::from_secs(90);
+
+/// When each hold wants to be looked at.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    clock: Clock,
+    agenda: Mutex<Agenda>,
+    sooner: Notify,
+}
+
+#[derive(Debug)]
+struct Agenda {
+    due: BTreeMap<(Moment, u64), Arc<Hold>>,
+    /// When the watchdog will look by itself; `None` if it waits to be called.
+    looks_at: Option<Moment>,
+    /// Whether anything was entered since it last looked.
+    touched: bool,
+    stopped: bool,
+}
+
+impl Schedule {
+    pub(super) const fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            agenda: Mutex::new(Agenda {
+                due: BTreeMap::new(),
+                looks_at: None,
+                touched: false,
+                stopped: false,
+            }),
+            sooner: Notify::const_new(),
+        }
+    }
+
+    /// Moves a hold from one moment to another, in or out.
+    pub(super) fn replace(&self, hold: &Arc<Hold>, old: Option<Moment>, new: Option<Moment>) {
+        let mut agenda = self.lock();
+        if let Some(old) = old {
+            agenda.due.remove(&(old, hold.id));
+        }
+        let Some(new) = new else { return };
+        agenda.due.insert((new, hold.id), hold.clone());
+        agenda.touched = true;
+        if agenda.looks_at.is_none_or(|looks_at| new < looks_at) {
+            self.sooner.notify_one();
+        }
+    }
+
+    /// Everything that is held.
+    pub(super) fn all(&self) -> Vec<Arc<Hold>> {
+        self.lock().due.values().cloned().collect()
+    }
+
+    pub(super) fn stop(&self) {
+        self.lock().stopped = true;
+        self.sooner.notify_one();
+    }
+
+    fn take_due(&self) -> Vec<Arc<Hold>> {
+        let now = self.clock.now();
+        let mut agenda = self.lock();
+        let later = agenda.due.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut agenda.due, later);
+        drop(agenda);
+        due.into_values().collect()
+    }
+
+    /// When to look next, unless called sooner; `None` to wait for the call, `Err` to end.
+    fn next_look(&self) -> Result<Option<Moment>, Stopped> {
+        let now = self.clock.now();
+        let mut agenda = self.lock();
+        if agenda.stopped {
+            return Err(Stopped);
+        }
+        let first = agenda.due.keys().next().map(|(due, _)| *due);
+        let awake = first.is_some() || std::mem::take(&mut agenda.touched);
+        let heartbeat = now + HEARTBEAT;
+        agenda.looks_at = awake.then(|| first.map_or(heartbeat, |due| due.min(heartbeat)));
+        Ok(agenda.looks_at)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Agenda> {
+        self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Stopped;
+
+/// The watchdog of one client. Ends when the schedule is stopped, which its client does when it goes.
+pub(super) async fn run(
+    schedule: Arc<Schedule>,
+    engine: Arc<dyn Engine>,
+    settings: Settings,
+    client: Arc<str>,
+) {
+    let clock = schedule.clock.clone();
+    let mut renewals = JoinSet::new();
+    let mut announce_at = settings.label.as_ref().map(|_| clock.now());
+    loop {
+        let wanted: Vec<_> = schedule
+            .take_due()
+            .into_iter()
+            .filter_map(|hold| hold.tick().map(|lease| (hold, lease)))
+            .collect();
+        for batch in wanted.chunks(BATCH) {
+            let limit = settings.command_timeout;
+            renewals.spawn(renew(engine.clone(), clock.clone(), batch.to_vec(), limit));
+        }
+        drop(wanted);
+        if let Some(at) = announce_at.filter(|at| *at <= clock.now()) {
+            let (engine, label) = (engine.clone(), settings.label.clone());
+            let announcement = engine.announce(client.clone(), label, LABEL_TTL);
+            renewals.spawn(async move {
+                if let Err(failure) = announcement.await {
+                    tracing::debug!(
+                        why = failure.detail,
+                        "could not announce the client's label"
+                    );
+                }
+            });
+            announce_at = Some(at + LABEL_TTL / 3);
+        }
+        let Ok(next) = schedule.next_look() else {
+            return;
+        };
+        let next = match (next, announce_at) {
+            (Some(next), Some(announce)) => Some(next.min(announce)),
+            (next, announce) => next.or(announce),
+        };
+        tokio::select! {
+            () = async {
+                match next {
+                    Some(moment) => clock.sleep_until(moment).await,
+                    None => std::future::pending().await,
+                }
+            } => {}
+            () = schedule.sooner.notified() => {}
+            Some(_) = renewals.join_next() => {}
+        }
+    }
+}
+
+/// One batch. What it learns goes to the holds themselves.
+#[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
+async fn renew(
+    engine: Arc<dyn Engine>,
+    clock: Clock,
+    batch: Vec<(Arc<Hold>, Duration)>,
+    limit: Duration,
+) {
+    let requests = batch.iter().map(|(hold, lease)| {
+        let owner = hold.owner.clone();
+        hold.request(Action::Renew {
+            owner,
+            lease: *lease,
+        })
+    });
+    let requests = requests.collect();
+    // A third of the shortest lease is when the next try is due.
+    let shortest = batch.iter().map(|(_, lease)| *lease / 3).min();
+    let limit = shortest.map_or(limit, |third| third.min(limit));
+    let sent = clock.now();
+    let replies = match tokio::time::timeout(limit, engine.call_apart(requests)).await {
+        Ok(replies) => replies,
+        Err(_) => vec![Err(no_answer(limit)); batch.len()],
+    };
+    for ((hold, lease), reply) in batch.into_iter().zip(replies) {
+        settle(&hold, lease, sent, reply);
+    }
+}
+
+fn settle(hold: &Arc<Hold>, lease: Duration, sent: Moment, reply: Result<Reply, Failure>) {
+    match reply {
+        Ok(Reply::Renewed) => hold.renewed(lease, sent),
+        Ok(Reply::Taken) => hold.lose(LostReason::TakenOver),
+        Ok(Reply::Gone) => hold.lose(LostReason::Removed),
+        Ok(other) => hold.renewal_failed(lease, &format!("unexpected reply {other:?}")),
+        Err(failure) => hold.renewal_failed(lease, &failure.detail),
+    }
+}

@@ -1,0 +1,238 @@
+//! Locks in this process's memory: for tests, and for programs that need no store.
+//!
+//! One mutex over the states; the rules are `protocol/`'s own. Time is tokio's, so that a test may
+//! pause it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::engine::{Answer, Ear, Engine, Failure, Listener, Topic};
+use crate::protocol::state::State;
+use crate::protocol::{Action, Kind, Moment, Reply, Request};
+
+/// The states are swept of what has expired each time they have doubled since the last sweep.
+const SMALLEST_SWEEP: usize = 64;
+
+/// Reads the time the states live by.
+pub type Now = Arc<dyn Fn() -> Moment + Send + Sync>;
+
+/// A store in memory.
+pub struct Memory {
+    now: Now,
+    store: Mutex<Store>,
+}
+
+#[derive(Default)]
+struct Store {
+    states: HashMap<Arc<str>, State>,
+    sweep_at: usize,
+    ears: HashMap<Topic, Vec<Weak<Ear>>>,
+    labels: HashMap<Arc<str>, Arc<str>>,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new(now: Now) -> Self {
+        Self {
+            now,
+            store: Mutex::default(),
+        }
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // No code of a user's runs under this lock, so a poisoned one is whole.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply(&self, request: &Request) -> Reply {
+        let now = (self.now)();
+        let mut store = self.store();
+        store.sweep(now);
+        let topic = match request.kind {
+            Kind::Mutex => Topic::Mutex(request.name.clone()),
+        };
+        let listeners = store.listeners(&topic);
+        let state = store.states.entry(request.name.clone()).or_default();
+        let outcome = state.apply(request.kind, &request.action, now, listeners);
+        if state.is_empty(now) {
+            store.states.remove(&request.name);
+        }
+        let ears = if outcome.notify {
+            store.ears.get(&topic).cloned().unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        drop(store);
+        for ear in ears.iter().filter_map(Weak::upgrade) {
+            ear.tell();
+        }
+        outcome.reply
+    }
+
+    fn forget(&self, topic: &Topic) {
+        let mut store = self.store();
+        if store.listeners(topic) == 0 {
+            store.ears.remove(topic);
+        }
+    }
+}
+
+impl Engine for Memory {
+    fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>> {
+        let reply = self.apply(&request);
+        Box::pin(async move { Ok(reply) })
+    }
+
+    fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
+        let replies = requests.iter().map(|request| Ok(self.apply(request)));
+        let replies: Vec<_> = replies.collect();
+        Box::pin(async move { replies })
+    }
+
+    fn call_now(&self, request: &Request) -> Option<Reply> {
+        Some(self.apply(request))
+    }
+
+    fn listen(self: Arc<Self>, topic: Topic) -> Answer<Result<Listener, Failure>> {
+        let ear = Arc::new(Ear::default());
+        let mut store = self.store();
+        let ears = store.ears.entry(topic.clone()).or_default();
+        ears.push(Arc::downgrade(&ear));
+        drop(store);
+        let memory = self.clone();
+        let gone = Arc::downgrade(&ear);
+        let listener = Listener::new(ear, move || {
+            // The listener still holds its ear while this runs: take it out by hand.
+            if let Some(ears) = memory.store().ears.get_mut(&topic) {
+                ears.retain(|ear| !ear.ptr_eq(&gone));
+            }
+            memory.forget(&topic);
+        });
+        Box::pin(async move { Ok(listener) })
+    }
+
+    fn names(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Arc<str>>, Failure>> {
+        let now = (self.now)();
+        let mut names = Vec::new();
+        for (name, state) in &mut self.store().states {
+            let held = state.apply(Kind::Mutex, &Action::Inspect, now, 0);
+            if held.reply != Reply::Inspected(None) && glob_matches(&pattern, name) {
+                names.push(name.clone());
+            }
+        }
+        Box::pin(async move { Ok(names) })
+    }
+
+    fn announce(
+        self: Arc<Self>,
+        client: Arc<str>,
+        label: Option<Arc<str>>,
+        _ttl: Duration,
+    ) -> Answer<Result<(), Failure>> {
+        let mut store = self.store();
+        match label {
+            Some(label) => store.labels.insert(client, label),
+            None => store.labels.remove(&client),
+        };
+        drop(store);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn labels(
+        self: Arc<Self>,
+        clients: Vec<String>,
+    ) -> Answer<Result<Vec<Option<String>>, Failure>> {
+        let store = self.store();
+        let label = |client: &String| store.labels.get(client.as_str()).map(ToString::to_string);
+        let labels = clients.iter().map(label).collect();
+        drop(store);
+        Box::pin(async move { Ok(labels) })
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    fn listeners(&self, topic: &Topic) -> u32 {
+        let ears = self.ears.get(topic).map_or(0, Vec::len);
+        u32::try_from(ears).unwrap_or(u32::MAX)
+    }
+
+    /// Expired holds that nobody asks for any more would otherwise stay for ever.
+    fn sweep(&mut self, now: Moment) {
+        if self.states.len() >= self.sweep_at.max(SMALLEST_SWEEP) {
+            self.states.retain(|_, state| !state.is_empty(now));
+            self.sweep_at = self.states.len() * 2;
+        }
+    }
+}
+
+/// Redis's glob, as far as names need it: `*`, `?` and `\` before a character taken as it is.
+fn glob_matches(pattern: &str, name: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let name: Vec<char> = name.chars().collect();
+    // The last star, and how far the name had been read when it was met.
+    let mut star: Option<(usize, usize)> = None;
+    let (mut p, mut n) = (0, 0);
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+                continue;
+            }
+            Some('?') => {
+                p += 1;
+                n += 1;
+                continue;
+            }
+            Some('\\') if pattern.get(p + 1) == Some(&name[n]) => {
+                p += 2;
+                n += 1;
+                continue;
+            }
+            Some(c) if *c == name[n] && *c != '\\' => {
+                p += 1;
+                n += 1;
+                continue;
+            }
+            _ => {}
+        }
+        let Some((star_p, star_n)) = star else {
+            return false;
+        };
+        star = Some((star_p, star_n + 1));
+        p = star_p + 1;
+        n = star_n + 1;
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glob_matches;
+
+    #[test]
+    fn a_glob_matches_what_redis_would_match() {
+        for (pattern, name, matches) in [
+            ("*", "", true),
+            ("*", "anything", true),
+            ("order:*", "order:1", true),
+            ("order:*", "orders", false),
+            ("*:1", "a:1:1", true),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            (r"a\*c", "a*c", true),
+            (r"a\*c", "abc", false),
+            ("a*b*c", "a--b--b--c", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(glob_matches(pattern, name), matches, "{pattern} on {name}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What remembers: the stores behind one narrow trait.
+//!
+//! An engine turns a [`Request`] into a [`Reply`], atomically, and passes on the news of a release.
+//! It decides nothing else. Engines lean on `protocol/` and on nothing above it.
+
+#![cfg_attr(
+    not(feature = "internals"),
+    allow(
+        unreachable_pub,
+        reason = "public for this project's own model tests only"
+    )
+)]
+#![allow(
+    clippy::exhaustive_enums,
+    reason = "matches on our own vocabulary must break when it grows"
+)]
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::protocol::{Reply, Request};
+
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+
+/// A store.
+pub trait Engine: fmt::Debug + Send + Sync + 'static {
+    /// Carries out one request for a caller who is waiting.
+    fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>>;
+
+    /// Carries out requests nobody is waiting for (renewals, releases of dropped guards), on a
+    /// connection of their own, each with its own answer in the same order.
+    fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>>;
+
+    /// The answer, where the store can give it on the spot without any I/O.
+    fn call_now(&self, request: &Request) -> Option<Reply>;
+
+    /// Starts listening for releases; resolves once none can be missed any more.
+    fn listen(self: Arc<Self>, topic: Topic) -> Answer<Result<Listener, Failure>>;
+
+    /// The names that are locked and match a glob pattern, without a prefix.
+    fn names(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Arc<str>>, Failure>>;
+
+    /// Tells other clients, for `ttl`, what the client with this uuid calls itself; `None` takes it back.
+    fn announce(
+        self: Arc<Self>,
+        client: Arc<str>,
+        label: Option<Arc<str>>,
+        ttl: Duration,
+    ) -> Answer<Result<(), Failure>>;
+
+    /// What the clients with these uuids call themselves.
+    fn labels(
+        self: Arc<Self>,
+        clients: Vec<String>,
+    ) -> Answer<Result<Vec<Option<String>>, Failure>>;
+}
+
+/// A boxed future: the trait is used as `dyn Engine`.
+pub type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What one can listen to.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Topic {
+    /// Releases of the plain lock of this name.
+    Mutex(Arc<str>),
+}
+
+/// Hears of releases until it is dropped.
+///
+/// One message wakes one [`Listener::heard`]; one that nobody awaits is kept for the next.
+pub struct Listener {
+    ear: Arc<Ear>,
+    stop: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+/// The store's end of a [`Listener`].
+#[derive(Debug, Default)]
+pub struct Ear {
+    news: Notify,
+    deaf: AtomicBool,
+}
+
+impl Listener {
+    /// A listener that calls `stop` when it goes.
+    pub fn new(ear: Arc<Ear>, stop: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self {
+            ear,
+            stop: Some(Box::new(stop)),
+        }
+    }
+
+    /// Resolves at the next message, or when one may have been missed.
+    pub async fn heard(&self) {
+        self.ear.news.notified().await;
+    }
+
+    /// Whether the store counts us among those who listen.
+    pub fn is_live(&self) -> bool {
+        !self.ear.deaf.load(Ordering::Relaxed)
+    }
+}
+
+impl Ear {
+    /// Passes a message on.
+    pub fn tell(&self) {
+        self.news.notify_one();
+    }
+
+    /// Notes whether messages can arrive at all.
+    pub fn set_deaf(&self, deaf: bool) {
+        self.deaf.store(deaf, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            stop();
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("ear", &self.ear).finish()
+    }
+}
+
+/// Why a store gave no [`Reply`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Failure {
+    /// What kind of trouble.
+    pub cause: Cause,
+    /// What the store or the network said; never a password.
+    pub detail: String,
+}
+
+/// The kinds of trouble, by what one may conclude.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cause {
+    /// We may not do that. Nothing was done.
+    Denied,
+    /// The connection ended before the reply: it may have been carried out, or still be.
+    Interrupted,
+    /// The store has no memory for it. Nothing was done.
+    OutOfMemory,
+    /// The request was never sent.
+    Unreachable,
+    /// The store is up but not ready (loading, busy with a script, read-only). Nothing was done.
+    Unready,
+    /// The store answered something we do not understand.
+    Unexpected,
+    /// No reply in time: it may have been carried out, or still be.
+    TimedOut,
+    /// Something else lives under that name. Nothing was done.
+    WrongKind,
+}
+
+impl Failure {
+    /// Trouble of this kind.
+    pub fn new(cause: Cause, detail: impl Into<String>) -> Self {
+        Self {
+            cause,
+            detail: detail.into(),
+        }
+    }
+
+    /// Whether the request may have been carried out, or may still be.
+    pub const fn leaves_doubt(&self) -> bool {
+        match self.cause {
+            Cause::Interrupted | Cause::TimedOut | Cause::Unexpected => true,
+            Cause::Denied
+            | Cause::OutOfMemory
+            | Cause::Unreachable
+            | Cause::Unready
+            | Cause::WrongKind => false,
+        }
+    }
+
+    /// Whether the same request may well work a little later.
+    pub const fn is_passing(&self) -> bool {
+        match self.cause {
+            Cause::Interrupted | Cause::TimedOut | Cause::Unreachable | Cause::Unready => true,
+            Cause::Denied | Cause::OutOfMemory | Cause::Unexpected | Cause::WrongKind => false,
+        }
+    }
+}

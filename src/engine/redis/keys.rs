@@ -1,0 +1,92 @@
+//! Redisson's names for keys and channels.
+
+use std::sync::Arc;
+
+/// Turns lock names into keys and channels, and keys back into names.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    prefix: Arc<str>,
+}
+
+impl Keys {
+    /// `prefix` goes before every lock's name, as a Redisson `NameMapper` would put it.
+    pub(crate) const fn new(prefix: Arc<str>) -> Self {
+        Self { prefix }
+    }
+
+    /// The hash a lock lives in.
+    pub(crate) fn lock(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// Where its release is announced.
+    pub(crate) fn channel(&self, name: &str) -> String {
+        in_slot("redisson_lock__channel", &self.lock(name))
+    }
+
+    /// The acquires that were taken back before they came. Private to us: Redisson never looks at it.
+    pub(crate) fn undone(&self, name: &str) -> String {
+        in_slot("distlock_undone", &self.lock(name))
+    }
+
+    /// Where a client keeps its label. Not a lock's key, so it takes part in no lock's slot.
+    pub(crate) fn label(&self, client: &str) -> String {
+        format!("{}distlock_client:{client}", self.prefix)
+    }
+
+    /// The glob that finds every lock whose name matches `pattern`.
+    pub(crate) fn pattern(&self, pattern: &str) -> String {
+        let mut glob = String::with_capacity(self.prefix.len() + pattern.len());
+        for c in self.prefix.chars() {
+            if matches!(c, '*' | '?' | '[' | ']' | '\\') {
+                glob.push('\\');
+            }
+            glob.push(c);
+        }
+        glob.push_str(pattern);
+        glob
+    }
+
+    /// The name of the lock in this key, if the prefix is ours.
+    pub(crate) fn name<'a>(&self, key: &'a str) -> Option<&'a str> {
+        key.strip_prefix(&*self.prefix)
+    }
+}
+
+/// Redisson's brace rule: a name with a brace in it is taken to carry its own hash tag.
+fn in_slot(prefix: &str, name: &str) -> String {
+    if name.contains('{') {
+        format!("{prefix}:{name}")
+    } else {
+        format!("{prefix}:{{{name}}}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_follow_redissons_brace_rule() {
+        let keys = Keys::new("".into());
+        for (name, channel) in [
+            ("order", "redisson_lock__channel:{order}"),
+            ("a{b}c", "redisson_lock__channel:a{b}c"),
+            ("foo{bar", "redisson_lock__channel:foo{bar"),
+            ("{}foo", "redisson_lock__channel:{}foo"),
+            ("foo}bar", "redisson_lock__channel:{foo}bar}"),
+        ] {
+            assert_eq!(keys.channel(name), channel);
+        }
+    }
+
+    #[test]
+    fn a_prefix_goes_before_the_name_everywhere() {
+        let keys = Keys::new("test::".into());
+        assert_eq!(keys.lock("a"), "test::a");
+        assert_eq!(keys.channel("a"), "redisson_lock__channel:{test::a}");
+        assert_eq!(keys.name("test::a"), Some("a"));
+        assert_eq!(keys.name("a"), None);
+        assert_eq!(Keys::new("a*".into()).pattern("x*"), r"a\*x*");
+    }
+}

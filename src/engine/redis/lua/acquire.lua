@@ -1,0 +1,36 @@
+-- Takes the plain lock, or takes it once more.
+--
+-- KEYS  1 the lock: hash of owner -> hold count
+--       2 the undone acquires of this lock: zset of "<owner>#<attempt>"
+-- ARGV  1 owner   2 attempt   3 count to hold afterwards   4 lease in ms
+-- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
+--          otherwise the holder's remaining ms, -1 if it has no end
+local owner, count, lease = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+
+if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
+  if redis.call('ZSCORE', KEYS[2], owner .. '#' .. ARGV[2]) then
+    return -4
+  end
+  local held = redis.call('HGET', KEYS[1], owner)
+  if held then
+    -- Renewed before it is written: PEXPIRE needs no memory, and a write behind it is let through.
+    if redis.call('PTTL', KEYS[1]) < lease then
+      redis.call('PEXPIRE', KEYS[1], ARGV[4])
+    end
+    if tonumber(held) < count then
+      redis.call('HSET', KEYS[1], owner, ARGV[3])
+    end
+    return -3
+  end
+  local ttl = redis.call('PTTL', KEYS[1])
+  if ttl ~= -2 then
+    return ttl
+  end
+end
+
+if count > 1 then
+  return -5
+end
+redis.call('HSET', KEYS[1], owner, ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return -3

@@ -1,0 +1,23 @@
+-- Makes many holds of plain locks last longer, never shorter.
+--
+-- KEYS  the locks
+-- ARGV  for each lock: owner, lease in ms
+-- Returns, for each lock  1 renewed   -1 nobody holds it   -2 somebody else does   or its error's text
+local answers = {}
+for i, key in ipairs(KEYS) do
+  local owner, lease = ARGV[2 * i - 1], ARGV[2 * i]
+  -- One bad key must not cost the others their lease.
+  local held = redis.pcall('HEXISTS', key, owner)
+  if type(held) == 'table' then
+    answers[i] = held.err
+  elseif held == 1 then
+    local ttl = redis.call('PTTL', key)
+    if ttl < tonumber(lease) then
+      redis.call('PEXPIRE', key, lease)
+    end
+    answers[i] = 1
+  else
+    answers[i] = redis.call('EXISTS', key) == 1 and -2 or -1
+  end
+end
+return answers

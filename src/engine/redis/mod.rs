@@ -1,0 +1,344 @@
+//! Locks on one Redis or Valkey server, in Redisson's format.
+//!
+//! Three connections: one for callers who wait, on their own runtime; one for what nobody waits for
+//! (renewals, releases of dropped guards) and one that listens, both on the driver's own thread.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{
+    Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, Value,
+};
+use tokio::runtime::Handle;
+
+mod connection;
+mod failure;
+mod keys;
+mod pubsub;
+mod scripts;
+
+use self::connection::Connection;
+use self::keys::Keys;
+use self::pubsub::PubSub;
+use self::scripts::Call;
+use crate::engine::{Answer, Cause, Engine, Failure, Listener, Topic};
+use crate::protocol::{Reply, Request};
+
+/// Which server, and as whom.
+#[derive(Clone, Default)]
+pub struct Address {
+    /// Host and port, or the path of a unix socket.
+    pub place: Place,
+    /// The database's number.
+    pub database: i64,
+    /// The ACL user.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A TCP port.
+    Tcp(String, u16),
+    /// A unix socket.
+    Unix(std::path::PathBuf),
+}
+
+/// What the engine needs to know beside the address.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Goes before every lock's name.
+    pub prefix: Arc<str>,
+    /// How long making a connection may take.
+    pub connect_timeout: Duration,
+    /// How long a reply may take before the connection is taken for dead.
+    pub command_timeout: Duration,
+}
+
+/// A server.
+#[derive(Debug)]
+pub struct Redis {
+    keys: Keys,
+    command_timeout: Duration,
+    waited_for: Connection,
+    apart: Connection,
+    pubsub: PubSub,
+}
+
+impl Redis {
+    /// Connects, and warns if the server may throw locks away. What nobody waits for runs on `apart`.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be reached, or refuses the user, password or database.
+    pub async fn connect(
+        address: Address,
+        settings: Settings,
+        apart: &Handle,
+    ) -> Result<Arc<Self>, Failure> {
+        let open = |protocol| client(&address, &settings, protocol);
+        let commands = open(ProtocolVersion::RESP2)?;
+        let listening = open(ProtocolVersion::RESP3)?;
+        let redis = Arc::new(Self {
+            keys: Keys::new(settings.prefix.clone()),
+            command_timeout: settings.command_timeout,
+            waited_for: Connection::new(commands.clone(), settings.connect_timeout),
+            apart: Connection::new(commands, settings.connect_timeout),
+            pubsub: PubSub::start(listening, settings.connect_timeout, apart),
+        });
+        redis.waited_for.ready().await?;
+        redis.warn_of_eviction().await;
+        Ok(redis)
+    }
+
+    /// Every lock key has a time to live, so every policy but `noeviction` may evict it.
+    async fn warn_of_eviction(&self) {
+        let mut info = redis::cmd("INFO");
+        info.arg("memory");
+        // Servers for rent often forbid INFO; then there is nothing to go by.
+        let Ok(Value::BulkString(text)) = self.waited_for.send(&info).await else {
+            return;
+        };
+        let text = String::from_utf8_lossy(&text);
+        let policy = text
+            .lines()
+            .find_map(|line| line.strip_prefix("maxmemory_policy:"));
+        if let Some(policy) = policy.filter(|policy| *policy != "noeviction") {
+            tracing::warn!(
+                policy,
+                "this server may evict held locks when memory is short; set maxmemory-policy noeviction"
+            );
+        }
+    }
+
+    async fn batch(&self, requests: &[Request]) -> Vec<Result<Reply, Failure>> {
+        let Some(call) = Call::renew_all(requests, &self.keys) else {
+            return self.one_by_one(requests).await;
+        };
+        match self.apart.run(&call).await {
+            Ok(Value::Array(answers)) if answers.len() == requests.len() => {
+                answers.into_iter().map(scripts::renewal).collect()
+            }
+            Ok(other) => {
+                let failure = Failure::new(Cause::Unexpected, format!("unexpected {other:?}"));
+                vec![Err(failure); requests.len()]
+            }
+            // One key we may not touch fails the whole call: find out which, and spare the others.
+            Err(failure) if failure.cause == Cause::Denied && requests.len() > 1 => {
+                self.one_by_one(requests).await
+            }
+            Err(failure) => vec![Err(failure); requests.len()],
+        }
+    }
+
+    async fn one_by_one(&self, requests: &[Request]) -> Vec<Result<Reply, Failure>> {
+        let mut replies = Vec::with_capacity(requests.len());
+        for request in requests {
+            let result = self.apart.run(&Call::new(request, &self.keys)).await;
+            replies.push(result.and_then(|value| scripts::reply(request, value)));
+        }
+        replies
+    }
+
+    async fn scan(&self, pattern: &str) -> Result<Vec<Arc<str>>, Failure> {
+        let glob = self.keys.pattern(pattern);
+        let mut names = HashSet::new();
+        let mut cursor = String::from("0");
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor)
+                .arg("MATCH")
+                .arg(&glob)
+                .arg("COUNT")
+                .arg(1000);
+            scan.arg("TYPE").arg("hash");
+            let page = self.waited_for.send(&scan).await?;
+            let (next, keys): (String, Vec<Vec<u8>>) = redis::from_redis_value(page)
+                .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))?;
+            // Names are text; a key that is not was made by somebody else.
+            let keys = keys
+                .into_iter()
+                .filter_map(|key| String::from_utf8(key).ok());
+            names.extend(keys.filter_map(|key| self.keys.name(&key).map(Arc::from)));
+            cursor = next;
+            if cursor == "0" {
+                return Ok(names.into_iter().collect());
+            }
+        }
+    }
+}
+
+impl Engine for Redis {
+    fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>> {
+        Box::pin(async move {
+            let call = Call::new(&request, &self.keys);
+            // Dropped when it takes too long: then the connection is not to be trusted either.
+            let doubt = Doubt::about(&self.waited_for, self.command_timeout);
+            let value = self.waited_for.run(&call).await;
+            doubt.dispel();
+            scripts::reply(&request, value?)
+        })
+    }
+
+    fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
+        Box::pin(async move {
+            let doubt = Doubt::about(&self.apart, self.command_timeout);
+            let replies = self.batch(&requests).await;
+            doubt.dispel();
+            replies
+        })
+    }
+
+    fn call_now(&self, _request: &Request) -> Option<Reply> {
+        None
+    }
+
+    fn listen(self: Arc<Self>, topic: Topic) -> Answer<Result<Listener, Failure>> {
+        Box::pin(async move {
+            let Topic::Mutex(name) = topic;
+            self.pubsub.listen(self.keys.channel(&name)).await
+        })
+    }
+
+    fn names(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Arc<str>>, Failure>> {
+        Box::pin(async move { self.scan(&pattern).await })
+    }
+
+    fn announce(
+        self: Arc<Self>,
+        client: Arc<str>,
+        label: Option<Arc<str>>,
+        ttl: Duration,
+    ) -> Answer<Result<(), Failure>> {
+        Box::pin(async move {
+            let key = self.keys.label(&client);
+            let cmd = match label {
+                Some(label) => {
+                    let mut set = redis::cmd("SET");
+                    set.arg(key)
+                        .arg(&*label)
+                        .arg("PX")
+                        .arg(ttl.as_millis().to_string());
+                    set
+                }
+                None => {
+                    let mut del = redis::cmd("DEL");
+                    del.arg(key);
+                    del
+                }
+            };
+            self.apart.send(&cmd).await.map(|_| ())
+        })
+    }
+
+    fn labels(
+        self: Arc<Self>,
+        clients: Vec<String>,
+    ) -> Answer<Result<Vec<Option<String>>, Failure>> {
+        Box::pin(async move {
+            if clients.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut get = redis::cmd("MGET");
+            for client in &clients {
+                get.arg(self.keys.label(client));
+            }
+            let labels = self.waited_for.send(&get).await?;
+            redis::from_redis_value(labels)
+                .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))
+        })
+    }
+}
+
+/// Gives a connection up if a call on it was abandoned after the whole command time-out.
+struct Doubt<'a> {
+    connection: &'a Connection,
+    since: std::time::Instant,
+    patience: Duration,
+    dispelled: bool,
+}
+
+impl<'a> Doubt<'a> {
+    #[expect(clippy::disallowed_methods, reason = "engines may read the clock")]
+    fn about(connection: &'a Connection, patience: Duration) -> Self {
+        Self {
+            connection,
+            since: std::time::Instant::now(),
+            patience,
+            dispelled: false,
+        }
+    }
+
+    fn dispel(mut self) {
+        self.dispelled = true;
+    }
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        // A caller that merely lost interest says nothing about the connection.
+        if !self.dispelled && self.since.elapsed() >= self.patience {
+            self.connection.give_up();
+        }
+    }
+}
+
+fn client(
+    address: &Address,
+    settings: &Settings,
+    protocol: ProtocolVersion,
+) -> Result<Client, Failure> {
+    let place = match &address.place {
+        Place::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
+        Place::Unix(path) => ConnectionAddr::Unix(path.clone()),
+    };
+    // No CLIENT SETINFO: it needs a permission that locks do not.
+    let mut redis = RedisConnectionInfo::default()
+        .set_db(address.database)
+        .set_protocol(protocol)
+        .set_skip_set_lib_name();
+    if let Some(user) = &address.user {
+        redis = redis.set_username(user);
+    }
+    if let Some(password) = &address.password {
+        redis = redis.set_password(password);
+    }
+    let open = || {
+        // A peer that has gone silent is given up by the kernel long before an undone request is
+        // forgotten (`protocol::state::MARK_TTL`).
+        let tcp = redis::io::tcp::TcpSettings::default()
+            .set_nodelay(true)
+            .set_keepalive(
+                redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)),
+            );
+        #[cfg(target_os = "linux")]
+        let tcp = tcp.set_user_timeout(settings.command_timeout * 2);
+        let info = place
+            .into_connection_info()?
+            .set_redis_settings(redis)
+            .set_tcp_settings(tcp);
+        Client::open(info)
+    };
+    open().map_err(|error| failure::of_connecting(&error))
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::Tcp("127.0.0.1".into(), 6379)
+    }
+}
+
+/// Never the password.
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Address")
+            .field("place", &self.place)
+            .field("database", &self.database)
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| "***"))
+            .finish()
+    }
+}

@@ -1,0 +1,252 @@
+//! Requests as script calls, and script results as replies.
+//!
+//! The scripts are files of their own, each headed by its keys, arguments and results; the numbers
+//! here are explained there.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::keys::Keys;
+use crate::engine::{Cause, Failure};
+use crate::protocol::state::MARK_TTL;
+use crate::protocol::{Action, Holding, Kind, Reply, Request};
+
+/// A script and the hash the server knows it by.
+#[derive(Debug)]
+pub(crate) struct Script {
+    text: &'static str,
+    hash: String,
+}
+
+macro_rules! scripts {
+    ($($name:ident = $file:literal;)*) => {
+        $(static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(include_str!(concat!("lua/", $file))));)*
+    };
+}
+
+scripts! {
+    ACQUIRE = "acquire.lua";
+    FORCE_RELEASE = "force_release.lua";
+    INSPECT = "inspect.lua";
+    PASS = "pass.lua";
+    RELEASE = "release.lua";
+    RENEW = "renew.lua";
+    UNDO = "undo.lua";
+}
+
+impl Script {
+    fn new(text: &'static str) -> Self {
+        let hash = redis::Script::new(text).get_hash().to_owned();
+        Self { text, hash }
+    }
+}
+
+/// One script with its keys and arguments.
+#[derive(Debug)]
+pub(crate) struct Call {
+    script: &'static Script,
+    keys: Vec<String>,
+    args: Vec<String>,
+}
+
+impl Call {
+    /// The call that carries out one request.
+    pub(crate) fn new(request: &Request, keys: &Keys) -> Self {
+        match request.kind {
+            Kind::Mutex => mutex(&request.name, &request.action, keys),
+        }
+    }
+
+    /// The call that renews many holds at once; `None` if a request among them is no renewal.
+    pub(crate) fn renew_all(requests: &[Request], keys: &Keys) -> Option<Self> {
+        let mut names = Vec::with_capacity(requests.len());
+        let mut args = Vec::with_capacity(2 * requests.len());
+        for request in requests {
+            let Action::Renew { owner, lease } = &request.action else {
+                return None;
+            };
+            names.push(keys.lock(&request.name));
+            args.push(owner.to_string());
+            args.push(millis(*lease));
+        }
+        Some(Self {
+            script: &RENEW,
+            keys: names,
+            args,
+        })
+    }
+
+    /// By hash: a few bytes, once the server knows the script.
+    pub(crate) fn by_hash(&self) -> Cmd {
+        self.command("EVALSHA", &self.script.hash)
+    }
+
+    /// By text: for a server that does not know it yet, or no longer.
+    pub(crate) fn by_text(&self) -> Cmd {
+        self.command("EVAL", self.script.text)
+    }
+
+    fn command(&self, word: &str, script: &str) -> Cmd {
+        let mut cmd = redis::cmd(word);
+        cmd.arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            cmd.arg(key);
+        }
+        for arg in &self.args {
+            cmd.arg(arg);
+        }
+        cmd
+    }
+}
+
+fn mutex(name: &str, action: &Action, keys: &Keys) -> Call {
+    let lock = keys.lock(name);
+    match action {
+        Action::Acquire {
+            owner,
+            attempt,
+            count,
+            lease,
+        } => Call {
+            script: &ACQUIRE,
+            keys: vec![lock, keys.undone(name)],
+            args: vec![
+                owner.to_string(),
+                attempt.to_string(),
+                count.to_string(),
+                millis(*lease),
+            ],
+        },
+        Action::ForceRelease => Call {
+            script: &FORCE_RELEASE,
+            keys: vec![lock, keys.channel(name)],
+            args: Vec::new(),
+        },
+        Action::Inspect => Call {
+            script: &INSPECT,
+            keys: vec![lock],
+            args: Vec::new(),
+        },
+        Action::Pass {
+            from,
+            to,
+            lease,
+            own_listeners,
+        } => Call {
+            script: &PASS,
+            keys: vec![lock, keys.channel(name), keys.undone(name)],
+            args: vec![
+                from.to_string(),
+                to.to_string(),
+                millis(*lease),
+                own_listeners.to_string(),
+            ],
+        },
+        Action::Release { owner, left } => Call {
+            script: &RELEASE,
+            keys: vec![lock, keys.channel(name)],
+            args: vec![owner.to_string(), left.to_string()],
+        },
+        Action::Renew { owner, lease } => Call {
+            script: &RENEW,
+            keys: vec![lock],
+            args: vec![owner.to_string(), millis(*lease)],
+        },
+        Action::Undo {
+            owner,
+            attempt,
+            left,
+        } => Call {
+            script: &UNDO,
+            keys: vec![lock, keys.channel(name), keys.undone(name)],
+            args: vec![
+                owner.to_string(),
+                attempt.to_string(),
+                left.to_string(),
+                millis(MARK_TTL),
+            ],
+        },
+    }
+}
+
+/// What a script's result means for this request.
+pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, Failure> {
+    match (&request.action, result) {
+        (Action::Acquire { .. }, Value::Int(code)) => match code {
+            -3 => Ok(Reply::Granted),
+            -4 => Ok(Reply::Undone),
+            -5 => Ok(Reply::Gone),
+            ttl => Ok(Reply::Busy {
+                ttl: remaining(ttl),
+            }),
+        },
+        (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
+        (Action::Inspect, Value::Array(answer)) => inspected(answer),
+        (Action::Pass { .. }, Value::Int(-3)) => Ok(Reply::Granted),
+        (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
+            renewal(answers.remove(0))
+        }
+        (Action::Release { .. } | Action::Pass { .. } | Action::Undo { .. }, Value::Int(code)) => {
+            match code {
+                -6 => Ok(Reply::Marked),
+                -3 => Ok(Reply::Kept),
+                -2 => Ok(Reply::Taken),
+                -1 => Ok(Reply::Gone),
+                listeners => Ok(Reply::Released {
+                    listeners: u32::try_from(listeners).unwrap_or(0),
+                }),
+            }
+        }
+        (_, other) => Err(unexpected(&other)),
+    }
+}
+
+/// What one line of a renewal's result means.
+pub(crate) fn renewal(answer: Value) -> Result<Reply, Failure> {
+    match answer {
+        Value::Int(1) => Ok(Reply::Renewed),
+        Value::Int(-1) => Ok(Reply::Gone),
+        Value::Int(-2) => Ok(Reply::Taken),
+        Value::BulkString(error) => {
+            Err(super::failure::from_text(&String::from_utf8_lossy(&error)))
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
+    let mut answer = answer.into_iter();
+    let ttl = match answer.next() {
+        Some(Value::Int(ttl)) => ttl,
+        other => return Err(unexpected(&other.unwrap_or(Value::Nil))),
+    };
+    let mut owners = Vec::new();
+    while let (Some(owner), Some(count)) = (answer.next(), answer.next()) {
+        let owner: String = redis::from_redis_value(owner).map_err(|e| unexpected(&e))?;
+        let count: String = redis::from_redis_value(count).map_err(|e| unexpected(&e))?;
+        // Fields of other primitives (a read/write lock's `mode`) are no hold counts.
+        if let Ok(count) = count.parse() {
+            owners.push((owner, count));
+        }
+    }
+    let held = ttl != -2 && !owners.is_empty();
+    Ok(Reply::Inspected(held.then(|| Holding {
+        owners,
+        ttl: remaining(ttl),
+    })))
+}
+
+fn remaining(ttl: i64) -> Option<Duration> {
+    u64::try_from(ttl).ok().map(Duration::from_millis)
+}
+
+fn millis(time: Duration) -> String {
+    time.as_millis().to_string()
+}
+
+fn unexpected(what: &impl std::fmt::Debug) -> Failure {
+    Failure::new(Cause::Unexpected, format!("unexpected answer {what:?}"))
+}

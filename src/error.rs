@@ -1,0 +1,186 @@
+//! What can go wrong, in words one can act on.
+
+use std::sync::Arc;
+
+use crate::driver::Trouble;
+use crate::engine::{Cause, Failure};
+pub use crate::protocol::lease::{LostReason, Risk};
+
+/// Trouble. Somebody else having the lock is not: that is `None`.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The client was closed, or this process was forked from the one that made it.
+    #[error("`{name}`: the client is closed, or belongs to the process this one was forked from")]
+    Closed {
+        /// The lock's name.
+        name: Arc<str>,
+    },
+    /// The address needs a feature of this crate that is not compiled in.
+    #[error("`{scheme}:` urls need the `{feature}` feature of this crate")]
+    FeatureOff {
+        /// The address's scheme.
+        scheme: String,
+        /// The feature to turn on.
+        feature: &'static str,
+    },
+    /// The name cannot be a lock's.
+    #[error("not a lock's name: {reason}")]
+    InvalidName {
+        /// Why not.
+        reason: &'static str,
+    },
+    /// An option has a value that makes no sense.
+    #[error("{option}: {reason}")]
+    InvalidOption {
+        /// Which one.
+        option: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// The store's address cannot be read.
+    #[error("`{url}`: {reason}")]
+    InvalidUrl {
+        /// The address, its password masked.
+        url: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The lock was held and is not any more.
+    #[error("`{name}` was lost: {reason}")]
+    Lost {
+        /// The lock's name.
+        name: Arc<str>,
+        /// How.
+        reason: LostReason,
+    },
+    /// The store has no memory left for another lock.
+    #[error("`{name}`: the store is out of memory ({detail}); raise its limit or free some")]
+    OutOfMemory {
+        /// The lock's name.
+        name: Arc<str>,
+        /// What the store said.
+        detail: String,
+    },
+    /// The store's user may not do that.
+    #[error("`{name}`: the store refuses: {detail}")]
+    PermissionDenied {
+        /// The lock's name, or the store's address.
+        name: Arc<str>,
+        /// What the store said: it names the command, key or channel.
+        detail: String,
+    },
+    /// Time was over before anybody could say whether the lock is free. What was asked is taken back
+    /// in the background.
+    #[error("`{name}`: no answer from the store in time ({detail})")]
+    Timeout {
+        /// The lock's name.
+        name: Arc<str>,
+        /// What was waited for.
+        detail: String,
+    },
+    /// The store cannot be reached, or is not ready. What was asked is taken back, or finished, in the
+    /// background.
+    #[error("`{name}`: the store is unavailable: {detail}")]
+    Unavailable {
+        /// The lock's name, or the store's address.
+        name: Arc<str>,
+        /// What happened.
+        detail: String,
+    },
+    /// Something that is not such a lock lives under that name.
+    #[error("`{name}` is not a lock of this kind ({detail}); choose another name or a key prefix")]
+    WrongKind {
+        /// The lock's name.
+        name: Arc<str>,
+        /// What the store said.
+        detail: String,
+    },
+}
+
+impl Error {
+    /// Whether the same call may well work a little later.
+    ///
+    /// ```
+    /// # tokio_test();
+    /// # #[tokio::main] async fn tokio_test() {
+    /// let client = distlock::Client::connect("memory:").await.unwrap();
+    /// let error = client.lock("").acquire().await.unwrap_err();
+    /// assert!(!error.is_transient(), "an empty name stays one");
+    /// # }
+    /// ```
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::OutOfMemory { .. } | Self::Timeout { .. } | Self::Unavailable { .. } => true,
+            Self::Closed { .. }
+            | Self::FeatureOff { .. }
+            | Self::InvalidName { .. }
+            | Self::InvalidOption { .. }
+            | Self::InvalidUrl { .. }
+            | Self::Lost { .. }
+            | Self::PermissionDenied { .. }
+            | Self::WrongKind { .. } => false,
+        }
+    }
+
+    pub(crate) fn of(name: &Arc<str>, trouble: Trouble) -> Self {
+        let name = name.clone();
+        match trouble {
+            Trouble::Closed => Self::Closed { name },
+            Trouble::Failure(failure) => Self::from_failure(&name, failure),
+            Trouble::Lost(reason) => Self::Lost { name, reason },
+            Trouble::TimedOut => Self::Timeout {
+                name,
+                detail: "the wait is over and the store has not said who holds it".into(),
+            },
+        }
+    }
+
+    pub(crate) fn from_failure(name: &Arc<str>, failure: Failure) -> Self {
+        let name = name.clone();
+        let Failure { cause, detail } = failure;
+        match cause {
+            Cause::Denied => Self::PermissionDenied { name, detail },
+            Cause::OutOfMemory => Self::OutOfMemory { name, detail },
+            Cause::TimedOut => Self::Timeout { name, detail },
+            Cause::WrongKind => Self::WrongKind { name, detail },
+            Cause::Interrupted | Cause::Unreachable | Cause::Unready | Cause::Unexpected => {
+                Self::Unavailable { name, detail }
+            }
+        }
+    }
+}
+
+/// The news that a lock was lost.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Lost {
+    /// The lock's name.
+    pub name: Arc<str>,
+    /// How.
+    pub reason: LostReason,
+}
+
+impl From<Lost> for Error {
+    fn from(Lost { name, reason }: Lost) -> Self {
+        Self::Lost { name, reason }
+    }
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`{}` was lost: {}", self.name, self.reason)
+    }
+}
+
+impl std::fmt::Display for LostReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the client was closed",
+            Self::Expired => "its lease expired before it was renewed",
+            Self::MaxHold => "it was held for as long as it may be",
+            Self::Removed => "the store no longer knows of it (deleted, forced open or data lost)",
+            Self::TakenOver => "it expired and somebody else holds it now",
+        })
+    }
+}

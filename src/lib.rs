@@ -1,0 +1,71 @@
+//! Distributed locks that tell you when you lose them, on the same Redis and in the same format as
+//! Java's Redisson.
+//!
+//! ```
+//! # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+//! # async fn send_invoice(_: u32) {}
+//! let client = distlock::Client::connect("memory:").await?;      // or redis://host/
+//! let guard = client.lock("invoice:42").acquire().await?;
+//! guard.while_held(send_invoice(42)).await?;                     // dropped the moment the lock is lost
+//! guard.release().await?;                                        // or just drop it
+//! # Ok(()) }
+//! ```
+//!
+//! # Where to begin
+//!
+//! - [`Client`] connects to a store; [`Client::lock`] names a lock; [`Lock::acquire`],
+//!   [`Lock::try_acquire`], [`Lock::acquire_timeout`] and [`Lock::run`] take it.
+//! - [`Guard`] is proof that it is held, and says when it is not any more: [`Held::check`],
+//!   [`Held::lost`], [`Guard::while_held`].
+//! - [`Owner`] lets somebody hold a lock more than once.
+//! - [`Admin`] shows who holds what.
+//! - `blocking` has the same words without `async`.
+//!
+//! # What a lock cannot do
+//!
+//! A lease ends by the clock, and a process can be stopped at any instant, also between the last look
+//! at its guard and the next write. So no lock with leases, this one included, keeps two processes from
+//! *writing* at the same time under every fault; it keeps two *valid guards* from existing, and tells
+//! the holder as early as can be known. `docs/guarantees.md` says exactly what is promised under which
+//! faults, and which test shows it.
+//!
+//! # Layout
+//!
+//! The files here are the nouns of the API. Beneath them `driver` runs, `protocol` decides, and
+//! `engine` remembers; arrows point down only.
+
+mod admin;
+#[cfg(feature = "blocking")]
+pub mod blocking;
+mod client;
+mod connect;
+mod driver;
+mod engine;
+mod error;
+mod guard;
+mod lock;
+mod options;
+mod owner;
+mod protocol;
+
+pub use admin::{Admin, Holder, LockInfo};
+pub use client::{Client, ClientBuilder};
+pub use error::{Error, Lost, LostReason, Risk};
+pub use guard::{Guard, Held, LostSignal};
+pub use lock::{Exclusive, Lock};
+pub use options::{Backoff, Lease, Wait};
+pub use owner::Owner;
+
+/// The parts below the API, for this project's own model tests. Nothing in it is stable.
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals {
+    /// What remembers.
+    pub mod engine {
+        pub use crate::engine::*;
+    }
+    /// What decides.
+    pub mod protocol {
+        pub use crate::protocol::*;
+    }
+}

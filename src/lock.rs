@@ -1,0 +1,324 @@
+//! A lock's name and how one wants to hold it.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::Core;
+use crate::driver::acquire::{self, Patience, Wish};
+use crate::error::Error;
+use crate::guard::{Guard, Held};
+use crate::options::{Lease, Wait, check_positive};
+use crate::owner::Owner;
+use crate::protocol::lease::Terms;
+
+/// Longer than anyone needs, shorter than what would hurt a store.
+const LONGEST_NAME: usize = 64 * 1024;
+
+/// A lock by name: a name, not a state. Clone it, share it, make it again.
+///
+/// Nobody else, in this process or any other, in Rust or in Java, holds the lock of the same name on
+/// the same store while a [`Guard`] is valid; see the guarantees for the faults under which that holds.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// let client = distlock::Client::connect("memory:").await?;
+/// let guard = client.lock("invoice:42").acquire().await?;
+/// assert!(client.lock("invoice:42").try_acquire().await?.is_none());
+/// # guard.release().await }
+/// ```
+#[derive(Debug)]
+pub struct Lock<K = Exclusive> {
+    core: Arc<Core>,
+    name: Arc<str>,
+    lease: Lease,
+    wait: Wait,
+    owner: Option<Owner>,
+    max_hold: Option<Duration>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// The plain, reentrant lock: one owner at a time. Redisson's `RLock`.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Exclusive;
+
+impl<K> Lock<K> {
+    pub(crate) fn new(core: Arc<Core>, name: Arc<str>, lease: Lease) -> Self {
+        Self {
+            core,
+            name,
+            lease,
+            wait: Wait::default(),
+            owner: None,
+            max_hold: None,
+            kind: PhantomData,
+        }
+    }
+
+    /// How long the lock stays taken when nobody gives it back. Without this, the client's default.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::Lease;
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let lock = client.lock("report").with_lease(Lease::Fixed(Duration::from_secs(60)));
+    /// # lock.acquire().await?.release().await }
+    /// ```
+    #[must_use]
+    pub const fn with_lease(mut self, lease: Lease) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Acquires for this owner, who may hold the lock more than once.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let me = client.new_owner();
+    /// let _outer = client.lock("stock").with_owner(&me).acquire().await?;
+    /// let _inner = client.lock("stock").with_owner(&me).acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// How a waiter learns that it is worth asking again.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use distlock::{Backoff, Wait};
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let lock = client.lock("busy").with_wait(Wait::Poll(Backoff::default()));
+    /// # lock.acquire().await?.release().await }
+    /// ```
+    #[must_use]
+    pub const fn with_wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Gives the lock back after this long, whatever its holder does: the guard is then lost, with
+    /// [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration;
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let lock = client.lock("import").with_max_hold(Duration::from_secs(3600));
+    /// # lock.acquire().await?.release().await }
+    /// ```
+    #[must_use]
+    pub const fn with_max_hold(mut self, longest: Duration) -> Self {
+        self.max_hold = Some(longest);
+        self
+    }
+
+    /// The lock's name.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// assert_eq!(client.lock("stock").name(), "stock");
+    /// # Ok(()) }
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits for the lock, however long it takes.
+    ///
+    /// Waiters of one client get it in the order they asked.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be reached at the first attempt. Once it has said that somebody else holds
+    /// the lock, the wait goes on through outages.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any await, for example by `tokio::time::timeout`: what is under way is undone
+    /// in the background, and the next waiter moves up.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.lock("stock").acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn acquire(&self) -> impl Future<Output = Result<Guard<K>, Error>> + Send + use<K> {
+        let acquired = self.start(Patience::Endless);
+        let name = self.name.clone();
+        async move {
+            let guard = acquired.await?;
+            // Without a deadline the wait cannot be over.
+            guard.ok_or_else(|| Error::of(&name, crate::driver::Trouble::TimedOut))
+        }
+    }
+
+    /// Takes the lock if it is free now.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot say whether it is.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let Some(guard) = client.lock("nightly").try_acquire().await? else {
+    ///     return Ok(()); // somebody else is at it
+    /// };
+    /// # guard.release().await }
+    /// ```
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
+        self.start(Patience::Once)
+    }
+
+    /// Waits for the lock for at most `wait`, connecting and asking included; `None` if somebody else
+    /// still holds it then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] if time is over and the store has not said who holds it; otherwise as
+    /// [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration;
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.lock("stock").acquire_timeout(Duration::from_secs(5)).await?;
+    /// assert!(guard.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn acquire_timeout(
+        &self,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
+        self.start(Patience::Within(wait))
+    }
+
+    /// Acquires, works, releases. The work is dropped the moment the lock is lost.
+    ///
+    /// The work's own value comes back as it is, also when the release behind it fails: the lock is
+    /// then given back in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`], and [`Error::Lost`] if the work was dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the work and gives the lock back in the background.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let sum = client.lock("report").run(async |held| {
+    ///     held.check()?;
+    ///     Ok::<_, distlock::Error>(1 + 1)
+    /// }).await??;
+    /// assert_eq!(sum, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn run<F, Fut, T>(
+        &self,
+        work: F,
+    ) -> impl Future<Output = Result<T, Error>> + Send + use<K, F, Fut, T>
+    where
+        F: FnOnce(Held) -> Fut + Send,
+        Fut: Future<Output = T> + Send,
+        T: Send,
+        K: 'static,
+    {
+        let acquiring = self.acquire();
+        async move {
+            let guard = acquiring.await?;
+            let done = guard.while_held(work(guard.held())).await?;
+            if let Err(error) = guard.release().await {
+                tracing::warn!(%error, "the work is done, but its lock was not given back cleanly");
+            }
+            Ok(done)
+        }
+    }
+
+    fn start(
+        &self,
+        patience: Patience,
+    ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
+        let core = self.core.clone();
+        let wish = self.wish();
+        async move {
+            let wish = wish?;
+            let claim = acquire::acquire(&core, &wish, patience)
+                .await
+                .map_err(|trouble| Error::of(&wish.name, trouble))?;
+            Ok(claim.map(Guard::new))
+        }
+    }
+
+    fn wish(&self) -> Result<Wish, Error> {
+        check_name(&self.name)?;
+        let lease = self.lease.check()?;
+        if let Some(longest) = self.max_hold {
+            check_positive("max_hold", longest)?;
+        }
+        if let Some(owner) = &self.owner
+            && owner.client() != self.core.id()
+        {
+            return Err(Error::InvalidOption {
+                option: "owner",
+                reason: "it was made by another client".into(),
+            });
+        }
+        Ok(Wish {
+            name: self.name.clone(),
+            terms: Terms {
+                lease: lease.duration(),
+                keep_alive: matches!(lease, Lease::KeepAlive(_)),
+                max_hold: self.max_hold,
+            },
+            hearing: self.wait.hearing(),
+            user: self.owner.as_ref().map(Owner::number),
+        })
+    }
+}
+
+impl<K> Clone for Lock<K> {
+    fn clone(&self) -> Self {
+        Self {
+            core: self.core.clone(),
+            name: self.name.clone(),
+            lease: self.lease,
+            wait: self.wait,
+            owner: self.owner.clone(),
+            max_hold: self.max_hold,
+            kind: PhantomData,
+        }
+    }
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let reason = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > LONGEST_NAME {
+        "it is longer than 64 KiB"
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidName { reason })
+}

@@ -1,0 +1,143 @@
+//! What one can choose about a lock.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::protocol::acquire::Hearing;
+
+/// Shorter than a round trip may take, and no validity would be left when the grant arrives.
+const SHORTEST_LEASE: Duration = Duration::from_millis(10);
+/// Longer than any process lives; stores count milliseconds in 64 bits.
+const LONGEST_LEASE: Duration = Duration::from_secs(100 * 366 * 86_400);
+
+/// How long a lock stays taken when nobody gives it back.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// use std::time::Duration;
+/// use distlock::{Client, Lease};
+///
+/// let client = Client::connect("memory:").await?;
+/// // Renewed while the guard lives; free 10 s after the process dies.
+/// let lock = client.lock("report").with_lease(Lease::KeepAlive(Duration::from_secs(10)));
+/// // Over after an hour, whatever happens.
+/// let once = client.lock("nightly").with_lease(Lease::Fixed(Duration::from_secs(3600)));
+/// # let _ = (lock.acquire().await?, once.acquire().await?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Lease {
+    /// Ends this long after it was granted, unless [`Guard::extend`](crate::Guard::extend)ed.
+    Fixed(Duration),
+    /// Renewed for as long as the guard lives; ends this long after its process dies.
+    KeepAlive(Duration),
+}
+
+impl Lease {
+    pub(crate) const fn duration(self) -> Duration {
+        match self {
+            Self::Fixed(lease) | Self::KeepAlive(lease) => lease,
+        }
+    }
+
+    pub(crate) fn check(self) -> Result<Self, Error> {
+        check_lease(self.duration())?;
+        Ok(self)
+    }
+}
+
+/// Redisson's watchdog time-out: thirty seconds, renewed.
+impl Default for Lease {
+    fn default() -> Self {
+        Self::KeepAlive(Duration::from_secs(30))
+    }
+}
+
+/// How a waiter learns that it is worth asking again.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// use distlock::{Backoff, Client, Wait};
+///
+/// let client = Client::connect("memory:").await?;
+/// // Without any subscription: Redisson's spin lock.
+/// let guard = client.lock("busy").with_wait(Wait::Poll(Backoff::default())).acquire().await?;
+/// # guard.release().await }
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Wait {
+    /// By the store's message, and by asking every few seconds in case one is lost.
+    #[default]
+    Notify,
+    /// By asking, with growing pauses.
+    Poll(Backoff),
+}
+
+/// Pauses that double from the first to the longest, each shortened at random by up to a half.
+///
+/// ```
+/// use std::time::Duration;
+/// use distlock::{Backoff, Wait};
+///
+/// let gentle = Wait::Poll(Backoff::new(Duration::from_millis(50), Duration::from_secs(1)));
+/// # let _ = gentle;
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    /// Pauses from `first` to `longest`.
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest }
+    }
+}
+
+/// One to 128 milliseconds, as Redisson's spin lock.
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new(Duration::from_millis(1), Duration::from_millis(128))
+    }
+}
+
+impl Wait {
+    pub(crate) fn hearing(self) -> Hearing {
+        match self {
+            Self::Notify => Hearing::Notify,
+            Self::Poll(Backoff { first, longest }) => Hearing::Poll {
+                first: first.max(Duration::from_millis(1)),
+                longest: longest.max(first).max(Duration::from_millis(1)),
+            },
+        }
+    }
+}
+
+/// Refuses leases that could not work.
+pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
+    let reason = if lease < SHORTEST_LEASE {
+        format!("{lease:?} is shorter than {SHORTEST_LEASE:?}, the shortest that can be kept")
+    } else if lease > LONGEST_LEASE {
+        format!("{lease:?} is longer than 100 years")
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidOption {
+        option: "lease",
+        reason,
+    })
+}
+
+/// Refuses a zero where some time is needed.
+pub(crate) fn check_positive(option: &'static str, time: Duration) -> Result<(), Error> {
+    if time.is_zero() {
+        return Err(Error::InvalidOption {
+            option,
+            reason: "must be longer than zero".into(),
+        });
+    }
+    Ok(())
+}

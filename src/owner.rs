@@ -1,0 +1,41 @@
+//! Who holds a lock, when one wants to say.
+
+use std::sync::Arc;
+
+/// Somebody who may hold a lock more than once.
+///
+/// Locks are not reentrant by themselves: two acquisitions are two owners, also in one task. Give both
+/// the same owner, and the second goes through at once. An owner belongs to the client that made it;
+/// clones are the same owner.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// let client = distlock::Client::connect("memory:").await?;
+/// let me = client.new_owner();
+/// let lock = client.lock("stock").with_owner(&me);
+/// let outer = lock.acquire().await?;
+/// let inner = lock.acquire().await?;
+/// assert_eq!(inner.hold_count(), 2);
+/// inner.release().await?;
+/// assert!(outer.is_held());
+/// # outer.release().await }
+/// ```
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Owner {
+    client: Arc<str>,
+    number: u64,
+}
+
+impl Owner {
+    pub(crate) const fn new(client: Arc<str>, number: u64) -> Self {
+        Self { client, number }
+    }
+
+    pub(crate) const fn client(&self) -> &Arc<str> {
+        &self.client
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+}

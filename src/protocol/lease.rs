@@ -1,0 +1,355 @@
+//! One hold after its grant: valid, at risk, lost or given back.
+//!
+//! # States
+//!
+//! | state      | valid                | renewed            | left when                                    |
+//! |------------|----------------------|--------------------|----------------------------------------------|
+//! | held       | until `valid_until`  | every third        | a renewal fails → at risk                    |
+//! | at risk    | until `valid_until`  | sooner             | a renewal succeeds → held                    |
+//! | lost(why)  | no                   | never              | never: once lost, never un-lost              |
+//! | released   | no                   | never              | never                                        |
+//!
+//! From held and at risk alike: the store refuses a renewal, `valid_until` passes, the longest hold
+//! asked for is over, or the client closes → lost; the last guard goes → released.
+//!
+//! `valid_until` counts from the moment *before* the request was sent, because the store's clock
+//! started no earlier, and is shortened by an allowance for two clocks that do not run alike. A failed
+//! renewal leaves it where it is; nothing ever moves it back.
+
+use std::time::Duration;
+
+use super::Moment;
+
+/// What one guard asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Terms {
+    /// How long the store keeps the hold without hearing from us.
+    pub lease: Duration,
+    /// Whether it is renewed for as long as the guard lives.
+    pub keep_alive: bool,
+    /// After this long the hold is over, renewed or not.
+    pub max_hold: Option<Duration>,
+}
+
+/// Why a hold was lost.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The client was closed while the guard was alive.
+    Closed,
+    /// The lease ran out before a renewal got through.
+    Expired,
+    /// It was held for as long as `with_max_hold` allows.
+    MaxHold,
+    /// The store no longer knows of the hold, and nobody else has it: it was deleted, forced open, or
+    /// the store lost its data.
+    Removed,
+    /// Somebody else holds the lock now.
+    TakenOver,
+}
+
+/// Why a hold that is still valid may not stay so.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Risk {
+    /// The last renewal failed; it is being tried again.
+    RenewalFailed,
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum End {
+    /// It was taken away.
+    Lost(LostReason),
+    /// It was given back.
+    Released,
+}
+
+/// What to do about a hold now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Tick {
+    /// It has just been lost.
+    Lost(LostReason),
+    /// Nothing, ever again.
+    Over,
+    /// Ask the store for this lease, and look again at the given moment.
+    Renew {
+        /// The lease to ask for.
+        lease: Duration,
+        /// When the hold is over if no answer comes.
+        look_again: Moment,
+    },
+    /// Nothing before this moment.
+    Sleep(Moment),
+}
+
+/// The lease of one hold, with everything its guards asked for.
+#[derive(Debug)]
+pub struct Lease {
+    until: Moment,
+    renew_at: Moment,
+    renewing: bool,
+    risk: Option<Risk>,
+    end: Option<End>,
+    guards: Vec<GuardTerms>,
+    next_guard: u32,
+}
+
+#[derive(Debug)]
+struct GuardTerms {
+    guard: u32,
+    keep_alive: Option<Duration>,
+    cutoff: Option<Moment>,
+}
+
+impl Lease {
+    /// A fresh grant and its first guard, number 0; `None` if its lease ran out on the way.
+    pub fn granted(terms: Terms, sent: Moment, now: Moment) -> Option<Self> {
+        let mut lease = Self {
+            until: valid_until(sent, terms.lease),
+            renew_at: sent,
+            renewing: false,
+            risk: None,
+            end: None,
+            guards: Vec::with_capacity(1),
+            next_guard: 0,
+        };
+        lease.add_guard(terms, sent, now);
+        lease.is_valid(now).then_some(lease)
+    }
+
+    /// Another guard of the same owner. It counts at once, so that nobody gives the hold back while
+    /// the store is asked; what the store then grants is told by [`Lease::extended`].
+    pub fn join(&mut self, terms: Terms, now: Moment) -> u32 {
+        self.add_guard(terms, now, now)
+    }
+
+    /// The store has granted `lease` on a request sent at `sent`. Never shortens what is there, and
+    /// comes too late if the hold has run out meanwhile.
+    pub fn extended(&mut self, lease: Duration, sent: Moment, now: Moment) {
+        if self.is_valid(now) {
+            self.until = self.until.max(valid_until(sent, lease));
+        }
+    }
+
+    /// Ends this hold and goes on as another's, with the same standing at the store.
+    pub fn hand_on(&mut self, terms: Terms, now: Moment) -> Self {
+        self.end = Some(End::Released);
+        let mut next = Self {
+            until: self.until,
+            renew_at: self.renew_at,
+            renewing: false,
+            risk: None,
+            end: None,
+            guards: Vec::with_capacity(1),
+            next_guard: 0,
+        };
+        next.guards.push(GuardTerms {
+            guard: 0,
+            keep_alive: terms.keep_alive.then_some(terms.lease),
+            cutoff: terms.max_hold.map(|longest| now + longest),
+        });
+        next.next_guard = 1;
+        next
+    }
+
+    /// A guard has gone; returns how many are left.
+    pub fn leave(&mut self, guard: u32) -> u32 {
+        self.guards.retain(|terms| terms.guard != guard);
+        self.count()
+    }
+
+    /// What is to be done at `now`. A renewal it asks for counts as under way.
+    pub fn tick(&mut self, now: Moment) -> Tick {
+        if self.end.is_some() {
+            return Tick::Over;
+        }
+        if let Some(reason) = self.ran_out(now) {
+            self.end = Some(End::Lost(reason));
+            return Tick::Lost(reason);
+        }
+        let look_again = self.valid_until();
+        match self.keep_alive() {
+            Some(lease) if !self.renewing && self.renew_at <= now => {
+                self.renewing = true;
+                Tick::Renew { lease, look_again }
+            }
+            Some(_) | None => Tick::Sleep(self.next_look().unwrap_or(look_again)),
+        }
+    }
+
+    /// When [`Lease::tick`] has something to say next; never, once it has ended.
+    pub fn next_look(&self) -> Option<Moment> {
+        if self.end.is_some() {
+            return None;
+        }
+        let over = self.valid_until();
+        let renewal = self.keep_alive().is_some() && !self.renewing;
+        Some(if renewal {
+            over.min(self.renew_at)
+        } else {
+            over
+        })
+    }
+
+    /// The store has granted `lease` anew, on a request sent at `sent`.
+    ///
+    /// Comes too late if the hold has run out meanwhile: others may already have been told so.
+    pub fn renewed(&mut self, lease: Duration, sent: Moment, now: Moment) {
+        self.renewing = false;
+        self.extended(lease, sent, now);
+        if self.is_valid(now) {
+            self.renew_at = renew_at(sent, lease);
+            self.risk = None;
+        }
+    }
+
+    /// A renewal brought no answer, or none that says whose the lock is.
+    pub fn renewal_failed(&mut self, lease: Duration, now: Moment) {
+        self.renewing = false;
+        self.renew_at = now + retry_after(lease);
+        self.risk = Some(Risk::RenewalFailed);
+    }
+
+    /// Ends the hold as lost; `false` if it was over already.
+    pub fn lose(&mut self, reason: LostReason) -> bool {
+        self.renewing = false;
+        let first = self.end.is_none();
+        self.end.get_or_insert(End::Lost(reason));
+        first
+    }
+
+    /// Ends the hold as given back; says how it ended if it was over already.
+    pub fn release(&mut self, now: Moment) -> Result<(), LostReason> {
+        if self.end.is_none()
+            && let Some(reason) = self.ran_out(now)
+        {
+            self.end = Some(End::Lost(reason));
+        }
+        match self.end {
+            Some(End::Lost(reason)) => Err(reason),
+            Some(End::Released) | None => {
+                self.end = Some(End::Released);
+                Ok(())
+            }
+        }
+    }
+
+    /// How it ended, if it has.
+    pub const fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// Why it was lost by `now`, noticed or not.
+    pub fn lost(&self, now: Moment) -> Option<LostReason> {
+        match self.end {
+            Some(End::Lost(reason)) => Some(reason),
+            Some(End::Released) => None,
+            None => self.ran_out(now),
+        }
+    }
+
+    /// Whether the hold can be relied on at `now`.
+    pub fn is_valid(&self, now: Moment) -> bool {
+        self.end.is_none() && self.ran_out(now).is_none()
+    }
+
+    /// From this moment on it cannot be relied on.
+    pub fn valid_until(&self) -> Moment {
+        self.cutoff()
+            .map_or(self.until, |cutoff| cutoff.min(self.until))
+    }
+
+    /// What threatens it, while it is still valid.
+    pub fn risk(&self, now: Moment) -> Option<Risk> {
+        self.risk.filter(|_| self.is_valid(now))
+    }
+
+    /// Whether this guard wants the lease renewed.
+    pub fn keeps_alive(&self, guard: u32) -> bool {
+        let mut guards = self.guards.iter();
+        guards.any(|terms| terms.guard == guard && terms.keep_alive.is_some())
+    }
+
+    /// How many guards it has.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.guards.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether it is good enough to be passed on to another waiter of this client: alone, renewed,
+    /// not at risk, nothing under way and two thirds of its time left.
+    pub fn may_hand_on(&self, now: Moment) -> bool {
+        let Some(lease) = self.keep_alive() else {
+            return false;
+        };
+        let whole = lease.saturating_sub(drift(lease));
+        self.guards.len() == 1
+            && !self.renewing
+            && self.risk.is_none()
+            && self.cutoff().is_none()
+            && self.is_valid(now)
+            && self.until.since(now) * 3 >= whole * 2
+    }
+
+    fn add_guard(&mut self, terms: Terms, sent: Moment, now: Moment) -> u32 {
+        let guard = self.next_guard;
+        self.next_guard += 1;
+        self.guards.push(GuardTerms {
+            guard,
+            keep_alive: terms.keep_alive.then_some(terms.lease),
+            cutoff: terms.max_hold.map(|longest| now + longest),
+        });
+        if terms.keep_alive {
+            let first = self
+                .guards
+                .iter()
+                .filter(|terms| terms.keep_alive.is_some())
+                .count()
+                == 1;
+            let due = renew_at(sent, terms.lease);
+            self.renew_at = if first { due } else { self.renew_at.min(due) };
+        }
+        guard
+    }
+
+    fn ran_out(&self, now: Moment) -> Option<LostReason> {
+        if now >= self.until {
+            return Some(LostReason::Expired);
+        }
+        self.cutoff()
+            .filter(|cutoff| now >= *cutoff)
+            .map(|_| LostReason::MaxHold)
+    }
+
+    /// The longest lease that some guard wants kept alive.
+    fn keep_alive(&self) -> Option<Duration> {
+        self.guards
+            .iter()
+            .filter_map(|terms| terms.keep_alive)
+            .max()
+    }
+
+    fn cutoff(&self) -> Option<Moment> {
+        self.guards.iter().filter_map(|terms| terms.cutoff).min()
+    }
+}
+
+/// When a grant of `lease`, asked for at `sent`, cannot be relied on any more.
+pub fn valid_until(sent: Moment, lease: Duration) -> Moment {
+    sent + lease.saturating_sub(drift(lease))
+}
+
+/// How far two clocks may drift apart over one lease: Redlock's allowance, 1 % and 2 ms.
+fn drift(lease: Duration) -> Duration {
+    lease / 100 + Duration::from_millis(2)
+}
+
+/// Every third of the lease; on a grid, so that many holds fall due together and travel together.
+fn renew_at(sent: Moment, lease: Duration) -> Moment {
+    (sent + lease / 3).align_down(lease / 60).max(sent)
+}
+
+/// Sooner than after a success, but not so soon that an ailing store is hammered.
+fn retry_after(lease: Duration) -> Duration {
+    (lease / 10).clamp(Duration::from_millis(10), Duration::from_secs(1))
+}

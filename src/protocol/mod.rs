@@ -1,0 +1,31 @@
+//! What is decided: who gets a lock, when to ask again, when a hold is over.
+//!
+//! Everything here is pure. There is no clock, no socket and no runtime below this line: `now` is an
+//! argument and the answer is a value, so that a million histories can be tried in a minute.
+//!
+//! - [`request`] is the whole vocabulary between a client and a store;
+//! - [`state`] and [`mutex`] decide *at* the store: one `apply` for each primitive;
+//! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
+//!   lost after it.
+
+#![cfg_attr(
+    not(feature = "internals"),
+    allow(
+        unreachable_pub,
+        reason = "public for this project's own model tests only"
+    )
+)]
+#![allow(
+    clippy::exhaustive_enums,
+    reason = "matches on our own vocabulary must break when it grows"
+)]
+
+pub mod acquire;
+pub mod lease;
+pub mod moment;
+pub mod mutex;
+pub mod request;
+pub mod state;
+
+pub use moment::Moment;
+pub use request::{Action, Holding, Kind, OwnerId, Reply, Request};

@@ -1,0 +1,140 @@
+//! The plain, reentrant lock: Redisson's `RLock`.
+
+use std::time::Duration;
+
+use super::state::{Outcome, State};
+use super::{Action, Holding, Moment, OwnerId, Reply};
+
+/// A held lock. A free one is not remembered at all.
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    owner: OwnerId,
+    count: u32,
+    until: Moment,
+}
+
+impl Mutex {
+    /// Whether the lease has run out.
+    pub fn has_expired(&self, now: Moment) -> bool {
+        self.until <= now
+    }
+
+    fn raise_lease(&mut self, lease: Duration, now: Moment) {
+        self.until = self.until.max(now + lease);
+    }
+}
+
+/// Decides one action on the plain lock.
+pub fn apply(state: &mut State, action: &Action, now: Moment, listeners: u32) -> Outcome {
+    match action {
+        Action::Acquire {
+            owner,
+            attempt,
+            count,
+            lease,
+        } => acquire(state, owner, *attempt, *count, *lease, now),
+        Action::ForceRelease => match state.mutex().take() {
+            Some(_) => Outcome::news(Reply::Forced(true)),
+            None => Outcome::quiet(Reply::Forced(false)),
+        },
+        Action::Inspect => Outcome::quiet(Reply::Inspected(state.mutex().as_ref().map(|held| {
+            Holding {
+                owners: vec![(held.owner.to_string(), u64::from(held.count))],
+                ttl: Some(held.until.since(now)),
+            }
+        }))),
+        Action::Pass {
+            from,
+            to,
+            lease,
+            own_listeners,
+        } => {
+            let released = release(state, from, 0, listeners);
+            if !released.notify || listeners > *own_listeners || state.is_marked(to, 1) {
+                return released;
+            }
+            *state.mutex() = Some(Mutex {
+                owner: to.clone(),
+                count: 1,
+                until: now + *lease,
+            });
+            Outcome::news(Reply::Granted)
+        }
+        Action::Release { owner, left } => release(state, owner, *left, listeners),
+        Action::Renew { owner, lease } => match mine(state, owner) {
+            Ok(held) => {
+                held.raise_lease(*lease, now);
+                Outcome::quiet(Reply::Renewed)
+            }
+            Err(refusal) => Outcome::quiet(refusal),
+        },
+        Action::Undo {
+            owner,
+            attempt,
+            left,
+        } => match mine(state, owner) {
+            // Above `left`: the request was carried out. It cannot come again, so no mark is needed.
+            Ok(held) if held.count > *left => release(state, owner, *left, listeners),
+            _ => {
+                state.mark(owner, *attempt, now);
+                Outcome::quiet(Reply::Marked)
+            }
+        },
+    }
+}
+
+fn acquire(
+    state: &mut State,
+    owner: &OwnerId,
+    attempt: u32,
+    count: u32,
+    lease: Duration,
+    now: Moment,
+) -> Outcome {
+    if state.is_marked(owner, attempt) {
+        return Outcome::quiet(Reply::Undone);
+    }
+    let reply = match state.mutex() {
+        Some(held) if held.owner == *owner => {
+            held.count = held.count.max(count);
+            held.raise_lease(lease, now);
+            Reply::Granted
+        }
+        Some(held) => Reply::Busy {
+            ttl: Some(held.until.since(now)),
+        },
+        // Re-entry into a hold that is gone: granting it would make up the outer holds.
+        None if count > 1 => Reply::Gone,
+        free => {
+            *free = Some(Mutex {
+                owner: owner.clone(),
+                count,
+                until: now + lease,
+            });
+            Reply::Granted
+        }
+    };
+    Outcome::quiet(reply)
+}
+
+fn release(state: &mut State, owner: &OwnerId, left: u32, listeners: u32) -> Outcome {
+    let held = match mine(state, owner) {
+        Ok(held) => held,
+        Err(refusal) => return Outcome::quiet(refusal),
+    };
+    if left > 0 {
+        held.count = held.count.min(left);
+        return Outcome::quiet(Reply::Kept);
+    }
+    *state.mutex() = None;
+    Outcome::news(Reply::Released { listeners })
+}
+
+/// The owner's hold, or what to say instead.
+fn mine<'a>(state: &'a mut State, owner: &OwnerId) -> Result<&'a mut Mutex, Reply> {
+    match state.mutex() {
+        Some(held) if held.owner == *owner => Ok(held),
+        Some(_) => Err(Reply::Taken),
+        None => Err(Reply::Gone),
+    }
+}

@@ -1,0 +1,104 @@
+//! What a store remembers under one name, and the one door to it.
+//!
+//! Engines that have no language of their own for the rules (memory, and any store with an atomic
+//! read-modify-write) load a [`State`], call [`State::apply`] and store it back. The Redis engine says
+//! the same in Lua; the model test holds the one against the other.
+
+use std::time::Duration;
+
+use super::mutex::Mutex;
+use super::{Action, Kind, Moment, OwnerId, Reply};
+
+/// How long an undone request is remembered. A request still under way is given up by the network
+/// (TCP_USER_TIMEOUT) long before.
+pub const MARK_TTL: Duration = Duration::from_secs(5 * 60);
+
+/// Everything under one name.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    mutex: Option<Mutex>,
+    marks: Vec<Mark>,
+}
+
+/// What a request did: the answer, and whether those who listen should hear of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Outcome {
+    /// The answer.
+    pub reply: Reply,
+    /// Whether the lock became free.
+    pub notify: bool,
+}
+
+impl State {
+    /// Carries out one action at `now`, with so many `listeners` waiting to hear of a release.
+    pub fn apply(&mut self, kind: Kind, action: &Action, now: Moment, listeners: u32) -> Outcome {
+        self.expire(now);
+        match kind {
+            Kind::Mutex => super::mutex::apply(self, action, now, listeners),
+        }
+    }
+
+    /// Whether nothing is left to remember.
+    pub fn is_empty(&mut self, now: Moment) -> bool {
+        self.expire(now);
+        self.mutex.is_none() && self.marks.is_empty()
+    }
+
+    pub(super) fn mutex(&mut self) -> &mut Option<Mutex> {
+        &mut self.mutex
+    }
+
+    pub(super) fn mark(&mut self, owner: &OwnerId, attempt: u32, now: Moment) {
+        self.marks.retain(|mark| !mark.is(owner, attempt));
+        self.marks.push(Mark {
+            owner: owner.clone(),
+            attempt,
+            until: now + MARK_TTL,
+        });
+    }
+
+    pub(super) fn is_marked(&self, owner: &OwnerId, attempt: u32) -> bool {
+        self.marks.iter().any(|mark| mark.is(owner, attempt))
+    }
+
+    fn expire(&mut self, now: Moment) {
+        if self
+            .mutex
+            .as_ref()
+            .is_some_and(|mutex| mutex.has_expired(now))
+        {
+            self.mutex = None;
+        }
+        self.marks.retain(|mark| mark.until > now);
+    }
+}
+
+impl Outcome {
+    pub(super) const fn quiet(reply: Reply) -> Self {
+        Self {
+            reply,
+            notify: false,
+        }
+    }
+
+    pub(super) const fn news(reply: Reply) -> Self {
+        Self {
+            reply,
+            notify: true,
+        }
+    }
+}
+
+/// An acquire that was taken back before it came.
+#[derive(Clone, Debug)]
+struct Mark {
+    owner: OwnerId,
+    attempt: u32,
+    until: Moment,
+}
+
+impl Mark {
+    fn is(&self, owner: &OwnerId, attempt: u32) -> bool {
+        self.attempt == attempt && self.owner == *owner
+    }
+}

@@ -1,0 +1,42 @@
+//! What the integration tests share: a real server, a network that misbehaves on request, and
+//! patience.
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test target compiles this module for itself and uses a part of it"
+)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a fake network and a real server are made of threads, tasks and timers"
+)]
+
+pub(crate) mod proxy;
+pub(crate) mod redis;
+pub(crate) mod resp;
+pub(crate) mod seed;
+
+use std::time::Duration;
+
+pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
+pub(crate) use self::redis::RedisServer;
+pub(crate) use self::seed::SeededRng;
+
+/// Waits until `condition` holds, and panics with `what` if it does not `within` that time.
+///
+/// A condition that hangs counts as one that does not hold.
+pub(crate) async fn eventually(
+    within: Duration,
+    what: &str,
+    mut condition: impl AsyncFnMut() -> bool,
+) {
+    let poll = async {
+        while !condition().await {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    if tokio::time::timeout(within, poll).await.is_err() {
+        panic!("not within {within:?}: {what}");
+    }
+}
+
+const POLL: Duration = Duration::from_millis(5);

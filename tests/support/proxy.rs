@@ -1,0 +1,247 @@
+//! A network that misbehaves on request: a proxy that understands RESP, between a client and a
+//! server.
+//!
+//! Requests and replies are forwarded frame by frame, and each reply is matched with its request,
+//! so that a [`Fault`] can hit exactly the exchange a test is about. The proxy runs on a thread of
+//! its own: blocking tests can use it, and a test that freezes its runtime does not freeze the
+//! network with it.
+//!
+//! What a request-side fault has taken in is delivered for as long as the proxy lives, even if the
+//! client closes its connection in the meantime. That is what kernels and middleboxes do, and how a
+//! request comes to be executed after its undo.
+
+mod connection;
+mod rule;
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use self::connection::Cut;
+pub(crate) use self::rule::{Fault, Match};
+use self::rule::{Injection, Rule};
+
+/// A proxy on a port of its own, without rules: until told otherwise it changes nothing.
+pub(crate) struct ChaosProxy {
+    shared: Arc<Shared>,
+    addr: SocketAddr,
+    /// Dropping it ends the thread, and with the thread every connection.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ChaosProxy {
+    pub(crate) fn start(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("some port is free");
+        let addr = listener.local_addr().expect("it is bound");
+        let shared = Arc::new(Shared {
+            upstream,
+            book: Mutex::default(),
+            let_go: watch::Sender::new(0),
+            partitioned: watch::Sender::new(false),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::Builder::new()
+            .name("chaos-proxy".to_owned())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || serve(listener, shared, stopped)
+            })
+            .expect("threads can be started");
+        Self {
+            shared,
+            addr,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}/", self.addr)
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Does `what` to the requests that `when` selects. Every rule counts what it selects; if
+    /// several fire for the same request, the one added first has its way.
+    pub(crate) fn rule(&self, when: Match, what: Fault) {
+        self.shared.book().rules.push(Rule::new(when, what));
+    }
+
+    /// Forgets the rules. What they already hold stays held.
+    pub(crate) fn clear_rules(&self) {
+        self.shared.book().rules.clear();
+    }
+
+    /// Lets everything go that [`Fault::HoldRequest`] or [`Fault::HoldReply`] holds at this moment.
+    pub(crate) fn let_go(&self) {
+        self.shared.let_go.send_modify(|times| *times += 1);
+    }
+
+    /// Closes the client's side of every connection. Requests already taken in are still delivered.
+    pub(crate) fn cut_all(&self) {
+        let cuts = std::mem::take(&mut self.shared.book().cuts);
+        for cut in cuts.iter().filter_map(Weak::upgrade) {
+            cut.make();
+        }
+    }
+
+    /// While on, nothing is forwarded either way, not even the news that one side has closed. What
+    /// piled up is forwarded once it is off again.
+    pub(crate) fn partition(&self, on: bool) {
+        self.shared.partitioned.send_replace(on);
+    }
+
+    /// While on, new connections are closed as soon as they are made. The others stay.
+    pub(crate) fn refuse(&self, on: bool) {
+        self.shared.book().refusing = on;
+    }
+
+    /// The faults that took effect, oldest first, each as `Fault: the request`.
+    ///
+    /// A fault on the request's way is listed once the request has arrived, one on the reply's way
+    /// once the reply was read: the server has then executed the request, for
+    /// [`Fault::DuplicateRequest`] twice.
+    pub(crate) fn injected(&self) -> Vec<String> {
+        self.shared.book().injected.clone()
+    }
+
+    /// The last 10,000 requests that arrived, oldest first, whatever became of them.
+    pub(crate) fn requests(&self) -> Vec<Vec<String>> {
+        self.shared.book().requests.iter().cloned().collect()
+    }
+
+    pub(crate) fn clear_requests(&self) {
+        self.shared.book().requests.clear();
+    }
+}
+
+impl Drop for ChaosProxy {
+    fn drop(&mut self) {
+        self.stop.take();
+        let ended = self.thread.take().map(JoinHandle::join);
+        if let Some(Err(panic)) = ended
+            && !thread::panicking()
+        {
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// What the proxy's handle and its connections share.
+struct Shared {
+    upstream: SocketAddr,
+    book: Mutex<Book>,
+    /// How often [`ChaosProxy::let_go`] was called.
+    let_go: watch::Sender<u64>,
+    partitioned: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Writes a request down and says what to do to it.
+    fn arrived(&self, words: &[Vec<u8>]) -> Option<Injection> {
+        let mut book = self.book();
+        if book.requests.len() == REQUESTS_KEPT {
+            book.requests.pop_front();
+        }
+        let request = words
+            .iter()
+            .map(|word| String::from_utf8_lossy(word).into_owned());
+        book.requests.push_back(request.collect());
+
+        let mut fault = None;
+        for rule in &mut book.rules {
+            let fired = rule.fires(words);
+            fault = fault.or(fired);
+        }
+        fault.map(|fault| Injection::new(fault, words))
+    }
+
+    fn record(&self, injection: Injection) {
+        self.book().injected.push(injection.text);
+    }
+
+    /// Returns when the network is whole, now or later.
+    async fn healed(&self) {
+        let mut partitioned = self.partitioned.subscribe();
+        partitioned
+            .wait_for(|on| !on)
+            .await
+            .expect("the sender is in `self`");
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        // Only poisoned by a test's own closure, whose panic the proxy's drop passes on.
+        self.book
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[derive(Default)]
+struct Book {
+    rules: Vec<Rule>,
+    requests: VecDeque<Vec<String>>,
+    injected: Vec<String>,
+    cuts: Vec<Weak<Cut>>,
+    refusing: bool,
+}
+
+fn serve(listener: TcpListener, shared: Arc<Shared>, stopped: oneshot::Receiver<()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime can be had");
+    runtime.block_on(accept(listener, shared, stopped));
+}
+
+/// Owns the connections' tasks: they end with it.
+async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
+    listener
+        .set_nonblocking(true)
+        .expect("sockets can be nonblocking");
+    let listener = tokio::net::TcpListener::from_std(listener).expect("this is a runtime");
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            // In this order: a panic is passed on even if the test ends because of it.
+            biased;
+            Some(ended) = connections.join_next() => {
+                // A closure in a rule is the test's own code; its panic must reach the test.
+                if let Err(error) = ended
+                    && let Ok(panic) = error.try_into_panic()
+                {
+                    resume_unwind(panic);
+                }
+                continue;
+            }
+            _ = &mut stopped => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((client, _)) = accepted else {
+            // Out of file descriptors, most likely; the next attempt would only spin.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let cut = Arc::new(Cut::new());
+        {
+            let mut book = shared.book();
+            if book.refusing {
+                continue;
+            }
+            book.cuts.retain(|cut| cut.strong_count() > 0);
+            book.cuts.push(Arc::downgrade(&cut));
+        }
+        connections.spawn(connection::run(client, Arc::clone(&shared), cut));
+    }
+}
+
+const REQUESTS_KEPT: usize = 10_000;

@@ -1,0 +1,310 @@
+//! One connection through the proxy.
+//!
+//! ```text
+//! client ─ read_requests ─▶ lane ─ forward ─▶ server
+//! client ◀─ forward ─ lane ◀─ read_replies ─ server
+//! ```
+//!
+//! Both readers read eagerly; whatever has to wait, waits in a lane, which keeps the order. A cut
+//! ends the client's half alone: the lane to the server is emptied first, and the server's socket
+//! is read until it closes, so that no reset overtakes a request.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::super::resp::{self, Frames};
+use super::Shared;
+use super::rule::{Fault, Injection};
+
+/// Ends when both sides have closed and nothing waits any more.
+pub(super) async fn run(client: TcpStream, shared: Arc<Shared>, cut: Arc<Cut>) {
+    tokio::select! {
+        () = shared.healed() => {}
+        () = cut.made() => return,
+    }
+    let Ok(server) = TcpStream::connect(shared.upstream).await else {
+        return;
+    };
+    // Small frames must not wait for each other. It fails only for a socket that has already
+    // closed.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let (request_lane, requests) = mpsc::unbounded_channel();
+    let (reply_lane, replies) = mpsc::unbounded_channel();
+    let (expect, expected) = mpsc::unbounded_channel();
+
+    let to_client = async {
+        tokio::select! {
+            () = forward(replies, to_client, &shared) => {}
+            () = cut.made() => {}
+        }
+        cut.make();
+    };
+    tokio::join!(
+        read_requests(from_client, request_lane, expect, &shared, &cut),
+        forward(requests, to_server, &shared),
+        read_replies(from_server, reply_lane, Expected::new(expected), &shared),
+        to_client,
+    );
+}
+
+/// The end of the client's half of a connection.
+pub(super) struct Cut(watch::Sender<bool>);
+
+impl Cut {
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(false))
+    }
+
+    pub(super) fn make(&self) {
+        self.0.send_replace(true);
+    }
+
+    async fn made(&self) {
+        self.0
+            .subscribe()
+            .wait_for(|made| *made)
+            .await
+            .expect("the sender is in `self`");
+    }
+}
+
+async fn read_requests(
+    client: OwnedReadHalf,
+    lane: UnboundedSender<Parcel>,
+    expect: UnboundedSender<Answer>,
+    shared: &Shared,
+    cut: &Cut,
+) {
+    let mut requests = Frames::new(client);
+    let mut resp3 = false;
+    loop {
+        let frame = tokio::select! {
+            biased;
+            () = cut.made() => return,
+            frame = next(&mut requests) => frame,
+        };
+        let Some(mut frame) = frame else {
+            return;
+        };
+        let words = resp::words(&frame);
+        resp3 |= asks_for_resp3(&words);
+        let mut due = Due::Now;
+        let mut answers = Vec::new();
+        match shared.arrived(&words) {
+            None => answers.push(answer(&words, resp3, None)),
+            Some(injection) => match injection.fault {
+                Fault::CutAfter | Fault::DelayReply(_) | Fault::HoldReply | Fault::SwallowReply => {
+                    answers.push(answer(&words, resp3, Some(injection)));
+                }
+                Fault::CutBefore => {
+                    cut.make();
+                    shared.record(injection);
+                    return;
+                }
+                Fault::DelayRequest(delay) => {
+                    due = Due::At(Instant::now() + delay);
+                    answers.push(answer(&words, resp3, None));
+                    shared.record(injection);
+                }
+                Fault::DuplicateRequest => {
+                    frame = frame.repeat(2);
+                    answers.push(answer(&words, resp3, None));
+                    answers.push(answer(&words, resp3, Some(injection)));
+                }
+                Fault::HoldRequest => {
+                    // Before it is on record, so that a test that has seen the record can let it
+                    // go.
+                    due = Due::once_let_go(shared);
+                    answers.push(answer(&words, resp3, None));
+                    shared.record(injection);
+                }
+            },
+        }
+        // Before the request can be answered. Nobody listens any more if the server has closed.
+        for answer in answers {
+            let _ = expect.send(answer);
+        }
+        let _ = lane.send(Parcel { bytes: frame, due });
+    }
+}
+
+async fn read_replies(
+    server: OwnedReadHalf,
+    lane: UnboundedSender<Parcel>,
+    mut expected: Expected,
+    shared: &Shared,
+) {
+    let mut replies = Frames::new(server);
+    // Closing the lane closes the client once it has everything that was in it.
+    let mut lane = Some(lane);
+    while let Some(bytes) = next(&mut replies).await {
+        let mut due = Due::Now;
+        if let Some(injection) = expected.claim(&bytes) {
+            let mut forwarded = true;
+            match injection.fault {
+                Fault::CutAfter => lane = None,
+                Fault::DelayReply(delay) => due = Due::At(Instant::now() + delay),
+                Fault::HoldReply => due = Due::once_let_go(shared),
+                Fault::DuplicateRequest | Fault::SwallowReply => forwarded = false,
+                Fault::CutBefore | Fault::DelayRequest(_) | Fault::HoldRequest => {
+                    unreachable!("dealt with on the request's way")
+                }
+            }
+            shared.record(injection);
+            if !forwarded {
+                continue;
+            }
+        }
+        if let Some(lane) = &lane {
+            let _ = lane.send(Parcel { bytes, due });
+        }
+    }
+}
+
+/// Writes what comes down a lane, each parcel when it is due, and closes behind the last.
+async fn forward(mut lane: UnboundedReceiver<Parcel>, mut to: OwnedWriteHalf, shared: &Shared) {
+    while let Some(Parcel { bytes, due }) = lane.recv().await {
+        match due {
+            Due::At(moment) => sleep_until(moment).await,
+            Due::LetGo(times) => {
+                let mut let_go = shared.let_go.subscribe();
+                let_go
+                    .wait_for(|now| *now > times)
+                    .await
+                    .expect("the sender is in `shared`");
+            }
+            Due::Now => {}
+        }
+        shared.healed().await;
+        if to.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    // That one side has closed is news, too.
+    shared.healed().await;
+}
+
+/// The next frame, or `None` if there is nothing more to be had from this side.
+async fn next<R: AsyncRead + Unpin>(frames: &mut Frames<R>) -> Option<Vec<u8>> {
+    match frames.next().await {
+        Ok(frame) => frame,
+        Err(error) => {
+            // Everything else is a connection that ended, one way or the other.
+            if error.kind() == io::ErrorKind::InvalidData {
+                eprintln!("chaos proxy: {error}");
+            }
+            None
+        }
+    }
+}
+
+struct Parcel {
+    bytes: Vec<u8>,
+    due: Due,
+}
+
+enum Due {
+    At(Instant),
+    /// When the proxy has let go more often than this.
+    LetGo(u64),
+    Now,
+}
+
+impl Due {
+    fn once_let_go(shared: &Shared) -> Self {
+        Self::LetGo(*shared.let_go.borrow())
+    }
+}
+
+/// What the server will send because of a request.
+enum Answer {
+    /// In RESP3 a subscription is confirmed by this many pushes, or refused by one error.
+    Confirmations(usize),
+    /// A RESP2 connection that has subscribed: confirmations, messages and replies look alike from
+    /// here on.
+    Mixture,
+    Reply(Option<Injection>),
+}
+
+fn answer(words: &[Vec<u8>], resp3: bool, injection: Option<Injection>) -> Answer {
+    match (is_subscription(words), resp3) {
+        (true, true) => Answer::Confirmations(words.len().saturating_sub(1).max(1)),
+        (true, false) => Answer::Mixture,
+        (false, _) => Answer::Reply(injection),
+    }
+}
+
+/// The answers still to come, in the order of their requests.
+struct Expected {
+    later: UnboundedReceiver<Answer>,
+    next: Option<Answer>,
+}
+
+impl Expected {
+    fn new(later: UnboundedReceiver<Answer>) -> Self {
+        Self { later, next: None }
+    }
+
+    /// Takes the answer that `frame` is, if it is one, and gives what is to happen to it.
+    fn claim(&mut self, frame: &[u8]) -> Option<Injection> {
+        let push = frame.starts_with(b">");
+        if push
+            && !resp::words(frame)
+                .first()
+                .is_some_and(|kind| is_subscription_word(kind))
+        {
+            return None;
+        }
+        loop {
+            match self.next.take().or_else(|| self.later.try_recv().ok())? {
+                Answer::Mixture => {
+                    self.next = Some(Answer::Mixture);
+                    return None;
+                }
+                Answer::Confirmations(left) if push => {
+                    self.next = (left > 1).then(|| Answer::Confirmations(left - 1));
+                    return None;
+                }
+                Answer::Confirmations(_) if frame.starts_with(b"-") => return None,
+                // Asked for more than there was to confirm: this is the reply to the next request.
+                Answer::Confirmations(_) => {}
+                reply @ Answer::Reply(_) if push => {
+                    self.next = Some(reply);
+                    return None;
+                }
+                Answer::Reply(injection) => return injection,
+            }
+        }
+    }
+}
+
+fn is_subscription(words: &[Vec<u8>]) -> bool {
+    words.first().is_some_and(|word| is_subscription_word(word))
+}
+
+/// The name of the command, or of the push that confirms it.
+fn is_subscription_word(word: &[u8]) -> bool {
+    let word = word.to_ascii_lowercase();
+    [
+        &b"subscribe"[..],
+        b"psubscribe",
+        b"ssubscribe",
+        b"unsubscribe",
+        b"punsubscribe",
+        b"sunsubscribe",
+    ]
+    .contains(&word.as_slice())
+}
+
+fn asks_for_resp3(words: &[Vec<u8>]) -> bool {
+    matches!(words, [hello, version, ..] if hello.eq_ignore_ascii_case(b"HELLO") && version == b"3")
+}

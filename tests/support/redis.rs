@@ -1,0 +1,340 @@
+//! A real `redis-server` of a test's own, on a port of its own, gone when the test is.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{LazyLock, Mutex, MutexGuard, mpsc};
+use std::time::{Duration, Instant};
+use std::{env, fs, io, thread};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use redis::{FromRedisValue, RedisResult, Value};
+use tempfile::TempDir;
+
+/// A running server without persistence. All calls block for as long as one command takes.
+///
+/// The fixture itself talks through the unix socket, which can only be this server's: a port may
+/// have been taken by another test's server in the meantime.
+pub(crate) struct RedisServer {
+    /// `None` between [`kill`](Self::kill) and [`restart`](Self::restart).
+    process: Mutex<Option<Process>>,
+    port: u16,
+    args: Vec<String>,
+    dir: TempDir,
+}
+
+impl RedisServer {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with further arguments, such as `&["--maxmemory", "3mb"]`.
+    pub(crate) fn start_with(args: &[&str]) -> Self {
+        let mut server = Self {
+            process: Mutex::new(None),
+            port: 0,
+            args: args.iter().map(ToString::to_string).collect(),
+            dir: TempDir::with_prefix("distlock-redis-").expect("the temp folder is writable"),
+        };
+        // Between looking for a free port and binding it, another test may take it.
+        for _ in 0..PORT_TRIES {
+            server.port = free_port();
+            match server.launch() {
+                Ok(()) => return server,
+                Err(log) if log.contains(PORT_TAKEN) => {}
+                Err(log) => panic!("redis-server did not start:\n{log}"),
+            }
+        }
+        panic!("no free port found in {PORT_TRIES} tries");
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}/", self.addr())
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn socket_path(&self) -> PathBuf {
+        self.dir.path().join("redis.sock")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running(|process| process.child.id())
+    }
+
+    /// `kill -9`. Does nothing to a server that is already dead.
+    pub(crate) fn kill(&self) {
+        // Dropping a process kills it and waits for it.
+        self.process().take();
+    }
+
+    /// Starts again with the same port and arguments, and no data; kills the server first if it
+    /// still runs.
+    pub(crate) fn restart(&self) {
+        self.kill();
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            match self.launch() {
+                Ok(()) => return,
+                Err(log) if log.contains(PORT_TAKEN) && Instant::now() < give_up => {
+                    thread::sleep(POLL)
+                }
+                Err(log) => panic!("redis-server did not start again:\n{log}"),
+            }
+        }
+    }
+
+    /// SIGSTOP: the server keeps its connections and answers nothing. Returns once it has really
+    /// stopped.
+    pub(crate) fn stop_process(&self) {
+        self.running(|process| {
+            if process.stopped {
+                return;
+            }
+            kill(process.pid(), Signal::SIGSTOP).expect("a child can be signalled");
+            let status =
+                waitpid(process.pid(), Some(WaitPidFlag::WUNTRACED)).expect("it is our child");
+            assert!(
+                matches!(status, WaitStatus::Stopped(..)),
+                "redis-server ended: {status:?}"
+            );
+            process.stopped = true;
+        });
+    }
+
+    /// SIGCONT, after [`stop_process`](Self::stop_process).
+    pub(crate) fn continue_process(&self) {
+        self.running(|process| {
+            kill(process.pid(), Signal::SIGCONT).expect("a child can be signalled");
+            process.stopped = false;
+        });
+    }
+
+    /// Runs one command on a connection of its own.
+    pub(crate) fn cmd(&self, words: &[&str]) -> Value {
+        self.query(words)
+    }
+
+    /// [`cmd`](Self::cmd) with a typed answer.
+    pub(crate) fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_query(words)
+            .unwrap_or_else(|error| panic!("`{}` failed: {error}", words.join(" ")))
+    }
+
+    /// [`query`](Self::query) for commands that may fail.
+    pub(crate) fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let (name, args) = words.split_first().expect("a command has a name");
+        let mut connection =
+            redis::Client::open(self.socket_url())?.get_connection_with_timeout(PATIENCE)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        redis::cmd(name).arg(args).query(&mut connection)
+    }
+
+    /// Every key, sorted.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
+        keys.sort();
+        keys
+    }
+
+    pub(crate) fn hgetall(&self, key: &str) -> BTreeMap<String, String> {
+        self.query(&["HGETALL", key])
+    }
+
+    /// Milliseconds left; -1 for a key that stays, -2 for one that is not there.
+    pub(crate) fn pttl(&self, key: &str) -> i64 {
+        self.query(&["PTTL", key])
+    }
+
+    /// The channels somebody listens to, sorted.
+    pub(crate) fn pubsub_channels(&self) -> Vec<String> {
+        let mut channels: Vec<String> = self.query(&["PUBSUB", "CHANNELS"]);
+        channels.sort();
+        channels
+    }
+
+    pub(crate) fn flushall(&self) {
+        self.cmd(&["FLUSHALL"]);
+    }
+
+    /// Makes the server forget every script, as a restart or a failover would.
+    pub(crate) fn script_flush(&self) {
+        self.cmd(&["SCRIPT", "FLUSH"]);
+    }
+
+    /// Closes every connection that listens, and says how many those were.
+    pub(crate) fn kill_pubsub_clients(&self) -> u64 {
+        self.query(&["CLIENT", "KILL", "TYPE", "pubsub"])
+    }
+
+    /// Closes every other connection that does not listen, and says how many those were.
+    pub(crate) fn kill_normal_clients(&self) -> u64 {
+        self.query(&["CLIENT", "KILL", "TYPE", "normal"])
+    }
+
+    /// How often a command ran since the server started, the fixture's own uses included.
+    /// Subcommands are named `client|list`.
+    pub(crate) fn commandstats(&self, command: &str) -> u64 {
+        let info: String = self.query(&["INFO", "commandstats"]);
+        let prefix = format!("cmdstat_{}:calls=", command.to_lowercase());
+        info.lines()
+            .find_map(|line| line.strip_prefix(&prefix)?.split(',').next()?.parse().ok())
+            .unwrap_or(0)
+    }
+
+    pub(crate) fn config_set(&self, name: &str, value: &str) {
+        self.cmd(&["CONFIG", "SET", name, value]);
+    }
+
+    /// One attempt to start; an error is what the server had to say.
+    fn launch(&self) -> Result<(), String> {
+        let log = self.dir.path().join("redis.log");
+        let output = File::create(&log).expect("the folder is ours");
+        let mut command = mortal(&find("redis-server").unwrap_or_else(|| {
+            panic!("there is no redis-server on the PATH; `scripts/test` installs it")
+        }));
+        command
+            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(["--protected-mode", "no", "--loglevel", "warning"])
+            .arg("--dir")
+            .arg(self.dir.path())
+            .arg("--unixsocket")
+            .arg(self.socket_path())
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stderr(output.try_clone().expect("a file can be cloned"))
+            .stdout(output);
+        let mut process = Process {
+            child: spawn(command).expect("redis-server is executable"),
+            stopped: false,
+        };
+
+        let give_up = Instant::now() + PATIENCE;
+        while self.try_query::<Value>(&["PING"]).is_err() {
+            let ended = process.child.try_wait().expect("it is our child").is_some();
+            if ended || Instant::now() > give_up {
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                let how = if ended {
+                    "it ended"
+                } else {
+                    "it does not answer"
+                };
+                return Err(format!(
+                    "{how}, port {}, arguments {:?}\n{said}",
+                    self.port, self.args
+                ));
+            }
+            thread::sleep(POLL);
+        }
+        *self.process() = Some(process);
+        Ok(())
+    }
+
+    fn socket_url(&self) -> String {
+        let url = format!("redis+unix://{}", self.socket_path().display());
+        match self.args.iter().position(|arg| arg == "--requirepass") {
+            Some(at) => format!("{url}?pass={}", self.args[at + 1]),
+            None => url,
+        }
+    }
+
+    fn running<T>(&self, act: impl FnOnce(&mut Process) -> T) -> T {
+        act(self.process().as_mut().expect("the server runs"))
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        // A test that fails while holding it must still be able to clean up.
+        self.process
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+struct Process {
+    child: Child,
+    stopped: bool,
+}
+
+impl Process {
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a pid fits"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both only fail for a child that is already gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command that is killed when this process dies, however it dies, where the system can do that.
+fn mortal(program: &Path) -> Command {
+    let Some(setpriv) = find("setpriv") else {
+        return Command::new(program);
+    };
+    let mut command = Command::new(setpriv);
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
+}
+
+/// Spawns from a thread that lives as long as the process.
+///
+/// Linux sends the parent-death signal when the *thread* that spawned ends, and every test is a
+/// thread: a server shared by several tests would die with the first.
+fn spawn(command: Command) -> io::Result<Child> {
+    type Order = (Command, mpsc::Sender<io::Result<Child>>);
+    static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
+        let (orders, inbox) = mpsc::channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, answer) in inbox {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        orders
+    });
+    let (answer, child) = mpsc::channel();
+    SPAWNER
+        .send((command, answer))
+        .expect("the spawner never ends");
+    child.recv().expect("the spawner answers every order")
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?)
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
+}
+
+/// A port nobody listens on, from below the ephemeral range: while a server is down, no outgoing
+/// connection may borrow its port, nor a reconnecting client connect to itself.
+fn free_port() -> u16 {
+    loop {
+        let random = RandomState::new().hash_one(()) % u64::from(EPHEMERAL - FIRST_PORT);
+        let port = FIRST_PORT + u16::try_from(random).expect("below a u16");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+const FIRST_PORT: u16 = 16_384;
+/// Where Linux begins to hand out ports by itself.
+const EPHEMERAL: u16 = 32_768;
+const PORT_TRIES: usize = 20;
+const PORT_TAKEN: &str = "Address already in use";
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(5);

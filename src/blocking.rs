@@ -21,9 +21,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
+mod worker;
+
+use self::worker::Worker;
 use crate::{Error, Exclusive, Held, Lease, LockInfo, Lost, Owner, Wait};
 
 /// [`crate::Client`] without `async`.
@@ -354,57 +357,5 @@ impl<K> Deref for Guard<K> {
 
     fn deref(&self) -> &Held {
         &self.guard
-    }
-}
-
-/// A runtime with one worker thread. A runtime that only ran while somebody waits would let leases
-/// lapse between calls.
-#[derive(Debug)]
-struct Worker {
-    runtime: Option<tokio::runtime::Runtime>,
-}
-
-impl Worker {
-    fn start() -> Result<Self, Error> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("distlock-blocking")
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Unavailable {
-                name: "*".into(),
-                detail: error.to_string(),
-            })?;
-        Ok(Self {
-            runtime: Some(runtime),
-        })
-    }
-
-    /// Carries out `work` on the worker and waits for it, without a runtime's own blocking calls:
-    /// those panic inside another runtime.
-    fn run<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Error> {
-        let (done, result) = mpsc::sync_channel(1);
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(async move {
-                let value = work.await;
-                // Whoever asked is waiting right below.
-                let _ = done.send(value);
-            });
-        }
-        result
-            .recv()
-            .map_err(|_| Error::Closed { name: "*".into() })
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // Dropping a runtime inside another one panics; this does not wait.
-            runtime.shutdown_background();
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cleanup::{Job, Unfinished};
 use super::hold::{Claim, Hold};
-use super::release::refusal;
+use super::reenter::reenter;
 use super::seat::Turn;
 use super::waiters::Spot;
 use super::{Core, Trouble, no_answer};
@@ -51,6 +51,10 @@ pub(crate) async fn acquire(
     core.usable()?;
     let begun = core.clock.now();
     let seed = core.fresh_number().unsigned_abs();
+    let patience = match patience {
+        Patience::Within(Duration::ZERO) => Patience::Once,
+        patience => patience,
+    };
     let deadline = match patience {
         Patience::Once | Patience::Endless => None,
         Patience::Within(wait) => Some(begun + wait),
@@ -163,6 +167,11 @@ impl<'a> Attempt<'a> {
         spot: &mut Spot,
         not_before: Option<Moment>,
     ) -> Result<Headed, Trouble> {
+        if let Some(listener) = spot.listener() {
+            // The line hears already: what is asked from now on misses nothing.
+            self.listener = Some(listener);
+            self.machine.listening();
+        }
         let mut step = not_before.map_or(Step::Ask, Step::Sleep);
         loop {
             step = match step {
@@ -270,10 +279,14 @@ impl<'a> Attempt<'a> {
     }
 
     async fn sleep(&self, until: Option<Moment>) {
-        match until {
-            Some(moment) => self.core.clock.sleep_until(moment).await,
-            None => std::future::pending().await,
-        }
+        sleep_until(self.core, until).await;
+    }
+}
+
+pub(super) async fn sleep_until(core: &Core, until: Option<Moment>) {
+    match until {
+        Some(moment) => core.clock.sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -342,75 +355,5 @@ async fn ask(core: &Arc<Core>, wish: &Wish, deadline: Option<Moment>) -> Result<
             Cause::Unexpected,
             format!("unexpected reply {other:?}"),
         )),
-    }
-}
-
-/// Takes the lock once more for an owner that holds it; `None` if it does not.
-async fn reenter(
-    core: &Arc<Core>,
-    wish: &Wish,
-    deadline: Option<Moment>,
-) -> Result<Option<Claim>, Trouble> {
-    let Some(hold) = wish
-        .user
-        .and_then(|user| core.owners.find(user, &wish.name))
-    else {
-        return Ok(None);
-    };
-    let guard = {
-        let now = hold.now();
-        let mut state = hold.state();
-        if state.lease.end().is_some() {
-            return Ok(None);
-        }
-        if let Some(reason) = state.lease.lost(now) {
-            return Err(Trouble::Lost(reason));
-        }
-        // Counted before the store is asked: the others' releases are partial from now on.
-        state.lease.join(wish.terms, now)
-    };
-    let claim = Claim::new(hold.clone(), guard);
-    let order = hold.recount.lock().await;
-    let (attempt, count) = {
-        let mut state = hold.state();
-        state.attempts += 1;
-        (state.attempts, state.lease.count())
-    };
-    let unfinished = Unfinished::new(
-        core.clone(),
-        vec![Job::Recount {
-            hold: hold.clone(),
-            in_doubt: Some(attempt),
-        }],
-    );
-    let Terms { lease, .. } = wish.terms;
-    let request = hold.request(Action::Acquire {
-        owner: hold.owner.clone(),
-        attempt,
-        count,
-        lease,
-    });
-    let sent = hold.now();
-    let reply = core.call(request, core.limit(deadline)).await;
-    let reply = match reply {
-        Ok(reply) => reply,
-        Err(failure) => {
-            if !failure.leaves_doubt() {
-                unfinished.settled();
-            }
-            return Err(Trouble::Failure(failure));
-        }
-    };
-    unfinished.settled();
-    drop(order);
-    if reply != Reply::Granted {
-        let reason = refusal(&reply);
-        hold.lose(reason);
-        return Err(Trouble::Lost(reason));
-    }
-    hold.extended(lease, sent);
-    match hold.lost() {
-        Some(reason) => Err(Trouble::Lost(reason)),
-        None => Ok(Some(claim)),
     }
 }

@@ -176,6 +176,11 @@ impl Hold {
         let mut state = self.state();
         // It is out of the schedule while it is looked at.
         state.due = None;
+        if self.core.is_closed() {
+            drop(state);
+            self.lose(LostReason::Closed);
+            return None;
+        }
         match state.lease.tick(self.now()) {
             Tick::Over => None,
             Tick::Sleep(until) => {

@@ -1,6 +1,6 @@
 //! What runs: the only tasks, timers and clock of the library.
 //!
-//! - [`acquire`] drives one acquisition, [`release`] one release;
+//! - [`acquire`] drives one acquisition (past the line, [`reenter`]), [`release`] one release;
 //! - [`waiters`] keeps the line of local waiters for each name and passes locks on in memory;
 //! - [`hold`] is one grant while it lasts, shared by its guards and the watchdog;
 //! - [`watchdog`] renews what is held and notices what is lost;
@@ -22,6 +22,8 @@ pub(crate) mod cleanup;
 pub(crate) mod clock;
 pub(crate) mod hold;
 pub(crate) mod owners;
+mod place;
+mod reenter;
 pub(crate) mod release;
 mod seat;
 pub(crate) mod waiters;
@@ -128,8 +130,12 @@ impl Core {
         std::process::id() != self.pid
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     pub(crate) fn usable(&self) -> Result<(), Trouble> {
-        if self.closed.load(Ordering::Acquire) || self.is_forked() {
+        if self.is_closed() || self.is_forked() {
             return Err(Trouble::Closed);
         }
         Ok(())
@@ -183,8 +189,15 @@ impl Core {
         }
         self.closed.store(true, Ordering::Release);
         self.waiters.close();
-        for hold in self.schedule.all() {
-            hold.lose(LostReason::Closed);
+        loop {
+            for hold in self.schedule.all() {
+                hold.lose(LostReason::Closed);
+            }
+            // What the watchdog is just looking at is in no list; it learns of the close there.
+            if !self.schedule.is_looking() {
+                break;
+            }
+            tokio::task::yield_now().await;
         }
         let finish = async {
             self.cleanup.finished().await;

@@ -47,14 +47,13 @@ impl Seat {
         }
     }
 
-    /// Tells the waiter; gives the word back if the waiter has left. A lock is never overwritten by a
-    /// lesser word.
+    /// Tells the waiter; gives the word back if the waiter has left. A lock, and
+    /// the end of everything, are never overwritten by a lesser word.
     pub(super) fn call(&self, turn: Turn) -> Option<Turn> {
         let mut slot = self.lock();
         match &*slot {
-            Slot::Left => return Some(turn),
-            Slot::Told(Turn::Lock(_)) => return Some(turn),
-            Slot::Empty | Slot::Told(_) => {}
+            Slot::Left | Slot::Told(Turn::Lock(_) | Turn::Closed) => return Some(turn),
+            Slot::Empty | Slot::Told(Turn::Ask { .. } | Turn::Reenter) => {}
         }
         *slot = Slot::Told(turn);
         drop(slot);

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Core;
 use super::cleanup::Job;
-use super::hold::{Claim, Hold};
+use super::hold::Hold;
+use super::place::{Head, Place};
 use super::seat::{Seat, Turn};
 use crate::engine::Listener;
 use crate::protocol::acquire::stand_back;
@@ -31,33 +32,6 @@ struct Names {
     /// Places kept only because this client stands back there, by when it stops.
     resting: VecDeque<(Moment, Arc<str>)>,
     closed: bool,
-}
-
-/// One name.
-#[derive(Debug, Default)]
-struct Place {
-    holder: Option<Arc<Hold>>,
-    head: Head,
-    line: VecDeque<Arc<Seat>>,
-    /// How many in the line have left it.
-    left: usize,
-    /// Whether the store last said that somebody else has it.
-    busy: bool,
-    listener: Option<Arc<Listener>>,
-    /// Passed on in memory since the store last granted it, and when that was.
-    handed: u32,
-    granted_at: Option<Moment>,
-    passes: u32,
-    stand_back: Option<Moment>,
-}
-
-#[derive(Debug, Default)]
-enum Head {
-    #[default]
-    Nobody,
-    /// Asks for the first time and has no seat yet.
-    Standing,
-    Seated(Arc<Seat>),
 }
 
 /// A waiter's place in a line; dropping it leaves the line and lets the next one move up.
@@ -385,55 +359,5 @@ impl Names {
         {
             self.places.remove(name);
         }
-    }
-}
-
-impl Place {
-    /// The hold everyone waits for now. Waiters of the same owner need not.
-    fn hold_here(&mut self, hold: Arc<Hold>) {
-        if hold.user.is_some() {
-            for seat in self.line.iter().filter(|seat| seat.user == hold.user) {
-                let _ = seat.call(Turn::Reenter);
-            }
-        }
-        self.holder = Some(hold);
-    }
-
-    /// Gives the lock to whoever sits there; gives it back if nobody does any more.
-    fn seat_holder(&mut self, seat: &Arc<Seat>, claim: Claim) -> Option<Turn> {
-        match &self.head {
-            Head::Seated(head) if Arc::ptr_eq(head, seat) => self.head = Head::Nobody,
-            Head::Nobody | Head::Standing | Head::Seated(_) => {
-                self.line.pop_front();
-            }
-        }
-        self.hold_here(claim.hold().clone());
-        seat.call(Turn::Lock(claim))
-    }
-
-    /// The next in line, if it wants the lock on these terms.
-    fn next_like(&mut self, terms: &Terms) -> Option<Arc<Seat>> {
-        let next = match &self.head {
-            Head::Seated(seat) => Some(seat.clone()),
-            Head::Nobody | Head::Standing => self.front().cloned(),
-        };
-        next.filter(|seat| seat.terms == *terms)
-    }
-
-    /// The first in the line who is still there.
-    fn front(&mut self) -> Option<&Arc<Seat>> {
-        while self.line.front().is_some_and(|seat| seat.has_left()) {
-            self.line.pop_front();
-            self.left = self.left.saturating_sub(1);
-        }
-        self.line.front()
-    }
-
-    fn own_listeners(&self) -> u32 {
-        u32::from(
-            self.listener
-                .as_ref()
-                .is_some_and(|listener| listener.is_live()),
-        )
     }
 }

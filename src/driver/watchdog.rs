@@ -40,6 +40,8 @@ struct Agenda {
     due: BTreeMap<(Moment, u64), Arc<Hold>>,
     /// When the watchdog will look by itself; `None` if it waits to be called.
     looks_at: Option<Moment>,
+    /// Whether it is looking at holds that are out of the agenda meanwhile.
+    looking: bool,
     /// Whether anything was entered since it last looked.
     touched: bool,
     stopped: bool,
@@ -52,6 +54,7 @@ impl Schedule {
             agenda: Mutex::new(Agenda {
                 due: BTreeMap::new(),
                 looks_at: None,
+                looking: false,
                 touched: false,
                 stopped: false,
             }),
@@ -78,6 +81,10 @@ impl Schedule {
         self.lock().due.values().cloned().collect()
     }
 
+    pub(super) fn is_looking(&self) -> bool {
+        self.lock().looking
+    }
+
     pub(super) fn stop(&self) {
         self.lock().stopped = true;
         self.sooner.notify_one();
@@ -88,6 +95,7 @@ impl Schedule {
         let mut agenda = self.lock();
         let later = agenda.due.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut agenda.due, later);
+        agenda.looking = !due.is_empty();
         drop(agenda);
         due.into_values().collect()
     }
@@ -96,6 +104,7 @@ impl Schedule {
     fn next_look(&self) -> Result<Option<Moment>, Stopped> {
         let now = self.clock.now();
         let mut agenda = self.lock();
+        agenda.looking = false;
         if agenda.stopped {
             return Err(Stopped);
         }

@@ -1,0 +1,92 @@
+//! One name, as this client sees it: who of us holds it, who asks, who waits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::hold::{Claim, Hold};
+use super::seat::{Seat, Turn};
+use crate::engine::Listener;
+use crate::protocol::Moment;
+use crate::protocol::lease::Terms;
+
+/// One name.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub(super) holder: Option<Arc<Hold>>,
+    pub(super) head: Head,
+    pub(super) line: VecDeque<Arc<Seat>>,
+    /// How many in the line have left it.
+    pub(super) left: usize,
+    /// Whether the store last said that somebody else has it.
+    pub(super) busy: bool,
+    pub(super) listener: Option<Arc<Listener>>,
+    /// Passed on in memory since the store last granted it, and when that was.
+    pub(super) handed: u32,
+    pub(super) granted_at: Option<Moment>,
+    pub(super) passes: u32,
+    pub(super) stand_back: Option<Moment>,
+}
+
+#[derive(Debug, Default)]
+pub(super) enum Head {
+    #[default]
+    Nobody,
+    /// Asks for the first time and has no seat yet.
+    Standing,
+    Seated(Arc<Seat>),
+}
+
+impl Place {
+    /// The hold everyone waits for now. Waiters of the same owner need not.
+    pub(super) fn hold_here(&mut self, hold: Arc<Hold>) {
+        if hold.user.is_some() {
+            let head = match &self.head {
+                Head::Seated(seat) => Some(seat),
+                Head::Nobody | Head::Standing => None,
+            };
+            let all = self.line.iter().chain(head);
+            for seat in all.filter(|seat| seat.user == hold.user) {
+                let _ = seat.call(Turn::Reenter);
+            }
+        }
+        self.holder = Some(hold);
+    }
+
+    /// Gives the lock to whoever sits there; gives it back if nobody does any more.
+    pub(super) fn seat_holder(&mut self, seat: &Arc<Seat>, claim: Claim) -> Option<Turn> {
+        match &self.head {
+            Head::Seated(head) if Arc::ptr_eq(head, seat) => self.head = Head::Nobody,
+            Head::Nobody | Head::Standing | Head::Seated(_) => {
+                self.line.pop_front();
+            }
+        }
+        self.hold_here(claim.hold().clone());
+        seat.call(Turn::Lock(claim))
+    }
+
+    /// The next in line, if it wants the lock on these terms.
+    pub(super) fn next_like(&mut self, terms: &Terms) -> Option<Arc<Seat>> {
+        let next = match &self.head {
+            Head::Seated(seat) => Some(seat.clone()),
+            Head::Nobody | Head::Standing => self.front().cloned(),
+        };
+        next.filter(|seat| seat.terms == *terms)
+    }
+
+    /// The first in the line who is still there.
+    pub(super) fn front(&mut self) -> Option<&Arc<Seat>> {
+        while self.line.front().is_some_and(|seat| seat.has_left()) {
+            self.line.pop_front();
+            self.left = self.left.saturating_sub(1);
+        }
+        self.line.front()
+    }
+
+    pub(super) fn own_listeners(&self) -> u32 {
+        u32::from(
+            self.listener
+                .as_ref()
+                .is_some_and(|listener| listener.is_live()),
+        )
+    }
+}

@@ -1,0 +1,85 @@
+//! Takes a lock once more for an owner that holds it, past the line: behind a stranger it would wait
+//! for itself.
+
+use std::sync::Arc;
+
+use super::acquire::{Wish, sleep_until};
+use super::cleanup::{Job, Unfinished};
+use super::hold::Claim;
+use super::release::refusal;
+use super::{Core, Trouble};
+use crate::protocol::lease::Terms;
+use crate::protocol::{Action, Moment, Reply};
+
+/// Takes the lock once more for an owner that holds it; `None` if it does not.
+pub(super) async fn reenter(
+    core: &Arc<Core>,
+    wish: &Wish,
+    deadline: Option<Moment>,
+) -> Result<Option<Claim>, Trouble> {
+    let Some(hold) = wish
+        .user
+        .and_then(|user| core.owners.find(user, &wish.name))
+    else {
+        return Ok(None);
+    };
+    let guard = {
+        let now = hold.now();
+        let mut state = hold.state();
+        if state.lease.end().is_some() {
+            return Ok(None);
+        }
+        if let Some(reason) = state.lease.lost(now) {
+            return Err(Trouble::Lost(reason));
+        }
+        // Counted before the store is asked: the others' releases are partial from now on.
+        state.lease.join(wish.terms, now)
+    };
+    let claim = Claim::new(hold.clone(), guard);
+    let order = tokio::select! {
+        order = hold.recount.lock() => order,
+        () = sleep_until(core, deadline) => return Err(Trouble::TimedOut),
+    };
+    let (attempt, count) = {
+        let mut state = hold.state();
+        state.attempts += 1;
+        (state.attempts, state.lease.count())
+    };
+    let unfinished = Unfinished::new(
+        core.clone(),
+        vec![Job::Recount {
+            hold: hold.clone(),
+            in_doubt: Some(attempt),
+        }],
+    );
+    let Terms { lease, .. } = wish.terms;
+    let request = hold.request(Action::Acquire {
+        owner: hold.owner.clone(),
+        attempt,
+        count,
+        lease,
+    });
+    let sent = hold.now();
+    let reply = core.call(request, core.limit(deadline)).await;
+    let reply = match reply {
+        Ok(reply) => reply,
+        Err(failure) => {
+            if !failure.leaves_doubt() {
+                unfinished.settled();
+            }
+            return Err(Trouble::Failure(failure));
+        }
+    };
+    unfinished.settled();
+    drop(order);
+    if reply != Reply::Granted {
+        let reason = refusal(&reply);
+        hold.lose(reason);
+        return Err(Trouble::Lost(reason));
+    }
+    hold.extended(lease, sent);
+    match hold.lost() {
+        Some(reason) => Err(Trouble::Lost(reason)),
+        None => Ok(Some(claim)),
+    }
+}

@@ -1,0 +1,230 @@
+//! What a held lock can tell, and the news when it is lost.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use crate::driver::hold::Hold;
+use crate::error::{Error, Lost, LostReason, Risk};
+
+/// A view of a held lock: everything a guard can tell, nothing it can do.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// # let client = distlock::Client::connect("memory:").await?;
+/// client.lock("report").run(async |held: distlock::Held| {
+///     assert!(held.is_held());
+///     assert_eq!(held.name(), "report");
+/// }).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Held {
+    pub(crate) hold: Arc<Hold>,
+}
+
+impl Held {
+    /// The lock's name.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// assert_eq!(client.lock("stock").acquire().await?.name(), "stock");
+    /// # Ok(()) }
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.hold.name
+    }
+
+    /// The owner as it stands in the store: `<client uuid>:<number>`.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.lock("stock").acquire().await?;
+    /// let seen = client.admin().inspect("stock").await?.unwrap();
+    /// assert_eq!(seen.holders[0].owner, guard.owner());
+    /// # Ok(()) }
+    /// ```
+    pub fn owner(&self) -> String {
+        self.hold.owner.to_string()
+    }
+
+    /// How many live guards the owner has on this lock.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// assert_eq!(client.lock("stock").acquire().await?.hold_count(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn hold_count(&self) -> u32 {
+        self.hold.count()
+    }
+
+    /// Whether the lock can be relied on now: by the clock, without asking anyone.
+    ///
+    /// Once false, never true again. True is no promise for the next instant: a process may be stopped
+    /// between this answer and what it does next.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// assert!(client.lock("stock").acquire().await?.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn is_held(&self) -> bool {
+        self.hold.is_held()
+    }
+
+    /// [`Held::is_held`] for `?`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] with the reason; [`Error::Closed`] if it was given back.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.lock("stock").acquire().await?;
+    /// guard.check()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        let name = self.hold.name.clone();
+        match self.hold.lost() {
+            Some(reason) => Err(Error::Lost { name, reason }),
+            None if self.hold.is_held() => Ok(()),
+            None => Err(Error::Closed { name }),
+        }
+    }
+
+    /// Until when the lock can be relied on if no further renewal succeeds.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.lock("stock").acquire().await?;
+    /// assert!(guard.valid_until() > std::time::Instant::now());
+    /// # Ok(()) }
+    /// ```
+    pub fn valid_until(&self) -> Instant {
+        self.hold.valid_until_instant()
+    }
+
+    /// How long the lock can still be relied on if no further renewal succeeds; zero once it is lost
+    /// or given back.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.lock("stock").acquire().await?;
+    /// assert!(guard.remaining().as_secs() >= 29);
+    /// # Ok(()) }
+    /// ```
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// What threatens the lock while it is still valid: a renewal has failed and is being tried again.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// assert_eq!(client.lock("stock").acquire().await?.at_risk(), None);
+    /// # Ok(()) }
+    /// ```
+    pub fn at_risk(&self) -> Option<Risk> {
+        self.hold.risk()
+    }
+
+    /// Resolves when the lock is lost, with the reason, or when it is given back, with `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and asked for again; it resolves the same way for everyone.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.lock("stock").acquire().await?;
+    /// let lost = guard.lost();
+    /// client.admin().force_release("stock").await?;
+    /// println!("{}", lost.await.unwrap());
+    /// # Ok(()) }
+    /// ```
+    pub fn lost(&self) -> LostSignal {
+        LostSignal {
+            hold: self.hold.clone(),
+            wait: None,
+        }
+    }
+
+    pub(crate) fn describe(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
+        f.debug_struct(what)
+            .field("name", &self.hold.name)
+            .field("owner", &self.hold.owner)
+            .field("held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(f, "Held")
+    }
+}
+
+/// The future of [`Held::lost`]. Clones resolve alike.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// # let client = distlock::Client::connect("memory:").await?;
+/// let guard = client.lock("stock").acquire().await?;
+/// let lost: distlock::LostSignal = guard.lost();
+/// let watcher = tokio::spawn(lost.clone());
+/// guard.release().await?;
+/// assert_eq!(watcher.await.unwrap(), None);
+/// assert_eq!(lost.await, None);
+/// # Ok(()) }
+/// ```
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct LostSignal {
+    hold: Arc<Hold>,
+    wait: Option<Pin<Box<dyn Future<Output = Option<LostReason>> + Send + Sync>>>,
+}
+
+impl Future for LostSignal {
+    type Output = Option<Lost>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let wait = this
+            .wait
+            .get_or_insert_with(|| Box::pin(this.hold.clone().ended()));
+        let reason = std::task::ready!(wait.as_mut().poll(cx));
+        // Polled again, it looks again, and finds the same.
+        this.wait = None;
+        let name = this.hold.name.clone();
+        Poll::Ready(reason.map(|reason| Lost { name, reason }))
+    }
+}
+
+impl Clone for LostSignal {
+    fn clone(&self) -> Self {
+        Self {
+            hold: self.hold.clone(),
+            wait: None,
+        }
+    }
+}
+
+impl fmt::Debug for LostSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LostSignal")
+            .field("name", &self.hold.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -71,3 +71,8 @@ pub mod internals {
         pub use crate::protocol::*;
     }
 }
+
+/// The README's examples are tests.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -171,3 +171,6 @@ fn fraction(seed: u64) -> f64 {
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     f64::from(u16::try_from((z ^ (z >> 31)) >> 48).unwrap_or(0)) / f64::from(u16::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -353,3 +353,6 @@ fn renew_at(sent: Moment, lease: Duration) -> Moment {
 fn retry_after(lease: Duration) -> Duration {
     (lease / 10).clamp(Duration::from_millis(10), Duration::from_secs(1))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! What a waiter does, event by event.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(millis: u64) -> Moment {
+    Moment::at(Duration::from_millis(millis))
+}
+
+fn waiting(deadline: Option<Moment>) -> Acquire {
+    Acquire::new(Hearing::Notify, deadline, 7)
+}
+
+#[test]
+fn a_waiter_listens_before_it_sleeps_and_asks_in_between() {
+    let mut waiter = waiting(None);
+    assert_eq!(waiter.busy(Some(SECOND), at(0)), Step::Listen);
+    assert_eq!(waiter.listening(), Step::Ask);
+    assert!(matches!(waiter.busy(Some(SECOND), at(1)), Step::Sleep(_)));
+    assert_eq!(waiter.woken(at(2)), Step::Ask);
+}
+
+#[test]
+fn a_sleep_ends_soon_after_the_holders_lease_and_never_later_than_the_cap() {
+    let mut waiter = waiting(None);
+    waiter.listening();
+    let Step::Sleep(until) = waiter.busy(Some(SECOND), at(0)) else {
+        panic!("it sleeps");
+    };
+    assert!(until >= at(1_000) && until <= at(1_020), "{until:?}");
+    for endless in [None, Some(60 * SECOND)] {
+        let step = waiter.busy(endless, at(0));
+        assert_eq!(step, Step::Sleep(at(0) + LONGEST_SLEEP));
+    }
+}
+
+#[test]
+fn a_deadline_cuts_every_sleep_and_busy_is_said_only_if_it_was_heard() {
+    let mut waiter = waiting(Some(at(500)));
+    waiter.listening();
+    assert_eq!(waiter.busy(Some(SECOND), at(0)), Step::Sleep(at(500)));
+    assert_eq!(waiter.woken(at(500)), Step::Busy);
+    let mut unheard = waiting(Some(at(500)));
+    assert_eq!(unheard.failed(true, at(500)), Step::TimedOut);
+    assert_eq!(unheard.woken(at(500)), Step::TimedOut);
+}
+
+#[test]
+fn a_waiter_rides_through_an_outage_but_a_first_attempt_does_not() {
+    assert_eq!(waiting(None).failed(true, at(0)), Step::Fail);
+    let mut waiter = waiting(Some(at(5_000)));
+    waiter.busy(None, at(0));
+    assert!(matches!(waiter.failed(true, at(1)), Step::Sleep(_)));
+    assert_eq!(
+        waiter.failed(false, at(2)),
+        Step::Fail,
+        "a refusal stays one"
+    );
+    // Nobody knows who holds it when time is over.
+    assert_eq!(waiter.woken(at(5_000)), Step::TimedOut);
+}
+
+#[test]
+fn one_who_cannot_listen_asks_now_and_then_and_tries_to_listen_again() {
+    let mut waiter = waiting(None);
+    assert_eq!(waiter.busy(None, at(0)), Step::Listen);
+    let Step::Sleep(until) = waiter.deaf(at(0)) else {
+        panic!("it sleeps");
+    };
+    assert!(until <= at(100), "{until:?}");
+    assert_eq!(waiter.busy(None, at(100)), Step::Listen);
+}
+
+#[test]
+fn a_poller_never_listens_and_pauses_longer_each_time_up_to_the_longest() {
+    let (first, longest) = (Duration::from_millis(4), Duration::from_millis(32));
+    let mut poller = Acquire::new(Hearing::Poll { first, longest }, None, 7);
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        let Step::Sleep(until) = poller.busy(None, at(0)) else {
+            panic!("it sleeps");
+        };
+        pauses.push(until.since(at(0)));
+    }
+    assert!(pauses[0] >= first / 2 && pauses[0] <= first, "{pauses:?}");
+    assert!(
+        pauses[7] >= longest / 2 && pauses[7] <= longest,
+        "{pauses:?}"
+    );
+}
+
+#[test]
+fn waiters_do_not_move_in_step() {
+    let sleeps: std::collections::HashSet<_> = (0..100)
+        .map(|seed| {
+            let mut waiter = Acquire::new(Hearing::Notify, None, seed * 1000);
+            waiter.listening();
+            format!("{:?}", waiter.busy(Some(SECOND), at(0)))
+        })
+        .collect();
+    assert!(sleeps.len() > 90, "{} different sleeps", sleeps.len());
+}

@@ -1,0 +1,171 @@
+//! The state table of the lease, row by row.
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn at(millis: u64) -> Moment {
+    Moment::at(Duration::from_secs(1000) + Duration::from_millis(millis))
+}
+
+fn keep_alive(lease: Duration) -> Terms {
+    Terms {
+        lease,
+        keep_alive: true,
+        max_hold: None,
+    }
+}
+
+fn fixed(lease: Duration) -> Terms {
+    Terms {
+        keep_alive: false,
+        ..keep_alive(lease)
+    }
+}
+
+fn held() -> Lease {
+    Lease::granted(keep_alive(LEASE), at(0), at(1)).expect("a fresh grant is valid")
+}
+
+#[test]
+fn validity_counts_from_before_the_request_and_leaves_room_for_drift() {
+    let lease = Lease::granted(fixed(LEASE), at(0), at(5_000)).expect("time is left");
+    assert_eq!(lease.valid_until(), at(30_000 - 300 - 2));
+    assert!(lease.is_valid(at(29_697)));
+    assert!(
+        !lease.is_valid(at(29_698)),
+        "not valid at valid_until itself"
+    );
+}
+
+#[test]
+fn a_grant_that_arrives_after_its_lease_is_none() {
+    assert!(Lease::granted(fixed(LEASE), at(0), at(29_698)).is_none());
+    let tiny = Duration::from_millis(2);
+    assert!(Lease::granted(fixed(tiny), at(0), at(0)).is_none());
+}
+
+#[test]
+fn a_kept_lease_is_renewed_at_a_third_and_a_fixed_one_never() {
+    let mut lease = held();
+    let Tick::Sleep(due) = lease.tick(at(1)) else {
+        panic!("nothing is due yet");
+    };
+    assert!(due <= at(10_000) && due > at(9_000), "{due:?}");
+    assert!(matches!(lease.tick(due), Tick::Renew { lease: LEASE, .. }));
+    // Under way: not asked for again, only the end is watched.
+    assert_eq!(lease.tick(due), Tick::Sleep(lease.valid_until()));
+    let mut lease = Lease::granted(fixed(LEASE), at(0), at(1)).expect("valid");
+    assert_eq!(lease.tick(at(20_000)), Tick::Sleep(lease.valid_until()));
+}
+
+#[test]
+fn a_renewal_moves_the_end_by_when_it_was_sent() {
+    let mut lease = held();
+    assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
+    lease.renewed(LEASE, at(10_000), at(12_000));
+    assert_eq!(lease.valid_until(), at(40_000 - 302));
+}
+
+#[test]
+fn a_failed_renewal_changes_nothing_but_the_risk_and_is_tried_again_sooner() {
+    let mut lease = held();
+    let until = lease.valid_until();
+    assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
+    lease.renewal_failed(LEASE, at(12_000));
+    assert_eq!(lease.valid_until(), until);
+    assert_eq!(lease.risk(at(12_000)), Some(Risk::RenewalFailed));
+    assert_eq!(lease.tick(at(12_000)), Tick::Sleep(at(13_000)));
+    assert!(matches!(lease.tick(at(13_000)), Tick::Renew { .. }));
+    lease.renewed(LEASE, at(13_000), at(13_001));
+    assert_eq!(lease.risk(at(13_001)), None);
+}
+
+#[test]
+fn once_lost_never_un_lost() {
+    let mut lease = held();
+    assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
+    assert_eq!(lease.tick(at(29_698)), Tick::Lost(LostReason::Expired));
+    // The renewal's reply comes after all.
+    lease.renewed(LEASE, at(10_000), at(29_699));
+    assert!(!lease.is_valid(at(29_699)));
+    assert_eq!(lease.tick(at(29_700)), Tick::Over);
+    assert!(!lease.lose(LostReason::TakenOver), "the first reason stays");
+    assert_eq!(lease.release(at(29_701)), Err(LostReason::Expired));
+}
+
+#[test]
+fn a_late_renewal_does_not_bring_an_unnoticed_loss_back() {
+    let mut lease = held();
+    assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
+    // Stopped for a minute: nobody looked at the clock when it ran out.
+    lease.renewed(LEASE, at(10_000), at(70_000));
+    assert_eq!(lease.lost(at(70_000)), Some(LostReason::Expired));
+}
+
+#[test]
+fn an_inner_lease_never_shortens_the_outer_one() {
+    let mut lease = Lease::granted(fixed(20 * LEASE), at(0), at(1)).expect("valid");
+    let until = lease.valid_until();
+    let inner = lease.join(keep_alive(Duration::from_secs(5)), at(10));
+    lease.extended(Duration::from_secs(5), at(10), at(11));
+    assert_eq!(lease.valid_until(), until);
+    assert_eq!(lease.leave(inner), 1);
+    assert_eq!(lease.valid_until(), until);
+    assert_eq!(
+        lease.tick(at(100_000)),
+        Tick::Sleep(until),
+        "only the outer one is left"
+    );
+}
+
+#[test]
+fn an_inner_fixed_lease_that_goes_leaves_the_outer_one_kept_alive() {
+    let mut lease = held();
+    let inner = lease.join(fixed(Duration::from_secs(1)), at(10));
+    lease.extended(Duration::from_secs(1), at(10), at(11));
+    lease.leave(inner);
+    assert!(matches!(
+        lease.tick(at(10_000)),
+        Tick::Renew { lease: LEASE, .. }
+    ));
+}
+
+#[test]
+fn the_longest_hold_ends_a_lease_that_is_kept_alive() {
+    let terms = Terms {
+        max_hold: Some(Duration::from_secs(5)),
+        ..keep_alive(LEASE)
+    };
+    let mut lease = Lease::granted(terms, at(0), at(1)).expect("valid");
+    assert_eq!(lease.valid_until(), at(5_001));
+    assert_eq!(lease.tick(at(5_001)), Tick::Lost(LostReason::MaxHold));
+}
+
+#[test]
+fn only_a_sound_and_fresh_hold_is_handed_on() {
+    assert!(held().may_hand_on(at(9_000)));
+    assert!(!held().may_hand_on(at(10_500)), "less than two thirds left");
+    let mut joined = held();
+    joined.join(keep_alive(LEASE), at(1));
+    assert!(!joined.may_hand_on(at(2)), "two guards");
+    let mut at_risk = held();
+    at_risk.renewal_failed(LEASE, at(2));
+    assert!(!at_risk.may_hand_on(at(3)), "at risk");
+    let mut renewing = held();
+    assert!(matches!(renewing.tick(at(10_000)), Tick::Renew { .. }));
+    assert!(!renewing.may_hand_on(at(10_000)), "a renewal is under way");
+    let fixed = Lease::granted(fixed(LEASE), at(0), at(1)).expect("valid");
+    assert!(!fixed.may_hand_on(at(2)), "a fixed lease");
+}
+
+#[test]
+fn what_is_handed_on_keeps_its_standing_at_the_store() {
+    let mut lease = held();
+    let until = lease.valid_until();
+    let next = lease.hand_on(keep_alive(LEASE), at(100));
+    assert_eq!(lease.end(), Some(End::Released));
+    assert!(!lease.is_valid(at(100)));
+    assert_eq!((next.valid_until(), next.count()), (until, 1));
+    assert!(next.is_valid(at(100)));
+}

@@ -167,6 +167,9 @@ impl<'a> Attempt<'a> {
         spot: &mut Spot,
         not_before: Option<Moment>,
     ) -> Result<Headed, Trouble> {
+        if spot.is_busy() {
+            self.machine.heard_busy();
+        }
         if let Some(listener) = spot.listener() {
             // The line hears already: what is asked from now on misses nothing.
             self.listener = Some(listener);

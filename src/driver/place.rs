@@ -17,7 +17,7 @@ pub(super) struct Place {
     pub(super) line: VecDeque<Arc<Seat>>,
     /// How many in the line have left it.
     pub(super) left: usize,
-    /// Whether the store last said that somebody else has it.
+    /// Whether somebody has it, as far as anyone here has heard: the store's last word, or our own.
     pub(super) busy: bool,
     pub(super) listener: Option<Arc<Listener>>,
     /// Passed on in memory since the store last granted it, and when that was.
@@ -49,6 +49,7 @@ impl Place {
                 let _ = seat.call(Turn::Reenter);
             }
         }
+        self.busy = true;
         self.holder = Some(hold);
     }
 

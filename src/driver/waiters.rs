@@ -99,7 +99,7 @@ impl Spot {
     pub(super) fn is_busy(&self) -> bool {
         let names = self.core.waiters.lock();
         let place = names.places.get(&self.name);
-        place.is_some_and(|place| place.busy || place.holder.is_some())
+        place.is_some_and(|place| place.busy)
     }
 
     /// Notes what the store said to the head.
@@ -144,7 +144,6 @@ impl Waiters {
         place.hold_here(hold.clone());
         place.handed = 0;
         place.granted_at = Some(now);
-        place.busy = false;
     }
 
     /// Passes a hold that is being given back to the next in line, in memory. Says whether it did.

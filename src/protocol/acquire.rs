@@ -77,6 +77,11 @@ impl Acquire {
         self.deadline
     }
 
+    /// Others of this client have seen that somebody holds the lock.
+    pub fn heard_busy(&mut self) {
+        self.answered.get_or_insert(Answer::Busy);
+    }
+
     /// Somebody else holds the lock, for `ttl` more; `None` if it has no end.
     pub fn busy(&mut self, ttl: Option<Duration>, now: Moment) -> Step {
         self.answered = Some(Answer::Busy);
@@ -103,7 +108,8 @@ impl Acquire {
     pub fn failed(&mut self, passing: bool, now: Moment) -> Step {
         let waited = self.answered.is_some();
         if self.is_over(now) {
-            return Step::TimedOut;
+            // Cut off by the caller's deadline, not by the store: what it said last still stands.
+            return self.give_up();
         }
         if !waited || !passing {
             return Step::Fail;
@@ -130,9 +136,14 @@ impl Acquire {
 
     /// The sleep is over, by its end or by a message.
     pub fn woken(&mut self, now: Moment) -> Step {
-        if !self.is_over(now) {
-            return Step::Ask;
+        if self.is_over(now) {
+            self.give_up()
+        } else {
+            Step::Ask
         }
+    }
+
+    fn give_up(&self) -> Step {
         match self.answered {
             Some(Answer::Busy) => Step::Busy,
             Some(Answer::Failure) | None => Step::TimedOut,

@@ -47,6 +47,13 @@ fn a_deadline_cuts_every_sleep_and_busy_is_said_only_if_it_was_heard() {
 }
 
 #[test]
+fn an_ask_cut_off_by_the_deadline_is_busy_if_the_store_has_said_so_before() {
+    let mut waiter = waiting(Some(at(500)));
+    waiter.busy(Some(SECOND), at(0));
+    assert_eq!(waiter.failed(true, at(500)), Step::Busy);
+}
+
+#[test]
 fn a_waiter_rides_through_an_outage_but_a_first_attempt_does_not() {
     assert_eq!(waiting(None).failed(true, at(0)), Step::Fail);
     let mut waiter = waiting(Some(at(5_000)));

@@ -140,11 +140,19 @@ impl Admin {
     /// ```
     pub async fn force_release(&self, name: &str) -> Result<bool, Error> {
         let name: Arc<str> = name.into();
-        let Reply::Forced(forced) = self.call(&name, Action::ForceRelease).await? else {
-            return Err(unexpected(&name, &Reply::Gone));
+        // Looked up before: whoever gets the lock next is not to blame.
+        let before = self.core.waiters.holder(&name);
+        let forced = match self.call(&name, Action::ForceRelease).await? {
+            Reply::Forced(forced) => forced,
+            other => return Err(unexpected(&name, &other)),
         };
-        if forced && let Some(hold) = self.core.waiters.holder(&name) {
-            hold.lose(LostReason::Removed);
+        if forced && let Some(before) = before {
+            before.lose(LostReason::Removed);
+            // It may have been passed on in memory meanwhile, with the same standing in the store.
+            let now = self.core.waiters.holder(&name);
+            if let Some(now) = now.filter(|now| now.owner == before.owner) {
+                now.lose(LostReason::Removed);
+            }
         }
         Ok(forced)
     }

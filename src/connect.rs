@@ -10,7 +10,7 @@ use url::Url;
 use crate::driver::background::Background;
 use crate::driver::clock::Clock;
 use crate::engine::Engine;
-use crate::engine::memory::Memory;
+use crate::engine::memory::{Memory, Shared};
 use crate::error::Error;
 
 #[cfg(feature = "redis")]
@@ -45,7 +45,7 @@ impl Store<'_> {
             });
         };
         match url.scheme() {
-            "memory" => Ok(memory(url.path(), runtime)),
+            "memory" => Ok(self.memory(url.path(), runtime)),
             "redis" | "redis+unix" => redis::connect(self, &url).await,
             "rediss" | "redis-sentinel" | "redis-cluster" | "sqlite" => {
                 Err(self.invalid(format!("`{}:` is not supported yet", url.scheme())))
@@ -56,38 +56,39 @@ impl Store<'_> {
         }
     }
 
+    /// A store of the client's own, or one that all clients of the process share by name.
+    fn memory(&self, name: &str, runtime: Handle) -> Connected {
+        static NAMED: LazyLock<Mutex<HashMap<String, Weak<Shared>>>> =
+            LazyLock::new(Mutex::default);
+        let clock = Clock::Tokio(runtime.clone());
+        let fresh = || {
+            let clock = clock.clone();
+            Arc::new(Shared::new(Arc::new(move || clock.now())))
+        };
+        let shared = if name.is_empty() {
+            fresh()
+        } else {
+            let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+            named.retain(|_, store| store.strong_count() > 0);
+            let known = named.get(name).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let store = fresh();
+                named.insert(name.to_owned(), Arc::downgrade(&store));
+                store
+            })
+        };
+        Connected {
+            engine: Arc::new(Memory::of(shared, self.prefix.clone())),
+            clock,
+            background: Background::Caller(runtime),
+        }
+    }
+
     fn invalid(&self, reason: impl Into<String>) -> Error {
         Error::InvalidUrl {
             url: masked(self.url),
             reason: reason.into(),
         }
-    }
-}
-
-/// A store of the client's own, or one that all clients of the process share by name.
-fn memory(name: &str, runtime: Handle) -> Connected {
-    static SHARED: LazyLock<Mutex<HashMap<String, Weak<Memory>>>> = LazyLock::new(Mutex::default);
-    let clock = Clock::Tokio(runtime.clone());
-    let fresh = || {
-        let clock = clock.clone();
-        Arc::new(Memory::new(Arc::new(move || clock.now())))
-    };
-    let engine = if name.is_empty() {
-        fresh()
-    } else {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|_, memory| memory.strong_count() > 0);
-        let known = shared.get(name).and_then(Weak::upgrade);
-        known.unwrap_or_else(|| {
-            let memory = fresh();
-            shared.insert(name.to_owned(), Arc::downgrade(&memory));
-            memory
-        })
-    };
-    Connected {
-        engine,
-        clock,
-        background: Background::Caller(runtime),
     }
 }
 

@@ -201,6 +201,12 @@ impl Future for LostSignal {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        // By the clock at every look, not only when somebody calls: work that is raced against this must
+        // not be polled after the end.
+        if let Some(reason) = this.hold.lost() {
+            let name = this.hold.name.clone();
+            return Poll::Ready(Some(Lost { name, reason }));
+        }
         let wait = this
             .wait
             .get_or_insert_with(|| Box::pin(this.hold.clone().ended()));

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cleanup::{Job, Unfinished};
 use super::hold::{Claim, Hold};
+use super::job::Job;
 use super::reenter::reenter;
 use super::seat::Turn;
+use super::unfinished::Unfinished;
 use super::waiters::Spot;
 use super::{Core, Trouble, no_answer};
 use crate::engine::{Cause, Failure, Listener, Topic};
@@ -175,7 +176,15 @@ impl<'a> Attempt<'a> {
             self.listener = Some(listener);
             self.machine.listening();
         }
-        let mut step = not_before.map_or(Step::Ask, Step::Sleep);
+        if not_before.is_some() {
+            // Deaf on purpose: what we would hear is our own release.
+            tokio::select! {
+                biased;
+                turn = spot.turn() => return Ok(Headed::Told(turn)),
+                () = self.sleep(not_before) => {}
+            }
+        }
+        let mut step = self.machine.woken(self.core.clock.now());
         loop {
             step = match step {
                 Step::Ask => {
@@ -190,6 +199,9 @@ impl<'a> Attempt<'a> {
                         Ok(Asked::Busy(ttl)) => {
                             spot.sit(self.wish.terms, self.wish.user);
                             spot.note(true);
+                            if self.owner_holds_it() {
+                                return Ok(Headed::Told(Turn::Reenter));
+                            }
                             let step = self.machine.busy(ttl, now);
                             if nudged && matches!(step, Step::Sleep(_)) {
                                 Step::Ask
@@ -274,6 +286,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Whether the lock is busy because this very owner has got it meanwhile.
+    fn owner_holds_it(&self) -> bool {
+        let Wish { name, user, .. } = self.wish;
+        user.is_some_and(|user| self.core.owners.find(user, name).is_some())
+    }
+
     fn give_up(&self, busy: bool) -> Result<Option<Claim>, Trouble> {
         if busy {
             return Ok(None);
@@ -326,10 +344,10 @@ async fn ask(core: &Arc<Core>, wish: &Wish, deadline: Option<Moment>) -> Result<
         owner: owner.clone(),
         lease,
     };
-    let unfinished = Unfinished::new(core.clone(), vec![undo]);
+    let mut unfinished = Unfinished::new(core.clone(), vec![undo]);
     // Before it is sent: the store's clock starts no earlier.
     let sent = core.clock.now();
-    let reply = match core.call(request, core.limit(deadline)).await {
+    let reply = match unfinished.ask(request, core.limit(deadline)).await {
         Ok(reply) => reply,
         Err(failure) => {
             if !failure.leaves_doubt() {

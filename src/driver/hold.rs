@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::Core;
-use super::cleanup::Job;
+use super::job::Job;
 use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
 use crate::protocol::{Action, Kind, Moment, OwnerId, Request};
 
@@ -36,6 +36,8 @@ pub(super) struct HoldState {
     pub(super) attempts: u32,
     /// When the watchdog looks at it next.
     due: Option<Moment>,
+    /// `valid_until` on the standard library's clock, so that it reads the same every time.
+    shown: Option<(Moment, Instant)>,
 }
 
 /// One guard's part in a hold. Dropping it gives the part back.
@@ -80,6 +82,7 @@ impl Hold {
                 lease,
                 attempts: 1,
                 due: None,
+                shown: None,
             }),
             ended: Notify::new(),
             recount: tokio::sync::Mutex::new(()),
@@ -134,11 +137,23 @@ impl Hold {
     /// The same as a point on the standard library's clock, which is what users compare with.
     #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
     pub(crate) fn valid_until_instant(&self) -> Instant {
-        let now = Instant::now();
-        let until = self.state().lease.valid_until().since(self.now());
-        // A hundred years may be more than the clock can say; a day is as good.
-        now.checked_add(until)
-            .unwrap_or_else(|| now + Duration::from_secs(86_400))
+        let mut state = self.state();
+        let until = state.lease.valid_until();
+        if let Some((moment, instant)) = state.shown
+            && moment == until
+        {
+            return instant;
+        }
+        let (now, instant) = (self.now(), Instant::now());
+        let shown = if until >= now {
+            instant.checked_add(until.since(now))
+        } else {
+            instant.checked_sub(now.since(until))
+        };
+        // A hundred years may be more than the clock can say; what it can say now is as good.
+        let shown = shown.unwrap_or(instant);
+        state.shown = Some((until, shown));
+        shown
     }
 
     pub(crate) fn keeps_alive(&self, claim: &Claim) -> bool {

@@ -4,13 +4,15 @@
 //! - [`waiters`] keeps the line of local waiters for each name and passes locks on in memory;
 //! - [`hold`] is one grant while it lasts, shared by its guards and the watchdog;
 //! - [`watchdog`] renews what is held and notices what is lost;
-//! - [`cleanup`] finishes what nobody waits for: dropped guards, unknown outcomes.
+//! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes.
 //!
 //! Locks are taken in the order names → seat → hold → schedule, and none across an await.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::engine::{Answer, Cause, Engine, Failure};
 use crate::protocol::lease::LostReason;
@@ -21,11 +23,13 @@ pub(crate) mod background;
 pub(crate) mod cleanup;
 pub(crate) mod clock;
 pub(crate) mod hold;
+mod job;
 pub(crate) mod owners;
 mod place;
 mod reenter;
 pub(crate) mod release;
 mod seat;
+mod unfinished;
 pub(crate) mod waiters;
 pub(crate) mod watchdog;
 
@@ -35,6 +39,9 @@ use self::clock::Clock;
 use self::owners::Owners;
 use self::waiters::Waiters;
 use self::watchdog::Schedule;
+
+/// How long after a deadline an answer that is under way is still waited for.
+const LAST_WORD: Duration = Duration::from_millis(50);
 
 /// How one client behaves.
 #[derive(Clone, Debug)]
@@ -62,6 +69,7 @@ pub(crate) struct Core {
     id: Arc<str>,
     pid: u32,
     closed: AtomicBool,
+    closing: Notify,
     numbers: AtomicI64,
     holds: AtomicU64,
 }
@@ -93,6 +101,7 @@ impl Core {
             id: uuid::Uuid::new_v4().to_string().into(),
             pid: std::process::id(),
             closed: AtomicBool::new(false),
+            closing: Notify::new(),
             numbers: AtomicI64::new(1),
             holds: AtomicU64::new(0),
             owners: Owners::default(),
@@ -134,6 +143,17 @@ impl Core {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Resolves when the client is closed.
+    async fn closed(&self) {
+        loop {
+            let closing = self.closing.notified();
+            if self.is_closed() {
+                return;
+            }
+            closing.await;
+        }
+    }
+
     pub(crate) fn usable(&self) -> Result<(), Trouble> {
         if self.is_closed() || self.is_forked() {
             return Err(Trouble::Closed);
@@ -141,11 +161,13 @@ impl Core {
         Ok(())
     }
 
-    /// How long one request may take when all must be over by `deadline`.
+    /// How long one request may take when all must be over by `deadline`. A request that goes out just
+    /// before it still gets a moment to be answered: a healthy store's word is better than none.
     fn limit(&self, deadline: Option<Moment>) -> Duration {
         let limit = self.settings.command_timeout;
         deadline.map_or(limit, |deadline| {
-            limit.min(deadline.since(self.clock.now()))
+            let left = deadline.since(self.clock.now());
+            left.max(LAST_WORD).min(limit)
         })
     }
 
@@ -168,12 +190,7 @@ impl Core {
         if let Some(reply) = self.engine.call_now(&request) {
             return Ok(reply);
         }
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Failure::new(
-                Cause::Unreachable,
-                "locks need a running tokio runtime; `distlock::blocking` brings its own",
-            ));
-        }
+        needs_a_runtime()?;
         match tokio::time::timeout(limit, self.engine.clone().call(request)).await {
             Ok(answer) => answer,
             Err(_) => Err(no_answer(limit)),
@@ -188,6 +205,7 @@ impl Core {
             return true;
         }
         self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
         self.waiters.close();
         loop {
             for hold in self.schedule.all() {
@@ -216,6 +234,17 @@ impl Drop for Core {
         self.schedule.stop();
         self.cleanup.stop();
     }
+}
+
+/// Timers panic without a runtime; an error is kinder.
+fn needs_a_runtime() -> Result<(), Failure> {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Cause::Unreachable,
+        "locks need a running tokio runtime; `distlock::blocking` brings its own",
+    ))
 }
 
 fn no_answer(limit: Duration) -> Failure {

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use super::acquire::{Wish, sleep_until};
-use super::cleanup::{Job, Unfinished};
 use super::hold::Claim;
+use super::job::Job;
 use super::release::refusal;
+use super::unfinished::Unfinished;
 use super::{Core, Trouble};
 use crate::protocol::lease::Terms;
 use crate::protocol::{Action, Moment, Reply};
@@ -30,7 +31,10 @@ pub(super) async fn reenter(
             return Ok(None);
         }
         if let Some(reason) = state.lease.lost(now) {
-            return Err(Trouble::Lost(reason));
+            // Nobody had noticed yet. It is over; begin anew.
+            drop(state);
+            hold.lose(reason);
+            return Ok(None);
         }
         // Counted before the store is asked: the others' releases are partial from now on.
         state.lease.join(wish.terms, now)
@@ -45,7 +49,7 @@ pub(super) async fn reenter(
         state.attempts += 1;
         (state.attempts, state.lease.count())
     };
-    let unfinished = Unfinished::new(
+    let mut unfinished = Unfinished::new(
         core.clone(),
         vec![Job::Recount {
             hold: hold.clone(),
@@ -60,7 +64,7 @@ pub(super) async fn reenter(
         lease,
     });
     let sent = hold.now();
-    let reply = core.call(request, core.limit(deadline)).await;
+    let reply = unfinished.ask(request, core.limit(deadline)).await;
     let reply = match reply {
         Ok(reply) => reply,
         Err(failure) => {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Trouble;
-use super::cleanup::{Job, Unfinished};
 use super::hold::{Claim, Hold};
+use super::job::Job;
+use super::unfinished::Unfinished;
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Action, Reply};
 

@@ -8,8 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Core;
-use super::cleanup::Job;
 use super::hold::Hold;
+use super::job::Job;
 use super::place::{Head, Place};
 use super::seat::{Seat, Turn};
 use crate::engine::Listener;
@@ -65,7 +65,10 @@ impl Spot {
         } else {
             let seat = Arc::new(Seat::new(terms, user));
             place.line.push_back(seat.clone());
-            (Some(seat), None)
+            // Its own owner got the lock since it looked: it must not wait for itself.
+            let holder = place.holder.as_ref().and_then(|holder| holder.user);
+            let own = user.is_some() && holder == user;
+            (Some(seat), own.then_some(Turn::Reenter))
         };
         let spot = Self {
             core: core.clone(),
@@ -87,11 +90,14 @@ impl Spot {
         self.seat = Some(seat);
     }
 
-    /// The next thing this waiter is told; never, without a seat.
+    /// The next thing this waiter is told; without a seat, only that the client is closed.
     pub(super) async fn turn(&self) -> Turn {
         match &self.seat {
             Some(seat) => seat.turn().await,
-            None => std::future::pending().await,
+            None => {
+                self.core.closed().await;
+                Turn::Closed
+            }
         }
     }
 
@@ -164,7 +170,8 @@ impl Waiters {
             return false;
         };
         let mut state = hold.state();
-        if !state.lease.may_hand_on(now) {
+        // Where the owner has entered again, a recount or a mark of that may still be under way.
+        if state.attempts > 1 || !state.lease.may_hand_on(now) {
             return false;
         }
         let lease = state.lease.hand_on(seat.terms, now);

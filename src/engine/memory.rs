@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::engine::glob;
 use crate::engine::{Answer, Ear, Engine, Failure, Listener, Topic};
 use crate::protocol::state::State;
 use crate::protocol::{Action, Kind, Moment, Reply, Request};
@@ -17,8 +18,14 @@ const SMALLEST_SWEEP: usize = 64;
 /// Reads the time the states live by.
 pub type Now = Arc<dyn Fn() -> Moment + Send + Sync>;
 
-/// A store in memory.
+/// One client's view of a store in memory.
 pub struct Memory {
+    shared: Arc<Shared>,
+    prefix: Arc<str>,
+}
+
+/// A store in memory, for as many clients as like.
+pub struct Shared {
     now: Now,
     store: Mutex<Store>,
 }
@@ -32,31 +39,48 @@ struct Store {
 }
 
 impl Memory {
-    /// An empty store.
+    /// An empty store of its own.
     pub fn new(now: Now) -> Self {
-        Self {
-            now,
-            store: Mutex::default(),
+        Self::of(Arc::new(Shared::new(now)), "".into())
+    }
+
+    /// A view of a store, with `prefix` before every name.
+    pub const fn of(shared: Arc<Shared>, prefix: Arc<str>) -> Self {
+        Self { shared, prefix }
+    }
+
+    fn key(&self, name: &Arc<str>) -> Arc<str> {
+        if self.prefix.is_empty() {
+            return name.clone();
         }
+        format!("{}{name}", self.prefix).into()
+    }
+
+    fn now(&self) -> Moment {
+        (self.shared.now)()
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
         // No code of a user's runs under this lock, so a poisoned one is whole.
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .store
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn apply(&self, request: &Request) -> Reply {
-        let now = (self.now)();
+        let now = self.now();
         let mut store = self.store();
         store.sweep(now);
+        let name = self.key(&request.name);
         let topic = match request.kind {
-            Kind::Mutex => Topic::Mutex(request.name.clone()),
+            Kind::Mutex => Topic::Mutex(name.clone()),
         };
         let listeners = store.listeners(&topic);
-        let state = store.states.entry(request.name.clone()).or_default();
+        let state = store.states.entry(name.clone()).or_default();
         let outcome = state.apply(request.kind, &request.action, now, listeners);
         if state.is_empty(now) {
-            store.states.remove(&request.name);
+            store.states.remove(&name);
         }
         let ears = if outcome.notify {
             store.ears.get(&topic).cloned().unwrap_or_default()
@@ -96,6 +120,8 @@ impl Engine for Memory {
 
     fn listen(self: Arc<Self>, topic: Topic) -> Answer<Result<Listener, Failure>> {
         let ear = Arc::new(Ear::default());
+        let Topic::Mutex(name) = topic;
+        let topic = Topic::Mutex(self.key(&name));
         let mut store = self.store();
         let ears = store.ears.entry(topic.clone()).or_default();
         ears.push(Arc::downgrade(&ear));
@@ -113,12 +139,15 @@ impl Engine for Memory {
     }
 
     fn names(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Arc<str>>, Failure>> {
-        let now = (self.now)();
+        let now = self.now();
         let mut names = Vec::new();
         for (name, state) in &mut self.store().states {
+            let Some(name) = name.strip_prefix(&*self.prefix) else {
+                continue;
+            };
             let held = state.apply(Kind::Mutex, &Action::Inspect, now, 0);
-            if held.reply != Reply::Inspected(None) && glob_matches(&pattern, name) {
-                names.push(name.clone());
+            if held.reply != Reply::Inspected(None) && glob::matches(&pattern, name) {
+                names.push(name.into());
             }
         }
         Box::pin(async move { Ok(names) })
@@ -157,6 +186,22 @@ impl std::fmt::Debug for Memory {
     }
 }
 
+impl Shared {
+    /// An empty store.
+    pub fn new(now: Now) -> Self {
+        Self {
+            now,
+            store: Mutex::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
 impl Store {
     fn listeners(&self, topic: &Topic) -> u32 {
         let ears = self.ears.get(topic).map_or(0, Vec::len);
@@ -168,71 +213,6 @@ impl Store {
         if self.states.len() >= self.sweep_at.max(SMALLEST_SWEEP) {
             self.states.retain(|_, state| !state.is_empty(now));
             self.sweep_at = self.states.len() * 2;
-        }
-    }
-}
-
-/// Redis's glob, as far as names need it: `*`, `?` and `\` before a character taken as it is.
-fn glob_matches(pattern: &str, name: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let name: Vec<char> = name.chars().collect();
-    // The last star, and how far the name had been read when it was met.
-    let mut star: Option<(usize, usize)> = None;
-    let (mut p, mut n) = (0, 0);
-    while n < name.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, n));
-                p += 1;
-                continue;
-            }
-            Some('?') => {
-                p += 1;
-                n += 1;
-                continue;
-            }
-            Some('\\') if pattern.get(p + 1) == Some(&name[n]) => {
-                p += 2;
-                n += 1;
-                continue;
-            }
-            Some(c) if *c == name[n] && *c != '\\' => {
-                p += 1;
-                n += 1;
-                continue;
-            }
-            _ => {}
-        }
-        let Some((star_p, star_n)) = star else {
-            return false;
-        };
-        star = Some((star_p, star_n + 1));
-        p = star_p + 1;
-        n = star_n + 1;
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::glob_matches;
-
-    #[test]
-    fn a_glob_matches_what_redis_would_match() {
-        for (pattern, name, matches) in [
-            ("*", "", true),
-            ("*", "anything", true),
-            ("order:*", "order:1", true),
-            ("order:*", "orders", false),
-            ("*:1", "a:1:1", true),
-            ("a?c", "abc", true),
-            ("a?c", "ac", false),
-            (r"a\*c", "a*c", true),
-            (r"a\*c", "abc", false),
-            ("a*b*c", "a--b--b--c", true),
-            ("", "a", false),
-        ] {
-            assert_eq!(glob_matches(pattern, name), matches, "{pattern} on {name}");
         }
     }
 }

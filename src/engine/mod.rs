@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 
 use crate::protocol::{Reply, Request};
 
+mod glob;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;

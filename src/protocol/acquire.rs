@@ -10,6 +10,9 @@ use super::Moment;
 /// A message may be lost; nobody sleeps longer than this without asking again.
 pub const LONGEST_SLEEP: Duration = Duration::from_secs(2);
 
+/// A poller may be as patient as it likes; longer than this makes no difference.
+const LONGEST_POLL: Duration = Duration::from_secs(86_400);
+
 /// How a waiter learns that it is worth asking again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Hearing {
@@ -96,6 +99,7 @@ impl Acquire {
                 self.sleep(lapse.min(LONGEST_SLEEP), now)
             }
             Hearing::Poll { first, longest } => {
+                let longest = longest.min(LONGEST_POLL);
                 self.pause = (self.pause * 2).clamp(first.min(longest), longest);
                 let pause = self.pause.mul_f64(0.5 + 0.5 * self.fraction());
                 let lapse = ttl.map(|ttl| ttl + self.spread(20));
@@ -108,8 +112,8 @@ impl Acquire {
     pub fn failed(&mut self, passing: bool, now: Moment) -> Step {
         let waited = self.answered.is_some();
         if self.is_over(now) {
-            // Cut off by the caller's deadline, not by the store: what it said last still stands.
-            return self.give_up();
+            // It may have been granted for all we know: not the same as busy.
+            return Step::TimedOut;
         }
         if !waited || !passing {
             return Step::Fail;
@@ -136,14 +140,9 @@ impl Acquire {
 
     /// The sleep is over, by its end or by a message.
     pub fn woken(&mut self, now: Moment) -> Step {
-        if self.is_over(now) {
-            self.give_up()
-        } else {
-            Step::Ask
+        if !self.is_over(now) {
+            return Step::Ask;
         }
-    }
-
-    fn give_up(&self) -> Step {
         match self.answered {
             Some(Answer::Busy) => Step::Busy,
             Some(Answer::Failure) | None => Step::TimedOut,

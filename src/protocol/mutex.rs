@@ -72,14 +72,19 @@ pub fn apply(state: &mut State, action: &Action, now: Moment, listeners: u32) ->
             owner,
             attempt,
             left,
-        } => match mine(state, owner) {
-            // Above `left`: the request was carried out. It cannot come again, so no mark is needed.
-            Ok(held) if held.count > *left => release(state, owner, *left, listeners),
-            _ => {
-                state.mark(owner, *attempt, now);
-                Outcome::quiet(Reply::Marked)
+        } => {
+            let above = mine(state, owner).is_ok_and(|held| held.count > *left);
+            if above && *left == 0 {
+                // From zero, and carried out: it cannot come again, so no mark is needed.
+                return release(state, owner, 0, listeners);
             }
-        },
+            // Above a hold that goes on one cannot tell by the count: others may have left meanwhile.
+            state.mark(owner, *attempt, now);
+            if above {
+                return release(state, owner, *left, listeners);
+            }
+            Outcome::quiet(Reply::Marked)
+        }
     }
 }
 

@@ -70,8 +70,8 @@ pub enum Action {
         /// How long.
         lease: Duration,
     },
-    /// Take back an acquire whose outcome nobody knows: lower the count to `left`, or, if it never
-    /// got there, leave a mark that refuses it when it still comes.
+    /// Take back an acquire whose outcome nobody knows: lower the count to `left`, and leave a mark
+    /// that refuses it if it still comes.
     Undo {
         /// Whose acquire.
         owner: OwnerId,

@@ -3,11 +3,13 @@
 //! The crate's own connection manager retries behind our back (nine seconds in an outage, measured);
 //! here a call either goes out on a live connection or fails at once, and the caller's deadline rules.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, ServerErrorKind, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, PushInfo, PushKind, ServerErrorKind, Value,
+};
 
 use super::failure;
 use super::scripts::Call;
@@ -21,7 +23,7 @@ const PIPELINE: usize = 8192;
 pub(crate) struct Connection {
     client: Client,
     connect_timeout: Duration,
-    live: Mutex<Option<Live>>,
+    live: Arc<Mutex<Option<Live>>>,
     /// Held while connecting, so that a hundred callers make one connection. Tokio's, because it is
     /// held across the await.
     connecting: tokio::sync::Mutex<u64>,
@@ -38,7 +40,7 @@ impl Connection {
         Self {
             client,
             connect_timeout,
-            live: Mutex::new(None),
+            live: Arc::default(),
             connecting: tokio::sync::Mutex::new(0),
         }
     }
@@ -84,13 +86,7 @@ impl Connection {
                 let io = error.kind() == ErrorKind::Io || error.is_unrecoverable_error();
                 let read_only = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
                 if io || read_only {
-                    let mut current = self.lock();
-                    if current
-                        .as_ref()
-                        .is_some_and(|now| now.generation == live.generation)
-                    {
-                        current.take();
-                    }
+                    bury(&self.live, live.generation);
                 }
                 Err(failure::of_calling(&error))
             }
@@ -115,7 +111,8 @@ impl Connection {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(PIPELINE);
+            .set_pipeline_buffer_size(PIPELINE)
+            .set_push_sender(self.obituary(*generation + 1));
         let connection = self
             .client
             .get_multiplexed_async_connection_with_config(&config)
@@ -130,7 +127,39 @@ impl Connection {
         Ok(live)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Live>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Hears of a connection's death at once, also while nobody uses it: a call that went out on a dead
+    /// one would be in doubt for nothing.
+    fn obituary(
+        &self,
+        generation: u64,
+    ) -> impl Fn(PushInfo) -> Result<(), std::convert::Infallible> + Send + Sync + 'static {
+        // Weak: the connection's own task keeps this.
+        let live = Arc::downgrade(&self.live);
+        move |push| {
+            if push.kind == PushKind::Disconnection
+                && let Some(live) = live.upgrade()
+            {
+                bury(&live, generation);
+            }
+            Ok(())
+        }
     }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Live>> {
+        lock(&self.live)
+    }
+}
+
+fn bury(live: &Mutex<Option<Live>>, generation: u64) {
+    let mut current = lock(live);
+    if current
+        .as_ref()
+        .is_some_and(|now| now.generation == generation)
+    {
+        current.take();
+    }
+}
+
+fn lock(live: &Mutex<Option<Live>>) -> MutexGuard<'_, Option<Live>> {
+    live.lock().unwrap_or_else(PoisonError::into_inner)
 }

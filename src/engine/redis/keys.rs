@@ -25,8 +25,15 @@ impl Keys {
     }
 
     /// The acquires that were taken back before they came. Private to us: Redisson never looks at it.
+    /// In the lock's own slot, by the rule that servers go by; names that allow of no such key
+    /// (`foo}bar`, `{}foo`) are none for a cluster.
     pub(crate) fn undone(&self, name: &str) -> String {
-        in_slot("distlock_undone", &self.lock(name))
+        let lock = self.lock(name);
+        if has_hash_tag(&lock) {
+            format!("distlock_undone:{lock}")
+        } else {
+            format!("distlock_undone:{{{lock}}}")
+        }
     }
 
     /// Where a client keeps its label. Not a lock's key, so it takes part in no lock's slot.
@@ -34,7 +41,8 @@ impl Keys {
         format!("{}distlock_client:{client}", self.prefix)
     }
 
-    /// The glob that finds every lock whose name matches `pattern`.
+    /// A glob of the server's that finds at least every lock whose name matches `pattern`. Its `?` is
+    /// one byte and its brackets are special, so what it finds is to be matched again.
     pub(crate) fn pattern(&self, pattern: &str) -> String {
         let mut glob = String::with_capacity(self.prefix.len() + pattern.len());
         for c in self.prefix.chars() {
@@ -43,7 +51,15 @@ impl Keys {
             }
             glob.push(c);
         }
-        glob.push_str(pattern);
+        let mut escaped = false;
+        for c in pattern.chars() {
+            match c {
+                '?' if !escaped => glob.push('*'),
+                '[' | ']' if !escaped => glob.extend(['\\', c]),
+                c => glob.push(c),
+            }
+            escaped = c == '\\' && !escaped;
+        }
         glob
     }
 
@@ -60,6 +76,15 @@ fn in_slot(prefix: &str, name: &str) -> String {
     } else {
         format!("{prefix}:{{{name}}}")
     }
+}
+
+/// Whether a server takes a part of this key for its slot: something between the first brace and the
+/// first one that closes after it.
+fn has_hash_tag(key: &str) -> bool {
+    let Some((_, behind)) = key.split_once('{') else {
+        return false;
+    };
+    behind.find('}').is_some_and(|length| length > 0)
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use self::connection::Connection;
 use self::keys::Keys;
 use self::pubsub::PubSub;
 use self::scripts::Call;
+use crate::engine::glob;
 use crate::engine::{Answer, Cause, Engine, Failure, Listener, Topic};
 use crate::protocol::{Reply, Request};
 
@@ -79,15 +80,13 @@ impl Redis {
         settings: Settings,
         apart: &Handle,
     ) -> Result<Arc<Self>, Failure> {
-        let open = |protocol| client(&address, &settings, protocol);
-        let commands = open(ProtocolVersion::RESP2)?;
-        let listening = open(ProtocolVersion::RESP3)?;
+        let client = client(&address, &settings)?;
         let redis = Arc::new(Self {
             keys: Keys::new(settings.prefix.clone()),
             command_timeout: settings.command_timeout,
-            waited_for: Connection::new(commands.clone(), settings.connect_timeout),
-            apart: Connection::new(commands, settings.connect_timeout),
-            pubsub: PubSub::start(listening, settings.connect_timeout, apart),
+            waited_for: Connection::new(client.clone(), settings.connect_timeout),
+            apart: Connection::new(client.clone(), settings.connect_timeout),
+            pubsub: PubSub::start(client, settings.connect_timeout, apart),
         });
         redis.waited_for.ready().await?;
         redis.warn_of_eviction().await;
@@ -99,10 +98,10 @@ impl Redis {
         let mut info = redis::cmd("INFO");
         info.arg("memory");
         // Servers for rent often forbid INFO; then there is nothing to go by.
-        let Ok(Value::BulkString(text)) = self.waited_for.send(&info).await else {
+        let Ok(answer) = self.waited_for.send(&info).await else {
             return;
         };
-        let text = String::from_utf8_lossy(&text);
+        let text: String = redis::from_redis_value(answer).unwrap_or_default();
         let policy = text
             .lines()
             .find_map(|line| line.strip_prefix("maxmemory_policy:"));
@@ -162,7 +161,8 @@ impl Redis {
             let keys = keys
                 .into_iter()
                 .filter_map(|key| String::from_utf8(key).ok());
-            names.extend(keys.filter_map(|key| self.keys.name(&key).map(Arc::from)));
+            let found = keys.filter_map(|key| self.keys.name(&key).map(Arc::<str>::from));
+            names.extend(found.filter(|name| glob::matches(pattern, name)));
             cursor = next;
             if cursor == "0" {
                 return Ok(names.into_iter().collect());
@@ -287,19 +287,16 @@ impl Drop for Doubt<'_> {
     }
 }
 
-fn client(
-    address: &Address,
-    settings: &Settings,
-    protocol: ProtocolVersion,
-) -> Result<Client, Failure> {
+fn client(address: &Address, settings: &Settings) -> Result<Client, Failure> {
     let place = match &address.place {
         Place::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
         Place::Unix(path) => ConnectionAddr::Unix(path.clone()),
     };
+    // RESP3, because a connection then says when it has ended, and messages need none of their own.
     // No CLIENT SETINFO: it needs a permission that locks do not.
     let mut redis = RedisConnectionInfo::default()
         .set_db(address.database)
-        .set_protocol(protocol)
+        .set_protocol(ProtocolVersion::RESP3)
         .set_skip_set_lib_name();
     if let Some(user) = &address.user {
         redis = redis.set_username(user);

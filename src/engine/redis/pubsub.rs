@@ -40,6 +40,7 @@ enum Order {
     },
     Leave {
         channel: String,
+        ear: Weak<Ear>,
     },
 }
 
@@ -75,9 +76,11 @@ impl PubSub {
         self.orders.send(order).map_err(|_| gone())?;
         // Made before the wait: dropping this future must leave the channel, too.
         let orders = self.orders.clone();
+        let gone_ear = Arc::downgrade(&ear);
         let listener = Listener::new(ear, move || {
             // Nobody left to tell means nothing left to leave.
-            let _ = orders.send(Order::Leave { channel });
+            let ear = gone_ear;
+            let _ = orders.send(Order::Leave { channel, ear });
         });
         confirmed.await.map_err(|_| gone())??;
         Ok(listener)
@@ -133,7 +136,7 @@ impl Task {
                     ears.push(ear);
                     waiting.push((channel, ready));
                 }
-                Order::Leave { channel } => self.leave(channel, &mut wanted).await,
+                Order::Leave { channel, ear } => self.leave(channel, &ear, &mut wanted).await,
             }
             order = self.inbox.try_recv().ok();
         }
@@ -159,11 +162,12 @@ impl Task {
         }
     }
 
-    async fn leave(&mut self, channel: String, wanted: &mut Vec<String>) {
+    async fn leave(&mut self, channel: String, ear: &Weak<Ear>, wanted: &mut Vec<String>) {
         let Some(ears) = self.channels.get_mut(&channel) else {
             return;
         };
-        ears.retain(|ear| ear.strong_count() > 0);
+        // By name, not by whether it is still alive: the listener that sends this is about to go.
+        ears.retain(|known| !known.ptr_eq(ear));
         if !ears.is_empty() {
             return;
         }
@@ -262,7 +266,7 @@ impl Task {
                     "the listening connection is being made anew",
                 )));
             }
-            Order::Leave { channel } => self.leave(channel, &mut Vec::new()).await,
+            Order::Leave { channel, ear } => self.leave(channel, &ear, &mut Vec::new()).await,
         }
     }
 

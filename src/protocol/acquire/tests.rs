@@ -47,10 +47,10 @@ fn a_deadline_cuts_every_sleep_and_busy_is_said_only_if_it_was_heard() {
 }
 
 #[test]
-fn an_ask_cut_off_by_the_deadline_is_busy_if_the_store_has_said_so_before() {
+fn an_ask_cut_off_by_the_deadline_is_never_busy_it_may_have_been_granted() {
     let mut waiter = waiting(Some(at(500)));
     waiter.busy(Some(SECOND), at(0));
-    assert_eq!(waiter.failed(true, at(500)), Step::Busy);
+    assert_eq!(waiter.failed(true, at(500)), Step::TimedOut);
 }
 
 #[test]

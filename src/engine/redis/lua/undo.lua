@@ -2,22 +2,26 @@
 --
 -- KEYS  1 the lock   2 its channel   3 the undone acquires: zset of "<owner>#<attempt>" by expiry in ms
 -- ARGV  1 owner   2 attempt   3 count before it   4 how long to remember, in ms
--- Returns  -3 lowered, still held   -6 it had not come; it will be refused
+-- Returns  -3 lowered, still held, refused if it comes   -6 refused if it comes
 --          otherwise released, and how many listened
 local left = tonumber(ARGV[3])
 -- Something else may live under that name; then the acquire was refused, but it may still come later.
 local held = redis.pcall('HGET', KEYS[1], ARGV[1])
-if type(held) == 'string' and tonumber(held) > left then
-  -- Deleted before it is written: works without memory (see release.lua).
-  if redis.call('HDEL', KEYS[1], left == 0 and ARGV[1] or '') == 1 then
-    return redis.call('PUBLISH', KEYS[2], '0')
-  end
-  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-  return -3
+local above = type(held) == 'string' and tonumber(held) > left
+if above and left == 0 then
+  -- From zero, and carried out: it cannot come again, so no mark is needed.
+  redis.call('HDEL', KEYS[1], ARGV[1])
+  return redis.call('PUBLISH', KEYS[2], '0')
 end
+-- Above a hold that goes on one cannot tell by the count: others may have left meanwhile. What frees
+-- comes before what is written, so that a server short of memory lets it through.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
 redis.call('ZADD', KEYS[3], now + tonumber(ARGV[4]), ARGV[1] .. '#' .. ARGV[2])
 redis.call('PEXPIRE', KEYS[3], ARGV[4])
+if above then
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+  return -3
+end
 return -6

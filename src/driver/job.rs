@@ -1,0 +1,183 @@
+//! One thing that cleanup has to finish.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::hold::Hold;
+use super::unfinished::UnderWay;
+use super::{Core, no_answer};
+use crate::engine::Failure;
+use crate::protocol::{Action, Kind, OwnerId, Reply, Request};
+
+/// A store that has been silent for a lease and this long has nothing of ours any more.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// One thing to finish.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Bring the store's count down to the number of guards; where an acquire is in doubt, so that it
+    /// cannot raise it again later.
+    Recount {
+        hold: Arc<Hold>,
+        in_doubt: Option<u32>,
+    },
+    /// Remove every trace of a hold that has ended.
+    Release(Arc<Hold>),
+    /// Take back an acquire from zero that nobody knows the outcome of.
+    Undo {
+        core: Arc<Core>,
+        name: Arc<str>,
+        owner: OwnerId,
+        lease: Duration,
+    },
+}
+
+impl Job {
+    /// Sends until the store has answered, or has certainly forgotten by itself. What is still under way
+    /// is heard out first: its answer may make this needless.
+    pub(super) async fn finish(mut self, under_way: Option<UnderWay>) {
+        if let Some(under_way) = under_way
+            && let Some(reply) = under_way.answer().await
+            && !self.is_needed_after(&reply)
+        {
+            return;
+        }
+        let (core, lease) = match &self {
+            Self::Recount { hold, .. } | Self::Release(hold) => {
+                (hold.core.clone(), hold.terms.lease)
+            }
+            Self::Undo { core, lease, .. } => (core.clone(), *lease),
+        };
+        let give_up_at = core.clock.now() + lease + PATIENCE;
+        let mut pause = PAUSE;
+        loop {
+            let failure = match self.attempt(&core).await {
+                Ok(()) => return,
+                Err(failure) => failure,
+            };
+            // Whoever waits here must not wait for a store that does not answer us.
+            self.tell_waiters(None);
+            if !failure.is_passing() || core.clock.now() >= give_up_at {
+                tracing::warn!(name = ?self.name(), why = failure.detail, "could not clean up; the lease will");
+                return;
+            }
+            core.clock.sleep_until(core.clock.now() + pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
+    async fn attempt(&self, core: &Core) -> Result<(), Failure> {
+        // Held while the store is asked: a re-entry meanwhile would change the count we send.
+        let _order = match self {
+            Self::Recount { hold, .. } => Some(hold.recount.lock().await),
+            Self::Release(_) | Self::Undo { .. } => None,
+        };
+        let Some(request) = self.request() else {
+            return Ok(());
+        };
+        let limit = core.settings.command_timeout;
+        let answer = core.engine.clone().call_apart(vec![request]);
+        let Ok(replies) = tokio::time::timeout(limit, answer).await else {
+            return Err(no_answer(limit));
+        };
+        for reply in replies {
+            self.done(&reply?);
+        }
+        Ok(())
+    }
+
+    /// The same, where the store answers on the spot.
+    pub(super) fn finish_now(self) {
+        // Held elsewhere only for as long as a store in memory takes to answer.
+        let _order = match &self {
+            Self::Recount { hold, .. } => loop {
+                if let Ok(order) = hold.recount.try_lock() {
+                    break Some(order);
+                }
+                std::thread::yield_now();
+            },
+            Self::Release(_) | Self::Undo { .. } => None,
+        };
+        let engine = match &self {
+            Self::Recount { hold, .. } | Self::Release(hold) => &hold.core.engine,
+            Self::Undo { core, .. } => &core.engine,
+        };
+        if let Some(request) = self.request()
+            && let Some(reply) = engine.call_now(&request)
+        {
+            self.done(&reply);
+        }
+    }
+
+    /// What to send now; nothing if the hold is over and its release goes its own way.
+    fn request(&self) -> Option<Request> {
+        match self {
+            Self::Recount { hold, in_doubt } => {
+                let state = hold.state();
+                let (owner, left) = (hold.owner.clone(), state.lease.count());
+                if state.lease.end().is_some() || left == 0 {
+                    return None;
+                }
+                drop(state);
+                Some(hold.request(match *in_doubt {
+                    Some(attempt) => Action::Undo {
+                        owner,
+                        attempt,
+                        left,
+                    },
+                    None => Action::Release { owner, left },
+                }))
+            }
+            Self::Release(hold) => Some(hold.request(Action::Release {
+                owner: hold.owner.clone(),
+                left: 0,
+            })),
+            Self::Undo { name, owner, .. } => Some(Request {
+                name: name.clone(),
+                kind: Kind::Mutex,
+                action: Action::Undo {
+                    owner: owner.clone(),
+                    attempt: 1,
+                    left: 0,
+                },
+            }),
+        }
+    }
+
+    /// Whether there is anything left to do, now that the request in doubt has been answered after all.
+    fn is_needed_after(&mut self, reply: &Reply) -> bool {
+        match self {
+            Self::Recount { in_doubt, .. } => {
+                *in_doubt = None;
+                true
+            }
+            Self::Release(_) => true,
+            Self::Undo { .. } => *reply == Reply::Granted,
+        }
+    }
+
+    fn done(&self, reply: &Reply) {
+        tracing::debug!(name = ?self.name(), ?reply, "cleaned up");
+        let listeners = match reply {
+            Reply::Released { listeners } => Some(*listeners),
+            _ => None,
+        };
+        self.tell_waiters(listeners);
+    }
+
+    fn tell_waiters(&self, listeners: Option<u32>) {
+        if let Self::Release(hold) = self {
+            hold.core.waiters.vacate(hold, listeners);
+        }
+    }
+
+    fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Recount { hold, .. } | Self::Release(hold) => &hold.name,
+            Self::Undo { name, .. } => name,
+        }
+    }
+}

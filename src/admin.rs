@@ -108,9 +108,11 @@ impl Admin {
         let names = self.within(&subject, names).await?;
         let mut locks = Vec::new();
         for name in names {
-            // Gone, or found to be something else, since it was listed.
-            if let Ok(Some(lock)) = self.inspect(&name).await {
-                locks.push(lock);
+            match self.inspect(&name).await {
+                Ok(Some(lock)) => locks.push(lock),
+                // Gone since it was listed, or never such a lock.
+                Ok(None) | Err(Error::WrongKind { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
         locks.sort_by(|a, b| a.name.cmp(&b.name));
@@ -192,7 +194,7 @@ impl Admin {
         })
     }
 
-    async fn within<T>(
+    async fn within<T: Send>(
         &self,
         name: &Arc<str>,
         answer: crate::engine::Answer<Result<T, Failure>>,

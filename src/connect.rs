@@ -94,23 +94,35 @@ impl Store<'_> {
 
 /// The address without anything that may be a password, also where it makes no sense as an address.
 pub(crate) fn masked(url: &str) -> String {
-    let (before, after) = match (url.find(':'), url.rfind('@')) {
-        (Some(colon), Some(at)) if colon < at => (&url[..=colon], &url[at..]),
-        (_, Some(at)) => ("", &url[at..]),
-        (_, None) => return mask_query(url),
-    };
-    format!("{before}//***{}", mask_query(after))
-}
-
-fn mask_query(url: &str) -> String {
-    let Some((place, query)) = url.split_once('?') else {
-        return url.to_owned();
-    };
-    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
-        Some((key, _)) if key.starts_with("pass") => format!("{key}=***"),
-        _ => pair.to_owned(),
+    let scheme = url.split(':').next().filter(|_| url.contains(':'));
+    let scheme = scheme.filter(|scheme| {
+        scheme
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "+-".contains(c))
     });
-    format!("{place}?{}", pairs.collect::<Vec<_>>().join("&"))
+    let nothing = || scheme.map_or_else(|| "***".to_owned(), |scheme| format!("{scheme}:***"));
+    let Ok(parsed) = Url::parse(url) else {
+        return nothing();
+    };
+    // A password with a `/`, `?` or `#` in it that nobody encoded ends up behind the host.
+    let behind = url.split_once("://").map_or(url, |(_, behind)| behind);
+    let in_front = behind.split(['/', '?', '#']).next().unwrap_or(behind);
+    if behind.contains('@') && (!in_front.contains('@') || !parsed.has_host()) {
+        return nothing();
+    }
+    let credentials = if in_front.contains('@') { "***@" } else { "" };
+    let slashes = if url.contains("://") { "//" } else { "" };
+    let host = parsed.host_str().unwrap_or_default();
+    let port = parsed
+        .port()
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
+    let query = if parsed.query().is_some() { "?***" } else { "" };
+    format!(
+        "{}:{slashes}{credentials}{host}{port}{}{query}",
+        parsed.scheme(),
+        parsed.path()
+    )
 }
 
 #[cfg(test)]
@@ -123,13 +135,15 @@ mod tests {
             ("redis://u:secret@h:1/0", "redis://***@h:1/0"),
             ("redis://:secret@h", "redis://***@h"),
             ("redis://u:se@cret@h", "redis://***@h"),
-            ("redis:secret@h", "redis://***@h"),
-            ("secret@h", "//***@h"),
-            (
-                "redis+unix:///s?db=1&pass=secret",
-                "redis+unix:///s?db=1&pass=***",
-            ),
+            ("redis:secret@h", "redis:***"),
+            ("redis://u:1/secret@h/0", "redis:***"),
+            ("redis://u:1?secret@h/0", "redis:***"),
+            ("redis://u:secret", "redis:***"),
+            ("secret@h", "***"),
+            ("secret", "***"),
+            ("redis+unix:///s?db=1&pass=secret", "redis+unix:///s?***"),
             ("redis://h/0", "redis://h/0"),
+            ("memory:here", "memory:here"),
         ] {
             assert_eq!(masked(url), shown);
         }

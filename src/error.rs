@@ -140,7 +140,7 @@ impl Error {
         let name = name.clone();
         let Failure { cause, detail } = failure;
         match cause {
-            Cause::Denied => Self::PermissionDenied { name, detail },
+            Cause::Denied | Cause::DeniedInPart => Self::PermissionDenied { name, detail },
             Cause::OutOfMemory => Self::OutOfMemory { name, detail },
             Cause::TimedOut => Self::Timeout { name, detail },
             Cause::WrongKind => Self::WrongKind { name, detail },
@@ -180,7 +180,7 @@ impl std::fmt::Display for LostReason {
             Self::Expired => "its lease expired before it was renewed",
             Self::MaxHold => "it was held for as long as it may be",
             Self::Removed => "the store no longer knows of it (deleted, forced open or data lost)",
-            Self::TakenOver => "it expired and somebody else holds it now",
+            Self::TakenOver => "somebody else holds it now",
         })
     }
 }

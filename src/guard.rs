@@ -158,6 +158,8 @@ impl<K> Guard<K> {
     /// Stops renewing and leaves the lock to its lease, for whoever is to find it taken after this
     /// process has gone.
     ///
+    /// Where the owner has other guards on the lock, it is given back with the last of those.
+    ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;

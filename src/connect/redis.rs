@@ -31,7 +31,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
     let engine = Redis::connect(address, settings, background.runtime())
         .await
         .map_err(|failure| {
-            if failure.detail.contains("DB index is out of range") {
+            if failure.detail.contains("DB index") {
                 return store.invalid("the server has no such database");
             }
             Error::from_failure(&masked(store.url).into(), failure)
@@ -48,8 +48,8 @@ fn tcp(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
     let host = host.ok_or_else(|| store.invalid("no host; try redis://127.0.0.1/"))?;
     // The url crate keeps the brackets of an IPv6 address; sockets do not want them.
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    if let Some((key, _)) = url.query_pairs().next() {
-        return Err(store.invalid(format!("unknown parameter `{key}`")));
+    if url.query().is_some() {
+        return Err(store.invalid("a redis:// address takes no parameters"));
     }
     let database = match url.path().trim_matches('/') {
         "" => 0,
@@ -77,15 +77,17 @@ fn unix(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
             "db" => address.database = database(store, &value)?,
             "user" => address.user = Some(value.into_owned()),
             "pass" => address.password = Some(value.into_owned()),
-            _ => return Err(store.invalid(format!("unknown parameter `{key}`"))),
+            _ => return Err(store.invalid("unknown parameter; db, user and pass are known")),
         }
     }
     Ok(address)
 }
 
 fn database(store: &Store<'_>, number: &str) -> Result<i64, Error> {
-    let parsed = number.parse().ok().filter(|number: &i64| *number >= 0);
-    parsed.ok_or_else(|| store.invalid(format!("`{number}` is not a database's number")))
+    // Not shown: where a password was not encoded, this may be a part of it.
+    let parsed = number.parse().ok().filter(|number: &i32| *number >= 0);
+    let parsed = parsed.ok_or_else(|| store.invalid("the database must be a number"))?;
+    Ok(i64::from(parsed))
 }
 
 fn decoded(store: &Store<'_>, text: &str) -> Result<Option<String>, Error> {

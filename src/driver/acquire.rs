@@ -9,7 +9,7 @@ use super::reenter::reenter;
 use super::seat::Turn;
 use super::unfinished::Unfinished;
 use super::waiters::Spot;
-use super::{Core, Trouble, no_answer};
+use super::{Core, Trouble, needs_a_runtime, no_answer};
 use crate::engine::{Cause, Failure, Listener, Topic};
 use crate::protocol::acquire::{Acquire, Hearing, Step};
 use crate::protocol::lease::{LostReason, Terms};
@@ -118,7 +118,7 @@ impl<'a> Attempt<'a> {
         let (mut spot, turn) = Spot::enter(self.core, name, *terms, *user);
         let mut turn = match turn {
             Some(turn) => turn,
-            None => match self.wait_in_line(&spot).await {
+            None => match self.wait_in_line(&spot).await? {
                 Some(turn) => turn,
                 None => return self.give_up(spot.is_busy()),
             },
@@ -133,7 +133,7 @@ impl<'a> Attempt<'a> {
                         return Ok(Some(claim));
                     }
                     // It has ended meanwhile, and whoever is head asks.
-                    match self.wait_in_line(&spot).await {
+                    match self.wait_in_line(&spot).await? {
                         Some(next) => turn = next,
                         None => return self.give_up(spot.is_busy()),
                     }
@@ -153,12 +153,15 @@ impl<'a> Attempt<'a> {
     }
 
     /// Sits until called; `None` when time is over.
-    async fn wait_in_line(&self, spot: &Spot) -> Option<Turn> {
+    async fn wait_in_line(&self, spot: &Spot) -> Result<Option<Turn>, Trouble> {
         let deadline = self.machine.deadline();
         tokio::select! {
             biased;
-            turn = spot.turn() => Some(turn),
-            () = self.sleep(deadline) => None,
+            turn = spot.turn() => Ok(Some(turn)),
+            () = self.sleep(deadline) => {
+                needs_a_runtime().map_err(Trouble::Failure)?;
+                Ok(None)
+            }
         }
     }
 
@@ -168,8 +171,8 @@ impl<'a> Attempt<'a> {
         spot: &mut Spot,
         not_before: Option<Moment>,
     ) -> Result<Headed, Trouble> {
-        if spot.is_busy() {
-            self.machine.heard_busy();
+        if spot.is_seated() {
+            self.machine.stood_in_line(spot.is_busy());
         }
         if let Some(listener) = spot.listener() {
             // The line hears already: what is asked from now on misses nothing.
@@ -186,6 +189,7 @@ impl<'a> Attempt<'a> {
         }
         let mut step = self.machine.woken(self.core.clock.now());
         loop {
+            needs_a_runtime().map_err(Trouble::Failure)?;
             step = match step {
                 Step::Ask => {
                     let (asked, nudged) = match self.ask(spot).await {

@@ -1,6 +1,7 @@
 //! The only clock.
 
 use std::sync::LazyLock;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -37,8 +38,7 @@ impl Clock {
         }
     }
 
-    /// Sleeps at least until `moment`, by this clock.
-    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    /// Sleeps at least until `moment`, by this clock; without a runtime, not at all.
     pub(crate) async fn sleep_until(&self, moment: Moment) {
         loop {
             let left = moment.since(self.now());
@@ -46,9 +46,45 @@ impl Clock {
                 return;
             }
             // Tokio counts in whole milliseconds and may end a little early by our clock.
-            tokio::time::sleep(left.max(Duration::from_millis(1))).await;
+            pause(left.max(Duration::from_millis(1))).await;
+            if !in_a_runtime() {
+                return;
+            }
         }
     }
+}
+
+/// The answer, or `None` if it takes longer than `limit`, or if there is no runtime to wait with.
+pub(super) async fn within<T: Send>(
+    limit: Duration,
+    answer: impl Future<Output = T> + Send,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        answer = answer => Some(answer),
+        () = pause(limit) => None,
+    }
+}
+
+/// Tokio's sleep, but over at once where tokio's would panic: without a runtime, or after it has gone.
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+async fn pause(time: Duration) {
+    if !in_a_runtime() {
+        return;
+    }
+    let mut sleep = std::pin::pin!(tokio::time::sleep(time));
+    std::future::poll_fn(|cx| {
+        if in_a_runtime() {
+            sleep.as_mut().poll(cx)
+        } else {
+            Poll::Ready(())
+        }
+    })
+    .await;
+}
+
+pub(super) fn in_a_runtime() -> bool {
+    Handle::try_current().is_ok()
 }
 
 /// What tokio's time counts from. A day before it is first asked for, because a paused clock may have

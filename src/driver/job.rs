@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::clock::within;
 use super::hold::Hold;
 use super::unfinished::UnderWay;
 use super::{Core, no_answer};
@@ -68,7 +69,6 @@ impl Job {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
     async fn attempt(&self, core: &Core) -> Result<(), Failure> {
         // Held while the store is asked: a re-entry meanwhile would change the count we send.
         let _order = match self {
@@ -80,7 +80,7 @@ impl Job {
         };
         let limit = core.settings.command_timeout;
         let answer = core.engine.clone().call_apart(vec![request]);
-        let Ok(replies) = tokio::time::timeout(limit, answer).await else {
+        let Some(replies) = within(limit, answer).await else {
             return Err(no_answer(limit));
         };
         for reply in replies {

@@ -35,7 +35,7 @@ pub(crate) mod watchdog;
 
 use self::background::Background;
 use self::cleanup::Cleanup;
-use self::clock::Clock;
+use self::clock::{Clock, within};
 use self::owners::Owners;
 use self::waiters::Waiters;
 use self::watchdog::Schedule;
@@ -172,34 +172,27 @@ impl Core {
     }
 
     /// Something else asked of the store, for as long as a request may take.
-    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
-    pub(crate) async fn within_limit<T>(
+    pub(crate) async fn within_limit<T: Send>(
         &self,
         answer: Answer<Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let limit = self.settings.command_timeout;
-        match tokio::time::timeout(limit, answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(no_answer(limit)),
-        }
+        let answer = within(limit, answer).await;
+        answer.unwrap_or_else(|| Err(no_answer(limit)))
     }
 
     /// One request to the store, for at most `limit`.
-    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
     pub(crate) async fn call(&self, request: Request, limit: Duration) -> Result<Reply, Failure> {
         if let Some(reply) = self.engine.call_now(&request) {
             return Ok(reply);
         }
         needs_a_runtime()?;
-        match tokio::time::timeout(limit, self.engine.clone().call(request)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(no_answer(limit)),
-        }
+        let answer = within(limit, self.engine.clone().call(request)).await;
+        answer.unwrap_or_else(|| Err(no_answer(limit)))
     }
 
     /// Refuses new work, fails the waiters, gives back what is held and waits, for at most `limit`,
     /// until the store has heard of it. Says whether it has.
-    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
     pub(crate) async fn close(&self, limit: Duration) -> bool {
         if self.is_forked() {
             return true;
@@ -225,7 +218,7 @@ impl Core {
                 let _ = engine.announce(self.id.clone(), None, Duration::ZERO).await;
             }
         };
-        tokio::time::timeout(limit, finish).await.is_ok()
+        within(limit, finish).await.is_some()
     }
 }
 
@@ -238,7 +231,7 @@ impl Drop for Core {
 
 /// Timers panic without a runtime; an error is kinder.
 fn needs_a_runtime() -> Result<(), Failure> {
-    if tokio::runtime::Handle::try_current().is_ok() {
+    if clock::in_a_runtime() {
         return Ok(());
     }
     Err(Failure::new(

@@ -7,7 +7,7 @@ use super::Trouble;
 use super::hold::{Claim, Hold};
 use super::job::Job;
 use super::unfinished::Unfinished;
-use crate::protocol::lease::LostReason;
+use crate::protocol::lease::{End, LostReason};
 use crate::protocol::{Action, Reply};
 
 /// What a guard leaves behind.
@@ -209,7 +209,9 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     let reply = core.call(request, core.settings.command_timeout).await;
     let reply = reply.map_err(Trouble::Failure)?;
     unfinished.settled();
-    if reply == Reply::Kept {
+    // The last guard may have gone meanwhile, and its release have come first: nothing was lost.
+    let released = hold.state().lease.end() == Some(End::Released);
+    if reply == Reply::Kept || released {
         return Ok(());
     }
     let reason = refusal(&reply);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::clock::within;
 use super::job::Job;
 use super::{Core, no_answer};
 use crate::engine::{Answer, Failure};
@@ -32,7 +33,6 @@ impl Unfinished {
     }
 
     /// Asks the store, for at most `limit`. If this is dropped meanwhile, cleanup hears the answer.
-    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
     pub(super) async fn ask(
         &mut self,
         request: Request,
@@ -44,10 +44,10 @@ impl Unfinished {
         super::needs_a_runtime()?;
         let answer = self.core.engine.clone().call(request);
         let answer = self.under_way.insert(answer);
-        let answer = tokio::time::timeout(limit, answer).await;
+        let answer = within(limit, answer).await;
         // Answered, or given up: nothing more is to be heard of it.
         self.under_way = None;
-        answer.unwrap_or_else(|_| Err(no_answer(limit)))
+        answer.unwrap_or_else(|| Err(no_answer(limit)))
     }
 
     /// The outcome is known: nothing to clean up.
@@ -74,12 +74,8 @@ impl Drop for Unfinished {
 
 impl UnderWay {
     /// What it came to, if that can still be learnt.
-    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
     pub(super) async fn answer(self) -> Option<Reply> {
-        tokio::time::timeout(self.limit, self.answer)
-            .await
-            .ok()?
-            .ok()
+        within(self.limit, self.answer).await?.ok()
     }
 }
 

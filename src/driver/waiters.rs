@@ -90,6 +90,10 @@ impl Spot {
         self.seat = Some(seat);
     }
 
+    pub(super) const fn is_seated(&self) -> bool {
+        self.seat.is_some()
+    }
+
     /// The next thing this waiter is told; without a seat, only that the client is closed.
     pub(super) async fn turn(&self) -> Turn {
         match &self.seat {
@@ -246,7 +250,7 @@ impl Waiters {
         let pollers = place.passes >= PASSES_IN_A_ROW;
         if others || pollers {
             place.passes = 0;
-            let until = now + stand_back(hold.id);
+            let until = now + stand_back(hold.id, pollers);
             place.stand_back = Some(until);
             names.resting.push_back((until, hold.name.clone()));
         }

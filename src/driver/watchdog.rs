@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::clock::Clock;
+use super::clock::{Clock, within};
 use super::hold::Hold;
 use super::{Settings, no_answer};
 use crate::engine::{Engine, Failure};
@@ -177,7 +177,6 @@ pub(super) async fn run(
 }
 
 /// One batch. What it learns goes to the holds themselves.
-#[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
 async fn renew(
     engine: Arc<dyn Engine>,
     clock: Clock,
@@ -196,10 +195,8 @@ async fn renew(
     let shortest = batch.iter().map(|(_, lease)| *lease / 3).min();
     let limit = shortest.map_or(limit, |third| third.min(limit));
     let sent = clock.now();
-    let replies = match tokio::time::timeout(limit, engine.call_apart(requests)).await {
-        Ok(replies) => replies,
-        Err(_) => vec![Err(no_answer(limit)); batch.len()],
-    };
+    let replies = within(limit, engine.call_apart(requests)).await;
+    let replies = replies.unwrap_or_else(|| vec![Err(no_answer(limit)); batch.len()]);
     for ((hold, lease), reply) in batch.into_iter().zip(replies) {
         settle(&hold, lease, sent, reply);
     }

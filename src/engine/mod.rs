@@ -148,6 +148,8 @@ pub struct Failure {
 pub enum Cause {
     /// We may not do that. Nothing was done.
     Denied,
+    /// We may not do a part of that. What came before it was done.
+    DeniedInPart,
     /// The connection ended before the reply: it may have been carried out, or still be.
     Interrupted,
     /// The store has no memory for it. Nothing was done.
@@ -176,7 +178,7 @@ impl Failure {
     /// Whether the request may have been carried out, or may still be.
     pub const fn leaves_doubt(&self) -> bool {
         match self.cause {
-            Cause::Interrupted | Cause::TimedOut | Cause::Unexpected => true,
+            Cause::DeniedInPart | Cause::Interrupted | Cause::TimedOut | Cause::Unexpected => true,
             Cause::Denied
             | Cause::OutOfMemory
             | Cause::Unreachable
@@ -189,7 +191,11 @@ impl Failure {
     pub const fn is_passing(&self) -> bool {
         match self.cause {
             Cause::Interrupted | Cause::TimedOut | Cause::Unreachable | Cause::Unready => true,
-            Cause::Denied | Cause::OutOfMemory | Cause::Unexpected | Cause::WrongKind => false,
+            Cause::Denied
+            | Cause::DeniedInPart
+            | Cause::OutOfMemory
+            | Cause::Unexpected
+            | Cause::WrongKind => false,
         }
     }
 }

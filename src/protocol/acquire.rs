@@ -80,9 +80,11 @@ impl Acquire {
         self.deadline
     }
 
-    /// Others of this client have seen that somebody holds the lock.
-    pub fn heard_busy(&mut self) {
-        self.answered.get_or_insert(Answer::Busy);
+    /// It has stood in line and is now the first: what others of this client have seen of the lock, it
+    /// has seen. An outage it meets is not its first attempt's.
+    pub fn stood_in_line(&mut self, busy: bool) {
+        let seen = if busy { Answer::Busy } else { Answer::Failure };
+        self.answered.get_or_insert(seen);
     }
 
     /// Somebody else holds the lock, for `ttl` more; `None` if it has no end.
@@ -169,9 +171,11 @@ impl Acquire {
 }
 
 /// How long a client that has had its turns stands back so that others, who heard of the release, get
-/// theirs. A client that asked again at once kept a Java waiter out for twenty seconds.
-pub fn stand_back(seed: u64) -> Duration {
-    Duration::from_millis(2) + Duration::from_millis(3).mul_f64(fraction(seed))
+/// theirs. A client that asked again at once kept a Java waiter out for twenty seconds. Those who poll
+/// hear of nothing, and need longer to find it free.
+pub fn stand_back(seed: u64, for_pollers: bool) -> Duration {
+    let least = Duration::from_millis(if for_pollers { 10 } else { 2 });
+    least + Duration::from_millis(3).mul_f64(fraction(seed))
 }
 
 /// Between 0 and 1 (splitmix64; a few bits are plenty to keep waiters apart).

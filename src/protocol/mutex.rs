@@ -108,8 +108,8 @@ fn acquire(
         Some(held) => Reply::Busy {
             ttl: Some(held.until.since(now)),
         },
-        // Re-entry into a hold that is gone: granting it would make up the outer holds.
-        None if count > 1 => Reply::Gone,
+        // Re-entry into a hold that is gone: granting it would make up the hold it goes by.
+        None if attempt > 1 || count > 1 => Reply::Gone,
         free => {
             *free = Some(Mutex {
                 owner: owner.clone(),

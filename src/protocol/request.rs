@@ -28,8 +28,8 @@ pub enum Kind {
 /// either twice changes nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// Hold the lock `count` times. From zero (`count` 1) it must be free; from two on the owner must
-    /// hold it already.
+    /// Hold the lock `count` times. At the owner's first attempt it must be free; later ones are
+    /// re-entries, and the owner must hold it already.
     Acquire {
         /// Who asks.
         owner: OwnerId,

@@ -3,8 +3,10 @@
 //! The crate's own connection manager retries behind our back (nine seconds in an outage, measured);
 //! here a call either goes out on a live connection or fails at once, and the caller's deadline rules.
 
+#![expect(clippy::disallowed_methods, reason = "engines may read the clock")]
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -23,6 +25,7 @@ const PIPELINE: usize = 8192;
 pub(crate) struct Connection {
     client: Client,
     connect_timeout: Duration,
+    patience: Duration,
     live: Arc<Mutex<Option<Live>>>,
     /// Held while connecting, so that a hundred callers make one connection. Tokio's, because it is
     /// held across the await.
@@ -33,13 +36,24 @@ pub(crate) struct Connection {
 struct Live {
     generation: u64,
     connection: MultiplexedConnection,
+    silence: Arc<Mutex<Silence>>,
+}
+
+/// How long a connection that owes answers has given none.
+#[derive(Debug)]
+struct Silence {
+    owed: u64,
+    since: Instant,
 }
 
 impl Connection {
-    pub(crate) fn new(client: Client, connect_timeout: Duration) -> Self {
+    /// Calls that are abandoned after `patience` without a word from the server cost the connection its
+    /// place: the next call makes another.
+    pub(crate) fn new(client: Client, connect_timeout: Duration, patience: Duration) -> Self {
         Self {
             client,
             connect_timeout,
+            patience,
             live: Arc::default(),
             connecting: tokio::sync::Mutex::new(0),
         }
@@ -53,26 +67,24 @@ impl Connection {
     /// Runs a script, by its hash or, where the server does not know it, by its text.
     pub(crate) async fn run(&self, call: &Call) -> Result<Value, Failure> {
         let mut live = self.live().await?;
+        let wait = Wait::begin(self, &live);
         let mut result = live.connection.send_packed_command(&call.by_hash()).await;
         if let Ok(Value::ServerError(error)) = &result
             && error.kind() == Some(ServerErrorKind::NoScript)
         {
             result = live.connection.send_packed_command(&call.by_text()).await;
         }
+        wait.end();
         self.settle(&live, result)
     }
 
     /// Sends one command.
     pub(crate) async fn send(&self, cmd: &Cmd) -> Result<Value, Failure> {
         let mut live = self.live().await?;
+        let wait = Wait::begin(self, &live);
         let result = live.connection.send_packed_command(cmd).await;
+        wait.end();
         self.settle(&live, result)
-    }
-
-    /// Uses another connection from now on: this one has not answered for as long as we wait.
-    /// Calls under way keep it until they are done.
-    pub(crate) fn give_up(&self) {
-        self.lock().take();
     }
 
     fn settle(
@@ -122,6 +134,10 @@ impl Connection {
         let live = Live {
             generation: *generation,
             connection,
+            silence: Arc::new(Mutex::new(Silence {
+                owed: 0,
+                since: Instant::now(),
+            })),
         };
         *self.lock() = Some(live.clone());
         Ok(live)
@@ -150,6 +166,49 @@ impl Connection {
     }
 }
 
+/// One call that waits for its answer. Dropped without one, it may be the last straw for a connection
+/// that has fallen silent; calls under way keep that until they are done.
+struct Wait<'a> {
+    connection: &'a Connection,
+    generation: u64,
+    silence: Arc<Mutex<Silence>>,
+    answered: bool,
+}
+
+impl<'a> Wait<'a> {
+    fn begin(connection: &'a Connection, live: &Live) -> Self {
+        let silence = live.silence.clone();
+        {
+            let mut silence = lock(&silence);
+            if silence.owed == 0 {
+                silence.since = Instant::now();
+            }
+            silence.owed += 1;
+        }
+        Self {
+            connection,
+            generation: live.generation,
+            silence,
+            answered: false,
+        }
+    }
+
+    fn end(mut self) {
+        self.answered = true;
+        let mut silence = lock(&self.silence);
+        silence.owed -= 1;
+        silence.since = Instant::now();
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if !self.answered && lock(&self.silence).since.elapsed() >= self.connection.patience {
+            bury(&self.connection.live, self.generation);
+        }
+    }
+}
+
 fn bury(live: &Mutex<Option<Live>>, generation: u64) {
     let mut current = lock(live);
     if current
@@ -160,6 +219,6 @@ fn bury(live: &Mutex<Option<Live>>, generation: u64) {
     }
 }
 
-fn lock(live: &Mutex<Option<Live>>) -> MutexGuard<'_, Option<Live>> {
-    live.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

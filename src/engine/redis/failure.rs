@@ -12,6 +12,7 @@ pub(crate) fn of_connecting(error: &RedisError) -> Failure {
             Failure::new(Cause::Unreachable, failure.detail)
         }
         Cause::Denied
+        | Cause::DeniedInPart
         | Cause::OutOfMemory
         | Cause::Unreachable
         | Cause::Unready
@@ -40,7 +41,7 @@ pub(crate) fn of_calling(error: &RedisError) -> Failure {
         ErrorKind::Io => Cause::Interrupted,
         _ => Cause::Unexpected,
     };
-    Failure::new(cause, text(error))
+    Failure::new(cause, tidied(&text(error)))
 }
 
 /// An error as the server words it.
@@ -50,6 +51,8 @@ pub(crate) fn from_text(text: &str) -> Failure {
         Cause::WrongKind
     } else if says("OOM") {
         Cause::OutOfMemory
+    } else if says("executing the script") || (says("NOPERM") && says("script: ")) {
+        Cause::DeniedInPart
     } else if says("NOPERM") || says("WRONGPASS") || says("NOAUTH") || says("ACL failure") {
         Cause::Denied
     } else if [
@@ -67,7 +70,13 @@ pub(crate) fn from_text(text: &str) -> Failure {
     } else {
         Cause::Unexpected
     };
-    Failure::new(cause, text)
+    Failure::new(cause, tidied(text))
+}
+
+/// Without what only a script's author can use: its hash, its line, a full stop.
+fn tidied(text: &str) -> &str {
+    let text = text.split(" script: ").next().unwrap_or(text);
+    text.trim_end_matches(['.', ',', ' '])
 }
 
 /// The server's own words. The crate's errors carry no credentials; ours must not either.

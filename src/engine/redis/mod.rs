@@ -26,6 +26,9 @@ use crate::engine::glob;
 use crate::engine::{Answer, Cause, Engine, Failure, Listener, Topic};
 use crate::protocol::{Reply, Request};
 
+/// However long a command may take, the network is given up after twice this.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+
 /// Which server, and as whom.
 #[derive(Clone, Default)]
 pub struct Address {
@@ -63,7 +66,6 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Redis {
     keys: Keys,
-    command_timeout: Duration,
     waited_for: Connection,
     apart: Connection,
     pubsub: PubSub,
@@ -75,21 +77,24 @@ impl Redis {
     /// # Errors
     ///
     /// If the server cannot be reached, or refuses the user, password or database.
+    #[expect(clippy::disallowed_methods, reason = "engines may wait")]
     pub async fn connect(
         address: Address,
         settings: Settings,
         apart: &Handle,
     ) -> Result<Arc<Self>, Failure> {
         let client = client(&address, &settings)?;
+        let connecting = settings.connect_timeout;
         let redis = Arc::new(Self {
             keys: Keys::new(settings.prefix.clone()),
-            command_timeout: settings.command_timeout,
-            waited_for: Connection::new(client.clone(), settings.connect_timeout),
-            apart: Connection::new(client.clone(), settings.connect_timeout),
-            pubsub: PubSub::start(client, settings.connect_timeout, apart),
+            waited_for: Connection::new(client.clone(), connecting, settings.command_timeout),
+            // Nobody waits here but the driver, which gives up only what took too long.
+            apart: Connection::new(client.clone(), connecting, Duration::ZERO),
+            pubsub: PubSub::start(client, connecting, apart),
         });
         redis.waited_for.ready().await?;
-        redis.warn_of_eviction().await;
+        // A server that does not answer this is met again soon enough.
+        let _ = tokio::time::timeout(connecting, redis.warn_of_eviction()).await;
         Ok(redis)
     }
 
@@ -175,22 +180,12 @@ impl Engine for Redis {
     fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>> {
         Box::pin(async move {
             let call = Call::new(&request, &self.keys);
-            // Dropped when it takes too long: then the connection is not to be trusted either.
-            let doubt = Doubt::about(&self.waited_for, self.command_timeout);
-            let value = self.waited_for.run(&call).await;
-            doubt.dispel();
-            scripts::reply(&request, value?)
+            scripts::reply(&request, self.waited_for.run(&call).await?)
         })
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
-        Box::pin(async move {
-            // Nobody waits here but the driver, which drops this only when it took too long.
-            let doubt = Doubt::about(&self.apart, Duration::ZERO);
-            let replies = self.batch(&requests).await;
-            doubt.dispel();
-            replies
-        })
+        Box::pin(async move { self.batch(&requests).await })
     }
 
     fn call_now(&self, _request: &Request) -> Option<Reply> {
@@ -254,39 +249,6 @@ impl Engine for Redis {
     }
 }
 
-/// Gives a connection up if a call on it was abandoned after the whole command time-out.
-struct Doubt<'a> {
-    connection: &'a Connection,
-    since: std::time::Instant,
-    patience: Duration,
-    dispelled: bool,
-}
-
-impl<'a> Doubt<'a> {
-    #[expect(clippy::disallowed_methods, reason = "engines may read the clock")]
-    fn about(connection: &'a Connection, patience: Duration) -> Self {
-        Self {
-            connection,
-            since: std::time::Instant::now(),
-            patience,
-            dispelled: false,
-        }
-    }
-
-    fn dispel(mut self) {
-        self.dispelled = true;
-    }
-}
-
-impl Drop for Doubt<'_> {
-    fn drop(&mut self) {
-        // A caller that merely lost interest says nothing about the connection.
-        if !self.dispelled && self.since.elapsed() >= self.patience {
-            self.connection.give_up();
-        }
-    }
-}
-
 fn client(address: &Address, settings: &Settings) -> Result<Client, Failure> {
     let place = match &address.place {
         Place::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
@@ -301,7 +263,9 @@ fn client(address: &Address, settings: &Settings) -> Result<Client, Failure> {
     if let Some(user) = &address.user {
         redis = redis.set_username(user);
     }
-    if let Some(password) = &address.password {
+    // A user without a password still has to log in, or would silently be somebody else.
+    let empty = address.user.as_ref().map(|_| String::new());
+    if let Some(password) = address.password.as_ref().or(empty.as_ref()) {
         redis = redis.set_password(password);
     }
     let open = || {
@@ -313,7 +277,7 @@ fn client(address: &Address, settings: &Settings) -> Result<Client, Failure> {
                 redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)),
             );
         #[cfg(target_os = "linux")]
-        let tcp = tcp.set_user_timeout(settings.command_timeout * 2);
+        let tcp = tcp.set_user_timeout(settings.command_timeout.min(LONGEST_SILENCE) * 2);
         let info = place
             .into_connection_info()?
             .set_redis_settings(redis)

@@ -72,6 +72,9 @@ pub enum Wait {
     #[default]
     Notify,
     /// By asking, with growing pauses.
+    ///
+    /// Nobody hears of a poller, so nobody makes room for it: where the tasks of another client queue for
+    /// the same lock, it has to ask often to find it free.
     Poll(Backoff),
 }
 

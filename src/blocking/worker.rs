@@ -9,6 +9,8 @@ use crate::Error;
 #[derive(Debug)]
 pub(super) struct Worker {
     runtime: Option<tokio::runtime::Runtime>,
+    /// The process that has the thread; a forked child has not.
+    pid: u32,
 }
 
 impl Worker {
@@ -24,6 +26,7 @@ impl Worker {
             })?;
         Ok(Self {
             runtime: Some(runtime),
+            pid: std::process::id(),
         })
     }
 
@@ -33,6 +36,11 @@ impl Worker {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
+        if self.is_forked() {
+            // Nobody would ever carry it out, and what it holds is the parent's.
+            std::mem::forget(work);
+            return Err(Error::Closed { name: "*".into() });
+        }
         let (done, result) = mpsc::sync_channel(1);
         if let Some(runtime) = &self.runtime {
             runtime.spawn(async move {
@@ -45,11 +53,21 @@ impl Worker {
             .recv()
             .map_err(|_| Error::Closed { name: "*".into() })
     }
+
+    fn is_forked(&self) -> bool {
+        std::process::id() != self.pid
+    }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        let Some(runtime) = self.runtime.take() else {
+            return;
+        };
+        if self.is_forked() {
+            // Its threads are the parent's: not even to be waited for.
+            std::mem::forget(runtime);
+        } else {
             // Dropping a runtime inside another one panics; this does not wait.
             runtime.shutdown_background();
         }

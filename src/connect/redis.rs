@@ -12,6 +12,7 @@ use crate::engine::redis::{Address, Place, Redis, Settings};
 use crate::error::Error;
 
 const DEFAULT_PORT: u16 = 6379;
+const NO_SUCH_DATABASE: &str = "the server has no such database";
 
 pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
     let address = match url.scheme() {
@@ -32,7 +33,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         .await
         .map_err(|failure| {
             if failure.detail.contains("DB index") {
-                return store.invalid("the server has no such database");
+                return store.invalid(NO_SUCH_DATABASE);
             }
             Error::from_failure(&masked(store.url).into(), failure)
         })?;
@@ -85,9 +86,12 @@ fn unix(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
 
 fn database(store: &Store<'_>, number: &str) -> Result<i64, Error> {
     // Not shown: where a password was not encoded, this may be a part of it.
-    let parsed = number.parse().ok().filter(|number: &i32| *number >= 0);
-    let parsed = parsed.ok_or_else(|| store.invalid("the database must be a number"))?;
-    Ok(i64::from(parsed))
+    let number: u64 = number
+        .parse()
+        .map_err(|_| store.invalid("the database must be a number"))?;
+    // Servers count them in 32 bits.
+    let number = i32::try_from(number).map_err(|_| store.invalid(NO_SUCH_DATABASE))?;
+    Ok(i64::from(number))
 }
 
 fn decoded(store: &Store<'_>, text: &str) -> Result<Option<String>, Error> {

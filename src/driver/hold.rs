@@ -144,6 +144,7 @@ impl Hold {
         {
             return instant;
         }
+        // The clock first: what is shown may be a moment late, never early, so that nobody is held at it.
         let (now, instant) = (self.now(), Instant::now());
         let shown = if until >= now {
             instant.checked_add(until.since(now))

@@ -70,15 +70,16 @@ impl Job {
     }
 
     async fn attempt(&self, core: &Core) -> Result<(), Failure> {
-        // Held while the store is asked: a re-entry meanwhile would change the count we send.
+        let limit = core.settings.command_timeout;
+        // Held while the store is asked: a re-entry meanwhile would change the count we send. But one
+        // that nobody polls would keep it for ever.
         let _order = match self {
-            Self::Recount { hold, .. } => Some(hold.recount.lock().await),
+            Self::Recount { hold, .. } => within(limit, hold.recount.lock()).await,
             Self::Release(_) | Self::Undo { .. } => None,
         };
         let Some(request) = self.request() else {
             return Ok(());
         };
-        let limit = core.settings.command_timeout;
         let answer = core.engine.clone().call_apart(vec![request]);
         let Some(replies) = within(limit, answer).await else {
             return Err(no_answer(limit));

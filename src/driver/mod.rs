@@ -224,8 +224,11 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.schedule.stop();
-        self.cleanup.stop();
+        // A forked child has the parent's locks as they were, perhaps held by a thread it does not have.
+        if !self.is_forked() {
+            self.schedule.stop();
+            self.cleanup.stop();
+        }
     }
 }
 

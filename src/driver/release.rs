@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Trouble;
+use super::clock::within;
 use super::hold::{Claim, Hold};
 use super::job::Job;
 use super::unfinished::Unfinished;
@@ -196,7 +197,9 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
             in_doubt: None,
         }],
     );
-    let _order = hold.recount.lock().await;
+    let limit = core.settings.command_timeout;
+    // A re-entry that nobody polls would keep it for ever; after this long its request is no longer new.
+    let _order = within(limit, hold.recount.lock()).await;
     let left = hold.count();
     if left == 0 {
         unfinished.settled();
@@ -206,7 +209,7 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
         owner: hold.owner.clone(),
         left,
     });
-    let reply = core.call(request, core.settings.command_timeout).await;
+    let reply = core.call(request, limit).await;
     let reply = reply.map_err(Trouble::Failure)?;
     unfinished.settled();
     // The last guard may have gone meanwhile, and its release have come first: nothing was lost.

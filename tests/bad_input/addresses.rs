@@ -1,0 +1,195 @@
+//! Addresses that cannot be read, or lead nowhere.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Error};
+
+use super::support::{ChaosProxy, Fault, Match, RedisServer};
+use super::{connect, said_of, well_said};
+
+async fn refused(url: &str) -> Error {
+    let begun = Instant::now();
+    let error = match Client::connect(url).await {
+        Ok(_) => panic!("connected to {url}"),
+        Err(error) => well_said(error),
+    };
+    let text = error.to_string();
+    // What may be a password is masked, also where it is none.
+    let named = text.starts_with(&format!("`{url}`: ")) || text.contains("***");
+    assert!(named, "{text}");
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+    error
+}
+
+#[tokio::test]
+async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
+    let far_too_big = format!("redis://127.0.0.1/{}", u128::MAX);
+    for (url, why) in [
+        ("", "relative URL"),
+        ("garbage", "relative URL"),
+        ("127.0.0.1:6379", "relative URL"),
+        (
+            "localhost:6379",
+            "unknown scheme `localhost:`; use redis://",
+        ),
+        ("://", "relative URL"),
+        ("http://127.0.0.1/", "unknown scheme `http:`; use redis://"),
+        ("redis+sentinel://127.0.0.1/", "unknown scheme"),
+        ("rediss://127.0.0.1/", "`rediss:` is not supported yet"),
+        ("redis-cluster://127.0.0.1/", "not supported yet"),
+        ("redis-sentinel://127.0.0.1/", "not supported yet"),
+        ("redis://", "host"),
+        ("redis:", "host"),
+        ("redis:///0", "host"),
+        ("redis://127.0.0.1:99999/", "port"),
+        ("redis://127.0.0.1:port/", "port"),
+        ("redis://127.0.0.1:-1/", "port"),
+        ("redis://127.0.0.1/zero", "the database must be a number"),
+        ("redis://127.0.0.1/-1", "the database must be a number"),
+        ("redis://127.0.0.1/1.5", "the database must be a number"),
+        ("redis://127.0.0.1/0/1", "the database must be a number"),
+        (&far_too_big, "the database must be a number"),
+        ("redis://127.0.0.1/?db=1", "takes no parameters"),
+        ("redis://127.0.0.1/0?timeout=5", "takes no parameters"),
+        ("redis+unix:", "no path"),
+        ("redis+unix:///s?db=one", "the database must be a number"),
+        (
+            "redis+unix:///s?color=red",
+            "unknown parameter; db, user and pass are known",
+        ),
+        ("redis://[::1", "IPv6"),
+        ("redis://a b/", "domain"),
+    ] {
+        let error = refused(url).await;
+        assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
+        let text = error.to_string().to_lowercase();
+        assert!(
+            text.contains(&why.to_lowercase()),
+            "`{why}` is not in {text}"
+        );
+        assert!(!error.is_transient());
+    }
+}
+
+#[tokio::test]
+async fn a_database_the_server_does_not_have_is_refused() {
+    let server = RedisServer::start();
+    for database in ["16", "999999", "2147483648", "9223372036854775807"] {
+        let error = refused(&format!("{}{database}", server.url())).await;
+        assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
+        assert!(error.to_string().contains("no such database"), "{error}");
+    }
+    let client = connect(&format!("{}15", server.url())).await;
+    let guard = client.lock("fifteen").acquire().await.unwrap();
+    let seen: String = server.query(&["INFO", "keyspace"]);
+    assert!(seen.contains("db15:keys=1"), "{seen}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable_at_once() {
+    // Bound and given back: nobody listens there now.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let nobody = listener.local_addr().unwrap();
+    drop(listener);
+    for url in [
+        format!("redis://{nobody}/"),
+        "redis://no-such-host.invalid/".to_owned(),
+        "redis+unix:///no/such/socket".to_owned(),
+    ] {
+        let error = refused(&url).await;
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.is_transient());
+    }
+}
+
+#[tokio::test]
+async fn something_else_than_a_redis_server_is_unavailable_within_the_time_out() {
+    // Accepts connections and never says a word.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("redis://{}/1", silent.local_addr().unwrap());
+    let begun = Instant::now();
+    let builder = Client::builder(&url).connect_timeout(Duration::from_millis(300));
+    let error = said_of(&url, builder.connect().await.expect_err("nobody answers"));
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+    let expected = matches!(error, Error::Unavailable { .. } | Error::Timeout { .. });
+    assert!(expected, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_silent_server_is_noticed_at_connect_also_without_a_database() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("redis://{}/", silent.local_addr().unwrap());
+    let builder = Client::builder(&url)
+        .connect_timeout(Duration::from_millis(300))
+        .command_timeout(Duration::from_millis(300));
+    let connecting = tokio::time::timeout(super::PATIENCE, builder.connect()).await;
+    let error = connecting
+        .expect("it gives up")
+        .expect_err("nobody answers");
+    said_of(&url, error);
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_while_we_connect_is_given_up() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    // Asked for once the connection is there, to warn of eviction.
+    proxy.rule(Match::command("INFO"), Fault::HoldRequest);
+    let builder = Client::builder(&proxy.url())
+        .connect_timeout(Duration::from_millis(300))
+        .command_timeout(Duration::from_millis(300));
+    let connecting = tokio::time::timeout(super::PATIENCE, builder.connect()).await;
+    let held = proxy.injected();
+    assert_eq!(held.len(), 1, "{held:?}");
+    // With or without that warning, but not for ever.
+    let connected = connecting.expect("it does not hang");
+    if let Err(error) = connected {
+        assert!(error.is_transient(), "{:?}", said_of(&proxy.url(), error));
+    }
+}
+
+#[tokio::test]
+async fn the_forms_that_make_sense_are_read() {
+    let server = RedisServer::start();
+    let (port, socket) = (server.port(), server.socket_path());
+    let socket = socket.display();
+    for url in [
+        format!("redis://127.0.0.1:{port}"),
+        format!("redis://127.0.0.1:{port}/"),
+        format!("redis://127.0.0.1:{port}/0"),
+        format!("redis://localhost:{port}/3"),
+        format!("REDIS://127.0.0.1:{port}/"),
+        format!("redis+unix://{socket}"),
+        format!("redis+unix://{socket}?db=2"),
+        format!("redis+unix:{socket}"),
+    ] {
+        let client = Client::connect(&url).await;
+        let client = client.unwrap_or_else(|error| panic!("{error}"));
+        client
+            .lock("form")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_ipv6_address_is_one() {
+    // Nobody listens there, so it is not invalid but unavailable.
+    let url = format!("redis://[::1]:{}/", RedisServer::start().port());
+    let error = refused(&url).await;
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}

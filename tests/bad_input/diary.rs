@@ -1,0 +1,64 @@
+//! Everything the library says through `tracing`, from all tests of this target.
+
+use std::io;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// What was said, from the first [`Diary::open`] on.
+///
+/// One for all tests: what runs on the library's own thread is heard by a global subscriber only. So
+/// look for words that only one test can have caused.
+#[derive(Clone, Copy)]
+pub(crate) struct Diary;
+
+impl Diary {
+    pub(crate) fn open() -> Self {
+        static OPENED: LazyLock<()> = LazyLock::new(|| {
+            tracing_subscriber::fmt()
+                .with_max_level(LevelFilter::TRACE)
+                .with_ansi(false)
+                .with_writer(Diary)
+                .init();
+        });
+        LazyLock::force(&OPENED);
+        Self
+    }
+
+    pub(crate) fn text(self) -> String {
+        let pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&pages).into_owned()
+    }
+
+    /// The lines that have all of these words in them.
+    pub(crate) fn lines_with(self, words: &[&str]) -> Vec<String> {
+        let text = self.text();
+        let lines = text
+            .lines()
+            .filter(|line| words.iter().all(|word| line.contains(word)));
+        lines.map(ToOwned::to_owned).collect()
+    }
+}
+
+impl<'a> MakeWriter<'a> for Diary {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        Self
+    }
+}
+
+impl io::Write for Diary {
+    fn write(&mut self, said: &[u8]) -> io::Result<usize> {
+        let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.extend_from_slice(said);
+        Ok(said.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+static PAGES: Mutex<Vec<u8>> = Mutex::new(Vec::new());

@@ -1,0 +1,74 @@
+//! A server that may throw locks away is warned of, once.
+
+use super::connect;
+use super::diary::Diary;
+use super::support::RedisServer;
+
+const EVICTING: [&str; 7] = [
+    "allkeys-lfu",
+    "allkeys-lru",
+    "allkeys-random",
+    "volatile-lfu",
+    "volatile-lru",
+    "volatile-random",
+    "volatile-ttl",
+];
+
+#[tokio::test]
+async fn every_eviction_policy_but_none_is_warned_of_once_at_connect() {
+    let diary = Diary::open();
+    let server = RedisServer::start();
+    for policy in EVICTING {
+        server.config_set("maxmemory-policy", policy);
+        let client = connect(&server.url()).await;
+        for _ in 0..3 {
+            client
+                .lock("evicted")
+                .acquire()
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+        }
+        // Also not when a connection has to be made anew.
+        server.kill_normal_clients();
+        let _ = client.lock("evicted").try_acquire().await;
+        client
+            .lock("evicted")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        client.close().await.unwrap();
+        let warnings = diary.lines_with(&["WARN", &format!("{policy}\"")]);
+        assert_eq!(warnings.len(), 1, "{policy}: {warnings:?}");
+        assert!(
+            warnings[0].contains("noeviction"),
+            "no way out: {warnings:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_nothing_is_not_warned_of() {
+    let diary = Diary::open();
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    client
+        .lock("noeviction's")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    // It is written down what happens here, a warning would be too.
+    assert!(!diary.lines_with(&["noeviction's"]).is_empty());
+    assert_eq!(
+        diary.lines_with(&["policy=\"noeviction\""]),
+        Vec::<String>::new()
+    );
+}

@@ -1,0 +1,54 @@
+//! Bad input gets a clear answer, and costs nothing that is held.
+
+#![cfg(feature = "redis")]
+#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod addresses;
+mod diary;
+mod eviction;
+mod memory_limit;
+mod names;
+mod passwords;
+mod permissions;
+mod times;
+mod wrong_kind;
+
+use std::time::Duration;
+
+use distlock::{Client, Error};
+
+async fn connect(url: &str) -> Client {
+    Client::connect(url).await.expect("the server is up")
+}
+
+/// Checks an error's wording, whatever it is about, and passes it on.
+///
+/// House style: lower case, no full stop, the lock or the address in backticks; one line, since it
+/// ends up in a log.
+fn well_said(error: Error) -> Error {
+    let text = error.to_string();
+    eprintln!("{text}");
+    let begins = text.chars().next().expect("it says something");
+    assert!(
+        begins == '`' || begins.is_lowercase(),
+        "starts badly: {text}"
+    );
+    assert!(!text.ends_with(['.', '!', ' ']), "ends badly: {text}");
+    assert!(!text.contains(['\n', '\r']), "more than one line: {text}");
+    assert!(!text.contains(".)"), "a full stop inside: {text}");
+    error
+}
+
+/// [`well_said`], and it names this lock or address first.
+fn said_of(subject: &str, error: Error) -> Error {
+    let error = well_said(error);
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("`{subject}`")), "{text}");
+    error
+}
+
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,248 @@
+//! Users who may not do everything: told what is missing, and nothing is left behind.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use distlock::{Client, Error, Lease};
+
+use super::support::{RedisServer, eventually};
+use super::{PATIENCE, connect, said_of};
+
+/// A client that may do everything but what these ACL rules take away.
+async fn without(server: &RedisServer, rules: &[&str]) -> Client {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let user = format!("user{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let mut words = vec![
+        "ACL", "SETUSER", &user, "on", ">secret", "~*", "&*", "+@all",
+    ];
+    words.extend(rules);
+    server.cmd(&words);
+    let url = format!("redis://{user}:secret@127.0.0.1:{}/", server.port());
+    connect(&url).await
+}
+
+/// The missing permission's error: typed, about this lock, naming what is missing.
+fn assert_denied(error: Error, name: &str, missing: &str) {
+    let error = said_of(name, error);
+    assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
+    let text = error.to_string().to_lowercase();
+    assert!(text.contains(missing), "`{missing}` is not in {text}");
+    assert!(!error.is_transient());
+}
+
+async fn gone(server: &RedisServer, name: &str) {
+    eventually(
+        Duration::from_secs(2),
+        &format!("`{name}` is free"),
+        async || !server.keys().contains(&name.to_owned()),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_run_scripts_is_told_at_acquire() {
+    let server = RedisServer::start();
+    for (rules, missing) in [
+        (&["-evalsha"][..], "evalsha"),
+        (&["-eval"], "eval"),
+        (&["-@scripting"], "evalsha"),
+    ] {
+        let client = without(&server, rules).await;
+        let lock = client.lock("scripts");
+        assert_denied(lock.acquire().await.unwrap_err(), "scripts", missing);
+        assert_denied(lock.try_acquire().await.unwrap_err(), "scripts", missing);
+        let inspected = client.admin().inspect("scripts").await;
+        assert_denied(inspected.unwrap_err(), "scripts", missing);
+    }
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_run_a_command_inside_a_script_is_told_at_acquire() {
+    let server = RedisServer::start();
+    for command in ["hset", "pexpire", "exists"] {
+        let client = without(&server, &[&format!("-{command}")]).await;
+        let lock = client
+            .lock(command)
+            .with_lease(Lease::Fixed(Duration::from_secs(600)));
+        assert_denied(lock.acquire().await.unwrap_err(), command, "command");
+        // Whatever the script did before it was stopped is taken back.
+        gone(&server, command).await;
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_touch_the_key_is_told_at_acquire() {
+    let server = RedisServer::start();
+    let client = without(&server, &["resetkeys", "~mine:*"]).await;
+    assert_denied(
+        client.lock("theirs").acquire().await.unwrap_err(),
+        "theirs",
+        "key",
+    );
+    let admin = client.admin();
+    assert_denied(admin.inspect("theirs").await.unwrap_err(), "theirs", "key");
+    assert_denied(
+        admin.force_release("theirs").await.unwrap_err(),
+        "theirs",
+        "key",
+    );
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_publish_is_told_at_release_and_the_lock_is_free() {
+    let server = RedisServer::start();
+    let cases: [(&[&str], &str); 2] = [
+        (&["-publish"], "command"),
+        (&["resetchannels", "&other"], "channel"),
+    ];
+    for (rules, missing) in cases {
+        let client = without(&server, rules).await;
+        let guard = client.lock("publish").acquire().await.unwrap();
+        assert_eq!(server.keys(), ["publish"]);
+        assert_denied(guard.release().await.unwrap_err(), "publish", missing);
+        gone(&server, "publish").await;
+        // A dropped guard has nobody to tell; the lock must be free all the same.
+        let guard = client.lock("publish").acquire().await.unwrap();
+        assert_eq!(server.keys(), ["publish"]);
+        drop(guard);
+        gone(&server, "publish").await;
+        // And the next in line must not wait for a message that never comes.
+        let guard = client.lock("publish").acquire().await.unwrap();
+        let waiting = tokio::spawn(client.lock("publish").try_acquire());
+        assert!(waiting.await.unwrap().unwrap().is_none());
+        let next = tokio::spawn(client.lock("publish").acquire());
+        tokio::task::yield_now().await;
+        drop(guard);
+        let next = tokio::time::timeout(PATIENCE, next).await.unwrap().unwrap();
+        drop(next.unwrap());
+        gone(&server, "publish").await;
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_delete_is_told_at_release_and_the_lease_ends_it() {
+    let server = RedisServer::start();
+    let client = without(&server, &["-hdel"]).await;
+    let lease = Lease::KeepAlive(Duration::from_millis(900));
+    let guard = client
+        .lock("delete")
+        .with_lease(lease)
+        .acquire()
+        .await
+        .unwrap();
+    assert_denied(guard.release().await.unwrap_err(), "delete", "command");
+    // Nobody renews it any more.
+    gone(&server, "delete").await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_listen_is_told_when_it_has_to_wait() {
+    let server = RedisServer::start();
+    let holder = connect(&server.url()).await;
+    let held = holder.lock("listen").acquire().await.unwrap();
+    let cases: [(&[&str], &str); 2] = [
+        (&["-subscribe"], "subscribe"),
+        (&["resetchannels", "&other"], "channel"),
+    ];
+    for (rules, missing) in cases {
+        let client = without(&server, rules).await;
+        let lock = client.lock("listen");
+        assert!(lock.try_acquire().await.unwrap().is_none());
+        let waiting = tokio::time::timeout(PATIENCE, lock.acquire()).await;
+        assert_denied(waiting.expect("it is told").unwrap_err(), "listen", missing);
+        // Polling needs no permission to listen.
+        let polling = lock.with_wait(distlock::Wait::Poll(distlock::Backoff::default()));
+        let waited = polling.acquire_timeout(Duration::from_millis(100)).await;
+        assert!(waited.unwrap().is_none());
+    }
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_user_who_loses_its_rights_while_holding_is_told_in_time() {
+    let server = RedisServer::start();
+    server.cmd(&[
+        "ACL", "SETUSER", "once", "on", ">secret", "~*", "&*", "+@all",
+    ]);
+    let client = connect(&format!("redis://once:secret@127.0.0.1:{}/", server.port())).await;
+    let lease = Lease::KeepAlive(Duration::from_millis(2400));
+    let guard = client
+        .lock("once")
+        .with_lease(lease)
+        .acquire()
+        .await
+        .unwrap();
+    server.cmd(&["ACL", "SETUSER", "once", "-evalsha"]);
+    eventually(PATIENCE, "it is warned", async || guard.at_risk().is_some()).await;
+    assert!(guard.is_held(), "at risk, not lost");
+    let lost = tokio::time::timeout(PATIENCE, guard.lost()).await.unwrap();
+    assert!(lost.is_some());
+    assert!(!guard.is_held());
+}
+
+#[tokio::test]
+async fn a_user_with_only_what_locks_need_can_do_everything() {
+    let server = RedisServer::start();
+    let mut rules = vec!["resetkeys", "~*", "-@all"];
+    rules.extend(NEEDED);
+    let (first, second) = (
+        without(&server, &rules).await,
+        without(&server, &rules).await,
+    );
+    let me = first.new_owner();
+    let lock = first.lock("needed").with_owner(&me);
+    let lock = lock.with_lease(Lease::KeepAlive(Duration::from_millis(1500)));
+    let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+    let waiting = tokio::spawn(second.lock("needed").acquire());
+    eventually(PATIENCE, "it waits", async || {
+        !server.pubsub_channels().is_empty()
+    })
+    .await;
+    let renewals = server.commandstats("pexpire");
+    eventually(PATIENCE, "it is renewed", async || {
+        server.commandstats("pexpire") > renewals + 1
+    })
+    .await;
+    assert!(outer.is_held() && outer.at_risk().is_none());
+    assert!(first.admin().inspect("needed").await.unwrap().is_some());
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
+    let next = tokio::time::timeout(PATIENCE, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert!(first.admin().force_release("needed").await.unwrap());
+    drop(next);
+    // Undone before it was answered.
+    let cancelled = tokio::spawn(first.lock("needed").acquire());
+    cancelled.abort();
+    let _ = cancelled.await;
+    gone(&server, "needed").await;
+}
+
+/// Everything a user of locks needs. INFO, which servers for rent often forbid, is not among it.
+const NEEDED: [&str; 20] = [
+    "+evalsha",
+    "+eval",
+    "+exists",
+    "+hget",
+    "+hset",
+    "+hdel",
+    "+hexists",
+    "+hgetall",
+    "+hlen",
+    "+pttl",
+    "+pexpire",
+    "+zscore",
+    "+zadd",
+    "+zremrangebyscore",
+    "+time",
+    "+publish",
+    "+subscribe",
+    "+unsubscribe",
+    "+mget",
+    "+del",
+];

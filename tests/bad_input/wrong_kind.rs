@@ -1,0 +1,81 @@
+//! Something else lives under the lock's name: said, and left alone.
+
+use std::time::Duration;
+
+use distlock::{Error, Lease};
+
+use super::support::{RedisServer, eventually};
+use super::{PATIENCE, connect, said_of};
+
+/// Lets somebody hold the lock who is none of ours.
+pub(crate) fn hold_as_stranger(server: &RedisServer, name: &str, ttl: Duration) {
+    server.cmd(&["HSET", name, "5b3e1d7c-0000-4000-8000-000000000000:1", "1"]);
+    server.cmd(&["PEXPIRE", name, &ttl.as_millis().to_string()]);
+}
+
+fn assert_wrong_kind(name: &str, error: Error) {
+    let error = said_of(name, error);
+    assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
+    // The way out.
+    assert!(error.to_string().contains("another name"), "{error}");
+    assert!(!error.is_transient());
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_said_to_be_one_and_left_alone() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let foreign: [(&str, &[&str]); 5] = [
+        ("string", &["SET", "string", "theirs"]),
+        ("list", &["RPUSH", "list", "theirs"]),
+        ("set", &["SADD", "set", "theirs"]),
+        ("zset", &["ZADD", "zset", "1", "theirs"]),
+        ("stream", &["XADD", "stream", "1-1", "theirs", "1"]),
+    ];
+    for (name, make) in foreign {
+        server.cmd(make);
+        let before: Vec<u8> = server.query(&["DUMP", name]);
+        let lock = client.lock(name);
+        assert_wrong_kind(name, lock.acquire().await.unwrap_err());
+        assert_wrong_kind(name, lock.try_acquire().await.unwrap_err());
+        assert_wrong_kind(name, lock.acquire_timeout(PATIENCE).await.unwrap_err());
+        let (admin, owner) = (client.admin(), client.new_owner());
+        let owned = lock.with_owner(&owner);
+        assert_wrong_kind(name, owned.acquire().await.unwrap_err());
+        assert_wrong_kind(name, admin.inspect(name).await.unwrap_err());
+        assert_wrong_kind(name, admin.force_release(name).await.unwrap_err());
+        assert!(admin.list("*").await.unwrap().is_empty());
+        let after: Vec<u8> = server.query(&["DUMP", name]);
+        assert_eq!(before, after, "`{name}` was changed");
+        assert_eq!(server.pttl(name), -1);
+    }
+    assert_eq!(server.keys().len(), foreign.len());
+}
+
+#[tokio::test]
+async fn a_lock_overwritten_by_something_else_is_lost_and_what_is_there_stays() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let lease = Lease::KeepAlive(Duration::from_millis(900));
+    let guard = client
+        .lock("trampled")
+        .with_lease(lease)
+        .acquire()
+        .await
+        .unwrap();
+    server.cmd(&["SET", "trampled", "theirs"]);
+    eventually(PATIENCE, "the holder is warned", async || {
+        guard.at_risk().is_some() || !guard.is_held()
+    })
+    .await;
+    let lost = tokio::time::timeout(PATIENCE, guard.lost()).await.unwrap();
+    assert!(lost.is_some());
+    let error = said_of("trampled", guard.release().await.unwrap_err());
+    assert!(matches!(error, Error::Lost { .. }), "{error:?}");
+    assert_eq!(server.query::<String>(&["GET", "trampled"]), "theirs");
+
+    let guard = client.lock("trampled too").acquire().await.unwrap();
+    server.cmd(&["SET", "trampled too", "theirs"]);
+    assert_wrong_kind("trampled too", guard.release().await.unwrap_err());
+    assert_eq!(server.query::<String>(&["GET", "trampled too"]), "theirs");
+}

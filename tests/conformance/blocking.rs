@@ -1,0 +1,339 @@
+//! The blocking API: the same locks without `async`, in real time on every engine.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use distlock::blocking::{Client, Guard, Lock};
+use distlock::{Error, Lease, LostReason};
+
+use crate::stage::{PATIENCE, Played, SOON, Stage};
+
+on_every_engine! { call:
+    a_client_excludes_another,
+    a_thread_waits_until_the_lock_is_released,
+    a_wait_that_is_over_ends_with_none,
+    run_gives_the_works_value_and_the_lock_back,
+    work_that_panics_gives_the_lock_back,
+    a_thread_takes_again_what_it_holds,
+    a_thread_excludes_another,
+    a_guard_may_be_given_back_by_another_thread,
+    leases_are_renewed_while_the_thread_computes,
+    a_holder_waits_for_the_news_of_a_loss,
+    a_fixed_lease_can_be_extended,
+    a_forgotten_lock_stays_taken_for_its_lease,
+    who_holds_what_is_seen_from_outside,
+    closing_gives_back_what_is_held_and_fails_whoever_waits,
+    it_works_inside_an_async_runtime,
+}
+
+const SHORT: Duration = Duration::from_millis(400);
+
+fn connect(stage: &Stage) -> Result<Client, Error> {
+    Client::connect_with(stage.builder())
+}
+
+/// Acquires on a thread of its own; the guard, or the error, comes through the channel.
+fn acquiring(lock: &Lock) -> mpsc::Receiver<Result<Guard, Error>> {
+    let (done, guard) = mpsc::channel();
+    let lock = lock.clone();
+    // Ends with the case, which waits for what it sends, or soon after it has failed.
+    thread::spawn(move || done.send(lock.acquire()));
+    guard
+}
+
+fn still_waits(guard: &mpsc::Receiver<Result<Guard, Error>>) -> bool {
+    guard.recv_timeout(Duration::from_millis(100)).is_err()
+}
+
+fn in_time(guard: &mpsc::Receiver<Result<Guard, Error>>) -> Result<Guard, Error> {
+    let guard = guard.recv_timeout(PATIENCE);
+    guard.expect("it should not have to wait for ever")
+}
+
+fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
+    move |error| matches!(error, Error::Lost { reason: why, .. } if why == reason)
+}
+
+fn a_client_excludes_another(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire()?;
+    assert!(held.is_held());
+    assert_eq!(held.name(), name);
+    assert_eq!(a.lock(&*name).name(), name);
+    for client in [&a, &b] {
+        assert!(client.lock(&*name).try_acquire()?.is_none());
+    }
+    held.release()?;
+    let held = b.lock(&*name).try_acquire()?.expect("it is free");
+    assert!(a.lock(&*name).try_acquire()?.is_none());
+    drop(held);
+    let got = a.lock(&*name).acquire_timeout(PATIENCE)?;
+    got.expect("it was given back").release()
+}
+
+fn a_thread_waits_until_the_lock_is_released(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    for waiter in [&a, &b] {
+        let held = a.lock(&*name).acquire()?;
+        let waiting = acquiring(&waiter.lock(&*name));
+        assert!(still_waits(&waiting));
+        let released = Instant::now();
+        held.release()?;
+        let next = in_time(&waiting)?;
+        assert!(released.elapsed() < SOON);
+        next.release()?;
+    }
+    Ok(())
+}
+
+fn a_wait_that_is_over_ends_with_none(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire()?;
+    let wait = Duration::from_millis(150);
+    for client in [&a, &b] {
+        let begun = Instant::now();
+        assert!(client.lock(&*name).acquire_timeout(wait)?.is_none());
+        let waited = begun.elapsed();
+        assert!(waited >= wait && waited < wait + SOON, "{waited:?}");
+    }
+    held.release()
+}
+
+fn run_gives_the_works_value_and_the_lock_back(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    let outside = b.lock(&*name);
+    let view = a.lock(&*name).run(|held| {
+        held.check()?;
+        assert!(outside.try_acquire()?.is_none());
+        Ok::<_, Error>(held)
+    })??;
+    assert!(!view.is_held());
+    let done = outside.run(|_| Err::<(), _>("its own error"))?;
+    assert_eq!(done, Err("its own error"));
+
+    // The work's own word counts, also when the lock was lost under it.
+    let done = outside.run(|held| {
+        assert!(a.force_release(&name).is_ok_and(|forced| forced));
+        assert!(b.lock(&*name).try_acquire().is_ok_and(|got| got.is_some()));
+        drop(held);
+        Err::<(), _>("its own error")
+    })?;
+    assert_eq!(done, Err("its own error"));
+    Ok(())
+}
+
+fn work_that_panics_gives_the_lock_back(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    let lock = a.lock(&*name);
+    let work = || lock.run(|_| panic!("this panic is part of the test"));
+    let ended: Result<Result<(), _>, _> = catch_unwind(AssertUnwindSafe(work));
+    assert!(ended.is_err());
+    let got = b.lock(&*name).acquire_timeout(PATIENCE)?;
+    got.expect("it was given back").release()
+}
+
+fn a_thread_takes_again_what_it_holds(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    let mine = || a.lock(&*name).with_owner(&a.thread_owner());
+    let outer = mine().acquire()?;
+    // Behind somebody who waits it would wait for itself.
+    let waiting = acquiring(&a.lock(&*name));
+    assert!(still_waits(&waiting));
+    let inner = mine().acquire()?;
+    let third = mine().try_acquire()?.expect("this thread has it");
+    assert_eq!(outer.hold_count(), 3);
+    let seen = b.inspect(&name)?.expect("it is held");
+    assert_eq!(seen.holders[0].hold_count, 3);
+    outer.release()?;
+    third.release()?;
+    assert!(still_waits(&waiting));
+    assert!(b.lock(&*name).try_acquire()?.is_none());
+    inner.release()?;
+    in_time(&waiting)?.release()
+}
+
+fn a_thread_excludes_another(stage: &Stage) -> Played {
+    let client = connect(stage)?;
+    let lock = client.lock(stage.name("stock"));
+    let me = client.thread_owner();
+    assert_eq!(me, client.clone().thread_owner());
+    assert_ne!(
+        me,
+        connect(stage)?.thread_owner(),
+        "an owner is one client's"
+    );
+    assert_ne!(me, client.new_owner());
+
+    let held = lock.clone().with_owner(&me).acquire()?;
+    let (theirs, done) = (lock.clone(), client.clone());
+    let other = thread::spawn(move || {
+        let owner = done.thread_owner();
+        assert_eq!(owner, done.thread_owner());
+        let got = theirs.with_owner(&owner).try_acquire()?;
+        Ok::<_, Error>((owner, got.is_some()))
+    });
+    let (owner, got) = other.join().expect("the thread does not panic")?;
+    assert_ne!(owner, me);
+    assert!(!got, "it is this thread's");
+    held.release()
+}
+
+fn a_guard_may_be_given_back_by_another_thread(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire()?;
+    let released = thread::spawn(move || held.release()).join();
+    released.expect("the thread does not panic")?;
+    let held = b.lock(&*name).try_acquire()?.expect("it is free");
+    let dropped = thread::spawn(move || drop(held)).join();
+    dropped.expect("the thread does not panic");
+    let got = a.lock(&*name).acquire_timeout(PATIENCE)?;
+    got.expect("it is free").release()
+}
+
+/// A runtime that runs only while somebody waits for it would let them lapse.
+fn leases_are_renewed_while_the_thread_computes(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    let lease = Duration::from_millis(600);
+    let held = a
+        .lock(&*name)
+        .with_lease(Lease::KeepAlive(lease))
+        .acquire()?;
+    thread::sleep(lease * 3);
+    held.check()?;
+    assert!(b.lock(&*name).try_acquire()?.is_none());
+    held.release()
+}
+
+fn a_holder_waits_for_the_news_of_a_loss(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    let lease = Lease::KeepAlive(Duration::from_millis(900));
+    let held = a.lock(&*name).with_lease(lease).acquire()?;
+    let begun = Instant::now();
+    assert_eq!(held.wait_lost(SHORT), None);
+    assert!(begun.elapsed() >= SHORT);
+    assert!(b.force_release(&name)?);
+    let lost = held.wait_lost(PATIENCE).expect("it was lost");
+    assert_eq!((&*lost.name, lost.reason), (&*name, LostReason::Removed));
+    assert!(held.release().is_err_and(lost_by(LostReason::Removed)));
+
+    // By the clock, too.
+    let held = b.lock(&*name).with_lease(Lease::Fixed(SHORT)).acquire()?;
+    let lost = held.wait_lost(PATIENCE).expect("it was lost");
+    assert_eq!(lost.reason, LostReason::Expired);
+    let next = a.lock(&*name).acquire()?;
+    assert!(held.release().is_err_and(lost_by(LostReason::TakenOver)));
+    next.release()
+}
+
+fn a_fixed_lease_can_be_extended(stage: &Stage) -> Played {
+    let client = connect(stage)?;
+    let name = stage.name("stock");
+    let held = client
+        .lock(&*name)
+        .with_lease(Lease::Fixed(SHORT))
+        .acquire()?;
+    held.extend(SHORT * 10)?;
+    assert!(held.remaining() > SHORT * 5);
+    held.release()?;
+    let held = client.lock(&*name).with_max_hold(SHORT).acquire()?;
+    let refused = held.extend(SHORT);
+    assert!(refused.is_err_and(|error| matches!(error, Error::InvalidOption { .. })));
+    let lost = held.wait_lost(PATIENCE).expect("it was lost");
+    assert_eq!(lost.reason, LostReason::MaxHold);
+    Ok(())
+}
+
+fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage) -> Played {
+    let client = connect(stage)?;
+    let lock = client.lock(stage.name("stock"));
+    let asked = Instant::now();
+    lock.clone()
+        .with_lease(Lease::KeepAlive(SHORT))
+        .acquire()?
+        .forget();
+    assert!(lock.try_acquire()?.is_none());
+    let next = lock.acquire()?;
+    let taken = asked.elapsed();
+    assert!(
+        taken >= SHORT.mul_f64(0.95) && taken < SHORT + SOON,
+        "{taken:?}"
+    );
+    next.release()
+}
+
+fn who_holds_what_is_seen_from_outside(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    assert_eq!(b.inspect(&name)?, None);
+    let held = a.lock(&*name).acquire()?;
+    let seen = b.inspect(&name)?.expect("it is held");
+    assert_eq!(seen.holders[0].owner, held.owner());
+    let listed = b.list(&stage.name("st?ck"))?;
+    assert_eq!(listed.len(), 1);
+    assert_eq!(
+        (&listed[0].name, &listed[0].holders),
+        (&seen.name, &seen.holders)
+    );
+    held.release()?;
+    assert!(b.list(&stage.name("*"))?.is_empty());
+    Ok(())
+}
+
+fn closing_gives_back_what_is_held_and_fails_whoever_waits(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let (one, two) = (stage.name("one"), stage.name("two"));
+    let held = a.lock(&*one).acquire()?;
+    let theirs = b.lock(&*two).acquire()?;
+    let near = acquiring(&a.lock(&*one));
+    let far = acquiring(&a.lock(&*two));
+    assert!(still_waits(&near) && still_waits(&far));
+    a.close()?;
+    let closed = |error| matches!(error, Error::Closed { .. });
+    assert!(in_time(&near).is_err_and(closed));
+    assert!(in_time(&far).is_err_and(closed));
+    assert!(a.lock(&*one).acquire().is_err_and(closed));
+    assert!(a.inspect(&one).is_err_and(closed));
+    let lost = held.wait_lost(PATIENCE).expect("it was lost");
+    assert_eq!(lost.reason, LostReason::Closed);
+    let got = b.lock(&*one).try_acquire()?;
+    got.expect("it was given back").release()?;
+    theirs.release()
+}
+
+/// It blocks the thread it is called on, and does not panic there, nor when it is dropped there.
+fn it_works_inside_an_async_runtime(stage: &Stage) -> Played {
+    let name = stage.name("stock");
+    let calls = || {
+        let client = connect(stage)?;
+        let me = client.thread_owner();
+        let held = client.lock(&*name).with_owner(&me).acquire()?;
+        let again = client.lock(&*name).with_owner(&me).try_acquire()?;
+        drop(again.expect("this thread has it"));
+        assert!(client.lock(&*name).try_acquire()?.is_none());
+        assert_eq!(held.wait_lost(Duration::from_millis(1)), None);
+        held.release()?;
+        client.lock(&*name).run(|held| held.check())??;
+        client.close()?;
+        let unclosed = connect(stage)?;
+        drop(unclosed.lock(&*name).acquire()?);
+        drop(unclosed);
+        let got = connect(stage)?.lock(&*name).acquire_timeout(PATIENCE)?;
+        got.expect("it was given back").release()
+    };
+    let mut current = tokio::runtime::Builder::new_current_thread();
+    let current = current.enable_all().build().expect("a runtime can be made");
+    current.block_on(async { calls() })?;
+    let several = tokio::runtime::Runtime::new().expect("a runtime can be made");
+    several.block_on(async { calls() })
+}

@@ -1,0 +1,88 @@
+//! What may cross threads and outlive its maker. Nothing here runs: that it compiles is the test.
+
+use std::fmt::Debug;
+use std::future::pending;
+use std::time::Duration;
+
+use distlock::{
+    Admin, Backoff, Client, ClientBuilder, Error, Exclusive, Guard, Held, Holder, Lease, Lock,
+    LockInfo, Lost, LostReason, LostSignal, Owner, Risk, Wait,
+};
+
+const fn goes_anywhere<T: Send + Sync + Debug + 'static>() {}
+const fn can_be_cloned<T: Clone>() {}
+const fn can_be_sent<T: Send>(_: &T) {}
+const fn can_be_spawned<T: Send + 'static>(_: &T) {}
+
+const _: () = {
+    goes_anywhere::<Admin>();
+    goes_anywhere::<Backoff>();
+    goes_anywhere::<Client>();
+    goes_anywhere::<ClientBuilder>();
+    goes_anywhere::<Error>();
+    goes_anywhere::<Exclusive>();
+    goes_anywhere::<Guard>();
+    goes_anywhere::<Held>();
+    goes_anywhere::<Holder>();
+    goes_anywhere::<Lease>();
+    goes_anywhere::<Lock>();
+    goes_anywhere::<LockInfo>();
+    goes_anywhere::<Lost>();
+    goes_anywhere::<LostReason>();
+    goes_anywhere::<LostSignal>();
+    goes_anywhere::<Owner>();
+    goes_anywhere::<Risk>();
+    goes_anywhere::<Wait>();
+
+    can_be_cloned::<Admin>();
+    can_be_cloned::<Client>();
+    can_be_cloned::<ClientBuilder>();
+    can_be_cloned::<Error>();
+    can_be_cloned::<Held>();
+    can_be_cloned::<Lock>();
+    can_be_cloned::<LostSignal>();
+    can_be_cloned::<Owner>();
+};
+
+/// Whatever the kind of lock: `K` is only a word.
+const _: () = {
+    struct NeitherSendNorSync(#[expect(dead_code, reason = "only its type counts")] *const ());
+    const fn crosses_threads<T: Send + Sync + 'static>() {}
+    crosses_threads::<Guard<NeitherSendNorSync>>();
+    crosses_threads::<Lock<NeitherSendNorSync>>();
+};
+
+#[cfg(feature = "blocking")]
+const _: () = {
+    goes_anywhere::<distlock::blocking::Client>();
+    goes_anywhere::<distlock::blocking::Guard>();
+    goes_anywhere::<distlock::blocking::Lock>();
+    can_be_cloned::<distlock::blocking::Client>();
+    can_be_cloned::<distlock::blocking::Lock>();
+};
+
+/// The futures of a lock borrow nothing, not even the lock.
+const _: fn(Lock) = |lock| {
+    can_be_spawned(&lock.acquire());
+    can_be_spawned(&lock.try_acquire());
+    can_be_spawned(&lock.acquire_timeout(Duration::ZERO));
+    can_be_spawned(&lock.run(async |held: Held| held.lost().await));
+};
+
+const _: fn(Guard, Guard) = |guard, other| {
+    can_be_spawned(&guard.lost());
+    can_be_spawned(&guard.held().lost());
+    can_be_sent(&guard.while_held(pending::<()>()));
+    can_be_sent(&guard.extend(Duration::ZERO));
+    can_be_spawned(&other.release());
+};
+
+const _: fn(Client) = |client| {
+    can_be_spawned(&Client::builder("memory:").connect());
+    can_be_sent(&Client::connect("memory:"));
+    can_be_sent(&client.close());
+    let admin = client.admin();
+    can_be_sent(&admin.inspect(""));
+    can_be_sent(&admin.list(""));
+    can_be_sent(&admin.force_release(""));
+};

@@ -1,0 +1,15 @@
+//! The plain lock.
+
+mod closing;
+mod exclusion;
+mod extending;
+mod leases;
+mod lookup;
+mod loss;
+mod names;
+mod nesting;
+mod reentry;
+mod signals;
+mod together;
+mod waiting;
+mod work;

@@ -1,0 +1,141 @@
+//! Fixed leases made longer.
+
+use std::time::Duration;
+
+use distlock::{Error, Lease, LostReason};
+use tokio::time::sleep;
+
+use crate::stage::{Played, SOON, Stage, in_time, seen};
+
+on_every_engine! { play:
+    an_extended_lease_lasts_longer,
+    an_extension_never_shortens,
+    a_lease_that_is_kept_alive_cannot_be_extended,
+    an_extension_that_cannot_work_is_refused,
+    a_lost_lease_cannot_be_extended,
+    an_extension_finds_out_that_the_lock_was_lost,
+}
+
+const SHORT: Duration = Duration::from_millis(400);
+const LONG: Duration = Duration::from_secs(600);
+
+async fn an_extended_lease_lasts_longer(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a
+        .lock(&*name)
+        .with_lease(Lease::Fixed(SHORT))
+        .acquire()
+        .await?;
+    held.extend(SHORT * 3).await?;
+    sleep(SHORT * 2).await;
+    held.check()?;
+    assert!(b.lock(&*name).try_acquire().await?.is_none());
+    // To an end all the same.
+    let lost = in_time(held.lost()).await.expect("it was lost");
+    assert_eq!(lost.reason, LostReason::Expired);
+    in_time(b.lock(&*name).acquire()).await?.release().await
+}
+
+async fn an_extension_never_shortens(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let lock = client.lock(&*name).with_lease(Lease::Fixed(LONG));
+    let held = lock.acquire().await?;
+    held.extend(SHORT).await?;
+    assert!(held.remaining() > LONG * 9 / 10);
+    let ttl = seen(&client, &name).await?.ttl.expect("it has an end");
+    assert!(ttl > LONG - SOON, "the store took it for shorter: {ttl:?}");
+    held.extend(LONG * 2).await?;
+    assert!(held.remaining() > LONG * 18 / 10);
+    let ttl = seen(&client, &name).await?.ttl.expect("it has an end");
+    assert!(
+        ttl > LONG * 2 - SOON,
+        "the store knows nothing of it: {ttl:?}"
+    );
+    held.release().await
+}
+
+async fn a_lease_that_is_kept_alive_cannot_be_extended(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let held = client.lock(stage.name("stock")).acquire().await?;
+    let refused = |error| {
+        matches!(
+            error,
+            Error::InvalidOption {
+                option: "extend",
+                ..
+            }
+        )
+    };
+    assert!(held.extend(LONG).await.is_err_and(refused));
+    held.check()?;
+    held.release().await
+}
+
+async fn an_extension_that_cannot_work_is_refused(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let lock = client.lock(stage.name("stock"));
+    let held = lock.with_lease(Lease::Fixed(LONG)).acquire().await?;
+    let invalid = |error| matches!(error, Error::InvalidOption { .. });
+    for lease in [Duration::ZERO, Duration::from_micros(1), Duration::MAX] {
+        assert!(held.extend(lease).await.is_err_and(invalid), "{lease:?}");
+    }
+    assert!(held.remaining() > LONG * 9 / 10);
+    held.release().await
+}
+
+async fn a_lost_lease_cannot_be_extended(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let held = client
+        .lock(&*name)
+        .with_lease(Lease::Fixed(SHORT))
+        .acquire()
+        .await?;
+    in_time(held.lost()).await.expect("it was lost");
+    let expired = |error| {
+        matches!(
+            error,
+            Error::Lost {
+                reason: LostReason::Expired,
+                ..
+            }
+        )
+    };
+    assert!(held.extend(LONG).await.is_err_and(expired));
+    assert!(!held.is_held());
+    let got = client.lock(&*name).acquire_timeout(SOON).await?;
+    got.expect("it came too late").release().await
+}
+
+/// A fixed lease is not renewed, so nobody noticed before.
+async fn an_extension_finds_out_that_the_lock_was_lost(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = a.lock(&*name).with_lease(Lease::Fixed(LONG));
+    for taken in [false, true] {
+        let held = lock.acquire().await?;
+        assert!(b.admin().force_release(&name).await?);
+        let next = if taken {
+            b.lock(&*name).try_acquire().await?
+        } else {
+            None
+        };
+        let reason = if taken {
+            LostReason::TakenOver
+        } else {
+            LostReason::Removed
+        };
+        let error = held.extend(LONG).await.expect_err("it is lost");
+        assert!(
+            matches!(error, Error::Lost { reason: why, .. } if why == reason),
+            "{error}"
+        );
+        assert!(!held.is_held());
+        let lost = in_time(held.lost()).await.expect("it was lost");
+        assert_eq!(lost.reason, reason);
+        assert_eq!(next.is_some_and(|next| next.is_held()), taken);
+    }
+    Ok(())
+}

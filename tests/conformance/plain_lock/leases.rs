@@ -1,0 +1,251 @@
+//! How long a lock stays taken.
+
+use std::time::Duration;
+
+use distlock::{Error, Lease, LostReason};
+use tokio::time::{Instant, sleep};
+
+use crate::stage::{PATIENCE, Played, SOON, Stage, begun, in_time, seen};
+
+on_every_engine! { play:
+    a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock,
+    a_fixed_lease_is_not_renewed,
+    a_lease_that_is_kept_alive_outlives_itself_many_times,
+    a_lease_that_is_kept_alive_ends_with_its_guard,
+    a_lock_without_a_lease_of_its_own_has_the_clients,
+    a_guard_says_how_long_it_can_be_relied_on,
+    the_longest_hold_ends_it_and_frees_the_lock,
+    the_longest_hold_does_not_lengthen_a_lease,
+    a_forgotten_lock_stays_taken_for_its_lease,
+    leases_that_cannot_work_are_refused,
+}
+
+const SHORT: Duration = Duration::from_millis(400);
+const LONG: Duration = Duration::from_secs(600);
+
+async fn a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for waiter in [&a, &b] {
+        let asked = Instant::now();
+        let held = a
+            .lock(&*name)
+            .with_lease(Lease::Fixed(SHORT))
+            .acquire()
+            .await?;
+        let lost = held.lost();
+        let next = in_time(waiter.lock(&*name).acquire()).await?;
+        let taken = asked.elapsed();
+        // Nobody had to be told: the line knows when the lease ends.
+        assert!(
+            taken >= SHORT.mul_f64(0.95),
+            "it was still theirs: {taken:?}"
+        );
+        assert!(taken < SHORT + SOON, "nobody looked: {taken:?}");
+        assert!(!held.is_held(), "two guards are valid");
+        assert!(next.is_held());
+        let lost = in_time(lost).await.expect("it was lost");
+        assert_eq!(lost.reason, LostReason::Expired);
+        assert_eq!(*lost.name, *name);
+        next.release().await?;
+    }
+    Ok(())
+}
+
+async fn a_fixed_lease_is_not_renewed(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let held = client
+        .lock(&*name)
+        .with_lease(Lease::Fixed(SHORT))
+        .acquire()
+        .await?;
+    assert!(held.is_held());
+    let lost = in_time(held.lost()).await.expect("it was lost");
+    assert_eq!(lost.reason, LostReason::Expired);
+    assert!(!held.is_held());
+    assert_eq!(held.remaining(), Duration::ZERO);
+    Ok(())
+}
+
+async fn a_lease_that_is_kept_alive_outlives_itself_many_times(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lease = Duration::from_millis(600);
+    let held = a
+        .lock(&*name)
+        .with_lease(Lease::KeepAlive(lease))
+        .acquire()
+        .await?;
+    for _ in 0..8 {
+        sleep(lease / 2).await;
+        held.check()?;
+        assert_eq!(held.at_risk(), None);
+        assert!(b.lock(&*name).try_acquire().await?.is_none());
+        let ttl = seen(&b, &name).await?.ttl.expect("it has an end");
+        assert!(ttl <= lease, "it would outlive its process: {ttl:?}");
+    }
+    held.release().await
+}
+
+async fn a_lease_that_is_kept_alive_ends_with_its_guard(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lease = Lease::KeepAlive(SHORT);
+    let held = a.lock(&*name).with_lease(lease).acquire().await?;
+    sleep(SHORT * 2).await;
+    held.release().await?;
+    // A renewal that came late would find the next holder's lock, or make one up.
+    let held = b
+        .lock(&*name)
+        .with_lease(Lease::Fixed(LONG))
+        .acquire()
+        .await?;
+    sleep(SHORT).await;
+    let seen = seen(&a, &name).await?;
+    assert_eq!(seen.holders[0].owner, held.owner());
+    assert!(seen.ttl.is_some_and(|ttl| ttl > LONG - SHORT * 5));
+    held.release().await?;
+    sleep(SHORT).await;
+    assert_eq!(a.admin().inspect(&name).await?, None);
+    Ok(())
+}
+
+async fn a_lock_without_a_lease_of_its_own_has_the_clients(stage: &Stage) -> Played {
+    let hour = Duration::from_secs(3600);
+    let usual = stage.client().await?;
+    let other = stage
+        .builder()
+        .default_lease(Lease::Fixed(hour))
+        .connect()
+        .await?;
+    for (client, lease) in [(&usual, Duration::from_secs(30)), (&other, hour)] {
+        let name = stage.name("stock");
+        let held = client.lock(&*name).acquire().await?;
+        let ttl = seen(client, &name).await?.ttl.expect("it has an end");
+        assert!(ttl <= lease && ttl > lease - SOON, "{ttl:?} of {lease:?}");
+        held.release().await?;
+    }
+    Ok(())
+}
+
+async fn a_guard_says_how_long_it_can_be_relied_on(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let lease = Duration::from_secs(60);
+    let held = client
+        .lock(&*name)
+        .with_lease(Lease::Fixed(lease))
+        .acquire()
+        .await?;
+    let before = std::time::Instant::now();
+    let (until, left) = (held.valid_until(), held.remaining());
+    // The holder stops believing a little before the store does.
+    let ttl = seen(&client, &name).await?.ttl.expect("it has an end");
+    assert!(left < ttl + SOON && left < lease, "{left:?} of {ttl:?}");
+    assert!(left > lease.mul_f64(0.9));
+    assert!(until <= before + lease && until > before + lease.mul_f64(0.9));
+    sleep(Duration::from_millis(20)).await;
+    assert!(held.remaining() <= left - Duration::from_millis(15));
+    let view = held.held();
+    held.release().await?;
+    assert_eq!(view.remaining(), Duration::ZERO);
+    Ok(())
+}
+
+async fn the_longest_hold_ends_it_and_frees_the_lock(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for lease in [Lease::KeepAlive(LONG), Lease::Fixed(LONG)] {
+        let lock = a.lock(&*name).with_lease(lease).with_max_hold(SHORT);
+        let begun_at = Instant::now();
+        let held = lock.acquire().await?;
+        assert!(held.remaining() <= SHORT);
+        let waiting = begun(b.lock(&*name).acquire()).await;
+        let lost = in_time(held.lost()).await.expect("it was lost");
+        assert_eq!(lost.reason, LostReason::MaxHold);
+        let after = begun_at.elapsed();
+        assert!(after >= SHORT && after < SHORT + SOON, "after {after:?}");
+        assert!(!held.is_held());
+        let reason = |error| {
+            matches!(
+                error,
+                Error::Lost {
+                    reason: LostReason::MaxHold,
+                    ..
+                }
+            )
+        };
+        assert!(held.check().is_err_and(reason));
+
+        // Not after its ten minutes.
+        in_time(waiting).await?.release().await?;
+        assert!(held.release().await.is_err_and(reason));
+    }
+    Ok(())
+}
+
+async fn the_longest_hold_does_not_lengthen_a_lease(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let lock = client.lock(stage.name("stock"));
+    for longest in [LONG, Duration::MAX] {
+        let lock = lock.clone().with_max_hold(longest);
+        let held = lock.with_lease(Lease::Fixed(SHORT / 2)).acquire().await?;
+        assert!(held.remaining() <= SHORT / 2);
+        let lost = in_time(held.lost()).await.expect("it was lost");
+        assert_eq!(lost.reason, LostReason::Expired);
+    }
+    Ok(())
+}
+
+async fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for lease in [Lease::KeepAlive(SHORT), Lease::Fixed(SHORT)] {
+        let asked = Instant::now();
+        let held = a.lock(&*name).with_lease(lease).acquire().await?;
+        let (view, lost) = (held.held(), held.lost());
+        held.forget();
+        assert!(!view.is_held());
+        assert_eq!(in_time(lost).await, None);
+        for client in [&a, &b] {
+            assert!(client.lock(&*name).try_acquire().await?.is_none());
+        }
+        // Its own client finds it taken, too, and gets it when it ends: nobody renews it.
+        let next = a.lock(&*name).acquire_timeout(PATIENCE).await?;
+        let next = next.expect("it was not renewed");
+        let taken = asked.elapsed();
+        assert!(taken >= SHORT.mul_f64(0.95), "it was given back: {taken:?}");
+        assert!(taken < SHORT + SOON, "it was renewed: {taken:?}");
+        next.release().await?;
+    }
+    Ok(())
+}
+
+async fn leases_that_cannot_work_are_refused(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let lock = client.lock(stage.name("stock"));
+    let invalid = |error| matches!(error, Error::InvalidOption { .. });
+    let century = Duration::from_secs(100 * 365 * 86_400);
+    for lease in [
+        Duration::ZERO,
+        Duration::from_micros(999),
+        century * 2,
+        Duration::MAX,
+    ] {
+        for lease in [Lease::Fixed(lease), Lease::KeepAlive(lease)] {
+            let lock = lock.clone().with_lease(lease);
+            assert!(lock.acquire().await.is_err_and(invalid), "{lease:?}");
+            assert!(lock.try_acquire().await.is_err_and(invalid), "{lease:?}");
+            let client = stage.builder().default_lease(lease).connect().await;
+            assert!(client.is_err_and(invalid), "{lease:?}");
+        }
+    }
+    let none = lock.clone().with_max_hold(Duration::ZERO);
+    assert!(none.acquire().await.is_err_and(invalid));
+
+    // And a century is as good as an hour.
+    let held = lock.with_lease(Lease::Fixed(century)).acquire().await?;
+    assert!(held.remaining() > century / 2);
+    held.release().await
+}

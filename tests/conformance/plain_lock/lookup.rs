@@ -1,0 +1,223 @@
+//! Who holds what, seen from outside.
+
+use std::time::Duration;
+
+use distlock::{Client, Error, Lease};
+
+use crate::stage::{PATIENCE, Played, SOON, Stage, begun, in_time, seen};
+use crate::support::eventually;
+
+on_every_engine! { play:
+    nobody_is_seen_to_hold_a_free_lock,
+    a_holder_is_seen_with_its_owner_count_and_lease,
+    the_holder_is_seen_to_change,
+    a_client_is_seen_by_its_label,
+    a_list_shows_what_is_held_by_everyone_in_order,
+    a_list_shows_nothing_that_is_free_again,
+    a_pattern_chooses_by_star_and_question_mark,
+    a_backslash_takes_a_character_as_it_is,
+    only_star_question_mark_and_backslash_are_special,
+    a_question_mark_stands_for_one_character_of_any_script,
+}
+
+async fn nobody_is_seen_to_hold_a_free_lock(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    assert_eq!(a.admin().inspect(&name).await?, None);
+    let held = a.lock(&*name).acquire().await?;
+    assert!(b.admin().inspect(&name).await?.is_some());
+    held.release().await?;
+    assert_eq!(b.admin().inspect(&name).await?, None);
+    Ok(())
+}
+
+async fn a_holder_is_seen_with_its_owner_count_and_lease(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lease = Duration::from_secs(60);
+    let lock = a.lock(&*name).with_lease(Lease::Fixed(lease));
+    let held = lock.with_owner(&a.new_owner()).acquire().await?;
+    for client in [&a, &b] {
+        let lock = seen(client, &name).await?;
+        assert_eq!(lock.name, name);
+        assert_eq!(lock.holders.len(), 1);
+        let holder = &lock.holders[0];
+        assert_eq!(holder.owner, held.owner());
+        assert_eq!(holder.hold_count, 1);
+        assert_eq!(holder.label, None);
+        let ttl = lock.ttl.expect("it has an end");
+        assert!(ttl <= lease && ttl > lease - SOON, "{ttl:?}");
+        // Redisson's form: a uuid and a number.
+        let (client, number) = holder.owner.split_once(':').expect("two parts");
+        assert_eq!(client.len(), 36);
+        number.parse::<i64>().expect("a number");
+    }
+    held.release().await
+}
+
+async fn the_holder_is_seen_to_change(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let first = a.lock(&*name).acquire().await?;
+    let owner = first.owner();
+    assert_eq!(seen(&b, &name).await?.holders[0].owner, owner);
+    let waiting = begun(b.lock(&*name).acquire()).await;
+    first.release().await?;
+    let second = in_time(waiting).await?;
+    assert_ne!(second.owner(), owner);
+    assert_eq!(seen(&a, &name).await?.holders[0].owner, second.owner());
+    second.release().await
+}
+
+async fn a_client_is_seen_by_its_label(stage: &Stage) -> Played {
+    let nameless = stage.client().await?;
+    let label = "billing-7 ✉ {x}";
+    let billing = stage.builder().label(label).connect().await?;
+    let (one, two) = (stage.name("one"), stage.name("two"));
+    let _held = (
+        billing.lock(&*one).acquire().await?,
+        nameless.lock(&*two).acquire().await?,
+    );
+    // Announced in the background.
+    eventually(PATIENCE, "the label is seen", async || {
+        let seen = seen(&nameless, &one).await;
+        seen.is_ok_and(|lock| lock.holders[0].label.as_deref() == Some(label))
+    })
+    .await;
+    assert_eq!(seen(&billing, &two).await?.holders[0].label, None);
+    Ok(())
+}
+
+async fn a_list_shows_what_is_held_by_everyone_in_order(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let names = ["b:2", "a:10", "b:1", "a:9", "ä", "{c}"].map(|name| stage.name(name));
+    let mut guards = Vec::new();
+    for (n, name) in names.iter().enumerate() {
+        let client = if n % 2 == 0 { &a } else { &b };
+        guards.push(client.lock(&**name).acquire().await?);
+    }
+    let list = a.admin().list(&stage.name("*")).await?;
+    let listed: Vec<_> = list.iter().map(|lock| &*lock.name).collect();
+    let sorted = ["a:10", "a:9", "b:1", "b:2", "{c}", "ä"].map(|name| stage.name(name));
+    assert_eq!(listed, sorted);
+    for lock in list {
+        let guard = guards.iter().find(|guard| guard.name() == lock.name);
+        let guard = guard.expect("it is one of them");
+        assert_eq!(lock.holders[0].owner, guard.owner());
+        assert_eq!(lock.holders[0].hold_count, 1);
+        assert!(lock.ttl.is_some());
+    }
+    Ok(())
+}
+
+async fn a_list_shows_nothing_that_is_free_again(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let fixed = Lease::Fixed(Duration::from_millis(200));
+    let short = client
+        .lock(stage.name("expires"))
+        .with_lease(fixed)
+        .acquire()
+        .await?;
+    let given = client.lock(stage.name("released")).acquire().await?;
+    let forced = client.lock(stage.name("forced")).acquire().await?;
+    let kept = client.lock(stage.name("kept")).acquire().await?;
+    assert_eq!(names(&client, &stage.name("*")).await?.len(), 4);
+    given.release().await?;
+    client.admin().force_release(forced.name()).await?;
+    eventually(PATIENCE, "only one is held", async || {
+        let listed = names(&client, &stage.name("*")).await;
+        listed.is_ok_and(|listed| listed == [kept.name()])
+    })
+    .await;
+    assert!(!short.is_held());
+    kept.release().await
+}
+
+async fn a_pattern_chooses_by_star_and_question_mark(stage: &Stage) -> Played {
+    let held = ["order:1", "order:2", "order:12", "orders", "reorder:1"];
+    let client = holding(stage, &held).await?;
+    for (pattern, chosen) in [
+        ("order:*", &["order:1", "order:12", "order:2"][..]),
+        ("order:?", &["order:1", "order:2"]),
+        ("order:??", &["order:12"]),
+        ("*order*1", &["order:1", "reorder:1"]),
+        ("order:1", &["order:1"]),
+        ("ord", &[]),
+        ("", &[]),
+        (
+            "*",
+            &["order:1", "order:12", "order:2", "orders", "reorder:1"],
+        ),
+    ] {
+        assert_eq!(
+            chosen_by(stage, &client.0, pattern).await?,
+            chosen,
+            "{pattern}"
+        );
+    }
+    Ok(())
+}
+
+async fn a_backslash_takes_a_character_as_it_is(stage: &Stage) -> Played {
+    let held = ["a*", "ab", "a?", r"a\", r"a\b"];
+    let client = holding(stage, &held).await?;
+    for (pattern, chosen) in [
+        (r"a\*", &["a*"][..]),
+        (r"a\?", &["a?"]),
+        (r"a\b", &["ab"]),
+        (r"a\\", &[r"a\"]),
+        (r"a\\*", &[r"a\", r"a\b"]),
+        ("a?", &["a*", "a?", r"a\", "ab"]),
+    ] {
+        assert_eq!(
+            chosen_by(stage, &client.0, pattern).await?,
+            chosen,
+            "{pattern}"
+        );
+    }
+    Ok(())
+}
+
+async fn only_star_question_mark_and_backslash_are_special(stage: &Stage) -> Played {
+    let held = ["[ab]", "a", "{a,b}", "(a|b)", "a.c", "abc"];
+    let client = holding(stage, &held).await?;
+    for pattern in held {
+        assert_eq!(chosen_by(stage, &client.0, pattern).await?, [pattern]);
+    }
+    assert_eq!(chosen_by(stage, &client.0, "[a*").await?, ["[ab]"]);
+    Ok(())
+}
+
+async fn a_question_mark_stands_for_one_character_of_any_script(stage: &Stage) -> Played {
+    let held = ["x", "é", "名", "🔒", "éé"];
+    let client = holding(stage, &held).await?;
+    assert_eq!(
+        chosen_by(stage, &client.0, "?").await?,
+        ["x", "é", "名", "🔒"]
+    );
+    assert_eq!(chosen_by(stage, &client.0, "??").await?, ["éé"]);
+    Ok(())
+}
+
+/// A client, and the guards of these locks.
+async fn holding(stage: &Stage, names: &[&str]) -> Result<(Client, Vec<distlock::Guard>), Error> {
+    let client = stage.client().await?;
+    let mut guards = Vec::new();
+    for name in names {
+        guards.push(client.lock(stage.name(name)).acquire().await?);
+    }
+    Ok((client, guards))
+}
+
+/// The names a pattern chooses, without what makes them this case's own.
+async fn chosen_by(stage: &Stage, client: &Client, pattern: &str) -> Result<Vec<String>, Error> {
+    let own = stage.name("");
+    let listed = names(client, &stage.name(pattern)).await?;
+    let short = |name: &String| name.strip_prefix(&own).map(str::to_owned);
+    Ok(listed.iter().filter_map(short).collect())
+}
+
+async fn names(client: &Client, pattern: &str) -> Result<Vec<String>, Error> {
+    let listed = client.admin().list(pattern).await?;
+    Ok(listed.into_iter().map(|lock| lock.name).collect())
+}

@@ -1,0 +1,378 @@
+//! Losing a lock, being told so, and not touching it any more.
+
+use std::time::Duration;
+
+use distlock::{Error, Lease, LostReason};
+use tokio::time::{Instant, sleep};
+
+use crate::stage::{Played, SOON, Stage, asked, begun, count_seen, in_time, seen, waits};
+
+on_every_engine! { play:
+    a_lock_that_is_forced_open_is_free_and_its_holder_told,
+    a_lock_that_is_forced_open_goes_to_a_waiter_at_once,
+    a_lock_that_is_forced_open_goes_to_a_waiter_and_its_holder_is_told,
+    a_client_that_forces_its_own_lock_open_is_told_at_once,
+    forcing_a_lock_open_takes_nothing_from_who_gets_it_next,
+    forcing_a_free_lock_open_does_nothing,
+    all_guards_of_an_owner_are_lost_together,
+    a_late_release_says_that_the_lease_expired,
+    a_late_release_says_that_somebody_else_has_the_lock,
+    a_release_says_that_the_lock_was_removed,
+    a_release_says_that_the_lock_was_taken_over,
+    a_partial_release_says_that_the_lock_was_lost,
+    a_lost_guard_takes_nothing_from_the_next_holder,
+    a_lost_guard_never_becomes_valid_again,
+    a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold,
+    entering_again_finds_out_that_the_lock_was_lost,
+}
+
+const SHORT: Duration = Duration::from_millis(300);
+const LONG: Duration = Duration::from_secs(600);
+
+fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
+    move |error| matches!(error, Error::Lost { reason: why, .. } if why == reason)
+}
+
+async fn a_lock_that_is_forced_open_is_free_and_its_holder_told(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lease = Duration::from_millis(900);
+    let held = a
+        .lock(&*name)
+        .with_lease(Lease::KeepAlive(lease))
+        .acquire()
+        .await?;
+    let forced = Instant::now();
+    assert!(b.admin().force_release(&name).await?);
+    assert_eq!(b.admin().inspect(&name).await?, None);
+    let lost = in_time(held.lost()).await.expect("it was lost");
+    // At its next renewal, and not only when its lease would have run out.
+    let told = forced.elapsed();
+    assert!(told < lease, "told after {told:?}");
+    assert_eq!((&*lost.name, lost.reason), (&*name, LostReason::Removed));
+    assert!(!held.is_held());
+    assert!(held.check().is_err_and(lost_by(LostReason::Removed)));
+    assert!(
+        held.release()
+            .await
+            .is_err_and(lost_by(LostReason::Removed))
+    );
+    let got = b.lock(&*name).try_acquire().await?;
+    got.expect("it is free").release().await
+}
+
+async fn a_lock_that_is_forced_open_goes_to_a_waiter_at_once(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a
+        .lock(&*name)
+        .with_lease(Lease::Fixed(LONG))
+        .acquire()
+        .await?;
+    let mut waiting = begun(b.lock(&*name).acquire()).await;
+    assert!(waits(&mut waiting).await);
+    let forced = Instant::now();
+    assert!(a.admin().force_release(&name).await?);
+    in_time(waiting).await?.release().await?;
+    let waited = forced.elapsed();
+    assert!(waited < SOON, "nobody was told: {waited:?}");
+    assert!(!held.is_held());
+    Ok(())
+}
+
+async fn a_lock_that_is_forced_open_goes_to_a_waiter_and_its_holder_is_told(
+    stage: &Stage,
+) -> Played {
+    let (a, b) = stage.clients().await?;
+    let c = stage.client().await?;
+    let name = stage.name("stock");
+    let lease = Lease::KeepAlive(Duration::from_millis(900));
+    let held = a.lock(&*name).with_lease(lease).acquire().await?;
+    let waiting = begun(b.lock(&*name).acquire()).await;
+    assert!(c.admin().force_release(&name).await?);
+    let next = in_time(waiting).await?;
+    let lost = in_time(held.lost()).await.expect("it was lost");
+    assert_eq!(lost.reason, LostReason::TakenOver);
+    assert!(!held.is_held());
+    drop(held);
+    next.check()?;
+    assert_eq!(seen(&c, &name).await?.holders[0].owner, next.owner());
+    next.release().await
+}
+
+async fn a_client_that_forces_its_own_lock_open_is_told_at_once(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    for lease in [Lease::KeepAlive(LONG), Lease::Fixed(LONG)] {
+        let held = client.lock(&*name).with_lease(lease).acquire().await?;
+        let waiting = begun(client.lock(&*name).acquire()).await;
+        assert!(client.admin().force_release(&name).await?);
+        assert!(!held.is_held());
+        let lost = in_time(held.lost()).await.expect("it was lost");
+        assert_eq!(lost.reason, LostReason::Removed);
+        in_time(waiting).await?.release().await?;
+    }
+    Ok(())
+}
+
+/// Who gets it next is of the same client, and has it before the answer has been looked at.
+async fn forcing_a_lock_open_takes_nothing_from_who_gets_it_next(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    let mut waiting = begun(b.lock(&*name).acquire()).await;
+    assert!(waits(&mut waiting).await);
+    let admin = b.admin();
+    let (forcing, answer) = asked(admin.force_release(&name)).await;
+    let next = in_time(waiting).await?;
+    let forced = match answer {
+        Some(answer) => answer?,
+        None => forcing.await?,
+    };
+    assert!(forced);
+    next.check()?;
+    assert_eq!(seen(&a, &name).await?.holders[0].owner, next.owner());
+    drop(held);
+    next.release().await
+}
+
+async fn forcing_a_free_lock_open_does_nothing(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    assert!(!a.admin().force_release(&name).await?);
+    let held = a.lock(&*name).acquire().await?;
+    assert!(b.admin().force_release(&name).await?);
+    assert!(!b.admin().force_release(&name).await?);
+    drop(held);
+    a.lock(&*name).acquire().await?.release().await?;
+    assert!(!b.admin().force_release(&name).await?);
+    Ok(())
+}
+
+async fn all_guards_of_an_owner_are_lost_together(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = a.lock(&*name).with_owner(&a.new_owner());
+    let lease = Lease::KeepAlive(Duration::from_millis(600));
+    let outer = lock.clone().with_lease(lease).acquire().await?;
+    let inner = lock.with_lease(Lease::Fixed(LONG)).acquire().await?;
+    assert!(b.admin().force_release(&name).await?);
+    let (one, two) = tokio::join!(in_time(outer.lost()), in_time(inner.lost()));
+    assert_eq!(one.expect("it was lost").reason, LostReason::Removed);
+    assert_eq!(two.expect("it was lost").reason, LostReason::Removed);
+    assert!(!outer.is_held() && !inner.is_held());
+    assert!(
+        inner
+            .release()
+            .await
+            .is_err_and(lost_by(LostReason::Removed))
+    );
+    assert!(
+        outer
+            .release()
+            .await
+            .is_err_and(lost_by(LostReason::Removed))
+    );
+    Ok(())
+}
+
+async fn a_late_release_says_that_the_lease_expired(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let fixed = a.lock(&*name).with_lease(Lease::Fixed(SHORT));
+    // As soon as it is lost by the clock, and long after.
+    for late in [Duration::ZERO, SHORT] {
+        let held = fixed.acquire().await?;
+        in_time(held.lost()).await.expect("it was lost");
+        sleep(late).await;
+        assert!(held.check().is_err_and(lost_by(LostReason::Expired)));
+        assert!(
+            held.release()
+                .await
+                .is_err_and(lost_by(LostReason::Expired))
+        );
+    }
+    let got = b.lock(&*name).acquire_timeout(SOON).await?;
+    got.expect("it is free").release().await
+}
+
+async fn a_late_release_says_that_somebody_else_has_the_lock(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for taker in [&a, &b] {
+        let held = a
+            .lock(&*name)
+            .with_lease(Lease::Fixed(SHORT))
+            .acquire()
+            .await?;
+        let next = in_time(taker.lock(&*name).acquire()).await?;
+        let late = held.release().await;
+        assert!(late.is_err_and(lost_by(LostReason::TakenOver)));
+        next.check()?;
+        next.release().await?;
+    }
+    Ok(())
+}
+
+/// A fixed lease is not renewed, so nobody noticed before.
+async fn a_release_says_that_the_lock_was_removed(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a
+        .lock(&*name)
+        .with_lease(Lease::Fixed(LONG))
+        .acquire()
+        .await?;
+    assert!(b.admin().force_release(&name).await?);
+    assert!(
+        held.release()
+            .await
+            .is_err_and(lost_by(LostReason::Removed))
+    );
+    Ok(())
+}
+
+async fn a_release_says_that_the_lock_was_taken_over(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a
+        .lock(&*name)
+        .with_lease(Lease::Fixed(LONG))
+        .acquire()
+        .await?;
+    assert!(b.admin().force_release(&name).await?);
+    let next = b.lock(&*name).try_acquire().await?.expect("it is free");
+    assert!(
+        held.release()
+            .await
+            .is_err_and(lost_by(LostReason::TakenOver))
+    );
+    assert_eq!(seen(&a, &name).await?.holders[0].owner, next.owner());
+    next.release().await
+}
+
+async fn a_partial_release_says_that_the_lock_was_lost(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = a.lock(&*name).with_owner(&a.new_owner());
+    let lock = lock.with_lease(Lease::Fixed(LONG));
+    let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);
+    assert!(b.admin().force_release(&name).await?);
+    assert!(
+        inner
+            .release()
+            .await
+            .is_err_and(lost_by(LostReason::Removed))
+    );
+    // The other guard need not ask any more.
+    assert!(!outer.is_held());
+    assert!(
+        outer
+            .release()
+            .await
+            .is_err_and(lost_by(LostReason::Removed))
+    );
+    assert_eq!(count_seen(&b, &name).await?, 0);
+    Ok(())
+}
+
+async fn a_lost_guard_takes_nothing_from_the_next_holder(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let fixed = a.lock(&*name).with_lease(Lease::Fixed(SHORT));
+    let dropped = fixed.acquire().await?;
+    let next = in_time(b.lock(&*name).acquire()).await?;
+    drop(dropped);
+    // Whatever the client has still to say of it is said by then.
+    in_time(a.close()).await?;
+    next.check()?;
+    assert_eq!(seen(&b, &name).await?.holders[0].owner, next.owner());
+    next.release().await
+}
+
+async fn a_lost_guard_never_becomes_valid_again(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let lock = client.lock(&*name).with_owner(&client.new_owner());
+    let old = lock
+        .clone()
+        .with_lease(Lease::Fixed(SHORT))
+        .acquire()
+        .await?;
+    let (view, lost) = (old.held(), old.lost());
+    in_time(old.lost()).await.expect("it was lost");
+
+    let new = in_time(lock.with_lease(Lease::Fixed(LONG)).acquire()).await?;
+    assert_eq!(new.hold_count(), 1, "the lost one does not count");
+    assert_ne!(new.owner(), old.owner());
+    for _ in 0..3 {
+        new.check()?;
+        assert!(!old.is_held() && !view.is_held());
+        assert!(old.check().is_err_and(lost_by(LostReason::Expired)));
+        assert_eq!(old.remaining(), Duration::ZERO);
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(
+        in_time(lost).await.expect("lost").reason,
+        LostReason::Expired
+    );
+    new.release().await?;
+    assert!(!old.is_held());
+    Ok(())
+}
+
+/// What an owner of a user's is called in the store is used for one hold only.
+async fn a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let lock = client.lock(&*name).with_owner(&client.new_owner());
+    for dropped in [false, true] {
+        let old = lock
+            .clone()
+            .with_lease(Lease::Fixed(SHORT))
+            .acquire()
+            .await?;
+        in_time(old.lost()).await.expect("it was lost");
+        let outer = in_time(lock.acquire()).await?;
+        let inner = in_time(lock.acquire()).await?;
+        if dropped {
+            drop(old);
+        } else {
+            assert!(
+                old.release()
+                    .await
+                    .is_err_and(lost_by(LostReason::TakenOver))
+            );
+        }
+        assert_eq!(outer.hold_count(), 2);
+        assert_eq!(count_seen(&client, &name).await?, 2);
+        inner.release().await?;
+        assert_eq!(count_seen(&client, &name).await?, 1);
+        outer.release().await?;
+    }
+    Ok(())
+}
+
+/// Granting it would make up the outer holds.
+async fn entering_again_finds_out_that_the_lock_was_lost(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = a.lock(&*name).with_owner(&a.new_owner());
+    let lock = lock.with_lease(Lease::Fixed(LONG));
+    let outer = lock.acquire().await?;
+    assert!(b.admin().force_release(&name).await?);
+    assert!(
+        lock.acquire()
+            .await
+            .is_err_and(lost_by(LostReason::Removed))
+    );
+    assert!(!outer.is_held());
+    let lost = in_time(outer.lost()).await.expect("it was lost");
+    assert_eq!(lost.reason, LostReason::Removed);
+    // The next time it begins anew.
+    let held = in_time(lock.acquire()).await?;
+    assert_eq!(held.hold_count(), 1);
+    drop(outer);
+    assert_eq!(count_seen(&b, &name).await?, 1);
+    held.release().await
+}

@@ -1,0 +1,168 @@
+//! Leases inside leases: what one guard of an owner asks for never costs another guard anything.
+
+use std::time::Duration;
+
+use distlock::{Client, Error, Lease, Lock, LostReason};
+use tokio::time::{Instant, sleep};
+
+use crate::stage::{Played, SOON, Stage, begun, in_time, seen};
+
+on_every_engine! { play:
+    a_short_lease_inside_a_long_one_does_not_shorten_it,
+    renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it,
+    a_lease_that_is_kept_alive_survives_a_fixed_one_inside,
+    a_fixed_lease_survives_for_as_long_as_one_inside_is_kept_alive,
+    a_fixed_lease_ends_when_the_one_inside_is_not_kept_alive_any_more,
+    a_long_lease_inside_a_short_one_lengthens_it,
+    the_longest_hold_of_an_inner_guard_ends_with_it,
+}
+
+const LONG: Duration = Duration::from_secs(600);
+const SHORT: Duration = Duration::from_millis(400);
+
+fn one_owners(client: &Client, name: &str) -> Lock {
+    client.lock(name).with_owner(&client.new_owner())
+}
+
+async fn ttl(by: &Client, name: &str) -> Result<Duration, Error> {
+    Ok(seen(by, name).await?.ttl.expect("it has an end"))
+}
+
+/// Redisson's 600 s became 1 s.
+async fn a_short_lease_inside_a_long_one_does_not_shorten_it(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    for inner in [Lease::Fixed(SHORT), Lease::KeepAlive(SHORT)] {
+        let lock = one_owners(&client, &name);
+        let outer = lock
+            .clone()
+            .with_lease(Lease::Fixed(LONG))
+            .acquire()
+            .await?;
+        let inner = lock.with_lease(inner).acquire().await?;
+        assert!(ttl(&client, &name).await? > LONG - SOON);
+        assert!(inner.remaining() > LONG * 9 / 10, "the lock is the owner's");
+        inner.release().await?;
+        assert!(ttl(&client, &name).await? > LONG - SOON * 2);
+        assert!(outer.remaining() > LONG * 9 / 10);
+        outer.release().await?;
+    }
+    Ok(())
+}
+
+async fn renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = one_owners(&a, &name);
+    let outer = lock
+        .clone()
+        .with_lease(Lease::Fixed(LONG))
+        .acquire()
+        .await?;
+    let inner = lock.with_lease(Lease::KeepAlive(SHORT)).acquire().await?;
+    // Several renewals of the inner lease, and more than all of it.
+    sleep(SHORT * 2).await;
+    assert!(ttl(&b, &name).await? > LONG - SHORT * 2 - SOON);
+    assert!(outer.remaining() > LONG * 9 / 10);
+    inner.release().await?;
+    sleep(SHORT).await;
+    assert!(ttl(&b, &name).await? > LONG - SHORT * 3 - SOON);
+    outer.release().await
+}
+
+/// Redisson's watchdog forgot the outer hold.
+async fn a_lease_that_is_kept_alive_survives_a_fixed_one_inside(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = one_owners(&a, &name);
+    let lease = Duration::from_millis(600);
+    let outer = lock
+        .clone()
+        .with_lease(Lease::KeepAlive(lease))
+        .acquire()
+        .await?;
+    let inner = lock
+        .clone()
+        .with_lease(Lease::Fixed(lease))
+        .acquire()
+        .await?;
+    inner.release().await?;
+    let inner = lock.with_lease(Lease::Fixed(lease)).acquire().await?;
+    drop(inner);
+    sleep(lease * 5 / 2).await;
+    outer.check()?;
+    assert!(b.lock(&*name).try_acquire().await?.is_none());
+    outer.release().await
+}
+
+async fn a_fixed_lease_survives_for_as_long_as_one_inside_is_kept_alive(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = one_owners(&a, &name);
+    let lease = Duration::from_millis(600);
+    let outer = lock
+        .clone()
+        .with_lease(Lease::Fixed(lease))
+        .acquire()
+        .await?;
+    let inner = lock.with_lease(Lease::KeepAlive(lease)).acquire().await?;
+    sleep(lease * 2).await;
+    outer.check()?;
+    inner.check()?;
+    assert!(b.lock(&*name).try_acquire().await?.is_none());
+    inner.release().await?;
+    outer.release().await
+}
+
+async fn a_fixed_lease_ends_when_the_one_inside_is_not_kept_alive_any_more(
+    stage: &Stage,
+) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = one_owners(&a, &name);
+    let outer = lock
+        .clone()
+        .with_lease(Lease::Fixed(SHORT))
+        .acquire()
+        .await?;
+    let inner = lock.with_lease(Lease::KeepAlive(SHORT)).acquire().await?;
+    sleep(SHORT / 2).await;
+    let released = Instant::now();
+    inner.release().await?;
+    let waiting = begun(b.lock(&*name).acquire()).await;
+    let lost = in_time(outer.lost()).await.expect("it was lost");
+    assert_eq!(lost.reason, LostReason::Expired);
+    in_time(waiting).await?.release().await?;
+    let taken = released.elapsed();
+    assert!(taken < SHORT + SOON, "it was renewed: {taken:?}");
+    Ok(())
+}
+
+async fn a_long_lease_inside_a_short_one_lengthens_it(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = one_owners(&a, &name);
+    let outer = lock
+        .clone()
+        .with_lease(Lease::Fixed(SHORT))
+        .acquire()
+        .await?;
+    let inner = lock.with_lease(Lease::Fixed(LONG)).acquire().await?;
+    assert!(outer.remaining() > LONG * 9 / 10);
+    // What was asked for stays, also when the guard that asked has gone.
+    inner.release().await?;
+    sleep(SHORT * 3 / 2).await;
+    outer.check()?;
+    assert!(b.lock(&*name).try_acquire().await?.is_none());
+    outer.release().await
+}
+
+async fn the_longest_hold_of_an_inner_guard_ends_with_it(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let lock = one_owners(&client, &stage.name("stock"));
+    let outer = lock.acquire().await?;
+    let inner = lock.with_max_hold(SHORT).acquire().await?;
+    inner.release().await?;
+    sleep(SHORT * 3 / 2).await;
+    outer.release().await
+}

@@ -1,0 +1,212 @@
+//! Calls of one owner, or of several, that happen at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use distlock::{Backoff, Client, Lock, Wait};
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::timeout;
+
+use crate::stage::{PATIENCE, Played, Stage, asked, begun, count_seen, in_time, waits};
+use crate::support::eventually;
+
+on_every_engine! { play:
+    calls_of_one_owner_that_wait_together_go_in_together,
+    a_call_that_its_owner_let_in_too_late_waits_on,
+    a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it,
+    calls_of_one_owner_that_ask_together_go_in_together,
+    guards_that_go_at_the_same_time_are_not_taken_for_lost,
+    an_owner_in_many_tasks_is_counted_right,
+    owners_in_many_tasks_exclude_each_other,
+}
+
+fn one_owners(client: &Client, name: &str) -> Lock {
+    client.lock(name).with_owner(&client.new_owner())
+}
+
+async fn calls_of_one_owner_that_wait_together_go_in_together(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for holder in [&a, &b] {
+        let lock = one_owners(&a, &name);
+        let held = holder.lock(&*name).acquire().await?;
+        let first = begun(lock.acquire()).await;
+        let mut stranger = begun(a.lock(&*name).acquire()).await;
+        let second = begun(lock.acquire()).await;
+        let third = begun(lock.acquire_timeout(PATIENCE)).await;
+        assert!(waits(&mut stranger).await);
+        held.release().await?;
+
+        let first = in_time(first).await?;
+        let second = in_time(second).await?;
+        let third = in_time(third).await?.expect("its owner has it");
+        assert_eq!(first.hold_count(), 3);
+        assert_eq!(count_seen(&b, &name).await?, 3);
+        assert!(waits(&mut stranger).await);
+        for guard in [first, second, third] {
+            guard.release().await?;
+        }
+        in_time(stranger).await?.release().await?;
+    }
+    Ok(())
+}
+
+/// Its owner had the lock when it was called in, and has it no more when it comes.
+async fn a_call_that_its_owner_let_in_too_late_waits_on(stage: &Stage) -> Played {
+    let other = stage.client().await?;
+    let name = stage.name("stock");
+    for limit in [32, 0] {
+        let client = stage.builder().handoff_limit(limit).connect().await?;
+        for holder in [&client, &other] {
+            let lock = one_owners(&client, &name);
+            let held = holder.lock(&*name).acquire().await?;
+            let first = begun(lock.acquire()).await;
+            let stranger = begun(client.lock(&*name).acquire()).await;
+            let mut second = begun(lock.acquire()).await;
+            held.release().await?;
+            in_time(first).await?.release().await?;
+            let stranger = in_time(stranger).await?;
+            assert!(waits(&mut second).await);
+            stranger.release().await?;
+            in_time(second).await?.release().await?;
+        }
+    }
+    Ok(())
+}
+
+/// The one at the head of the line sleeps between two questions when another call of its owner, which
+/// only tries, gets the lock.
+async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = one_owners(&a, &name);
+    let second = Duration::from_secs(1);
+    let seldom = Wait::Poll(Backoff::new(second, second));
+
+    let held = b.lock(&*name).acquire().await?;
+    let mut waiting = begun(lock.clone().with_wait(seldom).acquire()).await;
+    assert!(waits(&mut waiting).await);
+    held.release().await?;
+    let first = lock.try_acquire().await?.expect("it is free");
+    let entered = timeout(second * 5, waiting).await;
+    let entered = entered.expect("it waits for its own owner")?;
+    assert_eq!(first.hold_count(), 2);
+    entered.release().await?;
+    first.release().await
+}
+
+/// Both questions are under way before either is answered.
+async fn calls_of_one_owner_that_ask_together_go_in_together(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let lock = one_owners(&client, &name);
+    let soon = Duration::from_secs(5);
+    // Which answer is looked at first is a matter of chance.
+    for _ in 0..10 {
+        let (one, two) = tokio::join!(lock.acquire(), timeout(soon, lock.acquire()));
+        let two = two.expect("it waits for its own owner")?;
+        assert_eq!(count_seen(&client, &name).await?, 2);
+        one?.release().await?;
+        two.release().await?;
+
+        // The first of them only tries.
+        let (one, two) = tokio::join!(lock.try_acquire(), timeout(soon, lock.acquire()));
+        let two = two.expect("it waits for its own owner")?;
+        let one = one?.expect("it is free");
+        assert_eq!(count_seen(&client, &name).await?, 2);
+        one.release().await?;
+        two.release().await?;
+    }
+    Ok(())
+}
+
+/// The last one's release may overtake that of the one before it.
+async fn guards_that_go_at_the_same_time_are_not_taken_for_lost(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = one_owners(&a, &name);
+    for _ in 0..100 {
+        let mut releases = JoinSet::new();
+        let guards = [
+            lock.acquire().await?,
+            lock.acquire().await?,
+            lock.acquire().await?,
+        ];
+        for guard in guards {
+            releases.spawn(guard.release());
+        }
+        while let Some(released) = releases.join_next().await {
+            released.expect("no task panics")?;
+        }
+        assert_eq!(count_seen(&b, &name).await?, 0);
+    }
+    Ok(())
+}
+
+async fn an_owner_in_many_tasks_is_counted_right(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = one_owners(&a, &name);
+    let outer = lock.acquire().await?;
+    let mut tasks = JoinSet::<Played>::new();
+    for n in 0..6 {
+        let lock = lock.clone();
+        tasks.spawn(async move {
+            for round in n..n + 8 {
+                let guard = lock.acquire().await?;
+                guard.check()?;
+                match round % 3 {
+                    0 => guard.release().await?,
+                    1 => drop(guard),
+                    _ => drop(asked(guard.release()).await),
+                }
+            }
+            Ok(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("no task panics")?;
+    }
+    assert_eq!(outer.hold_count(), 1);
+    eventually(PATIENCE, "the store counts one", async || {
+        count_seen(&b, &name).await.is_ok_and(|count| count == 1)
+    })
+    .await;
+    outer.release().await?;
+    assert_eq!(count_seen(&b, &name).await?, 0);
+    Ok(())
+}
+
+async fn owners_in_many_tasks_exclude_each_other(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let inside: [Arc<AtomicUsize>; 3] = Default::default();
+    let mut tasks = JoinSet::<Played>::new();
+    // Two of them wait in the same line.
+    let locks = [&a, &a, &b].map(|client| one_owners(client, &name));
+    for n in 0..9 {
+        let who = n % 3;
+        let (lock, inside) = (locks[who].clone(), inside.clone());
+        tasks.spawn(async move {
+            for _ in 0..5 {
+                let guard = lock.acquire().await?;
+                for (other, count) in inside.iter().enumerate() {
+                    let count = count.load(Ordering::SeqCst);
+                    assert!(other == who || count == 0, "{who} and {other} are in");
+                }
+                inside[who].fetch_add(1, Ordering::SeqCst);
+                yield_now().await;
+                guard.check()?;
+                inside[who].fetch_sub(1, Ordering::SeqCst);
+                guard.release().await?;
+            }
+            Ok(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("no task panics")?;
+    }
+    assert_eq!(count_seen(&b, &name).await?, 0);
+    Ok(())
+}

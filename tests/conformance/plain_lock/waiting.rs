@@ -1,0 +1,317 @@
+//! Waiting one's turn, and leaving the line.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use distlock::{Backoff, Lease, Wait};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::stage::{PATIENCE, Played, SOON, Stage, begun, in_time, waits};
+use crate::support::eventually;
+
+on_every_engine! { play:
+    a_waiter_gets_the_lock_as_soon_as_it_is_released,
+    waiters_of_one_client_get_it_in_the_order_they_asked,
+    a_busy_lock_is_no_reason_to_wait_for_who_only_tries,
+    a_wait_that_is_over_ends_with_none,
+    a_wait_ends_with_the_lock_when_it_is_released_in_time,
+    a_wait_of_no_time_asks_once,
+    a_wait_may_be_longer_than_any_clock,
+    a_poller_gets_the_lock_without_listening,
+    a_poller_may_be_as_patient_as_it_likes,
+    waiters_for_different_leases_keep_their_order,
+    a_waiter_that_leaves_lets_the_next_one_move_up,
+    a_wait_that_is_over_lets_the_next_one_move_up,
+    a_lock_that_its_waiter_never_saw_goes_to_the_next,
+    waiters_that_leave_leave_nothing_behind,
+}
+
+async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for holder in [&a, &b] {
+        let held = holder.lock(&*name).acquire().await?;
+        let mut waiting = begun(b.lock(&*name).acquire()).await;
+        assert!(waits(&mut waiting).await);
+        let released = Instant::now();
+        held.release().await?;
+        let next = in_time(waiting).await?;
+        let waited = released.elapsed();
+        assert!(waited < SOON, "it was told too late: {waited:?}");
+        next.release().await?;
+    }
+    Ok(())
+}
+
+async fn waiters_of_one_client_get_it_in_the_order_they_asked(stage: &Stage) -> Played {
+    let other = stage.client().await?;
+    let name = stage.name("stock");
+    // Passed on in memory, and always through the store.
+    for limit in [32, 2, 0] {
+        let client = stage.builder().handoff_limit(limit).connect().await?;
+        for holder in [&client, &other] {
+            let held = holder.lock(&*name).acquire().await?;
+            let turns = Arc::new(Mutex::new(Vec::new()));
+            let mut waiters = JoinSet::new();
+            for n in 0..6 {
+                let (acquiring, turns) = (client.lock(&*name).acquire(), turns.clone());
+                let waiter = async move {
+                    let held = acquiring.await?;
+                    turns.lock().expect("nobody panics").push(n);
+                    held.release().await
+                };
+                waiters.spawn(begun(waiter).await);
+            }
+            held.release().await?;
+            while let Some(ended) = waiters.join_next().await {
+                ended.expect("no waiter panics")?;
+            }
+            assert_eq!(*turns.lock().expect("nobody panics"), [0, 1, 2, 3, 4, 5]);
+        }
+    }
+    Ok(())
+}
+
+async fn a_busy_lock_is_no_reason_to_wait_for_who_only_tries(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    let _in_line = (
+        begun(a.lock(&*name).acquire()).await,
+        begun(b.lock(&*name).acquire()).await,
+    );
+    let asked = Instant::now();
+    for client in [&a, &b] {
+        assert!(client.lock(&*name).try_acquire().await?.is_none());
+    }
+    assert!(asked.elapsed() < SOON);
+    held.release().await
+}
+
+async fn a_wait_that_is_over_ends_with_none(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    for wait in [Duration::from_micros(1), Duration::from_millis(250)] {
+        for client in [&a, &b] {
+            let begun = Instant::now();
+            let got = client.lock(&*name).acquire_timeout(wait).await;
+            let waited = begun.elapsed();
+            // So short a wait may be over before the store has said anything.
+            let too_short = wait < Duration::from_millis(1) && got.is_err();
+            assert!(too_short || got?.is_none());
+            assert!(waited >= wait, "it gave up early: {waited:?}");
+            assert!(waited < wait + SOON, "it gave up late: {waited:?}");
+        }
+    }
+    assert!(held.is_held());
+    held.release().await
+}
+
+async fn a_wait_ends_with_the_lock_when_it_is_released_in_time(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for holder in [&a, &b] {
+        let held = holder.lock(&*name).acquire().await?;
+        let mut waiting = begun(b.lock(&*name).acquire_timeout(PATIENCE)).await;
+        assert!(waits(&mut waiting).await);
+        let released = Instant::now();
+        held.release().await?;
+        let got = waiting.await?.expect("it was released in time");
+        assert!(released.elapsed() < SOON);
+        got.release().await?;
+    }
+    Ok(())
+}
+
+/// As `tryLock(0)` in Java, and alike on every engine.
+async fn a_wait_of_no_time_asks_once(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let got = a.lock(&*name).acquire_timeout(Duration::ZERO).await?;
+    let held = got.expect("it is free");
+    for client in [&a, &b] {
+        let got = client.lock(&*name).acquire_timeout(Duration::ZERO).await?;
+        assert!(got.is_none(), "it is taken");
+    }
+    held.release().await
+}
+
+async fn a_wait_may_be_longer_than_any_clock(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for wait in [Duration::MAX, Duration::from_secs(100 * 366 * 86_400)] {
+        let got = a.lock(&*name).acquire_timeout(wait).await?;
+        let held = got.expect("it is free");
+        let mut waiting = begun(b.lock(&*name).acquire_timeout(wait)).await;
+        assert!(waits(&mut waiting).await);
+        held.release().await?;
+        let got = in_time(waiting).await?;
+        got.expect("time is not over").release().await?;
+    }
+    Ok(())
+}
+
+async fn a_poller_gets_the_lock_without_listening(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let poll = Wait::Poll(Backoff::new(
+        Duration::from_millis(5),
+        Duration::from_millis(20),
+    ));
+
+    let held = a.lock(&*name).acquire().await?;
+    let mut polling = begun(b.lock(&*name).with_wait(poll).acquire()).await;
+    assert!(waits(&mut polling).await);
+    assert!(matches!(stage.listeners(&name), Some(0) | None));
+    held.release().await?;
+    let held = in_time(polling).await?;
+
+    // What that was compared with: a waiter that listens is counted.
+    let mut listening = begun(a.lock(&*name).acquire()).await;
+    eventually(PATIENCE, "the listener is counted", async || {
+        waits(&mut listening).await && matches!(stage.listeners(&name), Some(1) | None)
+    })
+    .await;
+    held.release().await?;
+    in_time(listening).await?.release().await
+}
+
+/// Its pauses are cut short by the end of the holder's lease, more than once.
+async fn a_poller_may_be_as_patient_as_it_likes(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lease = Duration::from_millis(150);
+    for pause in [Duration::MAX, Duration::ZERO] {
+        let patient = Wait::Poll(Backoff::new(pause, pause));
+        let fixed = a.lock(&*name).with_lease(Lease::Fixed(lease));
+        let held = fixed.acquire().await?;
+        let polling = begun(b.lock(&*name).with_wait(patient).acquire()).await;
+        held.extend(lease * 3).await?;
+        in_time(polling).await?.release().await?;
+        assert!(!held.is_held());
+    }
+    Ok(())
+}
+
+async fn waiters_for_different_leases_keep_their_order(stage: &Stage) -> Played {
+    let (client, other) = stage.clients().await?;
+    let name = stage.name("stock");
+    let leases = [
+        Lease::Fixed(PATIENCE),
+        Lease::KeepAlive(PATIENCE),
+        Lease::default(),
+        Lease::default(),
+        Lease::Fixed(PATIENCE),
+    ];
+    for holder in [&client, &other] {
+        let held = holder.lock(&*name).acquire().await?;
+        let turns = Arc::new(Mutex::new(Vec::new()));
+        let mut waiters = JoinSet::new();
+        for lease in leases {
+            let acquiring = client.lock(&*name).with_lease(lease).acquire();
+            let turns = turns.clone();
+            let waiter = async move {
+                let held = acquiring.await?;
+                turns.lock().expect("nobody panics").push(lease);
+                held.release().await
+            };
+            waiters.spawn(begun(waiter).await);
+        }
+        held.release().await?;
+        while let Some(ended) = waiters.join_next().await {
+            ended.expect("no waiter panics")?;
+        }
+        assert_eq!(*turns.lock().expect("nobody panics"), leases);
+    }
+    Ok(())
+}
+
+async fn a_waiter_that_leaves_lets_the_next_one_move_up(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for holder in [&a, &b] {
+        let held = holder.lock(&*name).acquire().await?;
+        let mut line = Vec::new();
+        for _ in 0..5 {
+            line.push(begun(a.lock(&*name).acquire()).await);
+        }
+        // One from the middle, then the first, then the first of those who moved up.
+        drop(line.remove(2));
+        drop(line.remove(0));
+        assert!(waits(&mut line[0]).await);
+        drop(line.remove(0));
+        held.release().await?;
+        let next = in_time(line.remove(0)).await?;
+        assert!(waits(&mut line[0]).await);
+        drop(next);
+        in_time(line.remove(0)).await?.release().await?;
+    }
+    Ok(())
+}
+
+async fn a_wait_that_is_over_lets_the_next_one_move_up(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for holder in [&a, &b] {
+        let held = holder.lock(&*name).acquire().await?;
+        let wait = Duration::from_millis(100);
+        let hasty = begun(a.lock(&*name).acquire_timeout(wait)).await;
+        let patient = begun(a.lock(&*name).acquire()).await;
+        let (hasty, released, patient) = tokio::join!(
+            hasty,
+            async {
+                tokio::time::sleep(wait * 2).await;
+                held.release().await
+            },
+            in_time(patient),
+        );
+        assert!(hasty?.is_none());
+        released?;
+        patient?.release().await?;
+    }
+    Ok(())
+}
+
+/// The lock is passed to a waiter that is dropped before it is polled again.
+async fn a_lock_that_its_waiter_never_saw_goes_to_the_next(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+
+    let held = a.lock(&*name).acquire().await?;
+    let unaware = begun(a.lock(&*name).acquire()).await;
+    let next = begun(a.lock(&*name).acquire()).await;
+    held.release().await?;
+    drop(unaware);
+    let held = in_time(next).await?;
+
+    let unaware = begun(a.lock(&*name).acquire()).await;
+    held.release().await?;
+    drop(unaware);
+    let got = b.lock(&*name).acquire_timeout(PATIENCE).await?;
+    got.expect("nobody has it").release().await
+}
+
+async fn waiters_that_leave_leave_nothing_behind(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        waiting.push(begun(b.lock(&*name).acquire()).await);
+    }
+    eventually(PATIENCE, "they listen", async || {
+        waits(&mut waiting[0]).await && matches!(stage.listeners(&name), Some(1) | None)
+    })
+    .await;
+    drop(waiting);
+    eventually(PATIENCE, "nobody listens", async || {
+        matches!(stage.listeners(&name), Some(0) | None)
+    })
+    .await;
+    held.release().await?;
+    assert!(a.admin().inspect(&name).await?.is_none());
+    let held = a.lock(&*name).try_acquire().await?;
+    held.expect("nobody has it").release().await
+}

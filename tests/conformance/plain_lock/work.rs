@@ -1,0 +1,242 @@
+//! Work done under a lock: `while_held` and `run`.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Error, Lease, LostReason};
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+use crate::stage::{PATIENCE, Played, Stage, begun, in_time, waits};
+
+on_every_engine! { play:
+    work_under_a_guard_gives_its_value,
+    work_under_a_guard_is_dropped_when_the_lock_is_lost,
+    work_under_a_lost_guard_is_never_begun,
+    work_may_be_given_up_and_its_guard_kept,
+    run_gives_the_works_value_and_the_lock_back,
+    run_gives_the_works_own_error_as_it_is,
+    run_gives_the_works_value_though_the_release_fails,
+    run_drops_the_work_when_the_lock_is_lost,
+    run_drops_the_work_when_the_lock_was_held_too_long,
+    run_begins_no_work_without_the_lock,
+    a_run_goes_through_inside_another_of_the_same_owner,
+    a_run_that_is_dropped_gives_the_lock_back,
+    work_that_panics_gives_the_lock_back,
+}
+
+const SHORT: Duration = Duration::from_millis(500);
+
+/// Work that never ends and says by its `Arc` whether it still exists.
+fn endless(alive: &Arc<()>) -> impl Future<Output = ()> + Send + use<> {
+    let alive = alive.clone();
+    async move {
+        pending::<()>().await;
+        drop(alive);
+    }
+}
+
+fn exists(work: &Arc<()>) -> bool {
+    Arc::strong_count(work) > 1
+}
+
+fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
+    move |error| matches!(error, Error::Lost { reason: why, .. } if why == reason)
+}
+
+async fn work_under_a_guard_gives_its_value(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let held = client.lock(stage.name("stock")).acquire().await?;
+    let borrowed = String::from("42");
+    let answer = held.while_held(async { borrowed.len() }).await?;
+    assert_eq!(answer, 2);
+    let answer = held.while_held(async {
+        yield_now().await;
+        Err::<(), _>("its own error")
+    });
+    assert_eq!(answer.await?, Err("its own error"));
+    held.check()?;
+    held.release().await
+}
+
+async fn work_under_a_guard_is_dropped_when_the_lock_is_lost(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let work = Arc::new(());
+
+    let expiring = a
+        .lock(&*name)
+        .with_lease(Lease::Fixed(SHORT))
+        .acquire()
+        .await?;
+    let mut doing = begun(expiring.while_held(endless(&work))).await;
+    assert!(waits(&mut doing).await);
+    assert!(exists(&work));
+    let ended = in_time(&mut doing).await;
+    assert!(ended.is_err_and(lost_by(LostReason::Expired)));
+    // By itself, not only with the call's future.
+    assert!(!exists(&work));
+    drop(doing);
+
+    let lease = Lease::KeepAlive(SHORT * 2);
+    let forced = b.lock(&*name).with_lease(lease).acquire().await?;
+    let doing = begun(forced.while_held(endless(&work))).await;
+    assert!(exists(&work));
+    a.admin().force_release(&name).await?;
+    assert!(
+        in_time(doing)
+            .await
+            .is_err_and(lost_by(LostReason::Removed))
+    );
+    assert!(!exists(&work));
+    Ok(())
+}
+
+async fn work_under_a_lost_guard_is_never_begun(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let held = client.lock(&*name).acquire().await?;
+    client.admin().force_release(&name).await?;
+    let work = async { panic!("the lock is not ours") };
+    let done: Result<(), Error> = held.while_held(work).await;
+    assert!(done.is_err_and(lost_by(LostReason::Removed)));
+    Ok(())
+}
+
+async fn work_may_be_given_up_and_its_guard_kept(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let held = client.lock(stage.name("stock")).acquire().await?;
+    let work = Arc::new(());
+    let doing = begun(held.while_held(endless(&work))).await;
+    assert!(exists(&work));
+    drop(doing);
+    assert!(!exists(&work));
+    held.check()?;
+    held.release().await
+}
+
+async fn run_gives_the_works_value_and_the_lock_back(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let outside = b.lock(&*name);
+    let value = a.lock(&*name).run(async |held| {
+        held.check()?;
+        assert_eq!(held.name(), outside.name());
+        assert!(outside.try_acquire().await?.is_none());
+        Ok::<_, Error>(held)
+    });
+    let held = value.await??;
+    assert!(!held.is_held());
+    let got = outside.try_acquire().await?;
+    got.expect("it was given back").release().await
+}
+
+async fn run_gives_the_works_own_error_as_it_is(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let done = a.lock(&*name).run(async |_| Err::<(), _>("its own error"));
+    assert_eq!(done.await?, Err("its own error"));
+    let got = b.lock(&*name).try_acquire().await?;
+    got.expect("it was given back").release().await
+}
+
+/// The work ends in the very moment in which the lock is taken from it.
+async fn run_gives_the_works_value_though_the_release_fails(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let admin = b.admin();
+    let done = a.lock(&*name).run(async |_| {
+        let forced = admin.force_release(&name).await;
+        assert!(forced.is_ok_and(|forced| forced));
+        Err::<(), _>("its own error")
+    });
+    assert_eq!(done.await?, Err("its own error"));
+    Ok(())
+}
+
+async fn run_drops_the_work_when_the_lock_is_lost(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let work = Arc::new(());
+    let endless = endless(&work);
+    let lock = client.lock(&*name).with_lease(Lease::Fixed(SHORT));
+    let mut running = begun(lock.run(async |_| endless.await)).await;
+    assert!(waits(&mut running).await);
+    assert!(exists(&work));
+    let ended = in_time(&mut running).await;
+    assert!(ended.is_err_and(lost_by(LostReason::Expired)));
+    assert!(!exists(&work));
+    let got = client.lock(&*name).acquire_timeout(PATIENCE).await?;
+    got.expect("it is free").release().await
+}
+
+async fn run_drops_the_work_when_the_lock_was_held_too_long(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let work = Arc::new(());
+    let endless = endless(&work);
+    let lock = a.lock(&*name).with_max_hold(SHORT);
+    let ended = in_time(lock.run(async |_| endless.await)).await;
+    assert!(ended.is_err_and(lost_by(LostReason::MaxHold)));
+    assert!(!exists(&work));
+    let got = b.lock(&*name).acquire_timeout(PATIENCE).await?;
+    got.expect("it is free").release().await
+}
+
+async fn run_begins_no_work_without_the_lock(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    let (begin, mut begun_work) = oneshot::channel();
+    let lock = b.lock(&*name);
+    let mut running = begun(lock.run(async |_| begin.send(()))).await;
+    assert!(waits(&mut running).await);
+    assert!(begun_work.try_recv().is_err());
+    held.release().await?;
+    in_time(running).await?.expect("somebody listens");
+    begun_work.try_recv().expect("it was done then");
+    Ok(())
+}
+
+async fn a_run_goes_through_inside_another_of_the_same_owner(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = a.lock(&*name).with_owner(&a.new_owner());
+    let outside = b.lock(&*name);
+    let outer = lock.run(async |outer| {
+        let count = lock.run(async |inner| inner.hold_count()).await?;
+        assert!(outside.try_acquire().await?.is_none(), "it is not over yet");
+        outer.check()?;
+        Ok::<_, Error>((count, outer.hold_count()))
+    });
+    assert_eq!(in_time(outer).await??, (2, 1));
+    let got = outside.try_acquire().await?;
+    got.expect("it was given back").release().await
+}
+
+async fn a_run_that_is_dropped_gives_the_lock_back(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let work = Arc::new(());
+    let endless = endless(&work);
+    let lock = a.lock(&*name);
+    let mut running = begun(lock.run(async |_| endless.await)).await;
+    assert!(waits(&mut running).await);
+    assert!(b.lock(&*name).try_acquire().await?.is_none());
+    drop(running);
+    assert!(!exists(&work));
+    let got = b.lock(&*name).acquire_timeout(PATIENCE).await?;
+    got.expect("it was given back").release().await
+}
+
+async fn work_that_panics_gives_the_lock_back(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = a.lock(&*name);
+    let running = tokio::spawn(lock.run(async |_| panic!("this panic is part of the test")));
+    let ended: Result<Result<(), _>, _> = running.await;
+    assert!(ended.is_err_and(|error| error.is_panic()));
+    let got = b.lock(&*name).acquire_timeout(PATIENCE).await?;
+    got.expect("it was given back").release().await
+}

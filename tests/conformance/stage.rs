@@ -1,0 +1,185 @@
+//! Where a case is played: clients on one shared store, and patience.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use distlock::{Client, ClientBuilder, Error, LockInfo};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use crate::support::RedisServer;
+
+/// Far longer than anything here takes; who waits so long waits for ever.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sooner than a waiter asks by itself: who has the lock by then was told of its release.
+pub(crate) const SOON: Duration = Duration::from_millis(1500);
+
+/// Long enough to see that somebody waits, for what comes at once when it comes at all.
+const A_WHILE: Duration = Duration::from_millis(60);
+
+/// What a case comes to; a failed assertion panics.
+pub(crate) type Played = Result<(), Error>;
+
+/// One store, empty but for what other cases keep under names of their own.
+pub(crate) struct Stage {
+    url: String,
+    prefix: String,
+    runtime: fn() -> std::io::Result<Runtime>,
+    server: Option<Arc<RedisServer>>,
+}
+
+impl Stage {
+    /// A store in memory, under paused time.
+    pub(crate) fn memory(case: &str) -> Self {
+        let own = unique(case);
+        Self {
+            url: format!("memory:{own}"),
+            prefix: format!("{own}/"),
+            runtime: || {
+                let mut paused = Builder::new_current_thread();
+                paused.enable_all().start_paused(true).build()
+            },
+            server: None,
+        }
+    }
+
+    /// A real server, in real time.
+    pub(crate) fn redis(case: &str) -> Self {
+        let server = shared_server();
+        Self {
+            url: server.url(),
+            prefix: format!("{}/", unique(case)),
+            runtime: || {
+                let mut real = Builder::new_multi_thread();
+                real.worker_threads(2).enable_all().build()
+            },
+            server: Some(server),
+        }
+    }
+
+    /// Runs an async case to its end.
+    pub(crate) fn play(self, case: impl AsyncFnOnce(&Self) -> Played) {
+        let runtime = (self.runtime)().expect("a runtime can be made");
+        let played = runtime.block_on(async { timeout(PATIENCE * 2, case(&self)).await });
+        match played {
+            Ok(result) => result.expect("a case ends well"),
+            Err(_) => panic!("somebody waits for ever"),
+        }
+    }
+
+    /// Runs a case of the blocking API to its end.
+    pub(crate) fn call(self, case: fn(&Self) -> Played) {
+        let (ended, end) = mpsc::channel::<()>();
+        let played = thread::spawn(move || {
+            // Nothing is sent: the channel closes when this goes, be it by a panic.
+            let _ended = ended;
+            case(&self)
+        });
+        let end = end.recv_timeout(PATIENCE * 2);
+        if end == Err(mpsc::RecvTimeoutError::Timeout) {
+            panic!("somebody waits for ever");
+        }
+        match played.join() {
+            Ok(result) => result.expect("a case ends well"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Another client of the store.
+    pub(crate) async fn client(&self) -> Result<Client, Error> {
+        self.builder().connect().await
+    }
+
+    /// Two of them.
+    pub(crate) async fn clients(&self) -> Result<(Client, Client), Error> {
+        Ok((self.client().await?, self.client().await?))
+    }
+
+    /// Another client with options.
+    pub(crate) fn builder(&self) -> ClientBuilder {
+        Client::builder(&self.url)
+    }
+
+    /// A name that no other case uses.
+    pub(crate) fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// How many clients listen for releases of a lock, where the store can say.
+    pub(crate) fn listeners(&self, name: &str) -> Option<u64> {
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        let count = |server: &Arc<RedisServer>| {
+            let (_, listeners): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel]);
+            listeners
+        };
+        self.server.as_ref().map(count)
+    }
+}
+
+/// Begins something that cannot end at once, without waiting for it: whoever is begun first is first
+/// in line.
+pub(crate) async fn begun<F: Future>(future: F) -> Pin<Box<F>> {
+    let (future, answer) = asked(future).await;
+    assert!(answer.is_none(), "it should have had to wait");
+    future
+}
+
+/// Polls it once: a question is then under way, or already answered, where the store is in memory.
+pub(crate) async fn asked<F: Future>(future: F) -> (Pin<Box<F>>, Option<F::Output>) {
+    let mut future = Box::pin(future);
+    let answer = poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => Poll::Ready(None),
+    });
+    let answer = answer.await;
+    (future, answer)
+}
+
+/// Whether it goes on waiting, for as long as one can see.
+pub(crate) async fn waits<F: Future>(future: &mut Pin<Box<F>>) -> bool {
+    timeout(A_WHILE, future).await.is_err()
+}
+
+/// Its end, which may take a while but must come.
+pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
+    let end = timeout(PATIENCE, future).await;
+    end.expect("it should not have to wait for ever")
+}
+
+/// What the store knows of a lock that is held.
+pub(crate) async fn seen(by: &Client, name: &str) -> Result<LockInfo, Error> {
+    let seen = by.admin().inspect(name).await?;
+    Ok(seen.expect("the lock is held"))
+}
+
+/// How often the store says its only owner holds a lock; 0 if nobody does.
+pub(crate) async fn count_seen(by: &Client, name: &str) -> Result<u64, Error> {
+    let seen = by.admin().inspect(name).await?;
+    Ok(seen.map_or(0, |lock| {
+        assert_eq!(lock.holders.len(), 1, "a plain lock has one owner");
+        lock.holders[0].hold_count
+    }))
+}
+
+fn unique(case: &str) -> String {
+    static STAGES: AtomicU64 = AtomicU64::new(0);
+    format!("{case}-{}", STAGES.fetch_add(1, Ordering::Relaxed))
+}
+
+/// One server for the cases that run at the same time; it goes with the last of them.
+fn shared_server() -> Arc<RedisServer> {
+    static SHARED: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
+    // A server that did not start panics here, and says so for each case.
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let server = Arc::new(RedisServer::start());
+        *shared = Arc::downgrade(&server);
+        server
+    })
+}

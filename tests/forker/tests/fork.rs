@@ -1,0 +1,235 @@
+//! A forked child leaves its parent's locks alone, and the parent goes on as if there were no child.
+//!
+//! The test starts itself once more as the parent ([`parent`]): a process that forks must not be one
+//! in which other tests run.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "processes are forked and awaited in real time"
+)]
+
+#[path = "../../support/mod.rs"]
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::process::{Child, Command, Stdio, exit};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use distlock::{Client, Error, Guard, Lease, blocking};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, alarm};
+
+use support::RedisServer;
+
+#[test]
+fn a_parent_keeps_and_renews_its_locks_whatever_its_forked_child_does_with_the_guards() {
+    let server = RedisServer::start();
+    let program = env::current_exe().expect("this runs from a file");
+    let mut parent = Command::new(program)
+        .args(["--exact", "parent", "--ignored", "--nocapture"])
+        .env(URL, server.url())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map(Mortal)
+        .expect("this program can be started again");
+    let output = BufReader::new(parent.0.stdout.take().expect("it is piped"));
+    let (line, lines) = channel();
+    thread::spawn(move || {
+        for output in output.lines().map_while(Result::ok) {
+            if let Some((_, said)) = output.split_once(SAYS) {
+                let _ = line.send(said.to_owned());
+            }
+        }
+    });
+    let hear = || {
+        let line = lines.recv_timeout(PATIENCE).expect("the parent goes on");
+        eprintln!("{line}");
+        line
+    };
+    let holders = || NAMES.map(|name| server.hgetall(name));
+
+    assert_eq!(hear(), "parent holds and renews");
+    let before = holders();
+    assert!(before.iter().all(is_one_owner));
+    for said in [
+        "child release: closed",
+        "child drop: done",
+        "child acquire: closed",
+        "child blocking release: closed",
+        "child blocking drop: done",
+        "child ends",
+        "parent saw it end",
+    ] {
+        assert_eq!(hear(), said);
+        assert_eq!(holders(), before, "after `{said}`");
+    }
+    // Renewed for two leases beyond the child's end.
+    assert_eq!(hear(), "parent still holds");
+    assert_eq!(holders(), before);
+    drop(parent.0.stdin.take());
+    assert_eq!(hear(), "parent released");
+    assert_eq!(server.keys(), Vec::<String>::new());
+    assert!(parent.0.wait().expect("it is our child").success());
+}
+
+/// Dies with the test.
+struct Mortal(Child);
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        // Both only fail for a child that is already gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn is_one_owner(holders: &BTreeMap<String, String>) -> bool {
+    holders.len() == 1 && holders.values().all(|count| count == "1")
+}
+
+/// Where the process that forks begins. It tests nothing by itself and is ignored, so that it is not
+/// counted as a test that passed.
+#[test]
+#[ignore = "no test: the process that forks begins here"]
+fn parent() {
+    let Ok(url) = env::var(URL) else { return };
+    // Nobody may wait for ever, neither here nor in the child.
+    alarm::set(60);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime can be had");
+    let builder = Client::builder(&url).default_lease(Lease::KeepAlive(LEASE));
+    let client = runtime.block_on(builder.clone().connect()).unwrap();
+    let lock = |name: &str| runtime.block_on(client.lock(name).acquire()).unwrap();
+    let guards = [lock(NAMES[0]), lock(NAMES[1])];
+    let other = blocking::Client::connect_with(builder).unwrap();
+    let blocking_guards = [NAMES[2], NAMES[3]].map(|name| other.lock(name).acquire().unwrap());
+    let held = [
+        guards[0].held(),
+        guards[1].held(),
+        blocking_guards[0].held(),
+        blocking_guards[1].held(),
+    ];
+    let granted: Vec<_> = held.iter().map(|held| held.valid_until()).collect();
+    wait_until("all are renewed", || {
+        let mut both = held.iter().zip(&granted);
+        both.all(|(held, granted)| held.valid_until() > *granted + LEASE / 9)
+    });
+    say("parent holds and renews");
+
+    #[expect(unsafe_code, reason = "fork(2) is what this is about")]
+    // SAFETY: the child only does what the library promises to bear, and then exits. What it allocates
+    // is safe with glibc, whose allocator is made usable in forked children.
+    let forked = unsafe { nix::unistd::fork() }.expect("a process may fork");
+    let child = match forked {
+        ForkResult::Child => {
+            child(client, guards, blocking_guards);
+            // Its runtimes' threads are in the other process: they cannot be shut down here.
+            exit(0);
+        }
+        ForkResult::Parent { child } => child,
+    };
+    wait_for(child);
+    say("parent saw it end");
+    let then = Instant::now();
+    wait_until("it is renewed for two leases", || {
+        for held in &held {
+            held.check().expect("it is kept alive");
+        }
+        held.iter()
+            .all(|held| held.valid_until() > then + 2 * LEASE)
+    });
+    say("parent still holds");
+    // Until the test has looked.
+    let _ = stdin().read_line(&mut String::new());
+    let [one, two] = guards;
+    runtime.block_on(one.release()).expect("it is ours");
+    runtime.block_on(two.release()).expect("it is ours");
+    for guard in blocking_guards {
+        guard.release().expect("it is ours");
+    }
+    runtime.block_on(client.close()).expect("the server is up");
+    say("parent released");
+}
+
+fn child(client: Client, guards: [Guard; 2], blocking_guards: [blocking::Guard; 2]) {
+    alarm::set(20);
+    let fresh = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime can be had")
+    };
+    let [released, dropped] = guards;
+    say_outcome("release", move || fresh().block_on(released.release()));
+    say_outcome("drop", move || {
+        drop(dropped);
+        Ok(())
+    });
+    say_outcome("acquire", move || {
+        fresh().block_on(client.lock("of-the-child").acquire())
+    });
+    let [released, dropped] = blocking_guards;
+    say_outcome("blocking release", move || released.release());
+    say_outcome("blocking drop", move || {
+        drop(dropped);
+        Ok(())
+    });
+    say("child ends");
+}
+
+/// Says how a call ended, or that it did not.
+fn say_outcome<T: Send + 'static>(
+    what: &str,
+    call: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) {
+    let (done, outcome) = channel();
+    thread::spawn(move || {
+        let _ = done.send(call().map(|_| ()));
+    });
+    let outcome = match outcome.recv_timeout(Duration::from_secs(2)) {
+        Ok(Ok(())) => "done".to_owned(),
+        Ok(Err(Error::Closed { .. })) => "closed".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "hangs".to_owned(),
+    };
+    say(&format!("child {what}: {outcome}"));
+}
+
+fn say(line: &str) {
+    let mut out = stdout().lock();
+    writeln!(out, "{SAYS}{line}")
+        .and_then(|()| out.flush())
+        .expect("the test listens");
+}
+
+fn wait_for(child: Pid) {
+    wait_until("the child ends", || {
+        let status = waitpid(child, Some(WaitPidFlag::WNOHANG)).expect("it is our child");
+        match status {
+            WaitStatus::StillAlive => false,
+            WaitStatus::Exited(_, 0) => true,
+            other => panic!("the child ended badly: {other:?}"),
+        }
+    });
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < give_up, "not within {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const URL: &str = "DISTLOCK_TEST_URL";
+const SAYS: &str = "says: ";
+const NAMES: [&str; 4] = [
+    "released",
+    "dropped",
+    "blocking-released",
+    "blocking-dropped",
+];
+const LEASE: Duration = Duration::from_millis(1500);
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);

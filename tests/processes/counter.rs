@@ -1,0 +1,103 @@
+//! Two processes that count in Redis by reading and then writing: the plainest thing a lock is for.
+
+use std::sync::mpsc::Receiver;
+
+use distlock::Client;
+use redis::aio::MultiplexedConnection;
+use tokio::task::JoinSet;
+
+use super::process::{say, url};
+use super::{Process, RedisServer};
+
+#[test]
+fn two_processes_that_count_under_the_lock_lose_nothing_and_without_it_they_do() {
+    let server = RedisServer::start();
+
+    let (total, turns) = race(&server, LOCKED);
+    eprintln!("with the lock: {total} of {TOTAL}, {turns} turns");
+    assert_eq!(total, TOTAL);
+    assert!(turns >= 3, "they did not race, one came after the other");
+
+    server.flushall();
+    let (total, turns) = race(&server, UNLOCKED);
+    eprintln!("without it: {total} of {TOTAL}, {turns} turns");
+    assert!(total < TOTAL, "nothing was lost: the lock was not needed");
+}
+
+/// How far they counted, and how often the turn went from one process to the other.
+fn race(server: &RedisServer, role: &str) -> (u64, usize) {
+    let mut workers = [
+        Process::start(role, &server.url()),
+        Process::start(role, &server.url()),
+    ];
+    for worker in &workers {
+        worker.hear("ready");
+    }
+    for worker in &mut workers {
+        worker.tell("go");
+    }
+    for worker in &mut workers {
+        worker.hear("done");
+        worker.ended_well();
+    }
+    let log: Vec<u32> = server.query(&["LRANGE", LOG, "0", "-1"]);
+    assert_eq!(log.len() as u64, TOTAL, "everybody wrote as often as told");
+    let turns = log.windows(2).filter(|two| two[0] != two[1]).count();
+    (server.query(&["GET", COUNTER]), turns)
+}
+
+/// The worker's part.
+pub(crate) async fn count(orders: Receiver<String>, locked: bool) {
+    // Few hand-offs, so that the lock goes from one process to the other all the time.
+    let client = Client::builder(&url()).handoff_limit(3).connect().await;
+    let client = client.expect("the server is up");
+    let redis = redis::Client::open(url()).expect("a url");
+    let mut counting = JoinSet::new();
+    let mut connections = Vec::new();
+    for _ in 0..TASKS {
+        let connection = redis.get_multiplexed_async_connection().await;
+        connections.push(connection.expect("the server is up"));
+    }
+    say("ready");
+    orders.recv().expect("the test says when");
+    for mut connection in connections {
+        let lock = client.lock("counting");
+        counting.spawn(async move {
+            for _ in 0..EACH {
+                let guard = if locked {
+                    Some(lock.acquire().await.expect("the server is up"))
+                } else {
+                    None
+                };
+                increment(&mut connection).await;
+                if let Some(guard) = guard {
+                    guard.release().await.expect("it is ours");
+                }
+            }
+        });
+    }
+    counting.join_all().await;
+    client.close().await.expect("the server is up");
+    say("done");
+}
+
+/// Not `INCR`: whoever comes between the two halves is overwritten.
+async fn increment(connection: &mut MultiplexedConnection) {
+    let read: redis::RedisResult<Option<u64>> =
+        redis::cmd("GET").arg(COUNTER).query_async(connection).await;
+    let next = read.expect("the server is up").unwrap_or(0) + 1;
+    redis::pipe()
+        .set(COUNTER, next)
+        .rpush(LOG, std::process::id())
+        .exec_async(connection)
+        .await
+        .expect("the server is up");
+}
+
+pub(crate) const LOCKED: &str = "count with the lock";
+pub(crate) const UNLOCKED: &str = "count without it";
+const COUNTER: &str = "counter";
+const LOG: &str = "log";
+const TASKS: u64 = 5;
+const EACH: u64 = 100;
+const TOTAL: u64 = 2 * TASKS * EACH;

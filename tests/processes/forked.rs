@@ -1,0 +1,173 @@
+//! A forked child has its parent's guards in its memory, and may neither renew nor release them.
+//!
+//! `daemon(3)` forks without `unsafe` on our side and ends the parent at once: nobody but the child is
+//! left to renew, so that a lock which lives on would be its doing.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use distlock::{Error, Held, Lease, blocking};
+use nix::unistd::{alarm, daemon};
+use tokio::runtime::Runtime;
+
+use super::process::{say, url};
+use super::{LEASE, PATIENCE, Process, RedisServer, connect, eventually};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forked_child_neither_renews_nor_releases_its_parents_locks() {
+    fork_and_watch(ROLE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forked_child_of_a_blocking_client_neither_renews_nor_releases_nor_hangs() {
+    fork_and_watch(BLOCKING).await;
+}
+
+/// The parent dies in the fork; what it held must end exactly when it would have without the child.
+async fn fork_and_watch(role: &str) {
+    let server = RedisServer::start();
+    let mut worker = Process::start(role, &server.url());
+    let owners = worker.hear("holds and renews");
+    for name in NAMES {
+        let holders = server.hgetall(name);
+        assert_eq!(holders.values().collect::<Vec<_>>(), ["1"]);
+        assert!(holders.keys().all(|owner| owners.contains(owner)));
+    }
+
+    worker.tell("fork");
+    worker.hear("forked");
+    // The parent has ended, and the server has read what it sent before.
+    worker.ended_well();
+    server.cmd(&["PING"]);
+    // When they will expire if nobody renews them, at the earliest and at the latest.
+    let ends = NAMES.map(|name| {
+        let asked = Instant::now();
+        let left = left(&server, name).expect("the fork itself ends nothing");
+        (name, asked + left, Instant::now() + left + ROUNDED)
+    });
+    assert_eq!(worker.hear("released"), "closed");
+    assert_eq!(worker.hear("dropped"), "done");
+    assert_eq!(worker.hear("acquired"), "closed");
+    // There is nothing to close in a child.
+    assert!(["done", "closed"].contains(&worker.hear("closed").as_str()));
+    assert_eq!(worker.hear("gone"), "done");
+    worker.hear("ends");
+
+    eventually(PATIENCE, "they expire by themselves", async || {
+        let mut gone = true;
+        for (name, earliest, latest) in ends {
+            let asked = Instant::now();
+            match left(&server, name) {
+                Some(left) => {
+                    assert!(asked + left <= latest, "`{name}` was renewed");
+                    gone = false;
+                }
+                None => assert!(Instant::now() >= earliest, "`{name}` was released"),
+            }
+        }
+        gone
+    })
+    .await;
+}
+
+/// What is left of a lock's lease, if it is held.
+fn left(server: &RedisServer, name: &str) -> Option<Duration> {
+    let left = u64::try_from(server.pttl(name)).ok()?;
+    Some(Duration::from_millis(left))
+}
+
+/// The worker's part, before and after the fork.
+pub(crate) fn fork(runtime: Runtime, orders: &Receiver<String>) {
+    let (client, released, dropped) = runtime.block_on(async {
+        let client = connect(&url()).await;
+        let released = client.lock(NAMES[0]).acquire().await.unwrap();
+        let dropped = client.lock(NAMES[1]).acquire().await.unwrap();
+        (client, released, dropped)
+    });
+    fork_once_renewed([released.held(), dropped.held()], orders);
+
+    let fresh = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime can be had")
+    };
+    say_outcome("released", move || fresh().block_on(released.release()));
+    say_outcome("dropped", move || {
+        drop(dropped);
+        Ok(())
+    });
+    let lock = client.lock("of-the-child");
+    say_outcome("acquired", move || fresh().block_on(lock.acquire()));
+    let closing = client.clone();
+    say_outcome("closed", move || fresh().block_on(closing.close()));
+    say_outcome("gone", move || {
+        drop(client);
+        Ok(())
+    });
+    // Its threads are in the other process: nobody would answer.
+    std::mem::forget(runtime);
+    say("ends");
+}
+
+/// The same with a client that brings its own runtime.
+pub(crate) fn fork_blocking(orders: &Receiver<String>) {
+    let builder = distlock::Client::builder(&url()).default_lease(Lease::KeepAlive(LEASE));
+    let client = blocking::Client::connect_with(builder).unwrap();
+    let released = client.lock(NAMES[0]).acquire().unwrap();
+    let dropped = client.lock(NAMES[1]).acquire().unwrap();
+    fork_once_renewed([released.held(), dropped.held()], orders);
+
+    say_outcome("released", move || released.release());
+    say_outcome("dropped", move || {
+        drop(dropped);
+        Ok(())
+    });
+    let lock = client.lock("of-the-child");
+    say_outcome("acquired", move || lock.acquire());
+    let closing = client.clone();
+    say_outcome("closed", move || closing.close());
+    say_outcome("gone", move || {
+        drop(client);
+        Ok(())
+    });
+    say("ends");
+}
+
+/// Returns in the child.
+fn fork_once_renewed(held: [Held; 2], orders: &Receiver<String>) {
+    let renewed = held.each_ref().map(|held| held.valid_until() + LEASE / 9);
+    while held[0].valid_until() < renewed[0] || held[1].valid_until() < renewed[1] {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let [one, other] = held.map(|held| held.owner());
+    say(&format!("holds and renews {one} {other}"));
+    orders.recv().expect("the test says when");
+    daemon(true, true).expect("a process may fork");
+    // Nobody waits for this process: if it hangs for good, this is its end.
+    alarm::set(30);
+    say("forked");
+}
+
+/// Says how a call ended, or that it did not.
+fn say_outcome<T: Send + 'static>(
+    what: &str,
+    call: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) {
+    let (done, outcome) = channel();
+    thread::spawn(move || {
+        let _ = done.send(call().map(|_| ()));
+    });
+    let outcome = match outcome.recv_timeout(Duration::from_secs(2)) {
+        Ok(Ok(())) => "done".to_owned(),
+        Ok(Err(Error::Closed { .. })) => "closed".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "hangs".to_owned(),
+    };
+    say(&format!("{what} {outcome}"));
+}
+
+pub(crate) const ROLE: &str = "fork";
+pub(crate) const BLOCKING: &str = "fork with a blocking client";
+const NAMES: [&str; 2] = ["forked-released", "forked-dropped"];
+/// The server counts whole milliseconds.
+const ROUNDED: Duration = Duration::from_millis(2);

@@ -1,0 +1,75 @@
+//! A holder that dies without a word.
+
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::process::{say, url};
+use super::{LEASE, PATIENCE, Process, RedisServer, connect};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_killed_with_kill_9_frees_its_locks_within_its_lease_and_a_quarter_of_a_second() {
+    let server = RedisServer::start();
+    let mut holder = Process::start(ROLE, &server.url());
+    let owners = holder.hear("holds");
+    let client = connect(&server.url()).await;
+    let mut waiting = JoinSet::new();
+    for name in NAMES {
+        let busy = client.lock(name).try_acquire().await.unwrap();
+        assert!(busy.is_none(), "the worker holds it");
+        let waiter = client.lock(name).acquire();
+        waiting.spawn(async move { (waiter.await.unwrap(), Instant::now()) });
+    }
+    // All of them wait, and it is really kept alive, or the kill would prove nothing.
+    super::eventually(PATIENCE, "everybody listens", async || {
+        server.pubsub_channels().len() == NAMES.len()
+    })
+    .await;
+    tokio::time::sleep(LEASE + LEASE / 2).await;
+    for name in NAMES {
+        let holders = server.hgetall(name);
+        assert!(holders.keys().all(|owner| owners.contains(owner)));
+        assert_eq!(
+            holders.len(),
+            1,
+            "`{name}` was kept alive for longer than its lease"
+        );
+    }
+
+    let killed = Instant::now();
+    holder.kill();
+    let mut took = Vec::new();
+    while let Some(granted) = waiting.join_next().await {
+        let (guard, granted) = granted.unwrap();
+        took.push(granted - killed);
+        assert!(!owners.contains(&guard.owner()));
+        assert!(guard.is_held());
+    }
+
+    eprintln!("free {took:?} after kill -9, with a lease of {LEASE:?}");
+    assert_eq!(took.len(), NAMES.len());
+    let slowest = took.iter().max().copied().unwrap_or_default();
+    assert!(slowest <= LEASE + PROMISED + NOISE, "{slowest:?}");
+}
+
+/// The worker's part: holds all of them until it is killed.
+pub(crate) async fn hold(orders: Receiver<String>) {
+    let client = connect(&url()).await;
+    let mut guards = Vec::new();
+    for name in NAMES {
+        guards.push(client.lock(name).acquire().await.unwrap());
+        // So that their leases end at different times.
+        tokio::time::sleep(LEASE / 9).await;
+    }
+    let owners: Vec<_> = guards.iter().map(|guard| guard.owner()).collect();
+    say(&format!("holds {}", owners.join(" ")));
+    let _ = orders.recv();
+    unreachable!("nobody orders anything; {guards:?}");
+}
+
+pub(crate) const ROLE: &str = "hold";
+const NAMES: [&str; 4] = ["killed-a", "killed-b", "killed-c", "killed-d"];
+const PROMISED: Duration = Duration::from_millis(250);
+/// What a busy machine may add.
+const NOISE: Duration = Duration::from_millis(750);

@@ -1,0 +1,54 @@
+//! Locks between real processes: killed, stopped, racing and forked ones.
+//!
+//! A test starts other processes from its own executable: they enter at [`worker`] and do what
+//! [`worker::run`] has for their role.
+
+#![cfg(all(feature = "redis", feature = "blocking"))]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "processes are killed, stopped and awaited in real time"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod counter;
+mod forked;
+mod killed;
+mod process;
+mod stopped;
+mod worker;
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use distlock::{Client, Lease};
+
+use self::process::Process;
+use self::support::{RedisServer, eventually};
+
+static SHARED: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+
+/// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
+/// it is not counted as a test that passed.
+#[test]
+#[ignore = "no test: the processes that the tests start begin here"]
+fn worker() {
+    if let Some(role) = process::role() {
+        worker::run(&role);
+    }
+}
+
+async fn connect(url: &str) -> Client {
+    Client::builder(url)
+        .default_lease(Lease::KeepAlive(LEASE))
+        .command_timeout(Duration::from_secs(5))
+        .connect()
+        .await
+        .expect("the server is up")
+}
+
+/// Two thirds of it are what a busy machine may cost without costing the lock.
+const LEASE: Duration = Duration::from_millis(1500);
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);

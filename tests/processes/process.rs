@@ -1,0 +1,147 @@
+//! Both ends of a worker process: how a test starts, hears and hurts it, and how it speaks.
+//!
+//! A worker speaks in lines on its standard output and ends when its standard input does: with the
+//! test, however the test ends.
+
+use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::process::{Child, ChildStdin, Command, Stdio, exit};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::SystemTime;
+use std::{env, thread};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::PATIENCE;
+
+/// A worker, as its test sees it. Killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    orders: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Process {
+    pub(crate) fn start(role: &str, url: &str) -> Self {
+        let program = env::current_exe().expect("this runs from a file");
+        let mut child = Command::new(program)
+            .args(["--exact", "worker", "--ignored", "--nocapture"])
+            .env(ROLE, role)
+            .env(URL, url)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program can be started again");
+        let orders = child.stdin.take().expect("it is piped");
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let (line, lines) = channel();
+        thread::spawn(move || {
+            // What the test harness prints around them is no line of the worker's.
+            for output in output.lines().map_while(Result::ok) {
+                if let Some((_, said)) = output.split_once(SAYS)
+                    && line.send(said.to_owned()).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Self {
+            child,
+            orders,
+            lines,
+        }
+    }
+
+    /// What it says next, which must begin with this word; gives the rest.
+    pub(crate) fn hear(&self, word: &str) -> String {
+        let line = self
+            .lines
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|_| panic!("the worker never said `{word}`"));
+        let rest = line.strip_prefix(word);
+        let rest = rest.unwrap_or_else(|| panic!("`{line}` instead of `{word}`"));
+        rest.trim_start().to_owned()
+    }
+
+    pub(crate) fn tell(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").expect("the worker listens");
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        kill(self.pid(), Signal::SIGKILL).expect("a child can be signalled");
+    }
+
+    /// SIGSTOP. Returns once it has really stopped.
+    pub(crate) fn stop(&self) {
+        kill(self.pid(), Signal::SIGSTOP).expect("a child can be signalled");
+        let status = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).expect("it is our child");
+        assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
+    }
+
+    /// SIGCONT, after [`stop`](Self::stop).
+    pub(crate) fn resume(&self) {
+        kill(self.pid(), Signal::SIGCONT).expect("a child can be signalled");
+    }
+
+    /// Waits until it has ended by itself, without trouble.
+    pub(crate) fn ended_well(&mut self) {
+        let status = self.child.wait().expect("it is our child");
+        assert!(status.success(), "{status}");
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a pid fits"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both only fail for a child that is already gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What this process is to do, if it is a worker.
+pub(crate) fn role() -> Option<String> {
+    env::var(ROLE).ok()
+}
+
+/// The store a worker is to use.
+pub(crate) fn url() -> String {
+    env::var(URL).expect("a worker is told its store")
+}
+
+/// Says a line to the test.
+pub(crate) fn say(line: &str) {
+    let mut out = stdout().lock();
+    writeln!(out, "{SAYS}{line}")
+        .and_then(|()| out.flush())
+        .expect("the test listens");
+}
+
+/// The orders from the test, from a thread that ends the process when the test has gone.
+pub(crate) fn orders() -> Receiver<String> {
+    let (order, orders) = channel();
+    thread::spawn(move || {
+        for line in stdin().lines().map_while(Result::ok) {
+            let _ = order.send(line);
+        }
+        exit(1);
+    });
+    orders
+}
+
+/// Nanoseconds on the one clock that processes share and the standard library reads.
+pub(crate) fn wall_clock() -> u128 {
+    let now = SystemTime::now();
+    now.duration_since(SystemTime::UNIX_EPOCH)
+        .expect("it is later than 1970")
+        .as_nanos()
+}
+
+const ROLE: &str = "DISTLOCK_TEST_ROLE";
+const URL: &str = "DISTLOCK_TEST_URL";
+const SAYS: &str = "worker says: ";

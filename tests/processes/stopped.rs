@@ -1,0 +1,111 @@
+//! A holder whose whole process stands still for longer than its lease: the garbage collector's pause,
+//! the laptop's lid, the debugger.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use distlock::{Error, Held, LostReason};
+
+use super::process::{say, url, wall_clock};
+use super::{LEASE, PATIENCE, Process, SHARED, connect};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_stopped_for_two_leases_never_believes_it_holds_the_lock_afterwards() {
+    let holder = Process::start(ROLE, &SHARED.url());
+    let owner = holder.hear("holds");
+    let client = connect(&SHARED.url()).await;
+    let waiter = tokio::spawn(client.lock(NAME).acquire());
+
+    holder.stop();
+    let stopped_at = wall_clock();
+    let taken = tokio::time::timeout(PATIENCE, waiter).await;
+    let taken = taken.expect("its lease is over").unwrap().unwrap();
+    assert_ne!(taken.owner(), owner);
+    let stood_still = Duration::from_nanos(u64::try_from(wall_clock() - stopped_at).unwrap());
+    tokio::time::sleep((2 * LEASE).saturating_sub(stood_still)).await;
+    let resumed_at = wall_clock();
+    holder.resume();
+
+    assert!(["Expired", "TakenOver"].contains(&holder.hear("lost").as_str()));
+    let last_true: u128 = holder.hear("last true").parse().unwrap();
+    let last_step: u128 = holder.hear("last step").parse().unwrap();
+    let false_calls: u64 = holder.hear("false").parse().unwrap();
+    let ago = |then: u128| resumed_at as f64 / 1e9 - then as f64 / 1e9;
+    eprintln!(
+        "stopped {:.3} s before it went on; it last claimed to hold the lock {:.3} s and last worked \
+         {:.3} s before; {false_calls} calls said no",
+        ago(stopped_at),
+        ago(last_true),
+        ago(last_step),
+    );
+    assert!(last_true < resumed_at, "`is_held()` lied after SIGCONT");
+    assert!(last_step < resumed_at, "its work went on after SIGCONT");
+    assert!(false_calls >= CALLS_BEYOND, "it was asked often enough");
+    assert_eq!(holder.hear("released"), "TakenOver");
+    // Whatever it did when it woke up, it did nothing to the new holder.
+    assert!(taken.is_held());
+    let holders = SHARED.hgetall(NAME);
+    assert_eq!(
+        holders.into_iter().collect::<Vec<_>>(),
+        [(taken.owner(), "1".to_owned())]
+    );
+    taken.release().await.unwrap();
+}
+
+/// The worker's part: asks without pause whether it holds the lock, and works under it.
+pub(crate) async fn watch() {
+    let client = connect(&url()).await;
+    let guard = client.lock(NAME).acquire().await.unwrap();
+    let told = Arc::new(AtomicBool::new(false));
+    let asking = thread::spawn({
+        let (held, told) = (guard.held(), told.clone());
+        move || ask(&held, &told)
+    });
+
+    let (owner, mut steps, mut last_step) = (guard.owner(), 0_u64, 0);
+    let work = async {
+        loop {
+            last_step = wall_clock();
+            steps += 1;
+            // Not before it is at work: what never began cannot be seen to stop.
+            if steps == 10 {
+                say(&format!("holds {owner}"));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let lost: Result<(), Error> = guard.while_held(work).await;
+    let news = guard.lost().await.expect("nobody gave it back");
+    assert!(matches!(lost, Err(Error::Lost { .. })));
+    told.store(true, Ordering::Relaxed);
+    let (last_true, false_calls) = asking.join().expect("it only asks");
+    say(&format!("lost {:?}", news.reason));
+    say(&format!("last true {last_true}"));
+    say(&format!("last step {last_step}"));
+    say(&format!("false {false_calls}"));
+    match guard.release().await {
+        Err(Error::Lost { reason, .. }) => say(&format!("released {reason:?}")),
+        other => say(&format!("released {other:?}")),
+    }
+    assert_ne!(news.reason, LostReason::Closed);
+}
+
+/// When the last call that said "held" began, and how many calls said otherwise.
+fn ask(held: &Held, told: &AtomicBool) -> (u128, u64) {
+    let (mut last_true, mut false_calls) = (0, 0);
+    while false_calls < CALLS_BEYOND || !told.load(Ordering::Relaxed) {
+        let began = wall_clock();
+        if held.is_held() {
+            last_true = began;
+        } else {
+            false_calls += 1;
+        }
+    }
+    (last_true, false_calls)
+}
+
+pub(crate) const ROLE: &str = "watch";
+const NAME: &str = "stopped";
+const CALLS_BEYOND: u64 = 10_000;

@@ -1,0 +1,23 @@
+//! What a worker process does, by role.
+
+use super::process::orders;
+use super::{counter, forked, killed, stopped};
+
+/// Does it on a runtime like that of any program.
+pub(crate) fn run(role: &str) {
+    let orders = orders();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be had");
+    match role {
+        killed::ROLE => runtime.block_on(killed::hold(orders)),
+        stopped::ROLE => runtime.block_on(stopped::watch()),
+        counter::LOCKED => runtime.block_on(counter::count(orders, true)),
+        counter::UNLOCKED => runtime.block_on(counter::count(orders, false)),
+        forked::ROLE => forked::fork(runtime, &orders),
+        forked::BLOCKING => forked::fork_blocking(&orders),
+        _ => panic!("no such role: `{role}`"),
+    }
+}

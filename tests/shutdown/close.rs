@@ -1,0 +1,190 @@
+//! `close()` gives back what is held, tells whoever waits, and does not take for ever.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Error, Guard, LostReason};
+use tokio::task::JoinSet;
+
+use super::support::{ChaosProxy, RedisServer};
+use super::{COMPANY, PATIENCE, connect};
+
+async fn hold(client: &Client, names: impl Iterator<Item = String>) -> Vec<Guard> {
+    let names: Vec<String> = names.collect();
+    let mut guards = Vec::new();
+    // Not all at once: the last of a thousand may have to wait for longer than a call may take.
+    for names in names.chunks(100) {
+        let locks = names.iter().map(|name| client.lock(name.as_str()));
+        let acquiring: JoinSet<_> = locks.map(|lock| lock.acquire()).collect();
+        guards.extend(acquiring.join_all().await.into_iter().map(Result::unwrap));
+    }
+    guards
+}
+
+#[tokio::test]
+async fn closing_gives_back_a_thousand_locks_within_two_seconds() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let guards = hold(&client, (0..1000).map(|n| format!("held:{n}"))).await;
+    assert_eq!(server.keys().len(), 1000);
+    let begun = Instant::now();
+    client.close().await.unwrap();
+    let took = begun.elapsed();
+    eprintln!("1000 locks given back in {took:?}");
+    assert_eq!(server.keys(), Vec::<String>::new());
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    for guard in guards {
+        assert!(!guard.is_held());
+        assert_eq!(guard.lost().await.unwrap().reason, LostReason::Closed);
+    }
+}
+
+#[tokio::test]
+async fn closing_flushes_what_was_dropped_just_before() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let guards = hold(&client, (0..300).map(|n| format!("dropped:{n}"))).await;
+    let me = client.new_owner();
+    let nested = client.lock("nested").with_owner(&me);
+    let (outer, inner) = (
+        nested.acquire().await.unwrap(),
+        nested.acquire().await.unwrap(),
+    );
+    assert_eq!(server.keys().len(), 301);
+    // A part of a hold, a whole one, a release nobody waits for, and what is still held.
+    drop((guards, inner));
+    let releasing = outer.release();
+    drop(releasing);
+    client.close().await.unwrap();
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn closing_tells_whoever_waits_and_refuses_newcomers() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    for url in ["memory:", &server.url()] {
+        let client = connect(url).await;
+        let held = client.lock("waited").acquire().await.unwrap();
+        let mut waiting = JoinSet::new();
+        for _ in 0..20 {
+            waiting.spawn(client.lock("waited").acquire());
+            waiting.spawn({
+                let waiting = client.lock("waited").acquire_timeout(PATIENCE);
+                async move { waiting.await.map(|guard| guard.expect("not over yet")) }
+            });
+        }
+        tokio::task::yield_now().await;
+        let begun = Instant::now();
+        client.close().await.unwrap();
+        while let Some(ended) = waiting.join_next().await {
+            assert_closed(ended.unwrap().map(drop));
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            begun.elapsed()
+        );
+        let error = held.release().await.unwrap_err();
+        let closed = matches!(
+            &error,
+            Error::Lost {
+                reason: LostReason::Closed,
+                ..
+            }
+        );
+        assert!(closed, "{error:?}");
+
+        let lock = client.lock("new");
+        assert_closed(lock.acquire().await.map(drop));
+        assert_closed(lock.try_acquire().await.map(drop));
+        assert_closed(lock.acquire_timeout(PATIENCE).await.map(drop));
+        assert_closed(lock.run(async |_| ()).await);
+        assert_closed(client.admin().inspect("new").await.map(drop));
+        assert_closed(client.admin().list("*").await.map(drop));
+        client.close().await.expect("closing twice is closing once");
+        let clone = client.clone();
+        assert_closed(clone.lock("new").acquire().await.map(drop));
+    }
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+fn assert_closed(outcome: Result<(), Error>) {
+    let error = outcome.expect_err("the client is closed");
+    assert!(matches!(error, Error::Closed { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn closing_takes_five_seconds_at_most_when_the_server_does_not_answer() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let dying = RedisServer::start();
+    let silent = connect(&proxy.url()).await;
+    let dead = connect(&dying.url()).await;
+    let guards = (
+        hold(&silent, ["a".to_owned()].into_iter()).await,
+        hold(&dead, ["b".to_owned()].into_iter()).await,
+    );
+    proxy.partition(true);
+    dying.kill();
+    let closings: JoinSet<_> = [silent, dead]
+        .map(|client| async move {
+            let begun = Instant::now();
+            (client.close().await, begun.elapsed())
+        })
+        .into_iter()
+        .collect();
+    for (closed, took) in closings.join_all().await {
+        eprintln!("gave up after {took:?}");
+        assert!(took < Duration::from_millis(6500), "{took:?}");
+        let error = closed.expect_err("nobody has answered");
+        assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(!text.ends_with('.') && text.contains("leases"), "{text}");
+    }
+    drop(guards);
+}
+
+#[tokio::test]
+async fn closing_with_nothing_to_give_back_needs_no_server() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    client
+        .lock("done")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    server.kill();
+    let begun = Instant::now();
+    client.close().await.unwrap();
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn closing_one_client_leaves_the_others_alone() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
+    let kept = theirs.lock("theirs").acquire().await.unwrap();
+    let held = ours.lock("ours").acquire().await.unwrap();
+    let waiting = tokio::spawn(theirs.lock("ours").acquire());
+    tokio::task::yield_now().await;
+    ours.close().await.unwrap();
+    assert!(!held.is_held() && kept.is_held());
+    let next = tokio::time::timeout(PATIENCE, waiting)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(next.unwrap().is_held());
+    assert!(server.keys().contains(&"theirs".to_owned()));
+}

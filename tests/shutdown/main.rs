@@ -1,0 +1,106 @@
+//! Shutdown: what is held is given back, and no end of anything, in whatever order, panics or blocks.
+
+#![cfg(feature = "redis")]
+#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod close;
+mod late_drops;
+mod leaks;
+mod no_runtime;
+mod process_exit;
+mod runtime_gone;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+use distlock::Client;
+use tokio::runtime::Runtime;
+use tokio::sync::RwLock;
+
+use support::RedisServer;
+
+/// Taken by every test, and alone by those that count the threads and sockets of the process.
+static COMPANY: RwLock<()> = RwLock::const_new(());
+
+async fn connect(url: &str) -> Client {
+    Client::connect(url).await.expect("the store is up")
+}
+
+/// A runtime that can be taken away.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime can be had")
+}
+
+/// A store of each kind, and a runtime with a client on it. What fails on one is still tried on the
+/// other.
+fn on_every_store(test: impl Fn(&Store, Runtime, Client)) {
+    let stores = [None, Some(RedisServer::start())].map(|server| {
+        let url = match &server {
+            None => format!("memory:{}", fresh_number()),
+            Some(server) => server.url(),
+        };
+        let (store, runtime) = (Store { url, server }, runtime());
+        let client = runtime.block_on(connect(&store.url));
+        let tried = catch_unwind(AssertUnwindSafe(|| test(&store, runtime, client)));
+        tried.inspect_err(|_| eprintln!("that was on {}", store.url))
+    });
+    for tried in stores {
+        tried.unwrap_or_else(|panic| resume_unwind(panic));
+    }
+}
+
+struct Store {
+    url: String,
+    server: Option<RedisServer>,
+}
+
+impl Store {
+    /// Whether anybody holds the lock.
+    fn holds(&self, name: &str) -> bool {
+        match &self.server {
+            Some(server) => server.keys().contains(&name.to_owned()),
+            None => {
+                let look = async { connect(&self.url).await.admin().inspect(name).await };
+                runtime().block_on(look).expect("memory can say").is_some()
+            }
+        }
+    }
+
+    fn is_freed_within(&self, limit: Duration, name: &str) {
+        let begun = Instant::now();
+        while self.holds(name) {
+            assert!(
+                begun.elapsed() < limit,
+                "{}: `{name}` is still held",
+                self.url
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Does something that must not block, and says how long it took.
+fn at_once<T>(what: &str, act: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    let done = act();
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(500), "{what} took {took:?}");
+    done
+}
+
+/// Memory stores are shared by name within the process.
+fn fresh_number() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,167 @@
+//! A waiter rides through an outage; a newcomer is told of it at once.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Error, Guard};
+use tokio::task::JoinHandle;
+
+use super::support::{ChaosProxy, RedisServer};
+use super::{
+    COMPANY, PATIENCE, SLACK, connect, give_back, hold_as_stranger, release_as_stranger,
+    until_listeners,
+};
+
+fn wait_for(client: &Client, name: &str) -> JoinHandle<Result<Guard, Error>> {
+    tokio::spawn(client.lock(name).acquire())
+}
+
+async fn granted(waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
+    let ended = tokio::time::timeout(PATIENCE, waiting).await;
+    let guard = ended.expect("the lock is free").expect("no panic");
+    guard.expect("an outage is no error to one who waits")
+}
+
+#[tokio::test]
+async fn a_waiter_rides_through_the_death_of_the_server() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    hold_as_stranger(&server, "outage", Duration::from_millis(300));
+    let first = wait_for(&client, "outage");
+    until_listeners(&server, "outage", 1).await;
+    let second = wait_for(&client, "outage");
+    server.kill();
+    // Long enough that the holder's lease is over and the store is asked more than once.
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert!(!first.is_finished() && !second.is_finished());
+    server.restart();
+    let back = Instant::now();
+    let guard = granted(first).await;
+    eprintln!("granted {:?} after the server was back", back.elapsed());
+    give_back(guard).await;
+    give_back(granted(second).await).await;
+}
+
+#[tokio::test]
+async fn a_waiter_who_becomes_the_head_of_its_line_in_an_outage_rides_through_it() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    hold_as_stranger(&server, "next", Duration::from_millis(300));
+    let head = wait_for(&client, "next");
+    until_listeners(&server, "next", 1).await;
+    let next = wait_for(&client, "next");
+    // It has its place in the line when it has been polled once.
+    tokio::task::yield_now().await;
+    server.kill();
+    // Long enough that the head has asked in vain.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    head.abort();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!next.is_finished(), "{:?}", next.await);
+    server.restart();
+    give_back(granted(next).await).await;
+}
+
+#[tokio::test]
+async fn a_waiter_behind_a_hold_of_its_own_client_rides_through_an_outage() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    // Otherwise the lock would be passed on in memory, and nobody would notice the outage.
+    let client = Client::builder(&server.url()).handoff_limit(0);
+    let client = client.connect().await.unwrap();
+    let held = client.lock("behind").acquire().await.unwrap();
+    let next = wait_for(&client, "behind");
+    tokio::task::yield_now().await;
+    server.kill();
+    let error = held.release().await.expect_err("the server is down");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!next.is_finished(), "{:?}", next.await);
+    server.restart();
+    give_back(granted(next).await).await;
+}
+
+#[tokio::test]
+async fn a_waiter_rides_through_a_network_that_refuses_connections() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let client = connect(&proxy.url()).await;
+    hold_as_stranger(&server, "refused", Duration::from_secs(60));
+    let waiting = wait_for(&client, "refused");
+    until_listeners(&server, "refused", 1).await;
+    proxy.refuse(true);
+    proxy.cut_all();
+    until_listeners(&server, "refused", 0).await;
+    // Nobody hears of it.
+    release_as_stranger(&server, "refused");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!waiting.is_finished());
+    proxy.refuse(false);
+    let healed = Instant::now();
+    let guard = granted(waiting).await;
+    let took = healed.elapsed();
+    eprintln!("granted {took:?} after the network was back");
+    assert!(took < Duration::from_secs(2) + SLACK, "{took:?}");
+    give_back(guard).await;
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_in_an_outage_ends_on_time_and_does_not_say_busy() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let wait = Duration::from_millis(1500);
+    let begun = Instant::now();
+    hold_as_stranger(&server, "timeout", Duration::from_millis(300));
+    let first = tokio::spawn(client.lock("timeout").acquire_timeout(wait));
+    until_listeners(&server, "timeout", 1).await;
+    let second = tokio::spawn(client.lock("timeout").acquire_timeout(wait));
+    // It has its place in the line when it has been polled once.
+    tokio::task::yield_now().await;
+    server.kill();
+    for waiting in [first, second] {
+        let ended = tokio::time::timeout(PATIENCE, waiting)
+            .await
+            .unwrap()
+            .unwrap();
+        let error = ended.expect_err("nobody can say whether it is busy");
+        assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+        assert!(error.to_string().contains("`timeout`"), "{error}");
+        assert!(error.is_transient());
+        let took = begun.elapsed();
+        assert!(took >= wait && took < wait + SLACK, "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_first_attempt_with_the_store_down_is_an_error_at_once() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    give_back(client.lock("down").acquire().await.unwrap()).await;
+    server.kill();
+    for round in 0..3 {
+        let lock = client.lock("down");
+        let begun = Instant::now();
+        let errors = [
+            lock.acquire().await.expect_err("the server is down"),
+            lock.try_acquire().await.expect_err("the server is down"),
+            lock.acquire_timeout(Duration::from_secs(30))
+                .await
+                .expect_err("the server is down"),
+        ];
+        let took = begun.elapsed();
+        eprintln!("round {round}: three errors in {took:?}");
+        // Connecting and asking may take two seconds each, every time; being refused does not.
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        for error in errors {
+            assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+            assert!(error.is_transient());
+        }
+    }
+    server.restart();
+    let guard = client.lock("down").acquire().await;
+    give_back(guard.expect("the server is up again")).await;
+}

@@ -1,0 +1,114 @@
+//! Many locks, few calls; and one bad key costs only itself.
+
+use std::time::Duration;
+
+use distlock::{Error, Lease, LostReason};
+use tokio::task::JoinSet;
+
+use super::{
+    ChaosProxy, Journal, LEASE, PATIENCE, RedisServer, SHARED, connect, connect_with, eventually,
+    renewed,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_locks_are_renewed_in_few_calls_and_none_is_lost() {
+    let server = RedisServer::start();
+    let client = connect_with(&server.url(), MANY_LEASE, PATIENCE).await;
+    let mut acquiring = JoinSet::new();
+    for number in 0..MANY {
+        acquiring.spawn(client.lock(format!("many-{number}")).acquire());
+    }
+    let guards: Vec<_> = acquiring
+        .join_all()
+        .await
+        .into_iter()
+        .map(|guard| guard.expect("nobody else wants it"))
+        .collect();
+    let granted = guards.iter().map(|guard| guard.valid_until()).max();
+    let granted = granted.expect("there are some");
+    let before = server.commandstats("evalsha") + server.commandstats("eval");
+
+    // From then on every one of them has been renewed at least three times.
+    eventually(PATIENCE, "three periods pass", async || {
+        let latest = guards.iter().map(|guard| guard.valid_until()).min();
+        latest.is_some_and(|latest| latest > granted + MANY_LEASE)
+    })
+    .await;
+
+    let calls = server.commandstats("evalsha") + server.commandstats("eval") - before;
+    eprintln!("{calls} calls for {MANY} locks over three periods and a bit");
+    assert!(calls >= 3 * MANY / 100, "too few calls to be renewals");
+    assert!(calls < MANY / 2, "{calls} calls");
+    for guard in &guards {
+        guard.check().expect("none is lost");
+        assert_eq!(guard.at_risk(), None);
+    }
+    assert_eq!(server.keys().len() as u64, MANY);
+    drop(guards);
+    eventually(PATIENCE, "all are given back", async || {
+        server.keys().is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_the_wrong_type_in_a_batch_costs_only_its_own_lock() {
+    let proxy = ChaosProxy::start(SHARED.addr());
+    let client = connect(&proxy.url()).await;
+    let mut guards = Vec::new();
+    for name in ["wrong-a", "wrong-b", "wrong-c"] {
+        guards.push(client.lock(name).acquire().await.unwrap());
+    }
+    let [before, spoilt, after] = guards.try_into().expect("three of them");
+    let journal = Journal::of(&proxy);
+
+    SHARED.cmd(&["SET", "wrong-b", "not a lock"]);
+    let lost = tokio::time::timeout(PATIENCE, spoilt.lost())
+        .await
+        .expect("it is lost")
+        .expect("nobody gave it back");
+
+    eprintln!("the spoilt one was lost: {:?}", lost.reason);
+    assert_ne!(lost.reason, LostReason::Closed);
+    let with_others = |names: &[String]| {
+        let has = |name: &str| names.iter().any(|found| found == name);
+        has("wrong-b") && (has("wrong-a") || has("wrong-c"))
+    };
+    assert!(
+        journal.all().iter().any(|call| with_others(&call.names)),
+        "they travelled together"
+    );
+    renewed(&before).await;
+    renewed(&after).await;
+    assert_eq!((before.at_risk(), after.at_risk()), (None, None));
+    assert!(SHARED.hgetall("wrong-a").contains_key(&before.owner()));
+    // What is not ours is left alone.
+    let error = spoilt.release().await.unwrap_err();
+    eprintln!("{error}");
+    assert!(matches!(
+        error,
+        Error::Lost { .. } | Error::WrongKind { .. }
+    ));
+    assert_eq!(SHARED.query::<String>(&["GET", "wrong-b"]), "not a lock");
+    SHARED.cmd(&["DEL", "wrong-b"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fixed_lease_is_never_renewed() {
+    let proxy = ChaosProxy::start(SHARED.addr());
+    let client = connect(&proxy.url()).await;
+    let journal = Journal::of(&proxy);
+    let kept = client.lock("kept").acquire().await.unwrap();
+    let lock = client.lock("fixed").with_lease(Lease::Fixed(LEASE));
+    let fixed = lock.acquire().await.unwrap();
+
+    let lost = tokio::time::timeout(PATIENCE, fixed.lost()).await;
+    assert_eq!(lost.unwrap().unwrap().reason, LostReason::Expired);
+
+    assert_eq!(journal.count(&fixed.owner()), 0);
+    let kept = journal.count(&kept.owner());
+    assert!(kept >= 2, "the other one was renewed {kept} times");
+}
+
+const MANY: u64 = 1000;
+const MANY_LEASE: Duration = Duration::from_millis(2400);

@@ -97,46 +97,20 @@ impl Client {
     /// ```
     pub fn thread_owner(&self) -> Owner {
         thread_local! {
-            static OWNERS: RefCell<HashMap<Arc<str>, Owner>> = RefCell::default();
+            static OWNERS: RefCell<HashMap<u64, Owner>> = RefCell::default();
         }
-        let fresh = self.client.new_owner();
         OWNERS.with_borrow_mut(|owners| {
-            owners
-                .entry(fresh.client().clone())
-                .or_insert(fresh)
-                .clone()
+            let owner = owners.entry(self.worker.id());
+            owner.or_insert_with(|| self.client.new_owner()).clone()
         })
     }
 
-    /// As [`crate::Admin::inspect`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
-        let (admin, name) = (self.client.admin(), name.to_owned());
-        self.worker.run(async move { admin.inspect(&name).await })?
-    }
-
-    /// As [`crate::Admin::list`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
-        let (admin, pattern) = (self.client.admin(), pattern.to_owned());
-        self.worker.run(async move { admin.list(&pattern).await })?
-    }
-
-    /// As [`crate::Admin::force_release`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn force_release(&self, name: &str) -> Result<bool, Error> {
-        let (admin, name) = (self.client.admin(), name.to_owned());
-        self.worker
-            .run(async move { admin.force_release(&name).await })?
+    /// As [`crate::Client::admin`].
+    pub fn admin(&self) -> Admin {
+        Admin {
+            admin: self.client.admin(),
+            worker: self.worker.clone(),
+        }
     }
 
     /// As [`crate::Client::close`].
@@ -147,6 +121,55 @@ impl Client {
     pub fn close(&self) -> Result<(), Error> {
         let client = self.client.clone();
         self.worker.run(async move { client.close().await })?
+    }
+}
+
+/// [`crate::Admin`] without `async`.
+///
+/// ```
+/// # fn main() -> Result<(), distlock::Error> {
+/// # let client = distlock::blocking::Client::connect("memory:")?;
+/// let _guard = client.lock("stock").acquire()?;
+/// assert_eq!(client.admin().list("*")?.len(), 1);
+/// assert!(client.admin().force_release("stock")?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Admin {
+    admin: crate::Admin,
+    worker: Arc<Worker>,
+}
+
+impl Admin {
+    /// As [`crate::Admin::inspect`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
+        let (admin, name) = (self.admin.clone(), name.to_owned());
+        self.worker.run(async move { admin.inspect(&name).await })?
+    }
+
+    /// As [`crate::Admin::list`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
+        let (admin, pattern) = (self.admin.clone(), pattern.to_owned());
+        self.worker.run(async move { admin.list(&pattern).await })?
+    }
+
+    /// As [`crate::Admin::force_release`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn force_release(&self, name: &str) -> Result<bool, Error> {
+        let (admin, name) = (self.admin.clone(), name.to_owned());
+        self.worker
+            .run(async move { admin.force_release(&name).await })?
     }
 }
 

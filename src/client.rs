@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::lock::Lock;
 use crate::options::{Lease, check_positive};
 use crate::owner::Owner;
+use crate::protocol::Kind;
 
 /// How long [`Client::close`] waits for the store.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
@@ -91,7 +92,7 @@ impl Client {
     /// # guard.release().await }
     /// ```
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
-        Lock::new(self.core.clone(), name.into(), self.lease)
+        Lock::new(self.core.clone(), name.into(), Kind::Mutex, self.lease)
     }
 
     /// Somebody who may hold a lock more than once.

@@ -70,6 +70,12 @@ pub enum Error {
         /// What the store said: it names the command, key or channel.
         detail: String,
     },
+    /// The guard has given the lock back.
+    #[error("`{name}` was given back")]
+    Released {
+        /// The lock's name.
+        name: Arc<str>,
+    },
     /// Time was over before anybody could say whether the lock is free. What was asked is taken back
     /// in the background.
     #[error("`{name}`: no answer from the store in time ({detail})")]
@@ -119,6 +125,7 @@ impl Error {
             | Self::InvalidUrl { .. }
             | Self::Lost { .. }
             | Self::PermissionDenied { .. }
+            | Self::Released { .. }
             | Self::WrongKind { .. } => false,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::driver::hold::Claim;
 use crate::driver::release;
-use crate::error::{Error, Lost, LostReason};
+use crate::error::Error;
 use crate::held::Held;
 use crate::lock::Exclusive;
 use crate::options::check_lease;
@@ -87,7 +87,7 @@ impl<K> Guard<K> {
             lost = self.lost() => match lost {
                 Some(lost) => Err(lost.into()),
                 // Only the guard's owner can release it, and that is borrowed here.
-                None => Err(Lost { name: self.hold.name.clone(), reason: LostReason::Closed }.into()),
+                None => Err(Error::Released { name: self.hold.name.clone() }),
             },
             done = work => Ok(done),
         }

@@ -83,7 +83,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] with the reason; [`Error::Closed`] if it was given back.
+    /// [`Error::Lost`] with the reason; [`Error::Released`] if it was given back.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -97,7 +97,7 @@ impl Held {
         match self.hold.lost() {
             Some(reason) => Err(Error::Lost { name, reason }),
             None if self.hold.is_held() => Ok(()),
-            None => Err(Error::Closed { name }),
+            None => Err(Error::Released { name }),
         }
     }
 

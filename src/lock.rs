@@ -11,6 +11,7 @@ use crate::guard::Guard;
 use crate::held::Held;
 use crate::options::{Lease, Wait, check_positive};
 use crate::owner::Owner;
+use crate::protocol::Kind;
 use crate::protocol::lease::Terms;
 
 /// Longer than anyone needs, shorter than what would hurt a store.
@@ -32,6 +33,7 @@ const LONGEST_NAME: usize = 64 * 1024;
 pub struct Lock<K = Exclusive> {
     core: Arc<Core>,
     name: Arc<str>,
+    store_kind: Kind,
     lease: Lease,
     wait: Wait,
     owner: Option<Owner>,
@@ -45,10 +47,11 @@ pub struct Lock<K = Exclusive> {
 pub struct Exclusive;
 
 impl<K> Lock<K> {
-    pub(crate) fn new(core: Arc<Core>, name: Arc<str>, lease: Lease) -> Self {
+    pub(crate) fn new(core: Arc<Core>, name: Arc<str>, kind: Kind, lease: Lease) -> Self {
         Self {
             core,
             name,
+            store_kind: kind,
             lease,
             wait: Wait::default(),
             owner: None,
@@ -288,6 +291,7 @@ impl<K> Lock<K> {
         }
         Ok(Wish {
             name: self.name.clone(),
+            kind: self.store_kind,
             terms: Terms {
                 lease: lease.duration(),
                 keep_alive: matches!(lease, Lease::KeepAlive(_)),
@@ -304,6 +308,7 @@ impl<K> Clone for Lock<K> {
         Self {
             core: self.core.clone(),
             name: self.name.clone(),
+            store_kind: self.store_kind,
             lease: self.lease,
             wait: self.wait,
             owner: self.owner.clone(),

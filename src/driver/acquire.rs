@@ -19,6 +19,7 @@ use crate::protocol::{Action, Kind, Moment, Reply, Request};
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) name: Arc<str>,
+    pub(crate) kind: Kind,
     pub(crate) terms: Terms,
     pub(crate) hearing: Hearing,
     pub(crate) user: Option<u64>,
@@ -201,6 +202,9 @@ impl<'a> Attempt<'a> {
                         Ok(Asked::Granted(claim)) => return Ok(Headed::Granted(claim)),
                         Ok(Asked::TooLate) => return Err(Trouble::Lost(LostReason::Expired)),
                         Ok(Asked::Busy(ttl)) => {
+                            if self.listener.is_none() {
+                                tracing::debug!(name = ?self.wish.name, ?ttl, "waiting: somebody else holds it");
+                            }
                             spot.sit(self.wish.terms, self.wish.user);
                             spot.note(true);
                             if self.owner_holds_it() {
@@ -283,7 +287,10 @@ impl<'a> Attempt<'a> {
         }
         let limit = self.core.limit(self.machine.deadline());
         let engine = self.core.engine.clone();
-        let listening = engine.listen(Topic::Mutex(self.wish.name.clone()));
+        let listening = engine.listen(Topic {
+            kind: self.wish.kind,
+            name: self.wish.name.clone(),
+        });
         tokio::select! {
             listener = listening => Ok(spot.keep(listener?)),
             () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_answer(limit)),
@@ -334,7 +341,7 @@ async fn ask(core: &Arc<Core>, wish: &Wish, deadline: Option<Moment>) -> Result<
     let Terms { lease, .. } = wish.terms;
     let request = Request {
         name: wish.name.clone(),
-        kind: Kind::Mutex,
+        kind: wish.kind,
         action: Action::Acquire {
             owner: owner.clone(),
             attempt: 1,
@@ -345,6 +352,7 @@ async fn ask(core: &Arc<Core>, wish: &Wish, deadline: Option<Moment>) -> Result<
     let undo = Job::Undo {
         core: core.clone(),
         name: wish.name.clone(),
+        kind: wish.kind,
         owner: owner.clone(),
         lease,
     };
@@ -362,7 +370,7 @@ async fn ask(core: &Arc<Core>, wish: &Wish, deadline: Option<Moment>) -> Result<
     };
     match reply {
         Reply::Granted => {
-            let claim = Hold::granted(core, &wish.name, owner, wish.user, wish.terms, sent);
+            let claim = Hold::granted(core, wish, owner, sent);
             // Without a claim it is still `unfinished` that takes the grant back.
             Ok(match claim {
                 Some(claim) => {

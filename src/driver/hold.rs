@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::Core;
+use super::acquire::Wish;
 use super::job::Job;
 use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
 use crate::protocol::{Action, Kind, Moment, OwnerId, Request};
@@ -16,6 +17,7 @@ pub(crate) struct Hold {
     pub(super) id: u64,
     pub(crate) core: Arc<Core>,
     pub(crate) name: Arc<str>,
+    pub(super) kind: Kind,
     /// As it stands in the store.
     pub(crate) owner: OwnerId,
     /// As the user named it.
@@ -52,29 +54,43 @@ impl Hold {
     /// ran out on the way.
     pub(super) fn granted(
         core: &Arc<Core>,
-        name: &Arc<str>,
+        wish: &Wish,
         owner: OwnerId,
-        user: Option<u64>,
-        terms: Terms,
         sent: Moment,
     ) -> Option<Claim> {
-        let lease = Lease::granted(terms, sent, core.clock.now())?;
-        Some(Self::begin(core, name, owner, user, terms, lease))
+        let lease = Lease::granted(wish.terms, sent, core.clock.now())?;
+        let Wish {
+            name,
+            kind,
+            terms,
+            user,
+            ..
+        } = wish;
+        Some(Self::begin(core, name, *kind, owner, *terms, *user, lease))
+    }
+
+    /// Goes on as another's, with the same or another standing at the store.
+    pub(super) fn succeed(&self, owner: OwnerId, user: Option<u64>, lease: Lease) -> Claim {
+        // Whoever it goes to wants the same terms.
+        let (core, name) = (&self.core, &self.name);
+        Self::begin(core, name, self.kind, owner, self.terms, user, lease)
     }
 
     /// Starts a hold: watched from now on, and found by its user.
-    pub(super) fn begin(
+    fn begin(
         core: &Arc<Core>,
         name: &Arc<str>,
+        kind: Kind,
         owner: OwnerId,
-        user: Option<u64>,
         terms: Terms,
+        user: Option<u64>,
         lease: Lease,
     ) -> Claim {
         let hold = Arc::new(Self {
             id: core.fresh_hold(),
             core: core.clone(),
             name: name.clone(),
+            kind,
             owner,
             user,
             terms,
@@ -103,7 +119,7 @@ impl Hold {
     pub(super) fn request(&self, action: Action) -> Request {
         Request {
             name: self.name.clone(),
-            kind: Kind::Mutex,
+            kind: self.kind,
             action,
         }
     }

@@ -30,6 +30,7 @@ pub(crate) enum Job {
     Undo {
         core: Arc<Core>,
         name: Arc<str>,
+        kind: Kind,
         owner: OwnerId,
         lease: Duration,
     },
@@ -61,7 +62,7 @@ impl Job {
             // Whoever waits here must not wait for a store that does not answer us.
             self.tell_waiters(None);
             if !failure.is_passing() || core.clock.now() >= give_up_at {
-                tracing::warn!(name = ?self.name(), why = failure.detail, "could not clean up; the lease will");
+                tracing::warn!(name = ?self.name(), owner = %self.owner(), why = failure.detail, "could not clean up; the lease will");
                 return;
             }
             core.clock.sleep_until(core.clock.now() + pause).await;
@@ -136,9 +137,11 @@ impl Job {
                 owner: hold.owner.clone(),
                 left: 0,
             })),
-            Self::Undo { name, owner, .. } => Some(Request {
+            Self::Undo {
+                name, kind, owner, ..
+            } => Some(Request {
                 name: name.clone(),
-                kind: Kind::Mutex,
+                kind: *kind,
                 action: Action::Undo {
                     owner: owner.clone(),
                     attempt: 1,
@@ -161,7 +164,7 @@ impl Job {
     }
 
     fn done(&self, reply: &Reply) {
-        tracing::debug!(name = ?self.name(), ?reply, "cleaned up");
+        tracing::debug!(name = ?self.name(), owner = %self.owner(), ?reply, "cleaned up");
         let listeners = match reply {
             Reply::Released { listeners } => Some(*listeners),
             _ => None,
@@ -172,6 +175,13 @@ impl Job {
     fn tell_waiters(&self, listeners: Option<u32>) {
         if let Self::Release(hold) = self {
             hold.core.waiters.vacate(hold, listeners);
+        }
+    }
+
+    fn owner(&self) -> &OwnerId {
+        match self {
+            Self::Recount { hold, .. } | Self::Release(hold) => &hold.owner,
+            Self::Undo { owner, .. } => owner,
         }
     }
 

@@ -144,6 +144,7 @@ async fn give_back(hold: &Arc<Hold>) -> Result<(), Trouble> {
             jobs.push(Job::Undo {
                 core: core.clone(),
                 name: hold.name.clone(),
+                kind: hold.kind,
                 owner: to.clone(),
                 lease: hold.terms.lease,
             });

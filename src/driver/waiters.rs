@@ -182,7 +182,7 @@ impl Waiters {
         hold.unwatch(&mut state);
         drop(state);
         let owner = hold.owner.clone();
-        let claim = Hold::begin(core, &hold.name, owner, seat.user, seat.terms, lease);
+        let claim = hold.succeed(owner, seat.user, lease);
         place.handed += 1;
         let missed = place.seat_holder(&seat, claim);
         drop(names);
@@ -213,6 +213,7 @@ impl Waiters {
             core.cleanup.push(Job::Undo {
                 core: core.clone(),
                 name: hold.name.clone(),
+                kind: hold.kind,
                 owner,
                 lease: hold.terms.lease,
             });
@@ -222,7 +223,7 @@ impl Waiters {
         let place = names.places.entry(hold.name.clone()).or_default();
         let seat = place.next_like(&hold.terms);
         let user = seat.as_ref().and_then(|seat| seat.user);
-        let claim = Hold::begin(core, &hold.name, owner, user, hold.terms, lease);
+        let claim = hold.succeed(owner, user, lease);
         place.handed = 0;
         place.granted_at = Some(now);
         let missed = match seat {

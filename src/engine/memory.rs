@@ -73,8 +73,9 @@ impl Memory {
         let mut store = self.store();
         store.sweep(now);
         let name = self.key(&request.name);
-        let topic = match request.kind {
-            Kind::Mutex => Topic::Mutex(name.clone()),
+        let topic = Topic {
+            kind: request.kind,
+            name: name.clone(),
         };
         let listeners = store.listeners(&topic);
         let state = store.states.entry(name.clone()).or_default();
@@ -120,8 +121,10 @@ impl Engine for Memory {
 
     fn listen(self: Arc<Self>, topic: Topic) -> Answer<Result<Listener, Failure>> {
         let ear = Arc::new(Ear::default());
-        let Topic::Mutex(name) = topic;
-        let topic = Topic::Mutex(self.key(&name));
+        let topic = Topic {
+            name: self.key(&topic.name),
+            ..topic
+        };
         let mut store = self.store();
         let ears = store.ears.entry(topic.clone()).or_default();
         ears.push(Arc::downgrade(&ear));

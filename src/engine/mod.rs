@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::protocol::{Reply, Request};
+use crate::protocol::{Kind, Reply, Request};
 
 mod glob;
 pub mod memory;
@@ -66,11 +66,13 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 /// A boxed future: the trait is used as `dyn Engine`.
 pub type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What one can listen to.
+/// What one can listen to: the releases of one primitive of one name.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub enum Topic {
-    /// Releases of the plain lock of this name.
-    Mutex(Arc<str>),
+pub struct Topic {
+    /// Which primitive.
+    pub kind: Kind,
+    /// Its name.
+    pub name: Arc<str>,
 }
 
 /// Hears of releases until it is dropped.

@@ -119,7 +119,7 @@ fn run_gives_the_works_value_and_the_lock_back(stage: &Stage) -> Played {
 
     // The work's own word counts, also when the lock was lost under it.
     let done = outside.run(|held| {
-        assert!(a.force_release(&name).is_ok_and(|forced| forced));
+        assert!(a.admin().force_release(&name).is_ok_and(|forced| forced));
         assert!(b.lock(&*name).try_acquire().is_ok_and(|got| got.is_some()));
         drop(held);
         Err::<(), _>("its own error")
@@ -150,7 +150,7 @@ fn a_thread_takes_again_what_it_holds(stage: &Stage) -> Played {
     let inner = mine().acquire()?;
     let third = mine().try_acquire()?.expect("this thread has it");
     assert_eq!(outer.hold_count(), 3);
-    let seen = b.inspect(&name)?.expect("it is held");
+    let seen = b.admin().inspect(&name)?.expect("it is held");
     assert_eq!(seen.holders[0].hold_count, 3);
     outer.release()?;
     third.release()?;
@@ -222,7 +222,7 @@ fn a_holder_waits_for_the_news_of_a_loss(stage: &Stage) -> Played {
     let begun = Instant::now();
     assert_eq!(held.wait_lost(SHORT), None);
     assert!(begun.elapsed() >= SHORT);
-    assert!(b.force_release(&name)?);
+    assert!(b.admin().force_release(&name)?);
     let lost = held.wait_lost(PATIENCE).expect("it was lost");
     assert_eq!((&*lost.name, lost.reason), (&*name, LostReason::Removed));
     assert!(held.release().is_err_and(lost_by(LostReason::Removed)));
@@ -275,18 +275,18 @@ fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage) -> Played {
 fn who_holds_what_is_seen_from_outside(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
-    assert_eq!(b.inspect(&name)?, None);
+    assert_eq!(b.admin().inspect(&name)?, None);
     let held = a.lock(&*name).acquire()?;
-    let seen = b.inspect(&name)?.expect("it is held");
+    let seen = b.admin().inspect(&name)?.expect("it is held");
     assert_eq!(seen.holders[0].owner, held.owner());
-    let listed = b.list(&stage.name("st?ck"))?;
+    let listed = b.admin().list(&stage.name("st?ck"))?;
     assert_eq!(listed.len(), 1);
     assert_eq!(
         (&listed[0].name, &listed[0].holders),
         (&seen.name, &seen.holders)
     );
     held.release()?;
-    assert!(b.list(&stage.name("*"))?.is_empty());
+    assert!(b.admin().list(&stage.name("*"))?.is_empty());
     Ok(())
 }
 
@@ -303,7 +303,7 @@ fn closing_gives_back_what_is_held_and_fails_whoever_waits(stage: &Stage) -> Pla
     assert!(in_time(&near).is_err_and(closed));
     assert!(in_time(&far).is_err_and(closed));
     assert!(a.lock(&*one).acquire().is_err_and(closed));
-    assert!(a.inspect(&one).is_err_and(closed));
+    assert!(a.admin().inspect(&one).is_err_and(closed));
     let lost = held.wait_lost(PATIENCE).expect("it was lost");
     assert_eq!(lost.reason, LostReason::Closed);
     let got = b.lock(&*one).try_acquire()?;

@@ -42,7 +42,9 @@ struct Live {
 /// How long a connection that owes answers has given none.
 #[derive(Debug)]
 struct Silence {
-    owed: u64,
+    waiting: u64,
+    /// A call has given up since the last answer, so one is still owed.
+    abandoned: bool,
     since: Instant,
 }
 
@@ -135,7 +137,8 @@ impl Connection {
             generation: *generation,
             connection,
             silence: Arc::new(Mutex::new(Silence {
-                owed: 0,
+                waiting: 0,
+                abandoned: false,
                 since: Instant::now(),
             })),
         };
@@ -180,10 +183,10 @@ impl<'a> Wait<'a> {
         let silence = live.silence.clone();
         {
             let mut silence = lock(&silence);
-            if silence.owed == 0 {
+            if silence.waiting == 0 && !silence.abandoned {
                 silence.since = Instant::now();
             }
-            silence.owed += 1;
+            silence.waiting += 1;
         }
         Self {
             connection,
@@ -196,14 +199,22 @@ impl<'a> Wait<'a> {
     fn end(mut self) {
         self.answered = true;
         let mut silence = lock(&self.silence);
-        silence.owed -= 1;
+        silence.waiting -= 1;
+        // Answers come in order: whatever was owed before has come, too.
+        silence.abandoned = false;
         silence.since = Instant::now();
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if !self.answered && lock(&self.silence).since.elapsed() >= self.connection.patience {
+        if self.answered {
+            return;
+        }
+        let mut silence = lock(&self.silence);
+        silence.waiting -= 1;
+        silence.abandoned = true;
+        if silence.since.elapsed() >= self.connection.patience {
             bury(&self.connection.live, self.generation);
         }
     }

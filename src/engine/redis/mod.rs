@@ -24,7 +24,7 @@ use self::pubsub::PubSub;
 use self::scripts::Call;
 use crate::engine::glob;
 use crate::engine::{Answer, Cause, Engine, Failure, Listener, Topic};
-use crate::protocol::{Reply, Request};
+use crate::protocol::{Kind, Reply, Request};
 
 /// However long a command may take, the network is given up after twice this.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
@@ -194,8 +194,10 @@ impl Engine for Redis {
 
     fn listen(self: Arc<Self>, topic: Topic) -> Answer<Result<Listener, Failure>> {
         Box::pin(async move {
-            let Topic::Mutex(name) = topic;
-            self.pubsub.listen(self.keys.channel(&name)).await
+            let channel = match topic.kind {
+                Kind::Mutex => self.keys.channel(&topic.name),
+            };
+            self.pubsub.listen(channel).await
         })
     }
 

@@ -172,7 +172,7 @@ async fn a_check_says_why(stage: &Stage) -> Played {
     held.release().await?;
     // Given back is not lost.
     let error = view.check().expect_err("it was given back");
-    assert!(matches!(&error, Error::Closed { name: of } if **of == *name));
+    assert!(matches!(&error, Error::Released { name: of } if **of == *name));
 
     let held = client.lock(&*name).acquire().await?;
     client.admin().force_release(&name).await?;

@@ -1,0 +1,96 @@
+package distlock.peer;
+
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import org.redisson.Redisson;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+import org.redisson.config.Config;
+
+/** The Redisson clients of this JVM, by the names the harness gives them. */
+final class Clients {
+    private final Map<String, Client> clients = new ConcurrentHashMap<>();
+
+    /** A client, and what it has to put before a name itself because its version has no NameMapper. */
+    record Client(RedissonClient redisson, String prefix) {
+        String mapped(String name) {
+            return prefix + name;
+        }
+    }
+
+    Map<String, Deed> deeds() {
+        return Map.of("connect", this::connect, "close", this::close);
+    }
+
+    Client of(Command command) {
+        Client client = clients.get(command.client());
+        if (client == null) {
+            throw new IllegalStateException("there is no client `" + command.client() + "`; connect first");
+        }
+        return client;
+    }
+
+    /** Ends every connection, so that what is under way is answered first. */
+    void closeAll() {
+        clients.values().forEach(client -> client.redisson().shutdown(0, 2, TimeUnit.SECONDS));
+        clients.clear();
+    }
+
+    /** `address`, `watchdog` in ms, `prefix`; says by which means the prefix is put. */
+    private Object connect(Command command) throws ReflectiveOperationException {
+        Config config = new Config();
+        // The codec is for values; locks never use it. The default ones do not all start on every Java.
+        config.setCodec(StringCodec.INSTANCE);
+        config.setThreads(4);
+        config.setNettyThreads(4);
+        config.setLockWatchdogTimeout(command.number("watchdog", config.getLockWatchdogTimeout()));
+        config.useSingleServer()
+                .setAddress(command.text("address"))
+                .setConnectionMinimumIdleSize(2)
+                .setSubscriptionConnectionMinimumIdleSize(1);
+
+        String prefix = command.text("prefix", "");
+        boolean mapped = prefix.isEmpty() || setNameMapper(config, prefix);
+        RedissonClient redisson = Redisson.create(config);
+        Client old = clients.put(command.client(), new Client(redisson, mapped ? "" : prefix));
+        if (old != null) {
+            old.redisson().shutdown(0, 2, TimeUnit.SECONDS);
+        }
+        return Map.of("uuid", redisson.getId(), "prefix", mapped ? "NameMapper" : "name");
+    }
+
+    private Object close(Command command) {
+        Client client = clients.remove(command.client());
+        if (client != null) {
+            client.redisson().shutdown(0, 2, TimeUnit.SECONDS);
+        }
+        return client != null;
+    }
+
+    /**
+     * Sets a NameMapper that puts the prefix, where the version knows such a thing. By reflection: one source tree
+     * is compiled against versions with and without it.
+     */
+    private static boolean setNameMapper(Config config, String prefix) throws ReflectiveOperationException {
+        Class<?> type;
+        try {
+            type = Class.forName("org.redisson.config.NameMapper");
+        } catch (ClassNotFoundException absent) {
+            return false;
+        }
+        Object mapper = Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (self, method, args) ->
+                switch (method.getName()) {
+                    case "map" -> prefix + args[0];
+                    case "unmap" -> ((String) args[0]).substring(prefix.length());
+                    case "hashCode" -> System.identityHashCode(self);
+                    case "equals" -> self == args[0];
+                    default -> "prefix " + prefix;
+                });
+        Method setter = Config.class.getMethod("setNameMapper", type);
+        setter.invoke(config, mapper);
+        return true;
+    }
+}

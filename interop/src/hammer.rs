@@ -1,0 +1,219 @@
+//! Everybody at once: three processes of ours and two JVMs add to the same counters under the same locks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::checker::{self, Grant, Overlap};
+use crate::failure::{Failure, Outcome, ensure};
+use crate::peer::Peer;
+use crate::stage::Fleet;
+use crate::support::SeededRng;
+use crate::worker::{Manner, Tally, Work};
+use crate::world::World;
+
+/// First without locks, which has to go wrong; then with them.
+pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
+    let mut random = SeededRng::from_env_or(20_201_013);
+    let world = &fleet.world;
+    let control = round(
+        fleet,
+        Manner::Unlocked,
+        world.pace.hammer.min(CONTROL),
+        &mut random,
+    )
+    .await?;
+    ensure!(
+        control.lost_updates() > 0 && !control.overlaps.is_empty(),
+        "without locks nothing went wrong, so the hammer proves nothing: {control}"
+    );
+    let report = round(fleet, Manner::Mixed, world.pace.hammer, &mut random).await?;
+    if let Some(Overlap { first, second }) = report.overlaps.first() {
+        let (first, second) = (first.line(), second.line());
+        let failure = format!("two held one lock: {first} and {second}; {report}");
+        return Err(Failure::new(failure));
+    }
+    ensure!(
+        report.counted == report.grants(),
+        "the counters are not exact: {report}"
+    );
+    let idle = report
+        .by_worker
+        .values()
+        .any(|by_name| by_name.len() < NAMES.len());
+    ensure!(!idle, "somebody never got a lock: {report}");
+    Ok(format!("{report}; without locks {control}"))
+}
+
+/// What a round came to.
+struct Report {
+    /// The sum of the counters.
+    counted: u64,
+    /// Grants by worker and lock.
+    by_worker: BTreeMap<String, BTreeMap<String, u64>>,
+    refused: u64,
+    overlaps: Vec<Overlap>,
+}
+
+impl Report {
+    fn grants(&self) -> u64 {
+        self.by_worker.values().flat_map(BTreeMap::values).sum()
+    }
+
+    fn lost_updates(&self) -> u64 {
+        self.grants().saturating_sub(self.counted)
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (grants, counted) = (self.grants(), self.counted);
+        write!(f, "{grants} grants, counted {counted}")?;
+        write!(f, ", {} overlaps", self.overlaps.len())?;
+        if self.refused > 0 {
+            write!(f, ", {} waits over", self.refused)?;
+        }
+        for (who, by_name) in &self.by_worker {
+            write!(f, ", {who} {}", by_name.values().sum::<u64>())?;
+        }
+        Ok(())
+    }
+}
+
+async fn round(
+    fleet: &Fleet,
+    manner: Manner,
+    time: Duration,
+    random: &mut SeededRng,
+) -> Outcome<Report> {
+    let world = &fleet.world;
+    let logs = TempDir::with_prefix("distlock-hammer-")?;
+    let mut order = |who: String| Work {
+        url: world.server.url(),
+        names: NAMES.map(str::to_owned).to_vec(),
+        tasks: 8,
+        time,
+        manner,
+        seed: random.below(1 << 32),
+        log: logs.path().join(&who),
+        who,
+    };
+    for (number, jvm) in fleet.jvms.iter().enumerate() {
+        connect(world, jvm)
+            .await
+            .map_err(|failure| failure.during(number))?;
+    }
+    let mut workers = tokio::task::JoinSet::new();
+    for (number, jvm) in fleet.jvms.iter().enumerate() {
+        let work = order(format!("java-{}-{number}", jvm.version()));
+        workers.spawn(java_worker(jvm.clone(), work));
+    }
+    for number in 0..PROCESSES {
+        workers.spawn(our_worker(order(format!("we-{number}"))));
+    }
+
+    let mut tally = Tally::default();
+    let everyone = async {
+        while let Some(done) = workers.join_next().await {
+            let done = done??;
+            tally.grants += done.grants;
+            tally.refused += done.refused;
+        }
+        Ok::<_, Failure>(())
+    };
+    tokio::time::timeout(time + OVERTIME, everyone)
+        .await
+        .map_err(|_| Failure::new("somebody has not come back: a waiter hangs"))??;
+    for jvm in &fleet.jvms {
+        jvm.ask(json!({"cmd": "close", "client": CLIENT})).await?;
+    }
+
+    let report = Report {
+        counted: count(world)?,
+        refused: tally.refused,
+        ..examine(logs.path())?
+    };
+    ensure!(
+        report.grants() == tally.grants,
+        "{} grants were logged, {} reported",
+        report.grants(),
+        tally.grants
+    );
+    Ok(report)
+}
+
+async fn connect(world: &World, jvm: &Arc<Peer>) -> Outcome {
+    let connect = json!({"cmd": "connect", "client": CLIENT, "address": world.address()});
+    jvm.ask(connect).await.map(drop)
+}
+
+async fn java_worker(jvm: Arc<Peer>, work: Work) -> Outcome<Tally> {
+    let mut order = work.to_json();
+    order["cmd"] = "hammer".into();
+    order["client"] = CLIENT.into();
+    Tally::from_json(&jvm.ask(order).await?)
+}
+
+/// Another process of this program.
+async fn our_worker(work: Work) -> Outcome<Tally> {
+    let output = Command::new(std::env::current_exe()?)
+        .arg("worker")
+        .arg(work.to_json().to_string())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success(),
+        "{} failed: {said}{}",
+        work.who,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Tally::from_json(&serde_json::from_str(&said)?)
+}
+
+/// Adds the counters up, and removes them.
+fn count(world: &World) -> Outcome<u64> {
+    let mut counted = 0;
+    for name in NAMES {
+        let counter: Option<u64> = world.server.query(&["GETDEL", &format!("counter:{name}")]);
+        counted += counter.ok_or_else(|| Failure::new(format!("nobody counted {name}")))?;
+    }
+    Ok(counted)
+}
+
+/// Reads all logs.
+fn examine(logs: &Path) -> Outcome<Report> {
+    let mut grants: Vec<Grant> = Vec::new();
+    let mut by_worker: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for log in fs::read_dir(logs)? {
+        let log = log?;
+        let worker = log.file_name().to_string_lossy().into_owned();
+        let by_name = by_worker.entry(worker).or_default();
+        for grant in checker::read(&fs::read_to_string(log.path())?)? {
+            *by_name.entry(grant.name.clone()).or_default() += 1;
+            grants.push(grant);
+        }
+    }
+    Ok(Report {
+        counted: 0,
+        by_worker,
+        refused: 0,
+        overlaps: checker::overlaps(grants),
+    })
+}
+
+const NAMES: [&str; 3] = ["hammer-1", "hammer-2", "hammer-3"];
+const PROCESSES: u32 = 3;
+const CLIENT: &str = "hammer";
+const CONTROL: Duration = Duration::from_secs(2);
+/// For the last holds, and for a machine that is busy.
+const OVERTIME: Duration = Duration::from_secs(30);

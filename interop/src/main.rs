@@ -1,0 +1,103 @@
+//! The real Redisson on the other side of our locks.
+//!
+//! ```sh
+//! scripts/interop                         # everything, against every version; builds what it needs
+//! scripts/interop --quick wake turns      # some of it, in less time
+//! ```
+//!
+//! A [`scenario`](scenarios) is written once for two [parties](party) and played both ways round:
+//! a thread in a JVM ([`peer`]) against a task of ours. The [`hammer`] lets whole processes of both
+//! sides loose on the same counters, and the [`checker`] reads what they logged.
+#![allow(
+    clippy::print_stdout,
+    reason = "a program whose results are for people to read"
+)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "scenarios keep their own time and their own tasks"
+)]
+
+mod checker;
+mod clock;
+mod failure;
+mod hammer;
+mod options;
+mod party;
+mod peer;
+mod run;
+mod scenarios;
+mod stage;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+mod table;
+mod worker;
+mod world;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use distlock::{Client, Lease};
+
+use crate::failure::Outcome;
+use crate::options::{Options, Order};
+use crate::worker::Work;
+use crate::world::World;
+
+#[tokio::main(worker_threads = 4)]
+async fn main() -> ExitCode {
+    let order = match Order::parse(std::env::args().skip(1)) {
+        Ok(order) => order,
+        Err(wrong) => {
+            eprintln!("interop: {wrong}");
+            return ExitCode::from(64);
+        }
+    };
+    let done = match order {
+        Order::Hold { url, name, lease } => hold(&url, &name, lease).await,
+        Order::List => list(),
+        Order::Run(options) => run(options).await,
+        Order::Worker(work) => work_alone(work).await,
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("interop: {failure}");
+        ExitCode::FAILURE
+    })
+}
+
+async fn run(options: Options) -> Outcome<ExitCode> {
+    let world = Arc::new(World::new(options.builds, options.logs, options.pace));
+    let table = run::run(&world, &options.scenarios, |row| println!("{}", row.line())).await;
+    println!("\n{}\n", table.markdown());
+    println!("{} passed, {} failed", table.passed(), table.failed());
+    let fine = table.failed() == 0 && table.passed() > 0;
+    Ok(if fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn list() -> Outcome<ExitCode> {
+    for scenario in scenarios::ALL {
+        println!("{:<10} {}", scenario.name, scenario.shows);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A process of the hammer.
+async fn work_alone(work: Work) -> Outcome<ExitCode> {
+    let tally = worker::work(work, Arc::new(AtomicBool::new(false))).await?;
+    println!("{}", tally.to_json());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A process that holds a lock until it is killed.
+async fn hold(url: &str, name: &str, lease: std::time::Duration) -> Outcome<ExitCode> {
+    let client = Client::connect(url).await?;
+    let lock = client.lock(name).with_lease(Lease::KeepAlive(lease));
+    let guard = lock.acquire().await?;
+    println!("held");
+    let lost = guard.lost().await;
+    Err(failure::Failure::new(format!("lost it: {lost:?}")))
+}

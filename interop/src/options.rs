@@ -1,0 +1,181 @@
+//! What was asked for on the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::failure::{Failure, Outcome, ensure};
+use crate::peer::Build;
+use crate::scenarios::{self, Scenario};
+use crate::worker::Work;
+use crate::world::Pace;
+
+/// What this process is to do.
+pub(crate) enum Order {
+    /// `hold URL NAME MILLIS`: take a lock and keep it.
+    Hold {
+        url: String,
+        name: String,
+        lease: Duration,
+    },
+    /// `list`: say what there is to play.
+    List,
+    /// `run --peers FOLDER --version VERSION… [--quick] [--hammer SECONDS] [SCENARIO…]`.
+    Run(Options),
+    /// `worker ORDER`: a process of the hammer.
+    Worker(Work),
+}
+
+/// How to play.
+pub(crate) struct Options {
+    pub(crate) builds: Vec<Build>,
+    pub(crate) logs: PathBuf,
+    pub(crate) pace: Pace,
+    pub(crate) scenarios: Vec<&'static Scenario>,
+}
+
+impl Order {
+    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Outcome<Self> {
+        let mut words = words;
+        let mut next = |what: &str| {
+            let word = words.next();
+            word.ok_or_else(|| Failure::new(format!("{what} is missing; see scripts/interop")))
+        };
+        match next("what to do")?.as_str() {
+            "hold" => Ok(Self::Hold {
+                url: next("the address")?,
+                name: next("the name")?,
+                lease: Duration::from_millis(next("the lease")?.parse()?),
+            }),
+            "list" => Ok(Self::List),
+            "run" => Options::parse(words).map(Self::Run),
+            "worker" => Work::from_json(&next("the order")?).map(Self::Worker),
+            other => Err(Failure::new(format!(
+                "`{other}` is not hold, list, run or worker"
+            ))),
+        }
+    }
+}
+
+impl Options {
+    fn parse(mut words: impl Iterator<Item = String>) -> Outcome<Self> {
+        let mut folder = None;
+        let mut versions = Vec::new();
+        let mut scenarios: Vec<&'static Scenario> = Vec::new();
+        let mut quick = false;
+        let mut hammer = None;
+        while let Some(word) = words.next() {
+            let mut value = || {
+                let value = words.next();
+                value.ok_or_else(|| Failure::new(format!("`{word}` needs a value")))
+            };
+            match word.as_str() {
+                "--peers" => folder = Some(PathBuf::from(value()?)),
+                "--version" => versions.push(value()?),
+                "--quick" => quick = true,
+                "--hammer" => hammer = Some(seconds(&value()?)?),
+                name => scenarios.push(named(name)?),
+            }
+        }
+        ensure!(
+            !versions.is_empty(),
+            "`--version` is missing; see scripts/interop"
+        );
+        let folder = folder.ok_or_else(|| Failure::new("`--peers` is missing"))?;
+        if scenarios.is_empty() {
+            scenarios = scenarios::ALL.iter().collect();
+        }
+        let hammer = hammer.unwrap_or(Duration::from_secs(if quick { 3 } else { 10 }));
+        Ok(Self {
+            builds: versions
+                .into_iter()
+                .map(|version| Build {
+                    folder: folder.join(&version),
+                    version,
+                })
+                .collect(),
+            logs: folder.join("logs"),
+            pace: Pace { quick, hammer },
+            scenarios,
+        })
+    }
+}
+
+fn named(name: &str) -> Outcome<&'static Scenario> {
+    let found = scenarios::ALL.iter().find(|scenario| scenario.name == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = scenarios::ALL
+            .iter()
+            .map(|scenario| scenario.name)
+            .collect();
+        Failure::new(format!(
+            "there is no scenario `{name}`; there are {}",
+            names.join(", ")
+        ))
+    })
+}
+
+fn seconds(text: &str) -> Outcome<Duration> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
+    let wrong = || Failure::new(format!("`{text}` is not a number of seconds"));
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Outcome<Order> {
+        Order::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    fn run(line: &str) -> Options {
+        match parse(line) {
+            Ok(Order::Run(options)) => options,
+            Ok(_) => panic!("not an order to run: {line}"),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+
+    #[test]
+    fn everything_is_played_unless_something_is_named() {
+        let all = run("run --peers p --version 4 --version 3");
+        assert_eq!(all.scenarios.len(), scenarios::ALL.len());
+        assert_eq!(all.builds[1].folder, PathBuf::from("p/3"));
+        let some = run("run --peers p --version 4 wake hammer --quick");
+        let names: Vec<&str> = some.scenarios.iter().map(|one| one.name).collect();
+        assert_eq!(names, ["wake", "hammer"]);
+        assert!(some.pace.hammer < all.pace.hammer);
+    }
+
+    #[test]
+    fn the_hammer_takes_as_long_as_it_is_told() {
+        let options = run("run --peers p --version 4 --hammer 60 --quick");
+        assert_eq!(options.pace.hammer, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "",
+            "walk",
+            "hold url name",
+            "run --peers p",
+            "run --version 4",
+            "run --peers p --version 4 sleepwalk",
+            "run --peers p --version 4 --hammer 0",
+            "run --peers p --version 4 --hammer",
+            "worker {}",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn no_two_scenarios_have_the_same_name() {
+        for (at, scenario) in scenarios::ALL.iter().enumerate() {
+            let before = &scenarios::ALL[..at];
+            assert!(before.iter().all(|other| other.name != scenario.name));
+            assert!(before.iter().all(|other| other.shows != scenario.shows));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! One side of a lock: a thread in Java or a task of ours, with the same words for both.
+//!
+//! A scenario is written once for two parties and played both ways round.
+
+mod java;
+mod ours;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::Span;
+use crate::failure::{Failure, Outcome, ensure};
+pub(crate) use java::{Connection, JavaThread};
+pub(crate) use ours::OurTask;
+
+/// Somebody who locks.
+pub(crate) enum Party {
+    Java(JavaThread),
+    Ours(OurTask),
+}
+
+/// How long a lock is taken for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Term {
+    /// Ends by itself.
+    Fixed(Duration),
+    /// Renewed while it is held: by Redisson's watchdog, by our keep-alive.
+    Kept,
+}
+
+/// What an unlock came to.
+#[derive(Debug)]
+pub(crate) enum Unlocked {
+    Done(Span),
+    /// It was not the caller's to unlock: an `IllegalMonitorStateException` in Java, `Error::Lost` here.
+    Refused(String),
+}
+
+impl Unlocked {
+    pub(crate) fn done(self) -> Outcome<Span> {
+        match self {
+            Self::Done(span) => Ok(span),
+            Self::Refused(why) => Err(Failure::new(format!("the unlock was refused: {why}"))),
+        }
+    }
+
+    pub(crate) fn refused(self) -> Outcome<String> {
+        match self {
+            Self::Done(_) => Err(Failure::new("the unlock went through and must not")),
+            Self::Refused(why) => Ok(why),
+        }
+    }
+}
+
+impl Party {
+    /// What the table calls it.
+    pub(crate) fn title(&self) -> String {
+        match self {
+            Self::Java(thread) => format!("Java ({})", thread.peer().version()),
+            Self::Ours(_) => "we".into(),
+        }
+    }
+
+    /// Waits for the lock without end.
+    pub(crate) async fn lock(&mut self, name: &str, term: Term) -> Outcome<Span> {
+        match self {
+            Self::Java(thread) => thread.lock(name, term).await,
+            Self::Ours(task) => task.lock(name, term).await,
+        }
+    }
+
+    /// Waits for at most `wait`; zero asks once.
+    pub(crate) async fn try_lock(
+        &mut self,
+        name: &str,
+        wait: Duration,
+        term: Term,
+    ) -> Outcome<(bool, Span)> {
+        match self {
+            Self::Java(thread) => thread.try_lock(name, wait, term).await,
+            Self::Ours(task) => task.try_lock(name, wait, term).await,
+        }
+    }
+
+    pub(crate) async fn unlock(&mut self, name: &str) -> Outcome<Unlocked> {
+        match self {
+            Self::Java(thread) => thread.unlock(name).await,
+            Self::Ours(task) => task.unlock(name).await,
+        }
+    }
+
+    /// Takes the lock from whoever holds it; says whether anyone did.
+    pub(crate) async fn force_unlock(&self, name: &str) -> Outcome<bool> {
+        match self {
+            Self::Java(thread) => thread.ask_bool("force_unlock", name).await,
+            Self::Ours(task) => Ok(task.admin().force_release(name).await?),
+        }
+    }
+
+    pub(crate) async fn is_locked(&self, name: &str) -> Outcome<bool> {
+        match self {
+            Self::Java(thread) => thread.ask_bool("is_locked", name).await,
+            Self::Ours(task) => Ok(task.admin().inspect(name).await?.is_some()),
+        }
+    }
+
+    /// How long the lock stays taken if nobody renews it, as this side sees it.
+    pub(crate) async fn ttl(&self, name: &str) -> Outcome<Option<Duration>> {
+        match self {
+            Self::Java(thread) => thread.ttl(name).await,
+            Self::Ours(task) => {
+                let info = task.admin().inspect(name).await?;
+                Ok(info.and_then(|info| info.ttl))
+            }
+        }
+    }
+
+    /// How often this party itself holds the lock.
+    pub(crate) async fn hold_count(&self, name: &str) -> Outcome<u64> {
+        match self {
+            Self::Java(thread) => thread.hold_count(name).await,
+            Self::Ours(task) => Ok(task.hold_count(name)),
+        }
+    }
+
+    /// Everybody who holds the lock and how often, as this side sees it.
+    pub(crate) async fn holders(&self, name: &str) -> Outcome<BTreeMap<String, u64>> {
+        match self {
+            Self::Java(thread) => thread.holders(name).await,
+            Self::Ours(task) => task.holders(name).await,
+        }
+    }
+
+    /// What stands in the store while this party holds the lock.
+    pub(crate) fn owner(&self, name: &str) -> Outcome<String> {
+        match self {
+            Self::Java(thread) => Ok(thread.owner().to_owned()),
+            Self::Ours(task) => task.owner(name),
+        }
+    }
+
+    /// How long before the end of a lease this side may give it back by itself: a guard of ours is lost
+    /// while the store's lease has an allowance for drifting clocks left, 1 % and 2 ms.
+    pub(crate) fn gives_up_early(&self, lease: Duration) -> Duration {
+        match self {
+            Self::Java(_) => Duration::ZERO,
+            Self::Ours(_) => lease / 100 + Duration::from_millis(2),
+        }
+    }
+
+    /// Asks once and must be told that somebody else has it.
+    pub(crate) async fn is_kept_out(&mut self, name: &str) -> Outcome {
+        let (granted, _) = self.try_lock(name, Duration::ZERO, Term::Kept).await?;
+        ensure!(!granted, "{} got `{name}` while it is held", self.title());
+        Ok(())
+    }
+
+    /// Takes the lock and gives it back: it must be free.
+    pub(crate) async fn finds_it_free(&mut self, name: &str) -> Outcome {
+        let (granted, _) = self.try_lock(name, Duration::ZERO, Term::Kept).await?;
+        ensure!(
+            granted,
+            "{} did not get `{name}` though it is free",
+            self.title()
+        );
+        self.unlock(name).await?.done()?;
+        Ok(())
+    }
+
+    /// Ends its connections; what it still holds is given back or left to its lease.
+    pub(crate) async fn close(&mut self) -> Outcome {
+        match self {
+            Self::Java(thread) => thread.close().await,
+            Self::Ours(task) => task.close().await,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A thread in a JVM, which is what owns Redisson's locks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Term, Unlocked};
+use crate::clock::Span;
+use crate::failure::{Failure, Outcome, ensure};
+use crate::peer::Peer;
+
+/// A thread with a Redisson client of its own.
+pub(crate) struct JavaThread {
+    peer: Arc<Peer>,
+    /// The thread's name, and the client's.
+    name: String,
+    owner: String,
+    prefix_by: String,
+}
+
+/// What a Redisson client is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection<'a> {
+    pub(crate) address: String,
+    pub(crate) watchdog: Duration,
+    pub(crate) prefix: &'a str,
+}
+
+impl JavaThread {
+    /// A new thread with a new client.
+    pub(crate) async fn connect(peer: &Arc<Peer>, connection: &Connection<'_>) -> Outcome<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let name = format!("t{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let connected = peer
+            .ask(json!({
+                "cmd": "connect", "thread": name, "client": name,
+                "address": connection.address,
+                "watchdog": millis(connection.watchdog),
+                "prefix": connection.prefix,
+            }))
+            .await?;
+        let mut thread = Self {
+            peer: peer.clone(),
+            name,
+            owner: String::new(),
+            prefix_by: text(&connected["prefix"])?,
+        };
+        thread.owner = text(&thread.ask(json!({"cmd": "owner"})).await?)?;
+        Ok(thread)
+    }
+
+    pub(crate) const fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+
+    /// The name of its client, for commands that are sent to the peer directly.
+    pub(crate) fn client(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// By which means a prefix goes before its names: `NameMapper` or, in versions without, `name`.
+    pub(crate) fn prefix_by(&self) -> &str {
+        &self.prefix_by
+    }
+
+    pub(crate) async fn lock(&self, name: &str, term: Term) -> Outcome<Span> {
+        let command = json!({"cmd": "lock", "name": name, "lease": lease(term)});
+        let answer = self.peer.call(self.here(command)).await?;
+        let span = answer.span;
+        answer.value()?;
+        Ok(span)
+    }
+
+    pub(crate) async fn try_lock(
+        &self,
+        name: &str,
+        wait: Duration,
+        term: Term,
+    ) -> Outcome<(bool, Span)> {
+        let mut command = json!({"cmd": "try_lock", "name": name, "lease": lease(term)});
+        if !wait.is_zero() {
+            command["wait"] = millis(wait).into();
+        }
+        let answer = self.peer.call(self.here(command)).await?;
+        let span = answer.span;
+        let granted = answer.value()?.as_bool();
+        Ok((
+            granted.ok_or_else(|| Failure::new("tryLock is a boolean"))?,
+            span,
+        ))
+    }
+
+    pub(crate) async fn unlock(&self, name: &str) -> Outcome<Unlocked> {
+        let command = json!({"cmd": "unlock", "name": name});
+        let answer = self.peer.call(self.here(command)).await?;
+        match answer.result {
+            Ok(_) => Ok(Unlocked::Done(answer.span)),
+            Err(raised) if raised.class == NOT_THE_OWNER => Ok(Unlocked::Refused(raised.message)),
+            Err(raised) => Err(raised.into()),
+        }
+    }
+
+    pub(crate) async fn ask_bool(&self, command: &str, name: &str) -> Outcome<bool> {
+        let value = self.ask(json!({"cmd": command, "name": name})).await?;
+        value
+            .as_bool()
+            .ok_or_else(|| Failure::new(format!("{command} is a boolean, not {value}")))
+    }
+
+    pub(crate) async fn hold_count(&self, name: &str) -> Outcome<u64> {
+        let value = self.ask(json!({"cmd": "hold_count", "name": name})).await?;
+        value
+            .as_u64()
+            .ok_or_else(|| Failure::new(format!("a hold count is a number, not {value}")))
+    }
+
+    pub(crate) async fn ttl(&self, name: &str) -> Outcome<Option<Duration>> {
+        let value = self.ask(json!({"cmd": "ttl", "name": name})).await?;
+        let left = value.as_i64();
+        Ok(left
+            .and_then(|left| u64::try_from(left).ok())
+            .map(Duration::from_millis))
+    }
+
+    pub(crate) async fn holders(&self, name: &str) -> Outcome<BTreeMap<String, u64>> {
+        let value = self.ask(json!({"cmd": "holders", "name": name})).await?;
+        let Some(fields) = value.as_object() else {
+            return Err(Failure::new(format!("holders are a map, not {value}")));
+        };
+        let mut holders = BTreeMap::new();
+        for (owner, count) in fields {
+            holders.insert(owner.clone(), text(count)?.parse()?);
+        }
+        Ok(holders)
+    }
+
+    pub(crate) async fn close(&self) -> Outcome {
+        let closed = self.ask(json!({"cmd": "close"})).await?;
+        ensure!(closed == true, "there was no client to close");
+        Ok(())
+    }
+
+    async fn ask(&self, command: Value) -> Outcome<Value> {
+        self.peer.ask(self.here(command)).await
+    }
+
+    fn here(&self, mut command: Value) -> Value {
+        command["thread"] = self.name.clone().into();
+        command["client"] = self.name.clone().into();
+        command
+    }
+}
+
+fn lease(term: Term) -> i64 {
+    match term {
+        Term::Fixed(time) => millis(time),
+        Term::Kept => -1,
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn text(value: &Value) -> Outcome<String> {
+    let text = value.as_str().map(str::to_owned);
+    text.ok_or_else(|| Failure::new(format!("a string was expected, not {value}")))
+}
+
+const NOT_THE_OWNER: &str = "java.lang.IllegalMonitorStateException";

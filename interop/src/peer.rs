@@ -1,0 +1,281 @@
+//! Drives a JVM with the real Redisson in it: commands to its stdin, answers from its stdout.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::{Span, Stamp};
+use crate::failure::{Failure, Outcome, ensure};
+
+/// A version of Redisson, and where the peer was built for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Build {
+    pub(crate) version: String,
+    pub(crate) folder: PathBuf,
+}
+
+/// A running JVM; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    version: String,
+    commands: mpsc::UnboundedSender<String>,
+    waiting: Arc<Waiting>,
+    next_id: AtomicU64,
+    log: PathBuf,
+    /// Killed when dropped, and so with the peer.
+    child: Mutex<Child>,
+}
+
+/// What came back: a value or an exception, and when the command ran.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) result: Result<Value, Raised>,
+    pub(crate) span: Span,
+}
+
+/// An exception in Java.
+#[derive(Debug)]
+pub(crate) struct Raised {
+    pub(crate) class: String,
+    pub(crate) message: String,
+}
+
+impl Answer {
+    /// The value; an exception is a failure.
+    pub(crate) fn value(self) -> Outcome<Value> {
+        self.result.map_err(Failure::from)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Java threw {}: {}", self.class, self.message)
+    }
+}
+
+/// The calls that have not been answered; `None` once nobody will answer any more.
+type Waiting = Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>;
+
+impl Peer {
+    /// Starts a JVM, and makes sure that its clock is ours.
+    pub(crate) async fn start(build: &Build, logs: &Path) -> Outcome<Arc<Self>> {
+        static STARTED: AtomicU64 = AtomicU64::new(1);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        fs::create_dir_all(logs)?;
+        let log = logs.join(format!("peer-{}-{number}.log", build.version));
+        let classes = build.folder.join("classes");
+        let built = classes.join("distlock/peer/Peer.class");
+        ensure!(
+            built.is_file(),
+            "there is no peer for Redisson {} in {}; `scripts/interop` builds it",
+            build.version,
+            build.folder.display()
+        );
+        let libraries = build.folder.join("lib/*");
+        let mut child = Command::new("java")
+            // Small, and quick to start: dozens of threads, but little to do.
+            .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+            .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+            .arg("-cp")
+            .arg(format!("{}:{}", classes.display(), libraries.display()))
+            .arg("distlock.peer.Peer")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log)?)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| Failure::from(error).during("java does not start"))?;
+        let stdin = child.stdin.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("it is piped");
+
+        let (commands, orders) = mpsc::unbounded_channel();
+        let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        // Both end with the process they talk to.
+        tokio::spawn(write(stdin, orders));
+        tokio::spawn(read(BufReader::new(stdout).lines(), waiting.clone()));
+        let peer = Arc::new(Self {
+            version: build.version.clone(),
+            commands,
+            waiting,
+            next_id: AtomicU64::new(1),
+            log,
+            child: Mutex::new(child),
+        });
+        peer.compare_clocks().await?;
+        Ok(peer)
+    }
+
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Sends a command at once; the future only waits for the answer. `words` is an object.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        mut words: Value,
+    ) -> impl Future<Output = Outcome<Answer>> + Send + use<> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        words["id"] = id.into();
+        let (answer, answered) = oneshot::channel();
+        if let Some(waiting) = self.waiting().as_mut() {
+            waiting.insert(id, answer);
+        }
+        // If it is dead, nobody waits in the map either, and the answer is that.
+        let _ = self.commands.send(words.to_string());
+        let peer = self.clone();
+        async move { answered.await.map_err(|_| peer.obituary(&words)) }
+    }
+
+    /// The value of a command that is expected to work.
+    pub(crate) async fn ask(self: &Arc<Self>, words: Value) -> Outcome<Value> {
+        self.call(words).await?.value()
+    }
+
+    /// Makes the JVM die at once, as `kill -9` would, and waits until it has. Says when it was told.
+    pub(crate) async fn halt(self: &Arc<Self>) -> Outcome<Stamp> {
+        let told = Stamp::now();
+        let answer = self.call(json!({"cmd": "halt"})).await;
+        ensure!(answer.is_err(), "the JVM was told to die and answered");
+        Ok(told)
+    }
+
+    /// Kills it, for when it cannot be trusted any more.
+    pub(crate) fn kill(&self) {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        // It only fails for a child that is already gone.
+        let _ = child.start_kill();
+    }
+
+    /// The end of what it logged.
+    pub(crate) fn log_tail(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+
+    /// Intervals of both sides are compared, so both must read the same clock: Java's answer has to lie
+    /// between two readings of ours.
+    async fn compare_clocks(self: &Arc<Self>) -> Outcome {
+        let before = Stamp::now();
+        let call = self.call(json!({"cmd": "clock"}));
+        let answer = tokio::time::timeout(START_WITHIN, call)
+            .await
+            .map_err(|_| self.obituary(&json!({"cmd": "clock"})))??;
+        let after = Stamp::now();
+        let theirs = answer.value()?.as_i64().map(Stamp::from_nanos);
+        ensure!(
+            theirs.is_some_and(|theirs| before <= theirs && theirs <= after),
+            "Java's clock says {theirs:?}, ours {before:?} to {after:?}: not the same clock"
+        );
+        Ok(())
+    }
+
+    fn obituary(&self, words: &Value) -> Failure {
+        Failure::new(format!(
+            "the JVM with Redisson {} died or hangs, and has not answered {words}; its log ({}) ends:\n{}",
+            self.version,
+            self.log.display(),
+            self.log_tail()
+        ))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Answer>>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn write(mut stdin: ChildStdin, mut orders: mpsc::UnboundedReceiver<String>) {
+    while let Some(order) = orders.recv().await {
+        if stdin
+            .write_all(format!("{order}\n").as_bytes())
+            .await
+            .is_err()
+        {
+            // It is dead; whoever reads its answers says so.
+            return;
+        }
+    }
+}
+
+async fn read(mut answers: Lines<BufReader<ChildStdout>>, waiting: Arc<Waiting>) {
+    while let Ok(Some(line)) = answers.next_line().await {
+        let Some((id, answer)) = parse(&line) else {
+            eprintln!("interop: not an answer: {line}");
+            continue;
+        };
+        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiter) = waiting.as_mut().and_then(|waiting| waiting.remove(&id)) {
+            // Whoever asked may have given up.
+            let _ = waiter.send(answer);
+        }
+    }
+    // Dropping the senders tells everyone who still waits.
+    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+fn parse(line: &str) -> Option<(u64, Answer)> {
+    let mut answer: Value = serde_json::from_str(line).ok()?;
+    let stamp = |answer: &Value, field: &str| Some(Stamp::from_nanos(answer[field].as_i64()?));
+    let span = Span {
+        from: stamp(&answer, "from")?,
+        to: stamp(&answer, "to")?,
+    };
+    let result = match answer["error"].as_str() {
+        Some(class) => Err(Raised {
+            class: class.to_owned(),
+            message: answer["message"].as_str().unwrap_or_default().to_owned(),
+        }),
+        None => Ok(answer.get_mut("result")?.take()),
+    };
+    Some((answer["id"].as_u64()?, Answer { result, span }))
+}
+
+const START_WITHIN: Duration = Duration::from_secs(60);
+const LOG_LINES: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_value_with_its_times() {
+        let (id, answer) = parse(r#"{"id":7,"result":false,"from":1,"to":5}"#).expect("whole");
+        assert_eq!((id, answer.span.took().as_nanos()), (7, 4));
+        assert_eq!(answer.value().expect("a value"), false);
+    }
+
+    #[test]
+    fn an_exception_is_not_a_value() {
+        let line = r#"{"id":7,"error":"a.B","message":"no","from":1,"to":5}"#;
+        let (_, answer) = parse(line).expect("whole");
+        let raised = answer.result.expect_err("an exception");
+        assert_eq!(
+            (raised.class.as_str(), raised.message.as_str()),
+            ("a.B", "no")
+        );
+    }
+
+    #[test]
+    fn a_line_that_lacks_something_is_no_answer() {
+        for line in [
+            "",
+            "x",
+            r#"{"id":7}"#,
+            r#"{"id":7,"from":1,"to":2}"#,
+            r#"{"result":1,"from":1,"to":2}"#,
+        ] {
+            assert!(parse(line).is_none(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The list of what is played. A new primitive adds its own module and its lines here.
+
+mod deaths;
+mod exclusion;
+mod leases;
+mod leftovers;
+mod names;
+mod reentry;
+mod refusals;
+mod together;
+mod turns;
+mod waiting;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::failure::Outcome;
+use crate::hammer;
+use crate::stage::{Fleet, Stage, Terms};
+
+/// Something that two sides of a lock have to do right.
+pub(crate) struct Scenario {
+    /// What it is called on the command line.
+    pub(crate) name: &'static str,
+    /// What it shows, for the table.
+    pub(crate) shows: &'static str,
+    pub(crate) play: Play,
+}
+
+/// Who takes part.
+pub(crate) enum Play {
+    /// Java and us, both ways round, with each version.
+    Pair(Terms, for<'a> fn(&'a mut Stage) -> Playing<'a>),
+    /// Two JVMs of each version and us, and then one of each version and us.
+    Fleet(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
+    /// All versions and us, once.
+    Together(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
+}
+
+/// A scenario being played; what it returns is worth a remark beside the result.
+pub(crate) type Playing<'a> = Pin<Box<dyn Future<Output = Outcome<String>> + Send + 'a>>;
+
+/// Every scenario, in the order of the table.
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario {
+        name: "exclude",
+        shows: "a hold keeps the other out",
+        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(exclusion::play(stage))),
+    },
+    Scenario {
+        name: "wake",
+        shows: "a waiter wakes on unlock within 200 ms, by message",
+        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(waiting::wakes(stage))),
+    },
+    Scenario {
+        name: "patience",
+        shows: "a wait ends on time",
+        play: Play::Pair(Terms::DEFAULT, |stage| {
+            Box::pin(waiting::ends_on_time(stage))
+        }),
+    },
+    Scenario {
+        name: "expiry",
+        shows: "a lease that ends hands over",
+        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(leases::expires(stage))),
+    },
+    Scenario {
+        name: "watchdog",
+        shows: "a lease of 1.5 s is kept for 6 s",
+        play: Play::Pair(SHORT, |stage| Box::pin(leases::is_kept(stage))),
+    },
+    Scenario {
+        name: "reentry",
+        shows: "re-entry is counted, read and respected",
+        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(reentry::counts(stage))),
+    },
+    Scenario {
+        name: "partial",
+        shows: "a partial release keeps the lock",
+        play: Play::Pair(SHORT, |stage| Box::pin(reentry::partly_released(stage))),
+    },
+    Scenario {
+        name: "stranger",
+        shows: "an unlock by a non-owner is refused",
+        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(refusals::strangers(stage))),
+    },
+    Scenario {
+        name: "force",
+        shows: "a forced unlock is told to the holder",
+        play: Play::Pair(SHORT, |stage| Box::pin(refusals::forced(stage))),
+    },
+    Scenario {
+        name: "death",
+        shows: "a holder that dies frees the lock within its lease",
+        play: Play::Pair(SHORT, |stage| Box::pin(deaths::play(stage))),
+    },
+    Scenario {
+        name: "names",
+        shows: "names with braces, colons, spaces, unicode",
+        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(names::odd(stage))),
+    },
+    Scenario {
+        name: "prefix",
+        shows: "a key prefix is Redisson's NameMapper",
+        play: Play::Pair(PREFIXED, |stage| Box::pin(names::prefixed(stage))),
+    },
+    Scenario {
+        name: "turns",
+        shows: "a crowd of 64 lets the other have its turn",
+        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(turns::play(stage))),
+    },
+    Scenario {
+        name: "leftovers",
+        shows: "no channel and no key is left",
+        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(leftovers::play(stage))),
+    },
+    Scenario {
+        name: "together",
+        shows: "all versions and us at once on one lock",
+        play: Play::Together(|fleet| Box::pin(together::play(fleet))),
+    },
+    Scenario {
+        name: "hammer",
+        shows: "hammer: counters exact, no overlap",
+        play: Play::Fleet(|fleet| Box::pin(hammer::play(fleet))),
+    },
+];
+
+/// What is renewed soon and ends soon.
+const SHORT: Terms = Terms {
+    watchdog: Duration::from_millis(1_500),
+    ..Terms::DEFAULT
+};
+
+const PREFIXED: Terms = Terms {
+    prefix: "team-7:",
+    ..Terms::DEFAULT
+};
+
+/// A lease nobody in a scenario lives to see the end of.
+const LONG: Duration = Duration::from_secs(60);
+
+/// How soon a message has to wake a waiter.
+const AT_ONCE: Duration = Duration::from_millis(200);
+
+/// What a busy machine may add to an interval that ends by the clock.
+const SLACK: Duration = Duration::from_millis(700);
+
+/// Redis counts whole milliseconds, and on a clock of its own; so does Java while it waits.
+const ROUNDING: Duration = Duration::from_millis(5);

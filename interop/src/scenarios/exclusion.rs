@@ -1,0 +1,56 @@
+//! One holds, the other does not.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::LONG;
+use crate::failure::{Outcome, ensure};
+use crate::party::Term;
+use crate::stage::Stage;
+
+/// While one side holds a lock, the other sees it, sees whose it is, and does not get it.
+pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
+    let Stage { holder, other, .. } = stage;
+    for (name, term, longest) in [
+        ("exclude-kept", Term::Kept, Duration::from_secs(30)),
+        ("exclude-fixed", Term::Fixed(LONG), LONG),
+    ] {
+        ensure!(
+            !other.is_locked(name).await?,
+            "`{name}` is not free to begin with"
+        );
+        holder.lock(name, term).await?;
+        ensure!(
+            other.is_locked(name).await?,
+            "the other does not see `{name}`"
+        );
+        let expected = BTreeMap::from([(holder.owner(name)?, 1)]);
+        for side in [&*holder, &*other] {
+            let seen = side.holders(name).await?;
+            let who = side.title();
+            ensure!(seen == expected, "{who} sees {seen:?}, not {expected:?}");
+        }
+        let ttl = other.ttl(name).await?;
+        ensure!(
+            ttl.is_some_and(|ttl| ttl <= longest && ttl > longest / 2),
+            "the other sees a lease of {ttl:?}, not of {longest:?}"
+        );
+        other.is_kept_out(name).await?;
+        // With a wait and with a lease of its own it is another call on both sides.
+        let brief = Duration::from_millis(50);
+        let (granted, _) = other.try_lock(name, brief, Term::Fixed(LONG)).await?;
+        ensure!(!granted, "the other got `{name}` by waiting for {brief:?}");
+        ensure!(
+            other.hold_count(name).await? == 0,
+            "the other counts a hold it has not"
+        );
+
+        holder.unlock(name).await?.done()?;
+        ensure!(!other.is_locked(name).await?, "`{name}` is still locked");
+        other.lock(name, term).await?;
+        holder.is_kept_out(name).await?;
+        other.unlock(name).await?.done()?;
+        holder.finds_it_free(name).await?;
+    }
+    Ok(String::new())
+}

@@ -1,0 +1,89 @@
+//! Leases: one that ends by itself, one that is kept.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{AT_ONCE, ROUNDING, SLACK};
+use crate::failure::{Outcome, ensure};
+use crate::party::Term;
+use crate::stage::Stage;
+
+/// When a lease is over, whoever waits has the lock, and the former holder cannot disturb it.
+pub(super) async fn expires(stage: &mut Stage) -> Outcome<String> {
+    let Stage { holder, other, .. } = stage;
+    let name = "expiry";
+    let lease = Duration::from_secs(1);
+    let held = holder.lock(name, Term::Fixed(lease)).await?;
+    let waited = other.lock(name, Term::Kept).await?;
+    ensure!(
+        waited.to + ROUNDING + holder.gives_up_early(lease) >= held.from + lease,
+        "the other had it {:?} before the lease was over",
+        (held.from + lease).since(waited.to)
+    );
+    let late = waited.to.since(held.to + lease);
+    ensure!(
+        late <= SLACK,
+        "the other had it {late:?} after the lease was over"
+    );
+
+    holder.unlock(name).await?.refused()?;
+    let expected = BTreeMap::from([(other.owner(name)?, 1)]);
+    let seen = holder.holders(name).await?;
+    ensure!(seen == expected, "the lock is {seen:?}, not {expected:?}");
+    other.unlock(name).await?.done()?;
+    holder.finds_it_free(name).await?;
+    Ok(format!("{:.0} ms after its end", late.as_secs_f64() * 1e3))
+}
+
+/// A kept lease is still there after many times its length, and a waiter waits all the while.
+pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
+    let lease = stage.terms.watchdog;
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let name = "watchdog";
+    let time = Duration::from_secs(if world.pace.quick { 3 } else { 6 });
+    holder.lock(name, Term::Kept).await?;
+    let mut renewals = 0;
+    let mut lowest = lease;
+    let watch = async {
+        let mut before = lease;
+        loop {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let left = u64::try_from(world.server.pttl(name)).map(Duration::from_millis);
+            let left = left.unwrap_or_default();
+            renewals += u32::from(left > before);
+            lowest = lowest.min(left);
+            before = left;
+        }
+    };
+    let (granted, span) = tokio::select! {
+        waited = other.try_lock(name, time, Term::Kept) => waited?,
+        () = watch => unreachable!("it watches until the wait is over"),
+    };
+    ensure!(
+        !granted,
+        "the other got it after {:?} of {time:?}",
+        span.took()
+    );
+    ensure!(lowest > Duration::ZERO, "the lease was over for a while");
+    ensure!(lowest <= lease, "the lease is longer than {lease:?}");
+    let wanted = u32::try_from(time.as_millis() / lease.as_millis())?;
+    ensure!(renewals >= wanted, "only {renewals} renewals in {time:?}");
+
+    let unlock = async {
+        world.asleep(name).await?;
+        holder.unlock(name).await?.done()
+    };
+    let (waited, freed) = tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
+    let late = waited.to.since(freed.from);
+    ensure!(late <= AT_ONCE, "after the unlock it took {late:?}");
+    other.unlock(name).await?.done()?;
+    Ok(format!(
+        "{renewals} renewals, lowest {} ms",
+        lowest.as_millis()
+    ))
+}

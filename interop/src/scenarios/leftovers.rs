@@ -1,0 +1,77 @@
+//! When all is done, nothing is left.
+
+use std::time::Duration;
+
+use distlock::Client;
+
+use crate::failure::{Outcome, ensure};
+use crate::party::Term;
+use crate::stage::Stage;
+use crate::world::{channel, until};
+
+/// Holds, re-entries, waits that end and waits that are granted: keys and channels are there meanwhile,
+/// and gone afterwards, while everybody is still connected.
+pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let names = ["leftover-1", "leftover-{2}"];
+    for name in names {
+        holder.lock(name, Term::Kept).await?;
+        holder.lock(name, Term::Kept).await?;
+        let look = async {
+            world.asleep(name).await?;
+            let (keys, channels) = (world.server.keys(), world.server.pubsub_channels());
+            ensure!(keys == [name], "while it is held the keys are {keys:?}");
+            ensure!(
+                channels == [channel(name)],
+                "meanwhile the channels are {channels:?}"
+            );
+            Ok(())
+        };
+        let wait = Duration::from_millis(600);
+        let ((granted, _), ()) = tokio::try_join!(other.try_lock(name, wait, Term::Kept), look)?;
+        ensure!(!granted, "it got a lock that is held");
+        let unlock = async {
+            world.asleep(name).await?;
+            holder.unlock(name).await?.done()?;
+            holder.unlock(name).await?.done()
+        };
+        tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
+        other.unlock(name).await?.done()?;
+        world.is_clean().await?;
+    }
+    labelled(stage).await?;
+    Ok(String::new())
+}
+
+/// A client of ours that says its name leaves a key of its own for as long as it lives; it disturbs
+/// nobody.
+async fn labelled(stage: &mut Stage) -> Outcome {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let url = world.server.url();
+    let client = Client::builder(&url).label("interop").connect().await?;
+    until("the label is there", || !world.server.keys().is_empty()).await?;
+    let keys = world.server.keys();
+    ensure!(
+        keys.len() == 1 && keys[0].starts_with("distlock_client:"),
+        "a labelled client leaves {keys:?}"
+    );
+    ensure!(world.server.pttl(&keys[0]) > 0, "the label has no end");
+    let guard = client.lock("labelled").acquire().await?;
+    holder.is_kept_out("labelled").await?;
+    other.is_kept_out("labelled").await?;
+    guard.release().await?;
+    holder.finds_it_free("labelled").await?;
+    other.finds_it_free("labelled").await?;
+    client.close().await?;
+    world.is_clean().await
+}

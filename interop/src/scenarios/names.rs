@@ -1,0 +1,80 @@
+//! Whatever a lock is called, both sides mean the same one.
+
+use super::{AT_ONCE, LONG};
+use crate::failure::{Outcome, ensure};
+use crate::party::{Party, Term};
+use crate::stage::Stage;
+use crate::world::channel;
+
+/// Names that an escape, an encoding or the brace rule could spoil.
+const ODD: [&str; 13] = [
+    "a{b}c",
+    "foo{bar",
+    "{}foo",
+    "foo}bar",
+    "{whole}",
+    "order:42:line:7",
+    "  two words  and more ",
+    "naïve Ключ 鍵 🔑",
+    "redisson_lock__channel:{order}",
+    "quote\" back\\slash 'single' %s $1",
+    "line\nbreak\ttab",
+    "*?[a-z]",
+    "0",
+];
+
+/// Each name is the same lock and the same channel on both sides.
+pub(super) async fn odd(stage: &mut Stage) -> Outcome<String> {
+    for name in ODD {
+        meets(stage, name, name)
+            .await
+            .map_err(|failure| failure.during(format_args!("{name:?}")))?;
+    }
+    Ok(format!("{} names", ODD.len()))
+}
+
+/// With a prefix on both sides, the names are the same and the keys carry it.
+pub(super) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
+    let prefix = stage.terms.prefix;
+    for name in ["order", "a{b}c"] {
+        meets(stage, name, &format!("{prefix}{name}")).await?;
+    }
+    // A name that already carries the prefix gets it once more, and is another lock.
+    let (name, same) = ("order", format!("{prefix}order"));
+    let Stage { holder, other, .. } = stage;
+    holder.lock(name, Term::Kept).await?;
+    other.finds_it_free(&same).await?;
+    holder.unlock(name).await?.done()?;
+    let mut by = String::new();
+    for party in [holder, other] {
+        if let Party::Java(thread) = party {
+            by = format!("by {}", thread.prefix_by());
+        }
+    }
+    Ok(by)
+}
+
+/// The lock is in this key, keeps the other out, and its unlock wakes the other.
+async fn meets(stage: &mut Stage, name: &str, key: &str) -> Outcome {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    holder.lock(name, Term::Fixed(LONG)).await?;
+    let keys = world.server.keys();
+    ensure!(keys == [key], "the keys are {keys:?}, not {key:?}");
+    other.is_kept_out(name).await?;
+    let unlock = async {
+        world.asleep(key).await?;
+        let channels = world.server.pubsub_channels();
+        ensure!(channels == [channel(key)], "the channels are {channels:?}");
+        holder.unlock(name).await?.done()
+    };
+    let (waited, freed) = tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
+    let late = waited.to.since(freed.from);
+    ensure!(late <= AT_ONCE * 2, "after the unlock it took {late:?}");
+    other.unlock(name).await?.done()?;
+    world.is_clean().await
+}

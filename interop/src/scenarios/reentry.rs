@@ -1,0 +1,84 @@
+//! Who holds a lock may take it again, and has to give it back as often.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::AT_ONCE;
+use crate::clock::Stamp;
+use crate::failure::{Outcome, ensure};
+use crate::party::Term;
+use crate::stage::Stage;
+
+/// Three times in, three times out: the other reads every count and is kept out until the last.
+pub(super) async fn counts(stage: &mut Stage) -> Outcome<String> {
+    let Stage { holder, other, .. } = stage;
+    let name = "reentry";
+    for count in 1..=3 {
+        holder.lock(name, Term::Kept).await?;
+        ensure!(
+            holder.hold_count(name).await? == count,
+            "it counts otherwise"
+        );
+        let expected = BTreeMap::from([(holder.owner(name)?, count)]);
+        let seen = other.holders(name).await?;
+        ensure!(
+            seen == expected,
+            "the other sees {seen:?}, not {expected:?}"
+        );
+        ensure!(
+            other.hold_count(name).await? == 0,
+            "the other counts a hold it has not"
+        );
+        other.is_kept_out(name).await?;
+    }
+    for left in (0..3).rev() {
+        other.is_kept_out(name).await?;
+        holder.unlock(name).await?.done()?;
+        let seen = other.holders(name).await?;
+        let counts: Vec<u64> = seen.into_values().collect();
+        let expected = Vec::from_iter((left > 0).then_some(left));
+        ensure!(
+            counts == expected,
+            "the other sees {counts:?}, not {expected:?}"
+        );
+    }
+    other.finds_it_free(name).await?;
+    Ok(String::new())
+}
+
+/// A partial release wakes nobody and keeps the lease alive; the last one wakes the waiter.
+pub(super) async fn partly_released(stage: &mut Stage) -> Outcome<String> {
+    let lease = stage.terms.watchdog;
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let name = "partial";
+    holder.lock(name, Term::Kept).await?;
+    holder.lock(name, Term::Kept).await?;
+    let unlock = async {
+        world.asleep(name).await?;
+        holder.unlock(name).await?.done()?;
+        // Longer than the lease: what is left has to be renewed too.
+        let end = Stamp::now() + lease + lease / 2;
+        while Stamp::now() < end {
+            let holders = holder.holders(name).await?;
+            let expected = BTreeMap::from([(holder.owner(name)?, 1)]);
+            ensure!(holders == expected, "it is {holders:?}, not {expected:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let freed = holder.unlock(name).await?.done()?;
+        Ok(freed)
+    };
+    let (waited, freed) = tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
+    ensure!(
+        waited.to > freed.from,
+        "the other had it after a partial release"
+    );
+    let late = waited.to.since(freed.from);
+    ensure!(late <= AT_ONCE, "after the last unlock it took {late:?}");
+    other.unlock(name).await?.done()?;
+    Ok(String::new())
+}

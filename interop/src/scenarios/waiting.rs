@@ -1,0 +1,108 @@
+//! Waiting: until a message, or until time is up.
+
+use std::time::Duration;
+
+use super::{AT_ONCE, LONG, ROUNDING, SLACK};
+use crate::clock::Stamp;
+use crate::failure::{Outcome, ensure};
+use crate::party::Term;
+use crate::stage::Stage;
+use crate::world::channel;
+
+/// A sleeping waiter has the lock soon after its unlock, and it is the message that wakes it: the lease
+/// has a minute to go, and without the message it sleeps on.
+pub(super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
+    let name = "wake";
+    let rounds = stage.world.pace.rounds(6);
+    let mut longest = Duration::ZERO;
+    for round in 0..=rounds {
+        let late = one_wake(stage, name).await?;
+        // The first time, Java compiles.
+        if round > 0 {
+            longest = longest.max(late);
+            ensure!(
+                late <= AT_ONCE,
+                "round {round}: it took {late:?} after the unlock"
+            );
+        }
+    }
+    sleeps_without_message(stage, name).await?;
+    Ok(format!(
+        "longest {:.1} ms of {rounds}",
+        longest.as_secs_f64() * 1e3
+    ))
+}
+
+/// How long after the unlock was asked for the waiter had the lock.
+async fn one_wake(stage: &mut Stage, name: &str) -> Outcome<Duration> {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    holder.lock(name, Term::Fixed(LONG)).await?;
+    let unlock = async {
+        world.asleep(name).await?;
+        holder.unlock(name).await?.done()
+    };
+    let (waited, freed) = tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
+    ensure!(
+        waited.to > freed.from,
+        "it had the lock before it was unlocked"
+    );
+    other.unlock(name).await?.done()?;
+    Ok(waited.to.since(freed.from))
+}
+
+/// The key goes without a word, and nothing happens; then the word comes.
+async fn sleeps_without_message(stage: &mut Stage, name: &str) -> Outcome {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    holder.lock(name, Term::Fixed(LONG)).await?;
+    let tell = async {
+        world.asleep(name).await?;
+        world.server.cmd(&["DEL", name]);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let told = Stamp::now();
+        world.server.cmd(&["PUBLISH", &channel(name), "0"]);
+        Ok(told)
+    };
+    let (waited, told) = tokio::try_join!(other.lock(name, Term::Kept), tell)?;
+    ensure!(waited.to >= told, "it woke without a message");
+    let late = waited.to.since(told);
+    ensure!(late <= AT_ONCE, "it took {late:?} after the message");
+    holder.unlock(name).await?.refused()?;
+    other.unlock(name).await?.done()?;
+    Ok(())
+}
+
+/// A wait with an end ends then, without the lock.
+pub(super) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
+    let Stage { holder, other, .. } = stage;
+    let name = "patience";
+    holder.lock(name, Term::Kept).await?;
+    let mut latest = Duration::ZERO;
+    for millis in [100, 1_000] {
+        let wait = Duration::from_millis(millis);
+        let (granted, span) = other.try_lock(name, wait, Term::Kept).await?;
+        let took = span.took();
+        ensure!(!granted, "it got a lock that is held");
+        ensure!(
+            took + ROUNDING >= wait,
+            "it gave up after {took:?} of {wait:?}"
+        );
+        ensure!(
+            took <= wait + SLACK,
+            "it took {took:?} to wait for {wait:?}"
+        );
+        latest = latest.max(took.saturating_sub(wait));
+    }
+    holder.unlock(name).await?.done()?;
+    other.finds_it_free(name).await?;
+    Ok(format!("at most {:.1} ms late", latest.as_secs_f64() * 1e3))
+}

@@ -1,0 +1,108 @@
+//! Two parties and what is between them: where a scenario is played.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::failure::Outcome;
+use crate::party::{Connection, JavaThread, OurTask, Party};
+use crate::peer::Peer;
+use crate::world::World;
+
+/// Who holds the lock, and who wants it.
+pub(crate) struct Stage {
+    pub(crate) holder: Party,
+    pub(crate) other: Party,
+    pub(crate) world: Arc<World>,
+    pub(crate) version: String,
+    pub(crate) terms: Terms,
+}
+
+/// Which way round a scenario is played.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Direction {
+    JavaHolds,
+    WeHold,
+}
+
+/// What the clients of both sides are told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// Redisson's `lockWatchdogTimeout`, and our keep-alive lease.
+    pub(crate) watchdog: Duration,
+    /// Redisson's `NameMapper`, and our `key_prefix`.
+    pub(crate) prefix: &'static str,
+}
+
+impl Terms {
+    /// What both sides do when nobody says anything.
+    pub(crate) const DEFAULT: Self = Self {
+        watchdog: Duration::from_secs(30),
+        prefix: "",
+    };
+}
+
+/// All of a fleet at once: some JVMs, and us.
+pub(crate) struct Fleet {
+    pub(crate) jvms: Vec<Arc<Peer>>,
+    pub(crate) world: Arc<World>,
+}
+
+impl Stage {
+    pub(crate) async fn set(
+        world: &Arc<World>,
+        version: &str,
+        direction: Direction,
+        terms: Terms,
+    ) -> Outcome<Self> {
+        let jvm = world.jvm(version).await?;
+        let java = Party::java(world, &jvm, terms).await?;
+        let ours = Party::ours(world, terms).await?;
+        let (holder, other) = match direction {
+            Direction::JavaHolds => (java, ours),
+            Direction::WeHold => (ours, java),
+        };
+        Ok(Self {
+            holder,
+            other,
+            world: world.clone(),
+            version: version.to_owned(),
+            terms,
+        })
+    }
+
+    /// The parties go home.
+    pub(crate) async fn close(mut self) -> Outcome {
+        self.holder.close().await?;
+        self.other.close().await
+    }
+}
+
+impl Party {
+    /// A new thread of a JVM, with a client of its own.
+    pub(crate) async fn java(world: &World, jvm: &Arc<Peer>, terms: Terms) -> Outcome<Self> {
+        let connection = Connection {
+            address: world.address(),
+            watchdog: terms.watchdog,
+            prefix: terms.prefix,
+        };
+        Ok(Self::Java(JavaThread::connect(jvm, &connection).await?))
+    }
+
+    /// A new task of ours, with a client of its own.
+    pub(crate) async fn ours(world: &World, terms: Terms) -> Outcome<Self> {
+        let url = world.server.url();
+        let task = OurTask::connect(&url, terms.watchdog, terms.prefix).await?;
+        Ok(Self::Ours(task))
+    }
+}
+
+impl Direction {
+    pub(crate) const BOTH: [Self; 2] = [Self::JavaHolds, Self::WeHold];
+
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::JavaHolds => "Java holds",
+            Self::WeHold => "we hold",
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What was played, against whom, which way round, and what came of it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::failure::Outcome;
+
+/// The results so far, in the order they came.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    rows: Vec<Row>,
+}
+
+/// One scenario, played once.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// What it shows, in a few words.
+    pub(crate) shows: &'static str,
+    /// Redisson's version, or versions.
+    pub(crate) against: String,
+    /// Who held the lock.
+    pub(crate) direction: &'static str,
+    /// A remark worth reading, or what went wrong.
+    pub(crate) outcome: Outcome<String>,
+    pub(crate) took: Duration,
+}
+
+impl Row {
+    const fn verdict(&self) -> &'static str {
+        if self.outcome.is_ok() {
+            "passed"
+        } else {
+            "FAILED"
+        }
+    }
+
+    /// For whoever watches the run.
+    pub(crate) fn line(&self) -> String {
+        let Self {
+            shows,
+            against,
+            direction,
+            took,
+            ..
+        } = self;
+        let remark = match &self.outcome {
+            Ok(remark) if remark.is_empty() => String::new(),
+            Ok(remark) => format!("  ({remark})"),
+            Err(failure) => format!("\n    {}", failure.to_string().replace('\n', "\n    ")),
+        };
+        let (verdict, seconds) = (self.verdict(), took.as_secs_f64());
+        format!("{verdict}  {seconds:5.1} s  {against:<16}  {direction:<10}  {shows}{remark}")
+    }
+}
+
+impl Table {
+    pub(crate) fn add(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    pub(crate) fn passed(&self) -> usize {
+        self.rows.iter().filter(|row| row.outcome.is_ok()).count()
+    }
+
+    pub(crate) fn failed(&self) -> usize {
+        self.rows.len() - self.passed()
+    }
+
+    /// As Markdown: a line for each scenario and direction, a column for each version.
+    pub(crate) fn markdown(&self) -> String {
+        let versions = distinct(self.rows.iter().map(|row| &row.against));
+        let plays = distinct(self.rows.iter().map(|row| (row.shows, row.direction)));
+        let mut text = String::from("| scenario | direction |");
+        for version in &versions {
+            let _ = write!(text, " Redisson {version} |");
+        }
+        text += "\n|---|---|";
+        text += &"---|".repeat(versions.len());
+        for (shows, direction) in plays {
+            let _ = write!(text, "\n| {shows} | {direction} |");
+            for version in &versions {
+                let row = self.rows.iter().find(|row| {
+                    (row.shows, row.direction) == (shows, direction) && row.against == **version
+                });
+                let cell = row.map_or_else(String::new, |row| {
+                    format!("{}, {:.1} s", row.verdict(), row.took.as_secs_f64())
+                });
+                let _ = write!(text, " {cell} |");
+            }
+        }
+        text
+    }
+}
+
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for item in items {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Failure;
+
+    fn row(against: &str, direction: &'static str, outcome: Outcome<String>) -> Row {
+        Row {
+            shows: "excludes",
+            against: against.into(),
+            direction,
+            outcome,
+            took: Duration::from_millis(1_250),
+        }
+    }
+
+    fn table() -> Table {
+        let mut table = Table::default();
+        table.add(row("4", "Java holds", Ok("3 ms".into())));
+        table.add(row("4", "we hold", Err(Failure::new("both held it"))));
+        table.add(row("3", "Java holds", Ok(String::new())));
+        table
+    }
+
+    #[test]
+    fn a_failure_is_counted_and_stands_in_the_table() {
+        let table = table();
+        assert_eq!((table.passed(), table.failed()), (2, 1));
+        let expected = "\
+| scenario | direction | Redisson 4 | Redisson 3 |
+|---|---|---|---|
+| excludes | Java holds | passed, 1.2 s | passed, 1.2 s |
+| excludes | we hold | FAILED, 1.2 s |  |";
+        assert_eq!(table.markdown(), expected);
+    }
+
+    #[test]
+    fn a_line_says_what_went_wrong() {
+        let lines: Vec<String> = table().rows.iter().map(Row::line).collect();
+        assert!(lines[0].starts_with("passed") && lines[0].ends_with("(3 ms)"));
+        assert!(lines[1].starts_with("FAILED") && lines[1].contains("both held it"));
+    }
+}

@@ -1,0 +1,265 @@
+//! Our half of the hammer: tasks that add one to a counter under a lock, by reading and then writing
+//! it, and note when they held it. The Java half does the same.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use distlock::{Client, Guard, Lease};
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::checker::Grant;
+use crate::clock::Stamp;
+use crate::failure::{Failure, Outcome};
+use crate::support::SeededRng;
+
+/// What a worker has to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) url: String,
+    pub(crate) names: Vec<String>,
+    pub(crate) tasks: u64,
+    pub(crate) time: Duration,
+    pub(crate) manner: Manner,
+    pub(crate) who: String,
+    pub(crate) seed: u64,
+    pub(crate) log: PathBuf,
+}
+
+/// How the tasks lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Manner {
+    /// All alike, and as fast as they can: nobody keeps others out more than such a crowd.
+    Alike,
+    /// In all the ways there are, spread over the tasks.
+    Mixed,
+    /// Not at all, to see what the locks are for.
+    Unlocked,
+}
+
+impl Manner {
+    const ALL: [Self; 3] = [Self::Alike, Self::Mixed, Self::Unlocked];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Alike => "alike",
+            Self::Mixed => "mixed",
+            Self::Unlocked => "unlocked",
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Tally {
+    pub(crate) grants: u64,
+    /// Waits that were over before the lock was free.
+    pub(crate) refused: u64,
+}
+
+impl Work {
+    /// The words both halves understand.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "url": self.url, "names": self.names, "threads": self.tasks,
+            "millis": u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX),
+            "manner": self.manner.word(), "who": self.who, "seed": self.seed, "log": self.log,
+        })
+    }
+
+    pub(crate) fn from_json(text: &str) -> Outcome<Self> {
+        let value: Value = serde_json::from_str(text)?;
+        let wrong = || Failure::new(format!("not a worker's order: {text}"));
+        let word = |field: &str| value[field].as_str().ok_or_else(wrong);
+        let number = |field: &str| value[field].as_u64().ok_or_else(wrong);
+        let names = value["names"].as_array().ok_or_else(wrong)?;
+        Ok(Self {
+            url: word("url")?.into(),
+            names: names
+                .iter()
+                .map(|name| name.as_str().map(str::to_owned).ok_or_else(wrong))
+                .collect::<Outcome<_>>()?,
+            tasks: number("threads")?,
+            time: Duration::from_millis(number("millis")?),
+            manner: {
+                let manner = word("manner")?;
+                let mut all = Manner::ALL.into_iter();
+                all.find(|one| one.word() == manner).ok_or_else(wrong)?
+            },
+            who: word("who")?.into(),
+            seed: number("seed")?,
+            log: word("log")?.into(),
+        })
+    }
+}
+
+impl Tally {
+    pub(crate) fn to_json(self) -> Value {
+        json!({"grants": self.grants, "refused": self.refused})
+    }
+
+    pub(crate) fn from_json(value: &Value) -> Outcome<Self> {
+        let number = |field: &str| {
+            let number = value[field].as_u64();
+            number.ok_or_else(|| Failure::new(format!("not a tally: {value}")))
+        };
+        Ok(Self {
+            grants: number("grants")?,
+            refused: number("refused")?,
+        })
+    }
+}
+
+/// Works until time is up or `stop` is set, then writes the log.
+pub(crate) async fn work(work: Work, stop: Arc<AtomicBool>) -> Outcome<Tally> {
+    let client = Client::connect(&work.url).await?;
+    let counters = redis::Client::open(work.url.as_str())?
+        .get_multiplexed_async_connection()
+        .await?;
+    let end = Stamp::now() + work.time;
+    let refused = Arc::new(AtomicU64::new(0));
+    let work = Arc::new(work);
+    let mut tasks = JoinSet::new();
+    for number in 0..work.tasks {
+        let task = Task {
+            number,
+            work: work.clone(),
+            client: client.clone(),
+            counters: counters.clone(),
+            refused: refused.clone(),
+        };
+        let stop = stop.clone();
+        tasks.spawn(task.run(move || stop.load(Ordering::Relaxed) || Stamp::now() >= end));
+    }
+    let mut lines = String::new();
+    let mut grants = 0;
+    while let Some(done) = tasks.join_next().await {
+        for grant in done?? {
+            lines += &grant.line();
+            lines.push('\n');
+            grants += 1;
+        }
+    }
+    fs::write(&work.log, lines)?;
+    client.close().await?;
+    Ok(Tally {
+        grants,
+        refused: refused.load(Ordering::Relaxed),
+    })
+}
+
+struct Task {
+    number: u64,
+    work: Arc<Work>,
+    client: Client,
+    counters: MultiplexedConnection,
+    refused: Arc<AtomicU64>,
+}
+
+impl Task {
+    async fn run(mut self, is_over: impl Fn() -> bool + Send) -> Outcome<Vec<Grant>> {
+        let mut random = SeededRng::new(self.work.seed + self.number);
+        let mut grants = Vec::new();
+        while !is_over() {
+            let name = random.pick(&self.work.names).clone();
+            let mut guards = Vec::new();
+            if self.work.manner != Manner::Unlocked {
+                guards = self.acquire(&name).await?;
+                if guards.is_empty() {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+            }
+            let from = Stamp::now();
+            let alike = self.work.manner == Manner::Alike;
+            self.add_one(&name, !alike && random.chance(6)).await?;
+            let to = Stamp::now();
+            grants.push(Grant {
+                who: format!("{}/{}", self.work.who, self.number),
+                name,
+                from,
+                to,
+            });
+            for guard in guards.into_iter().rev() {
+                guard.check()?;
+                // Both ways to give a lock back: the other is to drop it.
+                if alike || random.chance(50) {
+                    guard.release().await?;
+                }
+            }
+        }
+        Ok(grants)
+    }
+
+    /// None if the wait was over before the lock was free.
+    async fn acquire(&self, name: &str) -> Outcome<Vec<Guard>> {
+        let lock = self.client.lock(name);
+        if self.work.manner == Manner::Alike {
+            return Ok(vec![lock.acquire().await?]);
+        }
+        Ok(match self.number % 8 {
+            5 => {
+                let lock = lock.with_owner(&self.client.new_owner());
+                vec![lock.acquire().await?, lock.acquire().await?]
+            }
+            6 => {
+                let lock = lock.with_lease(Lease::Fixed(Duration::from_secs(10)));
+                vec![lock.acquire().await?]
+            }
+            7 => {
+                let guard = lock.acquire_timeout(Duration::from_secs(2)).await?;
+                guard.into_iter().collect()
+            }
+            _ => vec![lock.acquire().await?],
+        })
+    }
+
+    /// Two round trips, with now and then a pause between: who is not alone loses updates.
+    async fn add_one(&mut self, name: &str, slowly: bool) -> Outcome {
+        let key = format!("counter:{name}");
+        let value: Option<u64> = self.counters.get(&key).await?;
+        if slowly {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let () = self.counters.set(&key, value.unwrap_or(0) + 1).await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_arrives_as_it_was_given() {
+        let work = Work {
+            url: "redis://127.0.0.1:1/".into(),
+            names: vec!["a".into(), "b".into()],
+            tasks: 8,
+            time: Duration::from_secs(3),
+            manner: Manner::Unlocked,
+            who: "we-1".into(),
+            seed: 7,
+            log: "/tmp/log".into(),
+        };
+        let arrived = Work::from_json(&work.to_json().to_string()).expect("it is whole");
+        assert_eq!(format!("{arrived:?}"), format!("{work:?}"));
+        assert!(Work::from_json("{}").is_err());
+        assert!(Work::from_json("x").is_err());
+    }
+
+    #[test]
+    fn a_tally_arrives_as_it_was_given() {
+        let tally = Tally {
+            grants: 5,
+            refused: 1,
+        };
+        assert_eq!(Tally::from_json(&tally.to_json()).expect("whole"), tally);
+        assert!(Tally::from_json(&json!({"grants": 5})).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! What all scenarios share: one server, the JVMs, and how thorough to be.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use crate::clock::Stamp;
+use crate::failure::{Failure, Outcome, ensure};
+use crate::peer::{Build, Peer};
+use crate::support::RedisServer;
+
+/// The server, the JVMs and the pace.
+pub(crate) struct World {
+    pub(crate) server: RedisServer,
+    pub(crate) builds: Vec<Build>,
+    pub(crate) pace: Pace,
+    logs: PathBuf,
+    /// One JVM of each version, started when it is first needed. Held across the start, so that two do
+    /// not start the same.
+    jvms: Mutex<HashMap<String, Arc<Peer>>>,
+}
+
+/// How thorough to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) quick: bool,
+    pub(crate) hammer: Duration,
+}
+
+impl Pace {
+    /// As often as this, or less in a hurry.
+    pub(crate) const fn rounds(self, thorough: u32) -> u32 {
+        if self.quick {
+            thorough.div_ceil(3)
+        } else {
+            thorough
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn new(builds: Vec<Build>, logs: PathBuf, pace: Pace) -> Self {
+        Self {
+            server: RedisServer::start(),
+            builds,
+            pace,
+            logs,
+            jvms: Mutex::default(),
+        }
+    }
+
+    /// The JVM of a version that scenarios share. One that died since it was last used is a failure.
+    pub(crate) async fn jvm(&self, version: &str) -> Outcome<Arc<Peer>> {
+        let mut jvms = self.jvms.lock().await;
+        if let Some(peer) = jvms.get(version) {
+            peer.ask(json!({"cmd": "clock"})).await?;
+            return Ok(peer.clone());
+        }
+        let peer = self.fresh_jvm(version).await?;
+        jvms.insert(version.to_owned(), peer.clone());
+        Ok(peer)
+    }
+
+    /// A JVM of its own, for a scenario that kills it or needs two.
+    pub(crate) async fn fresh_jvm(&self, version: &str) -> Outcome<Arc<Peer>> {
+        let build = self.builds.iter().find(|build| build.version == version);
+        let build = build.ok_or_else(|| Failure::new(format!("there is no peer for {version}")))?;
+        Peer::start(build, &self.logs).await
+    }
+
+    /// Lets every JVM end in order; one that is already dead is a failure.
+    pub(crate) async fn end(&self) -> Outcome {
+        for peer in self.jvms.lock().await.values() {
+            peer.ask(json!({"cmd": "exit"})).await?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what a failed scenario may have left: locks, and threads that still wait for them. Says
+    /// what the JVMs logged.
+    pub(crate) async fn sweep(&self) -> String {
+        let mut said = String::new();
+        for (version, peer) in self.jvms.lock().await.drain() {
+            let tail = peer.log_tail();
+            if !tail.is_empty() {
+                said += &format!("\nthe log of the JVM with Redisson {version} ends:\n{tail}");
+            }
+            peer.kill();
+        }
+        self.server.flushall();
+        said
+    }
+
+    /// Where Redis listens, as Redisson wants it.
+    pub(crate) fn address(&self) -> String {
+        format!("redis://{}", self.server.addr())
+    }
+
+    /// Waits until somebody sleeps for this lock: listens, and has asked once more since.
+    pub(crate) async fn asleep(&self, key: &str) -> Outcome {
+        let channel = channel(key);
+        until("somebody listens", || self.listeners(&channel) > 0).await?;
+        // The last question before the sleep follows the subscription; nothing tells when it is answered.
+        // Woken a little earlier or later, the waiter passes or fails alike.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        Ok(())
+    }
+
+    pub(crate) fn listeners(&self, channel: &str) -> u64 {
+        let counts: (String, u64) = self.server.query(&["PUBSUB", "NUMSUB", channel]);
+        counts.1
+    }
+
+    /// Nobody listens, and no key is left: with the clients still there, so it is not their end that
+    /// cleans up. In a moment, since Redisson deletes the key that guards its unlock in the background.
+    pub(crate) async fn is_clean(&self) -> Outcome {
+        let look = || (self.server.keys(), self.server.pubsub_channels());
+        let clean = || {
+            let (keys, channels) = look();
+            keys.is_empty() && channels.is_empty()
+        };
+        let gone = until_within(CLEAN_WITHIN, "nothing is left", clean).await;
+        gone.map_err(|failure| {
+            let (keys, channels) = look();
+            failure.during(format_args!("keys {keys:?}, channels {channels:?}"))
+        })
+    }
+}
+
+/// Waits until something holds, and fails with `what` if it does not in good time.
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool + Send) -> Outcome {
+    until_within(PATIENCE, what, holds).await
+}
+
+async fn until_within(limit: Duration, what: &str, holds: impl Fn() -> bool + Send) -> Outcome {
+    let give_up = Stamp::now() + limit;
+    while !holds() {
+        ensure!(Stamp::now() < give_up, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// Where a key's release is announced: Redisson's brace rule, said once more and independently of ours.
+pub(crate) fn channel(key: &str) -> String {
+    if key.contains('{') {
+        format!("redisson_lock__channel:{key}")
+    } else {
+        format!("redisson_lock__channel:{{{key}}}")
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const CLEAN_WITHIN: Duration = Duration::from_secs(3);

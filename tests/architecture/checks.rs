@@ -1,0 +1,291 @@
+//! What the sources are held to. Each check says what is wrong, one line for each find.
+
+use std::collections::HashSet;
+
+use super::Source;
+use super::code::{Token, paths, tokens};
+
+/// faces → driver → engine → protocol: a layer names itself and those below it, nothing above.
+pub(crate) fn imports_point_down(sources: &[Source]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for source in rust(sources) {
+        let module = source.module();
+        let Some(layer) = LAYERS.iter().position(|layer| *layer == source.layer()) else {
+            continue;
+        };
+        let below = &LAYERS[layer..];
+        for path in paths(&tokens(&source.text)) {
+            let Some(target) = path.within_the_crate(&module) else {
+                continue;
+            };
+            if !target
+                .first()
+                .is_some_and(|first| below.contains(&&**first))
+            {
+                let target = target.join("::");
+                wrong.push(format!(
+                    "{}:{} names crate::{target}",
+                    source.path, path.line
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// No clock, no socket, no runtime: `std` and itself only, and of `std` nothing that reaches out.
+pub(crate) fn the_protocol_is_pure(sources: &[Source]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for source in rust(sources).filter(|source| source.path.starts_with("src/protocol/")) {
+        let tokens = tokens(&source.text);
+        let mut say = |line, what: &str| wrong.push(format!("{}:{line} {what}", source.path));
+        for token in &tokens {
+            if IMPURE_WORDS.contains(&&*token.text) {
+                say(token.line, &format!("has `{}` in it", token.text));
+            }
+        }
+        let paths = paths(&tokens);
+        // What a file imports or declares it may also begin a path with.
+        let mut known: HashSet<&str> = NO_CRATES.into();
+        known.extend(
+            paths
+                .iter()
+                .filter_map(|path| path.segments.last())
+                .map(|last| &**last),
+        );
+        known.extend(declared(&tokens, "mod"));
+        for path in &paths {
+            let first = &*path.segments[0];
+            if first == "std" {
+                let part = path.segments.get(1).map_or("", |part| part);
+                if IMPURE_PARTS.contains(&part) {
+                    say(path.line, &format!("reaches for std::{part}"));
+                }
+            } else if first.starts_with(char::is_lowercase) && !known.contains(first) {
+                say(path.line, &format!("names `{}`", path.segments.join("::")));
+            }
+        }
+    }
+    wrong
+}
+
+/// `blocking` uses what users use: the names `lib.rs` exports, and of those only what is public.
+pub(crate) fn blocking_is_public(sources: &[Source]) -> Vec<String> {
+    let mut public: HashSet<String> = HashSet::from(["blocking".to_owned()]);
+    for source in sources.iter().filter(|source| source.path == "src/lib.rs") {
+        let tokens = tokens(&source.text);
+        let exports = paths(&tokens)
+            .into_iter()
+            .filter(|path| path.inside.is_empty());
+        public.extend(exports.filter_map(|path| path.segments.last().cloned()));
+    }
+    let is_blocking = |source: &&Source| source.path.starts_with("src/blocking");
+    // A name that is public somewhere may be meant; what only ever is internal cannot. Only the faces
+    // matter: nothing below them can be had from the public API.
+    let mut open = HashSet::new();
+    let mut internal = HashSet::new();
+    for source in rust(sources).filter(|source| !LAYERS.contains(&source.layer())) {
+        for (name, visibility) in functions(&tokens(&source.text)) {
+            if visibility == Visibility::Crate && !is_blocking(&source) {
+                internal.insert(name);
+            } else {
+                open.insert(name);
+            }
+        }
+    }
+    let mut wrong = Vec::new();
+    for source in rust(sources).filter(is_blocking) {
+        let tokens = tokens(&source.text);
+        for path in paths(&tokens) {
+            let Some(target) = path.within_the_crate(&source.module()) else {
+                continue;
+            };
+            if !target.first().is_some_and(|first| public.contains(first)) {
+                let target = target.join("::");
+                wrong.push(format!(
+                    "{}:{} names crate::{target}",
+                    source.path, path.line
+                ));
+            }
+        }
+        for call in tokens.windows(3).filter(|call| call[2].text == "(") {
+            let name = &call[1].text;
+            let called = matches!(&*call[0].text, "." | "::");
+            if called && internal.contains(name) && !open.contains(name) {
+                let line = call[1].line;
+                wrong.push(format!(
+                    "{}:{line} calls the internal `{name}`",
+                    source.path
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+pub(crate) fn nothing_is_unsafe(sources: &[Source]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for source in rust(sources) {
+        let tokens = tokens(&source.text);
+        for token in tokens.iter().filter(|token| token.text == "unsafe") {
+            wrong.push(format!("{}:{}", source.path, token.line));
+        }
+    }
+    wrong
+}
+
+pub(crate) fn files_are_short(sources: &[Source]) -> Vec<String> {
+    let lines = sources
+        .iter()
+        .map(|source| (source, source.text.lines().count()));
+    let long = lines.filter(|(_, lines)| *lines > LONGEST);
+    long.map(|(source, lines)| format!("{} has {lines} lines", source.path))
+        .collect()
+}
+
+/// A file or module whose name would fit anything holds anything after a while.
+pub(crate) fn names_say_something(sources: &[Source]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for source in sources {
+        let mut names: Vec<String> = source.path.split(['/', '.']).map(str::to_owned).collect();
+        if source.is_rust() {
+            names.extend(declared(&tokens(&source.text), "mod").map(str::to_owned));
+        }
+        for name in names
+            .iter()
+            .filter(|name| SAYING_NOTHING.contains(&&***name))
+        {
+            wrong.push(format!("{}: `{name}`", source.path));
+        }
+    }
+    wrong
+}
+
+pub(crate) fn files_are_headed(sources: &[Source]) -> Vec<String> {
+    let headed = |source: &&Source| {
+        let mark = if source.is_script() { "-- " } else { "//! " };
+        let first = source.text.lines().next().unwrap_or_default();
+        first
+            .strip_prefix(mark)
+            .is_some_and(|says| !says.trim().is_empty())
+    };
+    let bare = sources.iter().filter(|source| !headed(source));
+    bare.map(|source| source.path.clone()).collect()
+}
+
+/// A script's numbers are explained where they stand: its keys, its arguments if it has any, and what
+/// it returns.
+pub(crate) fn scripts_are_headed(sources: &[Source]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for source in sources.iter().filter(|source| source.is_script()) {
+        let (head, body): (Vec<&str>, Vec<&str>) = {
+            let mut lines = source.text.lines();
+            let head = lines.by_ref().map_while(|line| line.strip_prefix("--"));
+            let head: Vec<&str> = head.collect();
+            (
+                head,
+                source
+                    .text
+                    .lines()
+                    .filter(|line| !line.trim_start().starts_with("--"))
+                    .collect(),
+            )
+        };
+        let says = |what: &str| head.iter().any(|line| line.trim_start().starts_with(what));
+        let uses = |what: &str| body.iter().any(|line| line.contains(what));
+        for (what, wanted) in [("KEYS", true), ("ARGV", uses("ARGV")), ("Returns", true)] {
+            if wanted && !says(what) {
+                wrong.push(format!("{} does not say its {what}", source.path));
+            }
+        }
+    }
+    wrong
+}
+
+/// The lint that keeps clocks, tasks and timers below the faces may be silenced there, and nowhere
+/// else but where this list says so.
+pub(crate) fn time_is_kept_below(sources: &[Source]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for source in rust(sources) {
+        if ["src/driver/", "src/engine/"]
+            .iter()
+            .any(|below| source.path.starts_with(below))
+        {
+            continue;
+        }
+        let silenced = paths(&tokens(&source.text))
+            .into_iter()
+            .filter(|path| path.segments == ["clippy", "disallowed_methods"])
+            .count();
+        let allowed = SILENCED.iter().find(|(path, _)| *path == source.path);
+        let allowed = allowed.map_or(0, |(_, times)| *times);
+        if silenced > allowed {
+            wrong.push(format!(
+                "{} silences clippy::disallowed_methods {silenced} times instead of {allowed}",
+                source.path
+            ));
+        }
+    }
+    wrong
+}
+
+#[derive(PartialEq)]
+enum Visibility {
+    Crate,
+    Public,
+}
+
+/// The functions that are visible beyond their module, `pub(crate)` or more narrowly or wholly.
+fn functions(tokens: &[Token]) -> Vec<(String, Visibility)> {
+    let mut functions = Vec::new();
+    let text = |at: usize| tokens.get(at).map_or("", |token| &*token.text);
+    for at in (0..tokens.len()).filter(|at| text(*at) == "pub") {
+        let mut next = at + 1;
+        let mut visibility = Visibility::Public;
+        if text(next) == "(" {
+            visibility = Visibility::Crate;
+            while !matches!(text(next), ")" | "") {
+                next += 1;
+            }
+            next += 1;
+        }
+        while matches!(text(next), "const" | "async" | "extern") {
+            next += 1;
+        }
+        if text(next) == "fn" {
+            functions.push((text(next + 1).to_owned(), visibility));
+        }
+    }
+    functions
+}
+
+/// The names that follow a keyword.
+fn declared<'a>(tokens: &'a [Token], keyword: &str) -> impl Iterator<Item = &'a str> {
+    let named = tokens
+        .windows(2)
+        .filter(move |pair| pair[0].text == keyword);
+    named.map(|pair| &*pair[1].text)
+}
+
+fn rust(sources: &[Source]) -> impl Iterator<Item = &Source> {
+    sources.iter().filter(|source| source.is_rust())
+}
+
+/// Beneath the faces, from the top.
+const LAYERS: [&str; 3] = ["driver", "engine", "protocol"];
+/// How often a file of the faces may silence the lint on time and tasks.
+const SILENCED: [(&str, usize); 1] = [
+    // `wait_lost` has a time-out: its worker's runtime keeps it.
+    ("src/blocking.rs", 1),
+];
+const LONGEST: usize = 400;
+const SAYING_NOTHING: [&str; 9] = [
+    "common", "helper", "helpers", "impl", "manager", "misc", "types", "util", "utils",
+];
+const IMPURE_WORDS: [&str; 5] = ["Instant", "SystemTime", "async", "await", "thread_local"];
+const IMPURE_PARTS: [&str; 8] = ["env", "fs", "io", "net", "os", "process", "task", "thread"];
+/// Lower-case words that a path may begin with and that are no crates.
+const NO_CRATES: [&str; 23] = [
+    "alloc", "bool", "char", "clippy", "core", "crate", "f32", "f64", "i16", "i32", "i64", "i8",
+    "isize", "self", "std", "str", "super", "u128", "u16", "u32", "u64", "u8", "usize",
+];

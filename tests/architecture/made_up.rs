@@ -1,0 +1,334 @@
+//! Sources made up to break each rule, and some that only look as if they did.
+
+use super::code::{paths, tokens};
+use super::{CHECKS, Source};
+
+fn source(path: &str, text: &str) -> Source {
+    Source {
+        path: path.to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+/// What all checks together find.
+fn found(sources: &[Source]) -> Vec<String> {
+    let found = CHECKS.iter().flat_map(|(_, check)| check(sources));
+    found.collect()
+}
+
+/// A crate in small, with nothing wrong, and beside it one more file.
+fn with(path: &str, text: &str) -> Vec<Source> {
+    vec![
+        source(
+            "src/lib.rs",
+            "//! A crate.\npub mod blocking;\npub use client::{Client, Pause};\n",
+        ),
+        source(
+            "src/client.rs",
+            "//! A face.\nuse crate::driver::Core;\npub(crate) fn peek() {}\npub fn open() {}\n",
+        ),
+        source(
+            "src/engine/redis/lua/ask.lua",
+            "-- Asks.\n--\n-- KEYS  1 the lock\n-- Returns  1\nreturn 1\n",
+        ),
+        source(path, text),
+    ]
+}
+
+#[test]
+fn a_small_crate_with_nothing_wrong_passes() {
+    let fine = [
+        (
+            "src/protocol/lease.rs",
+            "//! A.\nuse std::time::Duration;\nuse super::Moment;\n",
+        ),
+        (
+            "src/protocol/mod.rs",
+            "//! A.\npub mod moment;\npub use moment::Moment;\n",
+        ),
+        (
+            "src/protocol/a.rs",
+            "//! A.\nuse std::mem;\nfn f() { mem::take(&mut u64::from(1u8)); }\n",
+        ),
+        (
+            "src/engine/mod.rs",
+            "//! A.\nuse tokio::sync::Notify;\nuse crate::protocol::Reply;\n",
+        ),
+        (
+            "src/engine/memory.rs",
+            "//! A.\nmod tests { use super::*; use super::super::Ear; }\n",
+        ),
+        (
+            "src/driver/hold.rs",
+            "//! A.\nuse super::Core;\nuse crate::{engine::Ear, protocol};\n",
+        ),
+        (
+            "src/blocking.rs",
+            "//! A.\nuse crate::{Client, Pause};\nfn f(c: Client) { c.open() }\n",
+        ),
+        (
+            "src/blocking/worker.rs",
+            "//! A.\nuse super::Lock;\nuse crate::Client;\n",
+        ),
+    ];
+    for (path, text) in fine {
+        let nothing: [&str; 0] = [];
+        assert_eq!(found(&with(path, text)), nothing, "{path}: {text}");
+    }
+}
+
+#[test]
+fn what_only_looks_like_a_breach_passes() {
+    let fine = [
+        "//! See crate::driver and tokio::spawn.\n// unsafe, async, crate::engine::Engine\n",
+        "//! A.\n/* crate::client::Client /* nested unsafe */ async */\n",
+        "//! A.\nconst A: &str = \"crate::driver::Core unsafe \\\" tokio::spawn\";\n",
+        "//! A.\nconst A: &str = r#\"unsafe \" crate::driver\"#;\nconst B: char = '\"';\n",
+        "//! A.\nstruct A<'unsafe_>(&'unsafe_ str);\nconst Q: char = '\\'';\n",
+        "//! A.\n#![forbid(unsafe_code)]\nfn instant(asynchronous: u8) {}\n",
+    ];
+    for text in fine {
+        let nothing: [&str; 0] = [];
+        assert_eq!(
+            found(&with("src/protocol/lease.rs", text)),
+            nothing,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn each_rule_can_be_broken() {
+    let broken = [
+        // Arrows that point up, however they are written.
+        (
+            "src/protocol/lease.rs",
+            "use crate::driver::Core;",
+            "names crate::driver::Core",
+        ),
+        (
+            "src/protocol/lease.rs",
+            "use crate::engine::Ear;",
+            "names crate::engine::Ear",
+        ),
+        (
+            "src/protocol/lease.rs",
+            "use super::super::engine::Ear;",
+            "names crate::engine::Ear",
+        ),
+        (
+            "src/protocol/lease.rs",
+            "use crate::Error;",
+            "names crate::Error",
+        ),
+        (
+            "src/protocol/mod.rs",
+            "pub use super::client::Client;",
+            "names crate::client::Client",
+        ),
+        (
+            "src/protocol/a/tests.rs",
+            "mod b { use super::super::super::super::lock; }",
+            "crate::lock",
+        ),
+        (
+            "src/engine/mod.rs",
+            "use crate::{protocol::Reply, driver};",
+            "names crate::driver",
+        ),
+        (
+            "src/engine/redis/mod.rs",
+            "fn f() -> crate::error::Error {}",
+            "crate::error::Error",
+        ),
+        (
+            "src/driver/hold.rs",
+            "use crate::{engine::{Ear, Topic}, guard::Guard};",
+            "crate::guard::Guard",
+        ),
+        (
+            "src/driver/mod.rs",
+            "fn f() { crate::options::check(1) }",
+            "crate::options::check",
+        ),
+        (
+            "src/driver/mod.rs",
+            "use super::connect;",
+            "names crate::connect",
+        ),
+        // Not pure.
+        (
+            "src/protocol/lease.rs",
+            "use tokio::time::Duration;",
+            "names `tokio::time::Duration`",
+        ),
+        (
+            "src/protocol/lease.rs",
+            "fn f() { tracing::debug!(1); }",
+            "names `tracing::debug`",
+        ),
+        (
+            "src/protocol/lease.rs",
+            "pub async fn f() {}",
+            "has `async` in it",
+        ),
+        (
+            "src/protocol/lease.rs",
+            "fn f() { std::time::Instant::now(); }",
+            "has `Instant` in it",
+        ),
+        (
+            "src/protocol/lease.rs",
+            "use std::time::SystemTime;",
+            "has `SystemTime` in it",
+        ),
+        (
+            "src/protocol/lease.rs",
+            "use std::{fmt, thread};",
+            "reaches for std::thread",
+        ),
+        (
+            "src/protocol/lease.rs",
+            "use std::net::TcpStream;",
+            "reaches for std::net",
+        ),
+        // Not public.
+        (
+            "src/blocking.rs",
+            "use crate::driver::Core;",
+            "names crate::driver::Core",
+        ),
+        (
+            "src/blocking.rs",
+            "use crate::{Client, protocol::Reply};",
+            "names crate::protocol::Reply",
+        ),
+        (
+            "src/blocking.rs",
+            "use crate::client::Client;",
+            "names crate::client::Client",
+        ),
+        (
+            "src/blocking/worker.rs",
+            "use super::super::engine;",
+            "names crate::engine",
+        ),
+        (
+            "src/blocking.rs",
+            "fn f(c: crate::Client) { c.peek() }",
+            "calls the internal `peek`",
+        ),
+        (
+            "src/blocking.rs",
+            "fn f() { crate::Client::peek() }",
+            "calls the internal `peek`",
+        ),
+        // Unsafe.
+        ("src/lock.rs", "fn f() { unsafe { g() } }", "src/lock.rs:2"),
+        // Names.
+        ("src/driver/utils.rs", "", "`utils`"),
+        ("src/common/a.rs", "", "`common`"),
+        ("src/engine/redis/manager.rs", "", "`manager`"),
+        ("src/lock.rs", "mod helpers { }", "`helpers`"),
+        ("src/types.rs", "", "`types`"),
+        // Time and tasks.
+        (
+            "src/lock.rs",
+            "#[expect(clippy::disallowed_methods, reason = \"\")]",
+            "1 times instead of 0",
+        ),
+        (
+            "src/lock.rs",
+            "#![allow(clippy::todo, clippy::disallowed_methods)]",
+            "1 times instead of 0",
+        ),
+        (
+            "src/blocking.rs",
+            "#[expect(clippy::disallowed_methods)] fn f() {} #[allow(clippy::disallowed_methods)]",
+            "2 times instead of 1",
+        ),
+        (
+            "src/protocol/lease.rs",
+            "#[allow(clippy::disallowed_methods)]",
+            "1 times instead of 0",
+        ),
+    ];
+    for (path, code, wrong) in broken {
+        let found = found(&with(path, &format!("//! A.\n{code}\n")));
+        assert_eq!(found.len(), 1, "{path} with {code}: {found:?}");
+        assert!(found[0].contains(wrong), "{path} with {code}: {found:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_too_long_or_has_no_head_is_found() {
+    let long = format!("//! A.\n{}", "\n".repeat(400));
+    assert_eq!(
+        found(&with("src/lock.rs", &long)),
+        ["src/lock.rs has 401 lines"]
+    );
+    assert_eq!(
+        found(&with("src/lock.rs", &long[..long.len() - 1])).len(),
+        0
+    );
+    for head in ["", "\n//! A.", "// A.", "//!", "use std::fmt;"] {
+        assert_eq!(found(&with("src/lock.rs", head)), ["src/lock.rs"], "{head}");
+    }
+}
+
+#[test]
+fn a_script_without_a_head_is_found() {
+    let script = |text| found(&with("src/engine/redis/lua/take.lua", text));
+    assert_eq!(
+        script("-- Takes.\n-- KEYS  1\n-- ARGV  1\n-- Returns  1\nreturn ARGV[1]").len(),
+        0
+    );
+    let says = "src/engine/redis/lua/take.lua does not say its ";
+    assert_eq!(
+        script("-- Takes.\n-- KEYS  1\n-- Returns  1\nreturn ARGV[1]"),
+        [format!("{says}ARGV")]
+    );
+    assert_eq!(
+        script("-- Takes.\n-- Returns  1\nreturn 1"),
+        [format!("{says}KEYS")]
+    );
+    assert_eq!(
+        script("-- Takes.\n-- KEYS  1\nreturn 1\n-- Returns  1"),
+        [format!("{says}Returns")]
+    );
+    assert_eq!(script("return 1").len(), 3);
+}
+
+#[test]
+fn paths_are_read_as_they_are_written() {
+    let code =
+        "use a::{b, c::{d, e as f}, g::*}; mod m { fn h() -> i::J<k::L> { super::n() } } o::p";
+    let written = paths(&tokens(code));
+    let shown: Vec<_> = written
+        .iter()
+        .map(|path| (path.inside.join("::"), path.segments.join("::")))
+        .collect();
+    let expected = [
+        ("", "a::b"),
+        ("", "a::c::d"),
+        ("", "a::c::e"),
+        ("", "a::g::*"),
+        ("m", "i::J"),
+        ("m", "k::L"),
+        ("m", "super::n"),
+        ("", "o::p"),
+    ];
+    let expected: Vec<_> = expected.map(|(m, p)| (m.to_owned(), p.to_owned())).into();
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn lines_are_counted_through_comments_and_strings() {
+    let code = "/* 1\n2 */ a \"3\n\\\n5\" b r#\"6\n\"# c // d\n'\\n' 'x' e";
+    let tokens = tokens(code);
+    let shown: Vec<_> = tokens
+        .iter()
+        .map(|token| (&*token.text, token.line))
+        .collect();
+    assert_eq!(shown, [("a", 2), ("b", 4), ("c", 5), ("e", 6)]);
+}

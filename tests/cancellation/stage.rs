@@ -1,0 +1,237 @@
+//! Two clients of one store, and what must be left of a lock that nobody wants any more: nothing.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use distlock::{Client, ClientBuilder, Guard, Lease, Lock};
+use tokio::runtime::Handle;
+
+use super::polls::At;
+use super::support::{RedisServer, eventually};
+use super::{LEASE, SOON};
+
+pub(crate) struct Stage {
+    pub(crate) ours: Client,
+    pub(crate) theirs: Client,
+    pub(crate) server: Option<Arc<RedisServer>>,
+    url: String,
+    /// How many tasks there were before anything was dropped.
+    tasks: AtomicUsize,
+}
+
+impl Stage {
+    pub(crate) async fn redis() -> Self {
+        let server = Arc::new(RedisServer::start());
+        Self::on(server.url(), Some(server), |builder| builder).await
+    }
+
+    pub(crate) async fn memory() -> Self {
+        static STORES: AtomicU32 = AtomicU32::new(0);
+        let number = STORES.fetch_add(1, Ordering::Relaxed);
+        let url = format!("memory:cancellation-{number}");
+        Self::on(url, None, |builder| builder).await
+    }
+
+    /// The same store with clients that are made otherwise.
+    pub(crate) async fn with(&self, build: Build) -> Self {
+        Self::on(self.url.clone(), self.server.clone(), build).await
+    }
+
+    async fn on(url: String, server: Option<Arc<RedisServer>>, build: Build) -> Self {
+        let connect = async || {
+            let builder = Client::builder(&url).default_lease(Lease::KeepAlive(LEASE));
+            build(builder).connect().await.expect("the store is there")
+        };
+        let stage = Self {
+            ours: connect().await,
+            theirs: connect().await,
+            tasks: AtomicUsize::new(0),
+            server,
+            url,
+        };
+        stage.shows_what_it_looks_for().await;
+        stage
+    }
+
+    /// A name nobody has used.
+    pub(crate) fn name(&self) -> String {
+        static NAMES: AtomicU32 = AtomicU32::new(0);
+        // None is a part of another.
+        format!("lock-{}-", NAMES.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// So many where requests travel; fewer where the store answers on the spot.
+    pub(crate) fn if_redis(&self, places: usize) -> usize {
+        if self.server.is_some() { places } else { 1 }
+    }
+
+    /// Runs a story for every place at which its future can be dropped, until it is no longer dropped.
+    /// The story says whether the future came to its end.
+    pub(crate) async fn sweep(
+        &self,
+        what: &str,
+        at_least: usize,
+        mut story: impl AsyncFnMut(At) -> bool,
+    ) {
+        self.is_at_rest();
+        let mut dropped = 0;
+        for at in At::places() {
+            if story(at).await {
+                break;
+            }
+            dropped += 1;
+        }
+        let store = if self.server.is_some() {
+            "redis"
+        } else {
+            "memory"
+        };
+        eprintln!("{what} on {store}: dropped at {dropped} places");
+        assert!(
+            dropped >= at_least,
+            "{what} on {store}: only at {dropped} places"
+        );
+    }
+
+    /// From here on no task may be added to those that are there now.
+    pub(crate) fn is_at_rest(&self) {
+        self.tasks.store(tasks(), Ordering::Relaxed);
+    }
+
+    /// Who holds a lock, and how often.
+    pub(crate) async fn holds(&self, name: &str) -> BTreeMap<String, u64> {
+        let seen = self.theirs.admin().inspect(name).await;
+        let holders = seen.expect("the store answers").map(|info| info.holders);
+        let holders = holders.into_iter().flatten();
+        holders
+            .map(|holder| (holder.owner, holder.hold_count))
+            .collect()
+    }
+
+    /// Waits until the lock is held by this guard and nobody else, as often as the guard says.
+    pub(crate) async fn held_by(&self, guard: &Guard) {
+        let held = BTreeMap::from([(guard.owner(), u64::from(guard.hold_count()))]);
+        let what = format!("the store says {held:?}");
+        eventually(SOON, &what, async || self.holds(guard.name()).await == held).await;
+        assert!(guard.is_held());
+    }
+
+    /// Nothing is left of it: not in the store, not in the clients, not among the tasks.
+    pub(crate) async fn is_gone(&self, name: &str) {
+        let guard = self.theirs.lock(name).acquire_timeout(SOON).await;
+        let guard = guard.expect("the store answers").expect("it is free");
+        guard.release().await.expect("it is theirs");
+        eventually(SOON, &format!("nobody listens for `{name}`"), async || {
+            !self.listened_to(name)
+        })
+        .await;
+        for client in [&self.ours, &self.theirs] {
+            eventually(SOON, &format!("`{name}` is forgotten"), async || {
+                if remembers(client, name) {
+                    // Some things are kept for a while and forgotten when another lock is wanted.
+                    let other = client.lock("another").acquire().await;
+                    drop(other);
+                }
+                !remembers(client, name)
+            })
+            .await;
+        }
+        eventually(SOON, "no task is left", async || {
+            tasks() <= self.tasks.load(Ordering::Relaxed)
+        })
+        .await;
+        eventually(
+            SOON,
+            &format!("nothing is stored for `{name}`"),
+            async || self.holds(name).await.is_empty() && self.keys(name).is_empty(),
+        )
+        .await;
+    }
+
+    /// What is stored under the name, but for marks that go by themselves.
+    fn keys(&self, name: &str) -> Vec<String> {
+        let Some(server) = &self.server else {
+            return Vec::new();
+        };
+        let mut keys = server.keys();
+        keys.retain(|key| key.contains(name));
+        keys.retain(|key| !(key.starts_with("distlock_undone:") && server.pttl(key) > 0));
+        keys
+    }
+
+    pub(crate) fn listened_to(&self, name: &str) -> bool {
+        let channels = self.server.as_ref().map(|server| server.pubsub_channels());
+        let mut channels = channels.into_iter().flatten();
+        channels.any(|channel| channel.contains(name))
+    }
+
+    /// What [`Stage::is_gone`] looks for is there while it should be.
+    async fn shows_what_it_looks_for(&self) {
+        let name = self.name();
+        let guard = self.ours.lock(name.as_str()).acquire().await;
+        let guard = guard.expect("it is free");
+        assert!(!self.holds(&name).await.is_empty());
+        assert_eq!(self.keys(&name).len(), usize::from(self.server.is_some()));
+        assert!(remembers(&self.ours, &name));
+        let before = tasks();
+        let waiting = tokio::spawn(self.theirs.lock(name.as_str()).acquire());
+        assert_eq!(tasks(), before + 1);
+        eventually(SOON, "they wait", async || {
+            remembers(&self.theirs, &name) && (self.server.is_none() || self.listened_to(&name))
+        })
+        .await;
+        guard.release().await.expect("it is ours");
+        let guard = waiting.await.expect("no panic").expect("it is free");
+        guard.release().await.expect("it is theirs");
+    }
+}
+
+/// Whether a client has the name in any of its maps: they are all in what it shows of itself.
+pub(crate) fn remembers(client: &Client, name: &str) -> bool {
+    let shown = format!("{client:?}");
+    // What another thread is just using is not shown.
+    shown.contains(name) || shown.contains("<locked>")
+}
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+pub(crate) type Build = fn(ClientBuilder) -> ClientBuilder;
+
+/// Somebody who waits for the lock in the background, in line behind whoever asked before.
+pub(crate) struct Behind(tokio::task::JoinHandle<Result<Guard, distlock::Error>>);
+
+impl Behind {
+    /// Joins the line before it returns.
+    pub(crate) fn wait(lock: &Lock) -> Self {
+        let mut acquiring = Box::pin(lock.acquire());
+        assert!(super::polls::begin(acquiring.as_mut()), "somebody holds it");
+        Self(tokio::spawn(acquiring))
+    }
+
+    /// Its turn comes, and soon.
+    pub(crate) async fn gets_its_turn(self) -> Guard {
+        let turn = tokio::time::timeout(SOON, self.0).await;
+        let turn = turn.expect("its turn comes").expect("no panic");
+        turn.expect("it is free")
+    }
+}
+
+/// A future with somebody who gets in line behind it as soon as it waits.
+pub(crate) fn followed<F: Future>(
+    future: F,
+    lock: &Lock,
+    behind: &mut Option<Behind>,
+) -> impl Future<Output = F::Output> {
+    let mut future = Box::pin(future);
+    poll_fn(move |cx| {
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() && behind.is_none() {
+            *behind = Some(Behind::wait(lock));
+        }
+        polled
+    })
+}

@@ -1,0 +1,241 @@
+//! Futures dropped at random moments, many at once; and what goes on afterwards: nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use distlock::{Client, Lease, Lock};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::acquiring::hold;
+use super::polls::{At, begin, never_mind};
+use super::stage::{Behind, Stage};
+use super::support::{RedisServer, SeededRng, eventually};
+use super::{LEASE, SOON};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_timeouts_on_redis_leaves_everything_free() {
+    storm(&Stage::redis().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_timeouts_in_memory_leaves_everything_free() {
+    storm(&Stage::memory().await).await;
+}
+
+/// Eight tasks of each of two clients want the same locks and lose patience after a moment.
+async fn storm(stage: &Stage) {
+    let mut rng = SeededRng::from_env_or(20_260_301);
+    stage.is_at_rest();
+    let spots: Vec<_> = (0..NAMES).map(|_| Spot::new(stage.name())).collect();
+    let spots = Arc::new(spots);
+    let mut tasks = JoinSet::new();
+    for client in [&stage.ours, &stage.theirs] {
+        for _ in 0..8 {
+            let rng = SeededRng::new(rng.next_u64());
+            tasks.spawn(be_impatient(client.clone(), spots.clone(), rng));
+        }
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("no panic");
+    }
+    for spot in spots.iter() {
+        let [got, gave_up] = [&spot.got, &spot.gave_up].map(|n| n.load(Ordering::Relaxed));
+        eprintln!(
+            "`{}`: acquired {got} times, given up {gave_up} times",
+            spot.name
+        );
+        assert!(got > 10 && gave_up > 10, "a storm that does not blow");
+        stage.is_gone(&spot.name).await;
+    }
+    let Some(server) = &stage.server else { return };
+    assert_eq!(server.pubsub_channels(), [""; 0]);
+}
+
+/// A lock, and whether somebody is sure to hold it.
+struct Spot {
+    name: String,
+    taken: AtomicBool,
+    got: AtomicUsize,
+    gave_up: AtomicUsize,
+}
+
+impl Spot {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            taken: AtomicBool::new(false),
+            got: AtomicUsize::new(0),
+            gave_up: AtomicUsize::new(0),
+        }
+    }
+}
+
+async fn be_impatient(client: Client, spots: Arc<Vec<Spot>>, mut rng: SeededRng) {
+    for _ in 0..ROUNDS {
+        let spot = rng.pick(&spots);
+        let patience = Duration::from_micros(rng.below(6000));
+        let acquiring = client.lock(spot.name.as_str()).acquire();
+        let Ok(guard) = timeout(patience, acquiring).await else {
+            spot.gave_up.fetch_add(1, Ordering::Relaxed);
+            continue;
+        };
+        let guard = guard.expect("the store answers");
+        spot.got.fetch_add(1, Ordering::Relaxed);
+        assert!(!spot.taken.swap(true, Ordering::SeqCst), "two hold it");
+        sleep(Duration::from_micros(rng.below(500))).await;
+        assert!(guard.is_held());
+        spot.taken.store(false, Ordering::SeqCst);
+        match rng.below(3) {
+            0 => drop(guard),
+            1 => guard.release().await.expect("it is ours"),
+            _ => {
+                let patience = Duration::from_micros(rng.below(500));
+                // Given up or not, it is released.
+                let _ = timeout(patience, guard.release()).await;
+            }
+        }
+    }
+}
+
+/// Waiting and giving up again, over and over: the last one out stops listening.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_give_up_stop_listening() {
+    let stage = Stage::redis().await;
+    stage.is_at_rest();
+    let name = stage.name();
+    let guard = hold(&stage.theirs.lock(name.as_str())).await;
+    for _ in 0..100 {
+        let waiting = tokio::spawn(stage.ours.lock(name.as_str()).acquire());
+        eventually(SOON, "it listens", async || stage.listened_to(&name)).await;
+        waiting.abort();
+        eventually(SOON, "it has stopped listening", async || {
+            !stage.listened_to(&name)
+        })
+        .await;
+    }
+    guard.release().await.expect("it is theirs");
+    stage.is_gone(&name).await;
+}
+
+#[tokio::test]
+async fn what_was_dropped_is_not_renewed() {
+    const LEASE: Duration = Duration::from_millis(600);
+    let server = RedisServer::start();
+    let client = Client::builder(&server.url()).default_lease(Lease::KeepAlive(LEASE));
+    let client = client.connect().await.expect("the server runs");
+    let calls = || server.commandstats("evalsha");
+    let lock = |name: &str| -> Lock { client.lock(name) };
+
+    let guard = hold(&lock("held")).await;
+    let before = calls();
+    eventually(LEASE * 5, "it is renewed", async || calls() >= before + 4).await;
+    guard.release().await.expect("it is ours");
+
+    for at in At::places().take(4) {
+        // Whether it came to its end or not: it is dropped here.
+        drop(at.hit(lock("acquire").acquire(), never_mind).await);
+        drop(
+            at.hit(lock("run").run(async |_| never_mind().await), never_mind)
+                .await,
+        );
+        let guard = hold(&lock("release")).await;
+        drop(at.hit(guard.release(), never_mind).await);
+        let guard = hold(&lock("line")).await;
+        let mut waiting = Box::pin(lock("line").acquire());
+        assert!(begin(waiting.as_mut()));
+        guard.release().await.expect("it is ours");
+        drop(waiting);
+    }
+    eventually(SOON, "everything is given back", async || {
+        server
+            .keys()
+            .iter()
+            .all(|key| key.starts_with("distlock_undone:"))
+    })
+    .await;
+    // All that was under way has arrived when its connection answers.
+    hold(&lock("last"))
+        .await
+        .release()
+        .await
+        .expect("it is ours");
+    let before = calls();
+    sleep(LEASE * 2).await;
+    assert_eq!(calls(), before, "something is still renewed");
+}
+
+/// A caller that loses interest says nothing about the connection, however long ago the last answer was.
+#[tokio::test]
+async fn calls_that_are_dropped_do_not_cost_the_connection() {
+    const PATIENCE: Duration = Duration::from_millis(300);
+    let server = RedisServer::start();
+    let client = Client::builder(&server.url()).command_timeout(PATIENCE);
+    let client = client.connect().await.expect("the server runs");
+    let lock = client.lock("stock");
+    // Has every connection made that the client uses.
+    drop(hold(&lock).await);
+    eventually(SOON, "it is released", async || server.keys().is_empty()).await;
+    let before = connections(&server);
+    assert_eq!(before.len(), 2);
+    for _ in 0..3 {
+        let guard = hold(&lock).await;
+        sleep(PATIENCE * 3 / 2).await;
+        let mut releasing = Box::pin(guard.release());
+        assert!(begin(releasing.as_mut()));
+        drop(releasing);
+        eventually(SOON, "it is released", async || server.keys().is_empty()).await;
+    }
+    hold(&lock).await.release().await.expect("it is ours");
+    assert_eq!(connections(&server), before);
+}
+
+/// Had anything kept the client alive, its threads and connections would live on.
+#[tokio::test]
+async fn a_client_that_is_dropped_after_all_this_leaves_no_connection() {
+    let server = RedisServer::start();
+    let client = Client::builder(&server.url()).default_lease(Lease::KeepAlive(LEASE));
+    let client = client.handoff_limit(1).connect().await;
+    let client = client.expect("the server runs");
+    let lock = client.lock("stock");
+    for at in At::places().take(6) {
+        let guard = hold(&lock).await;
+        let behind = Behind::wait(&lock);
+        drop(at.hit(guard.release(), never_mind).await);
+        drop(behind.gets_its_turn().await);
+        let guard = hold(&lock).await;
+        let owner = client.new_owner();
+        let entered = client.lock("entered").with_owner(&owner);
+        let outer = hold(&entered).await;
+        drop(at.hit(entered.acquire(), never_mind).await);
+        drop(at.hit(lock.acquire_timeout(SOON / 20), never_mind).await);
+        drop((guard, outer));
+    }
+    assert!(connections(&server).len() >= 2);
+    drop((client, lock));
+    eventually(SOON, "every connection is closed", async || {
+        connections(&server).is_empty()
+    })
+    .await;
+    assert_eq!(
+        server
+            .keys()
+            .iter()
+            .find(|key| !key.starts_with("distlock_undone:")),
+        None
+    );
+}
+
+/// The ids of the connections to the server's port. The fixture itself uses the socket in the file system.
+fn connections(server: &RedisServer) -> Vec<String> {
+    let list: String = server.query(&["CLIENT", "LIST"]);
+    let lines = list
+        .lines()
+        .filter(|line| line.contains(" addr=127.0.0.1:"));
+    let ids = lines.filter_map(|line| line.split(' ').next());
+    ids.map(ToOwned::to_owned).collect()
+}
+
+const NAMES: usize = 3;
+const ROUNDS: usize = 60;

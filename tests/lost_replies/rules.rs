@@ -1,0 +1,118 @@
+//! What the network does wrong, once, to one request.
+
+use std::time::Duration;
+
+use super::COMMAND_TIMEOUT;
+use super::support::Fault;
+
+pub(crate) struct Rule {
+    pub(crate) name: &'static str,
+    pub(crate) fault: Fault,
+    /// When what the fault holds back is let go, if it holds anything back.
+    pub(crate) let_go: Option<LetGo>,
+    /// Whether the call should not even notice.
+    pub(crate) harmless: bool,
+}
+
+/// When a request or reply that was held back goes on its way. In each case its call has been given up
+/// long before, and what the client had to clean up is cleaned up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LetGo {
+    /// As soon as the client has cleaned up.
+    AfterCleanup,
+    /// At the end, when every guard is gone.
+    WhenFree,
+    /// At the end, while another client holds the lock.
+    WhenTaken,
+}
+
+pub(crate) const RULES: &[Rule] = &[
+    lossy("cut after execution", Fault::CutAfter),
+    lossy("cut before execution", Fault::CutBefore),
+    harmless("reply delayed, but in time", Fault::DelayReply(BRIEFLY)),
+    lossy("reply delayed past the time-out", Fault::DelayReply(LONG)),
+    harmless("request delayed, but in time", Fault::DelayRequest(BRIEFLY)),
+    lossy(
+        "request delayed until just before its undo",
+        Fault::DelayRequest(COMMAND_TIMEOUT),
+    ),
+    lossy(
+        "request delayed until its undo, about",
+        Fault::DelayRequest(about(2)),
+    ),
+    lossy(
+        "request delayed until its undo, or later",
+        Fault::DelayRequest(about(4)),
+    ),
+    lossy(
+        "request delayed until just after its undo",
+        Fault::DelayRequest(about(10)),
+    ),
+    lossy("request delayed past its undo", Fault::DelayRequest(LONG)),
+    harmless("request doubled", Fault::DuplicateRequest),
+    held(
+        "reply held until cleaned up",
+        Fault::HoldReply,
+        LetGo::AfterCleanup,
+    ),
+    held(
+        "reply held until all is free",
+        Fault::HoldReply,
+        LetGo::WhenFree,
+    ),
+    held(
+        "reply held until taken by another",
+        Fault::HoldReply,
+        LetGo::WhenTaken,
+    ),
+    held(
+        "request held until cleaned up",
+        Fault::HoldRequest,
+        LetGo::AfterCleanup,
+    ),
+    held(
+        "request held until all is free",
+        Fault::HoldRequest,
+        LetGo::WhenFree,
+    ),
+    held(
+        "request held until taken by another",
+        Fault::HoldRequest,
+        LetGo::WhenTaken,
+    ),
+    lossy("reply swallowed", Fault::SwallowReply),
+];
+
+const fn harmless(name: &'static str, fault: Fault) -> Rule {
+    Rule {
+        name,
+        fault,
+        let_go: None,
+        harmless: true,
+    }
+}
+
+const fn lossy(name: &'static str, fault: Fault) -> Rule {
+    Rule {
+        harmless: false,
+        ..harmless(name, fault)
+    }
+}
+
+const fn held(name: &'static str, fault: Fault, let_go: LetGo) -> Rule {
+    Rule {
+        let_go: Some(let_go),
+        ..lossy(name, fault)
+    }
+}
+
+const BRIEFLY: Duration = Duration::from_millis(30);
+const LONG: Duration = Duration::from_millis(350);
+
+/// A call that timed out is undone at once, so this races with its undo.
+const fn about(millis: u64) -> Duration {
+    let Some(about) = COMMAND_TIMEOUT.checked_add(Duration::from_millis(millis)) else {
+        panic!("both are short");
+    };
+    about
+}

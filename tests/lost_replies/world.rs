@@ -1,0 +1,167 @@
+//! What all cases share: a server, a look at it past the proxy, and a witness of what it executes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use distlock::{Client, Lease};
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+use super::support::{RedisServer, eventually};
+use super::{LEASE, PATIENCE};
+
+pub(crate) struct World {
+    pub(crate) server: RedisServer,
+    /// Another client, whose network is fine.
+    pub(crate) other: Client,
+    pub(crate) witness: Witness,
+    direct: MultiplexedConnection,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let server = RedisServer::start();
+        // A rule counts a call that is answered NOSCRIPT as well.
+        for script in Script::ALL {
+            server.cmd(&["SCRIPT", "LOAD", script.text()]);
+        }
+        let direct = redis::Client::open(server.url()).expect("the url is right");
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let direct = direct.get_multiplexed_async_connection_with_config(&patient);
+        let other = Client::builder(&server.url())
+            .default_lease(Lease::KeepAlive(LEASE))
+            .command_timeout(PATIENCE)
+            .connect_timeout(PATIENCE);
+        Self {
+            witness: Witness::start(&server).await,
+            other: other.connect().await.expect("the server runs"),
+            direct: direct.await.expect("the server runs"),
+            server,
+        }
+    }
+
+    /// Who holds the lock in Redis, and how often.
+    pub(crate) async fn holds(&self, name: &str) -> BTreeMap<String, u32> {
+        self.ask(redis::cmd("HGETALL").arg(name)).await
+    }
+
+    /// Milliseconds left; -1 for a key that stays, -2 for one that is not there.
+    pub(crate) async fn pttl(&self, key: &str) -> i64 {
+        self.ask(redis::cmd("PTTL").arg(key)).await
+    }
+
+    async fn ask<T: redis::FromRedisValue>(&self, cmd: &redis::Cmd) -> T {
+        let mut direct = self.direct.clone();
+        cmd.query_async(&mut direct).await.expect("the server runs")
+    }
+}
+
+/// Reads along with the server (`MONITOR`): which script calls it has executed.
+pub(crate) struct Witness {
+    seen: Arc<Mutex<HashMap<String, Vec<Words>>>>,
+    reader: AbortHandle,
+}
+
+pub(crate) type Words = Vec<String>;
+
+impl Witness {
+    async fn start(server: &RedisServer) -> Self {
+        let mut stream = TcpStream::connect(server.addr())
+            .await
+            .expect("the server runs");
+        stream.write_all(b"MONITOR\r\n").await.expect("it listens");
+        let mut lines = BufReader::new(stream).lines();
+        let agreed = lines.next_line().await.expect("it answers");
+        assert_eq!(agreed.as_deref(), Some("+OK"));
+        let seen = Arc::<Mutex<HashMap<String, Vec<Words>>>>::default();
+        let notes = seen.clone();
+        let reader = tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let Some((_, words)) = line.split_once(" \"") else {
+                    continue;
+                };
+                let words = words.trim_end_matches('"').split("\" \"");
+                let words: Words = words.map(ToOwned::to_owned).collect();
+                if words[0] == "EVALSHA" {
+                    let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+                    notes.entry(words[LOCK].clone()).or_default().push(words);
+                }
+            }
+        });
+        Self {
+            seen,
+            reader: reader.abort_handle(),
+        }
+    }
+
+    /// How many calls about this lock were executed that the closure likes.
+    pub(crate) fn count(&self, name: &str, likes: impl Fn(&[String]) -> bool) -> usize {
+        let seen = self.seen();
+        let calls = seen.get(name).into_iter().flatten();
+        calls.filter(|words| likes(words)).count()
+    }
+
+    /// Waits until this very call has been executed more than `before` times.
+    pub(crate) async fn executed(&self, call: &[String], before: usize) {
+        eventually(PATIENCE, "the request is executed", async || {
+            self.count(&call[LOCK], |words| words == call) > before
+        })
+        .await;
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, Vec<Words>>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Where a call has the name of its lock.
+const LOCK: usize = 3;
+
+/// The scripts whose calls may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Script {
+    Acquire,
+    Pass,
+    Release,
+    Renew,
+    Undo,
+}
+
+impl Script {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Acquire,
+        Self::Pass,
+        Self::Release,
+        Self::Renew,
+        Self::Undo,
+    ];
+
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Acquire => include_str!("../../src/engine/redis/lua/acquire.lua"),
+            Self::Pass => include_str!("../../src/engine/redis/lua/pass.lua"),
+            Self::Release => include_str!("../../src/engine/redis/lua/release.lua"),
+            Self::Renew => include_str!("../../src/engine/redis/lua/renew.lua"),
+            Self::Undo => include_str!("../../src/engine/redis/lua/undo.lua"),
+        }
+    }
+
+    /// Whether a call, given by its words, is a run of this script.
+    pub(crate) fn runs(self, words: &[impl AsRef<[u8]>]) -> bool {
+        let hash = redis::Script::new(self.text());
+        words.len() > LOCK
+            && words[0].as_ref() == b"EVALSHA"
+            && words[1].as_ref() == hash.get_hash().as_bytes()
+    }
+}

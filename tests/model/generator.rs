@@ -1,0 +1,226 @@
+//! Thinks up what is asked of one lock next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::internals::protocol::{Action, Holding, OwnerId};
+
+use super::support::SeededRng;
+
+/// Everyone who has to do with one name.
+pub(crate) struct Cast {
+    owners: Vec<OwnerId>,
+    /// How many acquires each owner has numbered.
+    numbered: Vec<u32>,
+    /// Acquires that were undone before they were sent: owner, attempt and count.
+    late: Vec<(usize, u32, u32)>,
+    /// Owners whose first acquire was undone.
+    undone: Vec<usize>,
+    /// Who held it when we last looked.
+    last: usize,
+}
+
+/// One action and the way it takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) action: Action,
+    pub(crate) road: Road,
+}
+
+/// The engine's two entrances, and the two things the second makes of a batch.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Road {
+    /// `call_apart`, with all sorts of requests.
+    ApartMixed,
+    /// `call_apart`, with nothing but renewals.
+    ApartRenewals,
+    /// `call`.
+    Call,
+}
+
+impl Cast {
+    /// Two clients of ours and one of Java's, whose thread numbers may be negative.
+    pub(crate) fn new(rng: &mut SeededRng) -> Self {
+        let clients = ["a", "b", "c"].map(|last| {
+            let uuid = format!("71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c1{last}");
+            Arc::<str>::from(uuid)
+        });
+        let [ours, other, java] = clients;
+        let thread = -i64::try_from(rng.below(100)).expect("below a hundred");
+        let owners = vec![
+            OwnerId::new(ours.clone(), 1),
+            OwnerId::new(ours, 2),
+            OwnerId::new(other, 1),
+            OwnerId::new(java, thread),
+        ];
+        Self {
+            numbered: vec![0; owners.len()],
+            late: Vec::new(),
+            undone: Vec::new(),
+            last: 0,
+            owners,
+        }
+    }
+
+    /// What happens next to a lock that is in this state; `None` if nothing but time passes.
+    /// Leases end half-way between two ticks, as long as ticks are this long.
+    pub(crate) fn next(
+        &mut self,
+        held: Option<&Holding>,
+        tick: Duration,
+        rng: &mut SeededRng,
+    ) -> Option<Step> {
+        let lease = tick / 2 + tick * number_below(LONGEST, rng);
+        let held = held.map(|holding| {
+            let (owner, count) = &holding.owners[0];
+            let known = |id: &OwnerId| id.to_string() == *owner;
+            self.last = self.owners.iter().position(known).expect("one of ours");
+            u32::try_from(*count).expect("a small count")
+        });
+        // Of a free lock there is little to ask but to get it.
+        let dice = if held.is_some() { 0..100 } else { 60..160 };
+        let action = match dice.start + rng.below(100) {
+            0..14 => self.renew(lease, rng),
+            14..28 => self.release(held, rng),
+            28..40 => self.undo(held, rng),
+            40..50 => self.pass(lease, rng),
+            50..53 => Action::ForceRelease,
+            53..66 => Action::Inspect,
+            66..73 => return None,
+            73..145 => self.acquire(held, lease, rng),
+            145..150 => self.undo(held, rng),
+            150..154 => self.release(held, rng),
+            154..157 => self.renew(lease, rng),
+            157..159 => self.pass(lease, rng),
+            _ => Action::ForceRelease,
+        };
+        let apart = rng.chance(match action {
+            Action::Renew { .. } => 60,
+            Action::Release { .. } | Action::Undo { .. } => 25,
+            Action::Acquire { .. }
+            | Action::ForceRelease
+            | Action::Inspect
+            | Action::Pass { .. } => 0,
+        });
+        let road = match action {
+            Action::Renew { .. } if apart && rng.chance(85) => Road::ApartRenewals,
+            _ if apart => Road::ApartMixed,
+            _ => Road::Call,
+        };
+        Some(Step { action, road })
+    }
+
+    fn acquire(&mut self, held: Option<u32>, lease: Duration, rng: &mut SeededRng) -> Action {
+        // Those that were undone before they were sent, sooner or later, some of them twice.
+        if !self.late.is_empty() && rng.chance(40) {
+            let index = index_below(self.late.len(), rng);
+            let (who, attempt, count) = self.late[index];
+            if rng.chance(70) {
+                self.late.swap_remove(index);
+            }
+            return self.acquire_as(who, attempt, count, lease);
+        }
+        let who = self.somebody(65, rng);
+        let attempt = if self.numbered[who] > 0 && rng.chance(20) {
+            // The same request once more, as a network may deliver it.
+            1 + number_below(self.numbered[who], rng)
+        } else {
+            self.numbered[who] += 1;
+            self.numbered[who]
+        };
+        let count = match held {
+            // Mostly one more; also the same again, a stale lower one, and a leap.
+            Some(held) if who == self.last => {
+                *rng.pick(&[held + 1, held + 1, held + 1, held, 1, 3])
+            }
+            _ if rng.chance(85) => 1,
+            _ => 2 + number_below(2, rng),
+        };
+        self.acquire_as(who, attempt, count, lease)
+    }
+
+    fn acquire_as(&self, who: usize, attempt: u32, count: u32, lease: Duration) -> Action {
+        Action::Acquire {
+            owner: self.owners[who].clone(),
+            attempt,
+            count: count.min(MOST),
+            lease,
+        }
+    }
+
+    fn release(&self, held: Option<u32>, rng: &mut SeededRng) -> Action {
+        let most = held.unwrap_or(1);
+        let left = *rng.pick(&[0, 0, 1, 1, 2, most.saturating_sub(1)]);
+        Action::Release {
+            owner: self.owners[self.somebody(70, rng)].clone(),
+            left,
+        }
+    }
+
+    fn renew(&self, lease: Duration, rng: &mut SeededRng) -> Action {
+        Action::Renew {
+            owner: self.owners[self.somebody(75, rng)].clone(),
+            lease,
+        }
+    }
+
+    fn undo(&mut self, held: Option<u32>, rng: &mut SeededRng) -> Action {
+        let who = self.somebody(65, rng);
+        let most = held.unwrap_or(1);
+        let left = *rng.pick(&[0, 1, most.saturating_sub(1), most.saturating_sub(1), most]);
+        let attempt = if self.numbered[who] > 0 && rng.chance(50) {
+            // The latest acquire: it may have been carried out, refused or overtaken by its end.
+            self.numbered[who]
+        } else {
+            self.numbered[who] += 1;
+            self.late.push((who, self.numbered[who], left + 1));
+            self.numbered[who]
+        };
+        if attempt == 1 {
+            self.undone.push(who);
+        }
+        Action::Undo {
+            owner: self.owners[who].clone(),
+            attempt,
+            left,
+        }
+    }
+
+    fn pass(&mut self, lease: Duration, rng: &mut SeededRng) -> Action {
+        let from = self.somebody(80, rng);
+        // A taker whose first acquire was undone must not get it.
+        let to = if !self.undone.is_empty() && rng.chance(40) {
+            *rng.pick(&self.undone)
+        } else {
+            self.somebody(10, rng)
+        };
+        self.numbered[to] = self.numbered[to].max(1);
+        Action::Pass {
+            from: self.owners[from].clone(),
+            to: self.owners[to].clone(),
+            lease,
+            own_listeners: number_below(3, rng),
+        }
+    }
+
+    /// The holder, or who held it last, in so many cases of a hundred; anyone in the others.
+    fn somebody(&self, percent: u64, rng: &mut SeededRng) -> usize {
+        if rng.chance(percent) {
+            return self.last;
+        }
+        index_below(self.owners.len(), rng)
+    }
+}
+
+fn number_below(bound: u32, rng: &mut SeededRng) -> u32 {
+    u32::try_from(rng.below(u64::from(bound))).expect("below a u32")
+}
+
+fn index_below(length: usize, rng: &mut SeededRng) -> usize {
+    usize::try_from(rng.below(length as u64)).expect("below a usize")
+}
+
+/// Leases last half a tick and up to one less than so many more.
+const LONGEST: u32 = 5;
+/// More holds show nothing new.
+const MOST: u32 = 4;

@@ -1,0 +1,300 @@
+//! Some sequences, turn by turn on both engines.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use distlock::internals::engine::memory::Memory;
+use distlock::internals::engine::redis::Redis;
+use distlock::internals::engine::{Engine, Failure};
+use distlock::internals::protocol::{Action, Holding, Moment, Reply, Request};
+use tokio::time::Instant;
+
+use super::compare::{Coverage, Divergence};
+use super::generator::{Road, Step};
+use super::keyspace::Keyspace;
+use super::listening::{Fence, listen};
+use super::sequence::{Asked, Fate, Sequence};
+use super::support::SeededRng;
+
+/// Between two actions on one name.
+pub(crate) const TICK: Duration = Duration::from_millis(1000);
+/// Leases grow no longer than for this.
+const LONGEST_TICK: Duration = Duration::from_secs(3);
+/// Actions of one sequence.
+const TICKS: u32 = 14;
+/// Before this tick some of the listeners go.
+const LEAVE: u32 = 8;
+/// The watchdog's batches are as long, or longer.
+const RENEWALS: usize = 64;
+/// Others travel one by one; a long batch would take long.
+const MIXED: usize = 6;
+
+/// Some sequences, and where they run.
+pub(crate) struct Lane {
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    pub(crate) sequences: usize,
+    pub(crate) phase: Duration,
+    /// Two clients of one server: the first asks, both listen.
+    pub(crate) engines: [Arc<Redis>; 2],
+}
+
+/// What has been shown.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// Those that went through.
+    pub(crate) sequences: usize,
+    pub(crate) unclear: usize,
+    pub(crate) coverage: Coverage,
+    pub(crate) divergences: Vec<Divergence>,
+    pub(crate) slowest_answer: Duration,
+    pub(crate) slowest_tick: Duration,
+}
+
+impl Outcome {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.sequences += other.sequences;
+        self.unclear += other.unclear;
+        self.coverage.add(&other.coverage);
+        self.divergences.extend(other.divergences);
+        self.slowest_answer = self.slowest_answer.max(other.slowest_answer);
+        self.slowest_tick = self.slowest_tick.max(other.slowest_tick);
+    }
+}
+
+impl Lane {
+    pub(crate) async fn run(&self) -> Run {
+        tokio::time::sleep(self.phase).await;
+        let mut run = Run::start(self).await;
+        let mut due = Instant::now();
+        for tick in 0..TICKS {
+            if tick == LEAVE {
+                run.leave(&self.engines).await;
+            }
+            // Behind time, the ticks grow longer, and the leases with them.
+            let last = due;
+            due = (last + TICK).max(Instant::now());
+            let period = (due - last).min(LONGEST_TICK);
+            tokio::time::sleep_until(due).await;
+            run.tick(|Sequence { cast, rng, .. }, held| cast.next(held, period, rng))
+                .await;
+            run.outcome.slowest_tick = run.outcome.slowest_tick.max(due.elapsed());
+        }
+        tokio::time::sleep_until(due + TICK).await;
+        let look = Step {
+            action: Action::Inspect,
+            road: Road::Call,
+        };
+        run.tick(|_, _| Some(look.clone())).await;
+        run
+    }
+}
+
+/// A lane under way.
+pub(crate) struct Run {
+    memory: Arc<Memory>,
+    redis: Arc<Redis>,
+    begun: Instant,
+    /// The time memory lives in, in microseconds.
+    clock: Arc<AtomicU64>,
+    fence: Fence,
+    sequences: Vec<Sequence>,
+    outcome: Outcome,
+}
+
+/// Steps that wait for company, by the index of their sequence.
+type Batch = Vec<(usize, Step)>;
+
+impl Run {
+    async fn start(lane: &Lane) -> Self {
+        let clock = Arc::new(AtomicU64::new(0));
+        let now = {
+            let clock = clock.clone();
+            move || Moment::at(Duration::from_micros(clock.load(Ordering::Relaxed)))
+        };
+        let memory = Arc::new(Memory::new(Arc::new(now)));
+        let mut seeds = SeededRng::new(lane.seed);
+        let mut sequences = Vec::with_capacity(lane.sequences);
+        for index in 0..lane.sequences {
+            let name = format!("{}{index}", lane.name);
+            let mut rng = SeededRng::new(seeds.next_u64());
+            let count = usize::try_from(rng.below(3)).expect("a few");
+            let mut listeners = Vec::new();
+            for engine in &lane.engines[..count] {
+                let here = listen(memory.clone(), &name).await;
+                listeners.push((here, listen(engine.clone(), &name).await));
+            }
+            sequences.push(Sequence::new(name, rng, listeners));
+        }
+        Self {
+            memory,
+            redis: lane.engines[0].clone(),
+            begun: Instant::now(),
+            clock,
+            fence: Fence::build(&lane.engines, &lane.name).await,
+            sequences,
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// One action at most of every sequence.
+    async fn tick(
+        &mut self,
+        mut next: impl FnMut(&mut Sequence, Option<&Holding>) -> Option<Step> + Send,
+    ) {
+        let mut renewals = Batch::new();
+        let mut mixed = Batch::new();
+        let mut acted = BTreeSet::new();
+        for index in 0..self.sequences.len() {
+            let sequence = &mut self.sequences[index];
+            // One that is over has said all it can.
+            if sequence.fate() != Fate::Same {
+                continue;
+            }
+            let held = held(&self.memory, sequence);
+            let Some(step) = next(sequence, held.as_ref()) else {
+                continue;
+            };
+            acted.insert(index);
+            match step.road {
+                Road::ApartMixed => mixed.push((index, step)),
+                Road::ApartRenewals => renewals.push((index, step)),
+                Road::Call => self.call(index, step).await,
+            }
+            if mixed.len() == MIXED {
+                self.call_apart(std::mem::take(&mut mixed)).await;
+            }
+            if renewals.len() == RENEWALS {
+                self.call_apart(std::mem::take(&mut renewals)).await;
+            }
+        }
+        self.call_apart(mixed).await;
+        self.call_apart(renewals).await;
+
+        self.fence.wait().await;
+        for index in acted {
+            let divergence = self.sequences[index].listen();
+            self.outcome.divergences.extend(divergence);
+        }
+    }
+
+    async fn call(&mut self, index: usize, step: Step) {
+        let request = self.sequences[index].request(step.action.clone());
+        let sent = self.now();
+        let memory = self.memory.clone().call(request.clone()).await;
+        let redis = self.redis.clone().call(request).await;
+        let asked = self.since(sent);
+        self.record(asked, index, step, memory, redis);
+    }
+
+    async fn call_apart(&mut self, batch: Batch) {
+        let request = |(index, step): &(usize, Step)| {
+            let sequence: &Sequence = &self.sequences[*index];
+            sequence.request(step.action.clone())
+        };
+        let requests: Vec<Request> = batch.iter().map(request).collect();
+        let sent = self.now();
+        let memory = self.memory.clone().call_apart(requests.clone()).await;
+        let redis = self.redis.clone().call_apart(requests).await;
+        let asked = self.since(sent);
+        assert_eq!(memory.len(), batch.len(), "a reply to every request");
+        assert_eq!(redis.len(), batch.len(), "a reply to every request");
+        for (((index, step), memory), redis) in batch.into_iter().zip(memory).zip(redis) {
+            self.record(asked, index, step, memory, redis);
+        }
+    }
+
+    fn record(
+        &mut self,
+        asked: Asked,
+        index: usize,
+        step: Step,
+        memory: Result<Reply, Failure>,
+        redis: Result<Reply, Failure>,
+    ) {
+        let sequence = &mut self.sequences[index];
+        let memory = memory.expect("memory does not fail");
+        // Memory's time stands still until the next step: this is how that one left it.
+        let ttl = held(&self.memory, sequence).and_then(|holding| holding.ttl);
+        let until = ttl.map(|ttl| asked.sent + ttl);
+        let divergence = sequence.record(step, asked, memory, redis, until);
+        self.outcome.divergences.extend(divergence);
+    }
+
+    /// Some listeners go, on both sides.
+    async fn leave(&mut self, engines: &[Arc<Redis>; 2]) {
+        for sequence in &mut self.sequences {
+            if sequence.rng.chance(30) {
+                sequence.listeners.pop();
+            }
+        }
+        // Orders are obeyed in turn: once we listen anew, those have gone.
+        for engine in engines {
+            listen(engine.clone(), &format!("{}gone", self.fence.name)).await;
+        }
+    }
+
+    /// Ends the run. The same names must be locked, and what was marked as undone, and nothing else,
+    /// remembered: `keys` is what Redis held from `sent` on for the time it took to look.
+    pub(crate) async fn end(
+        mut self,
+        keys: &Keyspace,
+        sent: Instant,
+        latency: Duration,
+    ) -> Outcome {
+        let sent = self.live_at(sent);
+        let asked = Asked { sent, latency };
+        let names = self.memory.clone().names("*".into()).await;
+        let names: BTreeSet<_> = names.expect("memory does not fail").into_iter().collect();
+        for sequence in &mut self.sequences {
+            let name = &*sequence.name;
+            let by_key = keys.locks.contains(name);
+            let held = [names.contains(name), keys.listed.contains(name), by_key];
+            let undone = keys.undone.get(name);
+            let found = sequence.find(held, asked);
+            let found = found.or_else(|| sequence.remember(undone));
+            self.outcome.divergences.extend(found);
+        }
+        for sequence in &self.sequences {
+            match sequence.fate() {
+                Fate::Diverged => {}
+                Fate::Same => {
+                    self.outcome.sequences += 1;
+                    for line in sequence.lines() {
+                        self.outcome.coverage.count(&line.step.action, &line.memory);
+                    }
+                }
+                Fate::Unclear => self.outcome.unclear += 1,
+            }
+        }
+        self.outcome
+    }
+
+    /// Moves memory's time to the present.
+    fn now(&self) -> Moment {
+        self.live_at(Instant::now())
+    }
+
+    fn live_at(&self, now: Instant) -> Moment {
+        let now = now.duration_since(self.begun).as_micros();
+        let now = u64::try_from(now).expect("not that long");
+        self.clock.store(now, Ordering::Relaxed);
+        Moment::at(Duration::from_micros(now))
+    }
+
+    fn since(&mut self, sent: Moment) -> Asked {
+        let latency = Moment::at(self.begun.elapsed()).since(sent);
+        self.outcome.slowest_answer = self.outcome.slowest_answer.max(latency);
+        Asked { sent, latency }
+    }
+}
+
+/// How the lock stands in memory's time.
+fn held(memory: &Memory, sequence: &Sequence) -> Option<Holding> {
+    match memory.call_now(&sequence.request(Action::Inspect)) {
+        Some(Reply::Inspected(held)) => held,
+        other => panic!("memory answers on the spot, and not {other:?}"),
+    }
+}

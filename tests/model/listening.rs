@@ -1,0 +1,74 @@
+//! Who hears of releases, and when all has been heard.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use distlock::internals::engine::redis::Redis;
+use distlock::internals::engine::{Engine, Listener, Topic};
+use distlock::internals::protocol::{Action, Kind, OwnerId, Request};
+
+/// Knows when every message sent before has arrived: one more that travels behind them.
+pub(crate) struct Fence {
+    pub(crate) name: Arc<str>,
+    redis: Arc<Redis>,
+    listeners: Vec<Listener>,
+}
+
+impl Fence {
+    pub(crate) async fn build(engines: &[Arc<Redis>; 2], lane: &str) -> Self {
+        let name: Arc<str> = format!("fence-of-{lane}").into();
+        let mut listeners = Vec::new();
+        for engine in engines {
+            listeners.push(listen(engine.clone(), &name).await);
+        }
+        Self {
+            name,
+            redis: engines[0].clone(),
+            listeners,
+        }
+    }
+
+    pub(crate) async fn wait(&self) {
+        let owner = OwnerId::new("71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11".into(), 1);
+        let take = Action::Acquire {
+            owner: owner.clone(),
+            attempt: 1,
+            count: 1,
+            lease: Duration::from_secs(60),
+        };
+        for action in [take, Action::Release { owner, left: 0 }] {
+            let answer = self.redis.clone().call(Request {
+                name: self.name.clone(),
+                kind: Kind::Mutex,
+                action,
+            });
+            answer.await.expect("the server answers");
+        }
+        for listener in &self.listeners {
+            // It is a message of the engine's own: without news nothing would ever be heard.
+            tokio::time::timeout(PATIENCE, listener.heard())
+                .await
+                .expect("a release is heard of");
+        }
+    }
+}
+
+/// Listens to the lock of this name.
+pub(crate) async fn listen(engine: Arc<impl Engine>, name: &str) -> Listener {
+    let listening = engine.listen(Topic {
+        kind: Kind::Mutex,
+        name: name.into(),
+    });
+    listening.await.expect("anyone may listen")
+}
+
+/// Whether there was news since we last looked.
+pub(crate) fn has_heard(listener: &Listener) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    pin!(listener.heard()).poll(&mut context).is_ready()
+}
+
+/// Only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,179 @@
+//! One name, what is asked of it, and whether the answers can be compared at all.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::internals::engine::{Failure, Listener};
+use distlock::internals::protocol::{Action, Kind, Moment, Reply, Request};
+
+use super::compare::{Divergence, Heard, Line, agree};
+use super::generator::{Cast, Step};
+use super::listening::has_heard;
+use super::support::SeededRng;
+
+/// A slower answer says too little about when it was given.
+const PATIENCE: Duration = Duration::from_millis(150);
+/// Redis counts whole milliseconds and reads its clock now and then.
+const GRAIN: Duration = Duration::from_millis(5);
+
+pub(crate) struct Sequence {
+    pub(crate) name: Arc<str>,
+    pub(crate) cast: Cast,
+    pub(crate) rng: SeededRng,
+    /// A pair for each that listens: in memory and on Redis.
+    pub(crate) listeners: Vec<(Listener, Listener)>,
+    lines: Vec<Line>,
+    /// When memory's hold ends. Redis's ends no sooner, and later by no more than `slack`.
+    until: Option<Moment>,
+    /// The slowest answer so far.
+    slack: Duration,
+    fate: Fate,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fate {
+    /// The engines have said different things.
+    Diverged,
+    /// The same all along.
+    Same,
+    /// They might have been asked on different sides of a lease's end.
+    Unclear,
+}
+
+/// When something was asked of both.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) sent: Moment,
+    pub(crate) latency: Duration,
+}
+
+impl Sequence {
+    pub(crate) fn new(
+        name: String,
+        mut rng: SeededRng,
+        listeners: Vec<(Listener, Listener)>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            cast: Cast::new(&mut rng),
+            rng,
+            listeners,
+            lines: Vec::new(),
+            until: None,
+            slack: Duration::ZERO,
+            fate: Fate::Same,
+        }
+    }
+
+    /// Judges a step. `until` is when memory's hold ends after it, if there is one.
+    pub(crate) fn record(
+        &mut self,
+        step: Step,
+        asked: Asked,
+        memory: Reply,
+        redis: Result<Reply, Failure>,
+        until: Option<Moment>,
+    ) -> Option<Divergence> {
+        if !self.is_clear(asked) || asked.latency > PATIENCE {
+            self.fate = Fate::Unclear;
+            return None;
+        }
+        self.slack = self.slack.max(asked.latency);
+        self.until = until;
+        let same = matches!(&redis, Ok(redis) if agree(&memory, redis, self.slack + GRAIN));
+        self.lines.push(Line {
+            sent: asked.sent,
+            step,
+            memory,
+            redis,
+            heard: Heard::default(),
+        });
+        if same {
+            return None;
+        }
+        self.diverged("the replies differ in the last line")
+    }
+
+    /// Judges who has heard of the last step.
+    pub(crate) fn listen(&mut self) -> Option<Divergence> {
+        let pairs = self.listeners.iter();
+        let (memory, redis) = pairs
+            .map(|(here, there)| (has_heard(here), has_heard(there)))
+            .unzip();
+        let heard = Heard { memory, redis };
+        let same = heard.memory == heard.redis;
+        self.lines.last_mut()?.heard = heard;
+        if same {
+            return None;
+        }
+        self.diverged("the news differs in the last line")
+    }
+
+    /// Judges whether it is locked: in memory, by the engine's own list and by its key. Says nothing
+    /// about one whose lease ended just then.
+    pub(crate) fn find(&mut self, held: [bool; 3], asked: Asked) -> Option<Divergence> {
+        if !self.is_clear(asked) || held == [held[0]; 3] {
+            return None;
+        }
+        let what = format!("held in memory, by SCAN and by key: {held:?}");
+        self.diverged(&what)
+    }
+
+    /// Judges what Redis remembers as undone.
+    pub(crate) fn remember(&mut self, undone: Option<&BTreeSet<String>>) -> Option<Divergence> {
+        let marked = |line: &Line| match &line.step.action {
+            // Only a release tells that it had come, and so cannot come any more.
+            Action::Undo { owner, attempt, .. } => {
+                let released = matches!(line.memory, Reply::Released { .. });
+                (!released).then(|| format!("{owner}#{attempt}"))
+            }
+            _ => None,
+        };
+        let marked: BTreeSet<_> = self.lines.iter().filter_map(marked).collect();
+        if undone.cloned().unwrap_or_default() == marked {
+            return None;
+        }
+        self.diverged(&format!("Redis remembers as undone: {undone:?}"))
+    }
+
+    pub(crate) fn fate(&self) -> Fate {
+        self.fate
+    }
+
+    pub(crate) fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    pub(crate) fn request(&self, action: Action) -> Request {
+        Request {
+            name: self.name.clone(),
+            kind: Kind::Mutex,
+            action,
+        }
+    }
+
+    /// Whether both engines must have looked on the same side of the lease's end.
+    fn is_clear(&self, asked: Asked) -> bool {
+        let Asked { sent, latency } = asked;
+        self.until.is_none_or(|until| {
+            if sent < until {
+                sent + latency + GRAIN < until
+            } else {
+                until + self.slack + GRAIN < sent
+            }
+        })
+    }
+
+    fn diverged(&mut self, what: &str) -> Option<Divergence> {
+        if self.fate != Fate::Same {
+            return None;
+        }
+        self.fate = Fate::Diverged;
+        Some(Divergence {
+            name: self.name.to_string(),
+            what: what.to_owned(),
+            lines: self.lines.clone(),
+        })
+    }
+}

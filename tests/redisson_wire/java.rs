@@ -1,0 +1,230 @@
+//! A Java client as the server sees it: Redisson's commands with Redisson's effects.
+//!
+//! The scripts are written anew from what Redisson's do; it is state and messages that must fit, not
+//! text.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, FromRedisValue};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::PATIENCE;
+use super::support::RedisServer;
+use super::support::resp::{Frames, words};
+
+/// One Redisson instance; its threads are told apart by number.
+pub(crate) struct Java {
+    connection: MultiplexedConnection,
+    unlocks: AtomicU32,
+}
+
+impl Java {
+    pub(crate) async fn start(server: &RedisServer) -> Self {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let client = redis::Client::open(server.url()).expect("a server's address is right");
+        let connection = client.get_multiplexed_async_connection_with_config(&config);
+        Self {
+            connection: connection.await.expect("the server is up"),
+            unlocks: AtomicU32::new(0),
+        }
+    }
+
+    /// Who a thread is, in a lock's hash.
+    pub(crate) fn owner(&self, thread: i64) -> String {
+        format!("{UUID}:{thread}")
+    }
+
+    /// `None` if the thread has the lock now, or else the holder's PTTL.
+    pub(crate) async fn lock(&self, name: &str, thread: i64, lease: &str) -> Option<i64> {
+        self.eval(LOCK, &[name], &[lease, &self.owner(thread)])
+            .await
+    }
+
+    /// Whether it is free now; `None` if the thread did not hold it.
+    pub(crate) async fn unlock(&self, name: &str, thread: i64) -> Option<bool> {
+        let request = self.unlocks.fetch_add(1, Ordering::Relaxed);
+        let latch = in_slot("redisson_unlock_latch", name) + &format!(":{request:032x}");
+        let keys = [name, &channel(name), &latch];
+        let args = ["0", WATCHDOG, &self.owner(thread), "PUBLISH", "16000"];
+        let unlocked: Option<i64> = self.eval(UNLOCK, &keys, &args).await;
+        // Redisson does not wait for this one.
+        let _: i64 = self.send(redis::cmd("DEL").arg(latch)).await;
+        unlocked.map(|freed| freed == 1)
+    }
+
+    pub(crate) async fn force_unlock(&self, name: &str) -> bool {
+        let keys = [name, &channel(name)];
+        let freed: i64 = self.eval(FORCE_UNLOCK, &keys, &["0", "PUBLISH"]).await;
+        freed == 1
+    }
+
+    /// One tick of the watchdog, for these threads' locks: 1 for each it extended to thirty seconds.
+    pub(crate) async fn renew(&self, locks: &[(&str, i64)]) -> Vec<i64> {
+        let names: Vec<&str> = locks.iter().map(|(name, _)| *name).collect();
+        let owners: Vec<String> = locks
+            .iter()
+            .map(|(_, thread)| self.owner(*thread))
+            .collect();
+        let mut args = vec![WATCHDOG];
+        args.extend(owners.iter().map(String::as_str));
+        self.eval(RENEW, &names, &args).await
+    }
+
+    async fn eval<T: FromRedisValue>(&self, script: &str, keys: &[&str], args: &[&str]) -> T {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(script).arg(keys.len()).arg(keys).arg(args);
+        self.send(&eval).await
+    }
+
+    async fn send<T: FromRedisValue>(&self, cmd: &redis::Cmd) -> T {
+        let mut connection = self.connection.clone();
+        cmd.query_async(&mut connection)
+            .await
+            .expect("the server answers")
+    }
+}
+
+/// Subscribed to a lock's channel, as a thread of Redisson's that waits for it.
+pub(crate) struct Subscriber {
+    channel: String,
+    frames: Frames<OwnedReadHalf>,
+    // Closing it would end the subscription.
+    to: OwnedWriteHalf,
+}
+
+impl Subscriber {
+    pub(crate) async fn start(server: &RedisServer, channel: &str) -> Self {
+        let stream = TcpStream::connect(server.addr());
+        let (from, mut to) = stream.await.expect("the server is up").into_split();
+        let length = channel.len();
+        let subscribe = format!("*2\r\n$9\r\nSUBSCRIBE\r\n${length}\r\n{channel}\r\n");
+        to.write_all(subscribe.as_bytes())
+            .await
+            .expect("the server is up");
+        let mut subscriber = Self {
+            channel: channel.to_owned(),
+            frames: Frames::new(from),
+            to,
+        };
+        let confirmed = subscriber.frame().await;
+        assert_eq!(
+            confirmed,
+            [&b"subscribe"[..], channel.as_bytes(), &b"1"[..]]
+        );
+        subscriber
+    }
+
+    /// The next message's bytes.
+    pub(crate) async fn message(&mut self) -> Vec<u8> {
+        let [kind, channel, payload] = <[Vec<u8>; 3]>::try_from(self.frame().await)
+            .expect("a message has a kind, a channel and a payload");
+        assert_eq!(kind, b"message");
+        assert_eq!(channel, self.channel.as_bytes());
+        payload
+    }
+
+    /// Every message sent by now that has not been read.
+    pub(crate) async fn rest(&mut self, server: &RedisServer) -> Vec<Vec<u8>> {
+        // Messages come in the order they were published: nothing can be behind this one.
+        server.cmd(&["PUBLISH", &self.channel, "the last"]);
+        let mut rest = Vec::new();
+        loop {
+            let message = self.message().await;
+            if message == b"the last" {
+                return rest;
+            }
+            rest.push(message);
+        }
+    }
+
+    /// Goes as Redisson goes, and waits until the server has taken notice.
+    pub(crate) async fn unsubscribe(mut self) {
+        let unsubscribe = b"*1\r\n$11\r\nUNSUBSCRIBE\r\n";
+        self.to
+            .write_all(unsubscribe)
+            .await
+            .expect("the server is up");
+        while self.frame().await[0] != b"unsubscribe" {}
+    }
+
+    async fn frame(&mut self) -> Vec<Vec<u8>> {
+        let frame = tokio::time::timeout(PATIENCE, self.frames.next())
+            .await
+            .expect("a message comes");
+        let frame = frame.expect("it is RESP").expect("the server is up");
+        words(&frame)
+    }
+}
+
+/// Where releases of a lock are announced.
+pub(crate) fn channel(name: &str) -> String {
+    in_slot("redisson_lock__channel", name)
+}
+
+/// A name with a brace in it is left as it is, whatever the brace means.
+fn in_slot(prefix: &str, name: &str) -> String {
+    match name.contains('{') {
+        true => format!("{prefix}:{name}"),
+        false => format!("{prefix}:{{{name}}}"),
+    }
+}
+
+pub(crate) const UUID: &str = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";
+/// `lockWatchdogTimeout` in ms, unless somebody has changed it.
+const WATCHDOG: &str = "30000";
+
+/// KEYS the lock; ARGV lease, owner. One more hold, and whatever the TTL was, it is the lease now.
+const LOCK: &str = "
+local lock, lease, owner = KEYS[1], ARGV[1], ARGV[2]
+local mine = redis.call('HEXISTS', lock, owner) == 1
+if not mine and redis.call('EXISTS', lock) == 1 then
+  return redis.call('PTTL', lock)
+end
+redis.call('HINCRBY', lock, owner, 1)
+redis.call('PEXPIRE', lock, lease)
+return false";
+
+/// KEYS the lock, its channel, the latch that makes a repeated unlock harmless;
+/// ARGV message, lease of a partial unlock, owner, how to publish, the latch's TTL.
+const UNLOCK: &str = "
+local lock, latch, owner = KEYS[1], KEYS[3], ARGV[3]
+local done = redis.call('GET', latch)
+if done then
+  return tonumber(done)
+end
+if redis.call('HEXISTS', lock, owner) == 0 then
+  return false
+end
+local freed = redis.call('HINCRBY', lock, owner, -1) <= 0
+if freed then
+  redis.call('DEL', lock)
+  redis.call(ARGV[4], KEYS[2], ARGV[1])
+else
+  redis.call('PEXPIRE', lock, ARGV[2])
+end
+redis.call('SET', latch, freed and '1' or '0', 'PX', ARGV[5])
+return freed and 1 or 0";
+
+/// KEYS the lock, its channel; ARGV message, how to publish.
+const FORCE_UNLOCK: &str = "
+local freed = redis.call('DEL', KEYS[1])
+if freed == 1 then
+  redis.call(ARGV[2], KEYS[2], ARGV[1])
+end
+return freed";
+
+/// KEYS the locks; ARGV the time-out, then an owner for each.
+const RENEW: &str = "
+local renewed = {}
+for i, lock in ipairs(KEYS) do
+  renewed[i] = redis.call('HEXISTS', lock, ARGV[i + 1])
+  if renewed[i] == 1 then
+    redis.call('PEXPIRE', lock, ARGV[1])
+  end
+end
+return renewed";

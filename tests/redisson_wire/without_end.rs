@@ -1,0 +1,211 @@
+//! Holds that never end: one of Java's is borne, none of ours exists.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Lease};
+use tokio::task::JoinSet;
+
+use super::format::assert_is_redissons;
+use super::java::{Java, channel};
+use super::support::{RedisServer, SeededRng, eventually};
+use super::{PATIENCE, connect, leaves_nothing};
+
+#[tokio::test]
+async fn a_java_hold_without_an_end_is_respected_and_breaks_no_wait() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Java::start(&server).await);
+    assert_eq!(java.lock("order", 47, "60000").await, None);
+    server.cmd(&["PERSIST", "order"]);
+    assert_eq!(server.pttl("order"), -1);
+    let lock = client.lock("order");
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let found = client.admin().inspect("order").await.unwrap();
+    assert_eq!(found.expect("it is held").ttl, None);
+
+    let (begun, wait) = (Instant::now(), Duration::from_millis(300));
+    assert!(lock.acquire_timeout(wait).await.unwrap().is_none());
+    assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
+
+    let waiter = tokio::spawn(lock.acquire());
+    eventually(PATIENCE, "it waits", async || {
+        server.pubsub_channels() == [channel("order")]
+    })
+    .await;
+    assert_eq!(server.pttl("order"), -1, "it is not ours to end");
+    assert_eq!(java.unlock("order", 47).await, Some(true));
+    let guard = waiter.await.unwrap().unwrap();
+    assert!(server.pttl("order") > 0);
+    guard.release().await.unwrap();
+    leaves_nothing(&server, client).await;
+}
+
+/// Three clients do everything that can be done to three locks, while somebody looks at every key
+/// as fast as the server lets him.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_key_of_ours_is_ever_without_an_end() {
+    let mut rng = SeededRng::from_env_or(0x7769_7265);
+    let server = Arc::new(RedisServer::start());
+    let stop = Arc::new(AtomicBool::new(false));
+    let watch = {
+        let (server, stop) = (server.clone(), stop.clone());
+        std::thread::spawn(move || watch(&server, &stop))
+    };
+    let mut tasks = JoinSet::new();
+    let mut clients = Vec::new();
+    for patience in [20, 2000, 2000] {
+        let client = Client::builder(&server.url());
+        let client = client.command_timeout(Duration::from_millis(patience));
+        let client = client.connect().await.unwrap();
+        for _ in 0..3 {
+            tasks.spawn(churn(client.clone(), SeededRng::new(rng.next_u64())));
+        }
+        clients.push(client);
+    }
+    // Nobody else wants this one's lock, so the server passes it on in the same breath.
+    let alone = Client::builder(&server.url()).handoff_limit(0);
+    let alone = alone.connect().await.unwrap();
+    for _ in 0..3 {
+        tasks.spawn(take_turns(alone.clone()));
+    }
+    clients.push(alone);
+    // Longer than the first one waits for an answer: what it asks for then has to be undone.
+    for _ in 0..10 {
+        server.cmd(&["CLIENT", "PAUSE", "50", "WRITE"]);
+        tokio::time::sleep(CHURN / 10).await;
+    }
+    tasks.join_all().await;
+    for client in clients {
+        client.close().await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    let seen = watch.join().expect("every key was as it should be");
+    eprintln!("{seen:?}");
+    assert!(seen.looks > 100 && seen.held > 100, "{seen:?}");
+    assert!(seen.nested > 0 && seen.undone > 0, "{seen:?}");
+    let pass = include_str!("../../src/engine/redis/lua/pass.lua");
+    let pass = redis::Script::new(pass).get_hash().to_owned();
+    let used: Vec<bool> = server.query(&["SCRIPT", "EXISTS", &pass]);
+    assert_eq!(used, [true], "nothing was passed on");
+    // What was undone is remembered for minutes, on purpose.
+    let left = |key: &String| !key.starts_with("distlock_undone:");
+    eventually(PATIENCE, "no lock is left", async || {
+        !server.keys().iter().any(left)
+    })
+    .await;
+    assert!(server.pubsub_channels().is_empty());
+}
+
+#[test]
+#[should_panic(expected = "`order` has no end")]
+fn a_key_without_an_end_would_be_seen() {
+    let server = RedisServer::start();
+    server.cmd(&[
+        "HSET",
+        "order",
+        "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
+        "1",
+    ]);
+    watch(&server, &AtomicBool::new(true));
+}
+
+async fn churn(client: Client, mut rng: SeededRng) {
+    let me = client.new_owner();
+    let end = Instant::now() + CHURN;
+    while Instant::now() < end {
+        let name = *rng.pick(&["order", "{stock}:1", "a}b"]);
+        let lease = *rng.pick(&[
+            Lease::Fixed(Duration::from_millis(300)),
+            Lease::KeepAlive(Duration::from_millis(150)),
+            Lease::KeepAlive(Duration::from_secs(30)),
+        ]);
+        let lock = client.lock(name).with_lease(lease);
+        let wait = Duration::from_micros(rng.below(20_000));
+        // Dropped wherever it may be: then it is undone.
+        let Ok(guard) = tokio::time::timeout(wait, lock.clone().with_owner(&me).acquire()).await
+        else {
+            continue;
+        };
+        // Lost before it was granted, on a busy machine or by somebody's force.
+        let Ok(guard) = guard else { continue };
+        match rng.below(8) {
+            0 => drop(lock.with_owner(&me).acquire().await),
+            1 => drop(guard.extend(Duration::from_millis(400)).await),
+            2 => drop(client.admin().force_release(name).await),
+            3 => {
+                if let Ok(inner) = lock.with_owner(&me).acquire().await {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    drop(guard);
+                    drop(inner.release().await);
+                }
+                continue;
+            }
+            4 => tokio::time::sleep(Duration::from_millis(rng.below(120))).await,
+            5 if matches!(lease, Lease::Fixed(_)) => {
+                guard.forget();
+                continue;
+            }
+            _ => tokio::task::yield_now().await,
+        }
+        if rng.chance(60) {
+            // Whether it was still ours is not the question here.
+            drop(guard.release().await);
+        }
+    }
+}
+
+async fn take_turns(client: Client) {
+    let end = Instant::now() + CHURN;
+    while Instant::now() < end {
+        let guard = client.lock("alone").acquire().await.unwrap();
+        tokio::task::yield_now().await;
+        guard.release().await.unwrap();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    looks: u32,
+    held: u32,
+    nested: u32,
+    undone: u32,
+}
+
+/// Looks at every key until told to stop, once at least, and panics at what must not be.
+fn watch(server: &RedisServer, stop: &AtomicBool) -> Seen {
+    let mut seen = Seen::default();
+    loop {
+        let last = stop.load(Ordering::Relaxed);
+        let keys: Vec<(String, String, i64, Vec<String>)> = server.query(&["EVAL_RO", LOOK, "0"]);
+        seen.looks += 1;
+        for (key, sort, pttl, fields) in keys {
+            assert!(pttl >= 0, "`{key}` has no end");
+            if key.starts_with("distlock_undone:") {
+                assert_eq!(sort, "zset");
+                seen.undone += 1;
+                continue;
+            }
+            assert_eq!(sort, "hash", "`{key}`");
+            let [owner, count] = <[String; 2]>::try_from(fields).expect("one owner");
+            assert_is_redissons(&owner);
+            let count: u32 = count.parse().expect("a count");
+            assert!(count > 0, "`{key}`");
+            seen.held += 1;
+            seen.nested += u32::from(count > 1);
+        }
+        if last {
+            return seen;
+        }
+    }
+}
+
+const CHURN: Duration = Duration::from_millis(1500);
+const LOOK: &str = "
+local found = {}
+for i, key in ipairs(redis.call('KEYS', '*')) do
+  local sort = redis.call('TYPE', key).ok
+  local fields = sort == 'hash' and redis.call('HGETALL', key) or {}
+  found[i] = {key, sort, redis.call('PTTL', key), fields}
+end
+return found";

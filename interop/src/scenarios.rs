@@ -140,6 +140,10 @@ const PREFIXED: Terms = Terms {
 /// A lease nobody in a scenario lives to see the end of.
 const LONG: Duration = Duration::from_secs(60);
 
+/// A short wait, but long enough for Redisson to subscribe in: 4.7.0 stays subscribed if its wait ends just
+/// then, until it waits for the same lock again.
+const BRIEF: Duration = Duration::from_millis(400);
+
 /// How soon a message has to wake a waiter.
 const AT_ONCE: Duration = Duration::from_millis(200);
 

@@ -80,12 +80,7 @@ impl Stage {
 impl Party {
     /// A new thread of a JVM, with a client of its own.
     pub(crate) async fn java(world: &World, jvm: &Arc<Peer>, terms: Terms) -> Outcome<Self> {
-        let connection = Connection {
-            address: world.address(),
-            watchdog: terms.watchdog,
-            prefix: terms.prefix,
-        };
-        Ok(Self::Java(JavaThread::connect(jvm, &connection).await?))
+        Ok(Self::Java(java_thread(world, jvm, terms).await?))
     }
 
     /// A new task of ours, with a client of its own.
@@ -94,6 +89,19 @@ impl Party {
         let task = OurTask::connect(&url, terms.watchdog, terms.prefix).await?;
         Ok(Self::Ours(task))
     }
+}
+
+pub(crate) async fn java_thread(
+    world: &World,
+    jvm: &Arc<Peer>,
+    terms: Terms,
+) -> Outcome<JavaThread> {
+    let connection = Connection {
+        address: world.address(),
+        watchdog: terms.watchdog,
+        prefix: terms.prefix,
+    };
+    JavaThread::connect(jvm, &connection).await
 }
 
 impl Direction {

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hold::{Claim, Hold};
-use super::job::Job;
+use super::ask::{Asked, ask};
+use super::hold::Claim;
 use super::reenter::reenter;
 use super::seat::Turn;
-use super::unfinished::Unfinished;
-use super::waiters::Spot;
+use super::spot::Spot;
 use super::{Core, Trouble, needs_a_runtime, no_answer};
-use crate::engine::{Cause, Failure, Listener, Topic};
+use crate::engine::{Failure, Listener, Topic};
 use crate::protocol::acquire::{Acquire, Hearing, Step};
 use crate::protocol::lease::{LostReason, Terms};
-use crate::protocol::{Action, Kind, Moment, Reply, Request};
+use crate::protocol::{Kind, Moment};
 
 /// What a caller wants.
 #[derive(Clone, Debug)]
@@ -34,14 +33,6 @@ pub(crate) enum Patience {
     Once,
     /// This long, everything included.
     Within(Duration),
-}
-
-/// What the store made of one request.
-enum Asked {
-    Busy(Option<Duration>),
-    Granted(Claim),
-    /// Granted, but the lease ran out before we heard of it.
-    TooLate,
 }
 
 /// Gets the lock; `None` if somebody else has it and patience is over.
@@ -116,7 +107,7 @@ impl<'a> Attempt<'a> {
         let Wish {
             name, terms, user, ..
         } = self.wish;
-        let (mut spot, turn) = Spot::enter(self.core, name, *terms, *user);
+        let (mut spot, turn) = Spot::enter(self.core, name, *terms, *user, self.polls());
         let mut turn = match turn {
             Some(turn) => turn,
             None => match self.wait_in_line(&spot).await? {
@@ -134,6 +125,10 @@ impl<'a> Attempt<'a> {
                         return Ok(Some(claim));
                     }
                     // It has ended meanwhile, and whoever is head asks.
+                    if spot.is_head() {
+                        turn = Turn::Ask { not_before: None };
+                        continue;
+                    }
                     match self.wait_in_line(&spot).await? {
                         Some(next) => turn = next,
                         None => return self.give_up(spot.is_busy()),
@@ -205,8 +200,16 @@ impl<'a> Attempt<'a> {
                             if self.listener.is_none() {
                                 tracing::debug!(name = ?self.wish.name, ?ttl, "waiting: somebody else holds it");
                             }
-                            spot.sit(self.wish.terms, self.wish.user);
+                            spot.sit(self.wish.terms, self.wish.user, self.polls());
+                            if self.polls() && spot.has_listening_company() {
+                                self.machine.listen_too();
+                            }
                             spot.note(true);
+                            if self.listener.as_ref().is_some_and(|ear| ear.is_dismissed()) {
+                                self.listener = None;
+                                spot.stop_listening();
+                                self.machine.not_listening();
+                            }
                             if self.owner_holds_it() {
                                 return Ok(Headed::Told(Turn::Reenter));
                             }
@@ -297,6 +300,10 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    const fn polls(&self) -> bool {
+        matches!(self.wish.hearing, Hearing::Poll { .. })
+    }
+
     /// Whether the lock is busy because this very owner has got it meanwhile.
     fn owner_holds_it(&self) -> bool {
         let Wish { name, user, .. } = self.wish;
@@ -332,61 +339,5 @@ async fn heard(listener: Option<&Listener>) {
     match listener {
         Some(listener) => listener.heard().await,
         None => std::future::pending().await,
-    }
-}
-
-/// One request from zero, with an owner of its own. Dropping it, or losing its reply, has it undone.
-async fn ask(core: &Arc<Core>, wish: &Wish, deadline: Option<Moment>) -> Result<Asked, Failure> {
-    let owner = core.fresh_owner();
-    let Terms { lease, .. } = wish.terms;
-    let request = Request {
-        name: wish.name.clone(),
-        kind: wish.kind,
-        action: Action::Acquire {
-            owner: owner.clone(),
-            attempt: 1,
-            count: 1,
-            lease,
-        },
-    };
-    let undo = Job::Undo {
-        core: core.clone(),
-        name: wish.name.clone(),
-        kind: wish.kind,
-        owner: owner.clone(),
-        lease,
-    };
-    let mut unfinished = Unfinished::new(core.clone(), vec![undo]);
-    // Before it is sent: the store's clock starts no earlier.
-    let sent = core.clock.now();
-    let reply = match unfinished.ask(request, core.limit(deadline)).await {
-        Ok(reply) => reply,
-        Err(failure) => {
-            if !failure.leaves_doubt() {
-                unfinished.settled();
-            }
-            return Err(failure);
-        }
-    };
-    match reply {
-        Reply::Granted => {
-            let claim = Hold::granted(core, wish, owner, sent);
-            // Without a claim it is still `unfinished` that takes the grant back.
-            Ok(match claim {
-                Some(claim) => {
-                    unfinished.settled();
-                    Asked::Granted(claim)
-                }
-                None => Asked::TooLate,
-            })
-        }
-        Reply::Busy { ttl } => {
-            unfinished.settled();
-            Ok(Asked::Busy(ttl))
-        }
-        other => Err(Failure::new(
-            Cause::Unexpected,
-            format!("unexpected reply {other:?}"),
-        )),
     }
 }

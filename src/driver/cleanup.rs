@@ -13,6 +13,9 @@ use tokio::task::JoinSet;
 use super::job::Job;
 use super::unfinished::UnderWay;
 
+/// How many jobs are under way at once.
+const AT_ONCE: usize = 64;
+
 /// The inbox of the task, and how much it has still to do.
 #[derive(Debug, Default)]
 pub(crate) struct Cleanup {
@@ -92,7 +95,8 @@ pub(super) async fn run(mut jobs: mpsc::UnboundedReceiver<Entry>) {
     let mut working = JoinSet::new();
     loop {
         tokio::select! {
-            entry = jobs.recv() => match entry {
+            // Bounded: renewals share this thread and connection, and must not stand behind a crowd.
+            entry = jobs.recv(), if working.len() < AT_ONCE => match entry {
                 Some(Entry { job, under_way, open }) => {
                     working.spawn(async move {
                         job.finish(under_way).await;

@@ -1,5 +1,6 @@
 //! One grant while it lasts: shared by its guards, the watchdog and whoever waits to hear of its end.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,6 @@ use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
 use crate::protocol::{Action, Kind, Moment, OwnerId, Request};
 
 /// A lock that is held.
-#[derive(Debug)]
 pub(crate) struct Hold {
     pub(super) id: u64,
     pub(crate) core: Arc<Core>,
@@ -302,6 +302,15 @@ impl Hold {
             self.core.schedule.replace(self, state.due, due);
             state.due = due;
         }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("name", &self.name)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
     }
 }
 

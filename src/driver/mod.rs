@@ -8,6 +8,7 @@
 //!
 //! Locks are taken in the order names → seat → hold → schedule, and none across an await.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::protocol::lease::LostReason;
 use crate::protocol::{Moment, OwnerId, Reply, Request};
 
 pub(crate) mod acquire;
+mod ask;
 pub(crate) mod background;
 pub(crate) mod cleanup;
 pub(crate) mod clock;
@@ -29,6 +31,7 @@ mod place;
 mod reenter;
 pub(crate) mod release;
 mod seat;
+mod spot;
 mod unfinished;
 pub(crate) mod waiters;
 pub(crate) mod watchdog;
@@ -39,6 +42,9 @@ use self::clock::{Clock, within};
 use self::owners::Owners;
 use self::waiters::Waiters;
 use self::watchdog::Schedule;
+
+/// How many names a client shows of itself.
+const SHOWN_NAMES: usize = 8;
 
 /// How long after a deadline an answer that is under way is still waited for.
 const LAST_WORD: Duration = Duration::from_millis(50);
@@ -57,7 +63,6 @@ pub(crate) struct Settings {
 }
 
 /// One client: what all its locks and guards share.
-#[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Clock,
@@ -219,6 +224,20 @@ impl Core {
             }
         };
         within(limit, finish).await.is_some()
+    }
+}
+
+/// What it remembers, in brief: everything in it leads back to it.
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("id", &self.id)
+            .field("closed", &self.is_closed())
+            .field("holds", &self.schedule.all().len())
+            .field("waiting", &self.waiters.waiting())
+            .field("names", &self.waiters.some_names(SHOWN_NAMES))
+            .field("owned", &self.owners.some_names(SHOWN_NAMES))
+            .finish_non_exhaustive()
     }
 }
 

@@ -32,6 +32,16 @@ impl Owners {
         }
     }
 
+    /// The names of some live holds, for those who debug.
+    pub(super) fn some_names(&self, most: usize) -> Vec<Arc<str>> {
+        let holds = self.lock();
+        holds
+            .keys()
+            .take(most)
+            .map(|(_, name)| name.clone())
+            .collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Holds> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -17,14 +17,26 @@ pub(super) struct Place {
     pub(super) line: VecDeque<Arc<Seat>>,
     /// How many in the line have left it.
     pub(super) left: usize,
-    /// Whether somebody has it, as far as anyone here has heard: the store's last word, or our own.
-    pub(super) busy: bool,
+    /// What anyone here has last heard of it.
+    pub(super) heard: Heard,
     pub(super) listener: Option<Arc<Listener>>,
     /// Passed on in memory since the store last granted it, and when that was.
     pub(super) handed: u32,
     pub(super) granted_at: Option<Moment>,
     pub(super) passes: u32,
     pub(super) stand_back: Option<Moment>,
+}
+
+/// What the store last said of a lock, or we ourselves.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Heard {
+    /// Nothing since it was given back.
+    #[default]
+    Nothing,
+    /// Somebody has it.
+    Busy,
+    /// The store did not say.
+    Trouble,
 }
 
 #[derive(Debug, Default)]
@@ -49,7 +61,7 @@ impl Place {
                 let _ = seat.call(Turn::Reenter);
             }
         }
-        self.busy = true;
+        self.heard = Heard::Busy;
         self.holder = Some(hold);
     }
 

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::acquire::{Wish, sleep_until};
+use super::acquire::Wish;
+use super::clock::within;
 use super::hold::Claim;
 use super::job::Job;
 use super::release::refusal;
@@ -40,10 +41,8 @@ pub(super) async fn reenter(
         state.lease.join(wish.terms, now)
     };
     let claim = Claim::new(hold.clone(), guard);
-    let order = tokio::select! {
-        order = hold.recount.lock() => order,
-        () = sleep_until(core, deadline) => return Err(Trouble::TimedOut),
-    };
+    // One that nobody polls would keep it for ever; after this long its request is no longer new.
+    let order = within(core.limit(deadline), hold.recount.lock()).await;
     let (attempt, count) = {
         let mut state = hold.state();
         state.attempts += 1;

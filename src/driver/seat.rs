@@ -13,6 +13,8 @@ use crate::protocol::lease::Terms;
 pub(super) struct Seat {
     pub(super) terms: Terms,
     pub(super) user: Option<u64>,
+    /// Asks now and then instead of listening.
+    pub(super) polls: bool,
     slot: Mutex<Slot>,
     called: Notify,
 }
@@ -38,10 +40,11 @@ enum Slot {
 }
 
 impl Seat {
-    pub(super) const fn new(terms: Terms, user: Option<u64>) -> Self {
+    pub(super) const fn new(terms: Terms, user: Option<u64>, polls: bool) -> Self {
         Self {
             terms,
             user,
+            polls,
             slot: Mutex::new(Slot::Empty),
             called: Notify::const_new(),
         }

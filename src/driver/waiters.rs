@@ -7,14 +7,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Core;
 use super::hold::Hold;
 use super::job::Job;
-use super::place::{Head, Place};
+use super::place::{Head, Heard, Place};
 use super::seat::{Seat, Turn};
 use crate::engine::Listener;
 use crate::protocol::acquire::stand_back;
-use crate::protocol::lease::{Lease, Terms};
+use crate::protocol::lease::Lease;
 use crate::protocol::{Moment, OwnerId};
 
 /// Waiters that poll do not listen, so nobody counts them: every so many passes are for them.
@@ -27,122 +26,11 @@ pub(crate) struct Waiters {
 }
 
 #[derive(Debug, Default)]
-struct Names {
-    places: HashMap<Arc<str>, Place>,
+pub(super) struct Names {
+    pub(super) places: HashMap<Arc<str>, Place>,
     /// Places kept only because this client stands back there, by when it stops.
     resting: VecDeque<(Moment, Arc<str>)>,
-    closed: bool,
-}
-
-/// A waiter's place in a line; dropping it leaves the line and lets the next one move up.
-#[derive(Debug)]
-pub(super) struct Spot {
-    core: Arc<Core>,
-    name: Arc<str>,
-    seat: Option<Arc<Seat>>,
-}
-
-impl Spot {
-    /// Joins the line. Says when to ask if it is this waiter's turn at once.
-    pub(super) fn enter(
-        core: &Arc<Core>,
-        name: &Arc<str>,
-        terms: Terms,
-        user: Option<u64>,
-    ) -> (Self, Option<Turn>) {
-        let now = core.clock.now();
-        let mut names = core.waiters.lock();
-        names.tidy(now);
-        let closed = names.closed;
-        let place = names.places.entry(name.clone()).or_default();
-        let free = place.holder.is_none() && matches!(place.head, Head::Nobody);
-        let (seat, turn) = if closed {
-            (None, Some(Turn::Closed))
-        } else if free {
-            place.head = Head::Standing;
-            let not_before = place.stand_back.filter(|until| *until > now);
-            (None, Some(Turn::Ask { not_before }))
-        } else {
-            let seat = Arc::new(Seat::new(terms, user));
-            place.line.push_back(seat.clone());
-            // Its own owner got the lock since it looked: it must not wait for itself.
-            let holder = place.holder.as_ref().and_then(|holder| holder.user);
-            let own = user.is_some() && holder == user;
-            (Some(seat), own.then_some(Turn::Reenter))
-        };
-        let spot = Self {
-            core: core.clone(),
-            name: name.clone(),
-            seat,
-        };
-        (spot, turn)
-    }
-
-    /// Takes a seat, so that a lock can be passed to this waiter while it sleeps.
-    pub(super) fn sit(&mut self, terms: Terms, user: Option<u64>) {
-        if self.seat.is_some() {
-            return;
-        }
-        let seat = Arc::new(Seat::new(terms, user));
-        if let Some(place) = self.core.waiters.lock().places.get_mut(&self.name) {
-            place.head = Head::Seated(seat.clone());
-        }
-        self.seat = Some(seat);
-    }
-
-    pub(super) const fn is_seated(&self) -> bool {
-        self.seat.is_some()
-    }
-
-    /// The next thing this waiter is told; without a seat, only that the client is closed.
-    pub(super) async fn turn(&self) -> Turn {
-        match &self.seat {
-            Some(seat) => seat.turn().await,
-            None => {
-                self.core.closed().await;
-                Turn::Closed
-            }
-        }
-    }
-
-    /// Whether somebody is known to hold the lock, here or elsewhere.
-    pub(super) fn is_busy(&self) -> bool {
-        let names = self.core.waiters.lock();
-        let place = names.places.get(&self.name);
-        place.is_some_and(|place| place.busy)
-    }
-
-    /// Notes what the store said to the head.
-    pub(super) fn note(&self, busy: bool) {
-        if let Some(place) = self.core.waiters.lock().places.get_mut(&self.name) {
-            place.busy = busy;
-        }
-    }
-
-    /// The line's listener, if it has one.
-    pub(super) fn listener(&self) -> Option<Arc<Listener>> {
-        let names = self.core.waiters.lock();
-        names.places.get(&self.name)?.listener.clone()
-    }
-
-    /// Keeps a listener for as long as there is a line.
-    pub(super) fn keep(&self, listener: Listener) -> Arc<Listener> {
-        let listener = Arc::new(listener);
-        let mut names = self.core.waiters.lock();
-        if let Some(place) = names.places.get_mut(&self.name) {
-            place.listener = Some(listener.clone());
-        }
-        listener
-    }
-}
-
-impl Drop for Spot {
-    fn drop(&mut self) {
-        if !self.core.is_forked() {
-            let now = self.core.clock.now();
-            self.core.waiters.leave(&self.name, self.seat.take(), now);
-        }
-    }
+    pub(super) closed: bool,
 }
 
 impl Waiters {
@@ -150,6 +38,10 @@ impl Waiters {
     pub(super) fn granted(&self, hold: &Arc<Hold>) {
         let now = hold.now();
         let mut names = self.lock();
+        if hold.state().lease.end().is_some() {
+            // Lost before anybody saw it, and vacated: nobody would ever clear it away.
+            return;
+        }
         let place = names.places.entry(hold.name.clone()).or_default();
         place.hold_here(hold.clone());
         place.handed = 0;
@@ -247,6 +139,8 @@ impl Waiters {
             return;
         };
         place.holder = None;
+        // Nobody has it, as far as we know; the next one to ask will hear.
+        place.heard = Heard::Nothing;
         let others = listeners.is_some_and(|all| all > place.own_listeners());
         let pollers = place.passes >= PASSES_IN_A_ROW;
         if others || pollers {
@@ -268,6 +162,21 @@ impl Waiters {
         drop(silenced);
     }
 
+    /// How many wait in the lines, for those who debug.
+    pub(super) fn waiting(&self) -> usize {
+        let names = self.lock();
+        names
+            .places
+            .values()
+            .map(|place| place.line.len().saturating_sub(place.left))
+            .sum()
+    }
+
+    /// Some of the names that are held or waited for here, for those who debug.
+    pub(super) fn some_names(&self, most: usize) -> Vec<Arc<str>> {
+        self.lock().places.keys().take(most).cloned().collect()
+    }
+
     /// The hold of this client on a name, if it has one.
     pub(crate) fn holder(&self, name: &str) -> Option<Arc<Hold>> {
         self.lock().places.get(name)?.holder.clone()
@@ -286,7 +195,7 @@ impl Waiters {
         }
     }
 
-    fn leave(&self, name: &Arc<str>, seat: Option<Arc<Seat>>, now: Moment) {
+    pub(super) fn leave(&self, name: &Arc<str>, seat: Option<Arc<Seat>>, now: Moment) {
         let mut names = self.lock();
         let Some(place) = names.places.get_mut(name) else {
             return;
@@ -313,7 +222,7 @@ impl Waiters {
         drop(unheard);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Names> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Names> {
         // No code of a user's runs under this lock, so a poisoned one is whole.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -351,7 +260,7 @@ impl Names {
     }
 
     /// Forgets places that were kept only to stand back for a while.
-    fn tidy(&mut self, now: Moment) {
+    pub(super) fn tidy(&mut self, now: Moment) {
         while let Some((until, _)) = self.resting.front()
             && *until <= now
         {

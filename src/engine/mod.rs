@@ -88,6 +88,7 @@ pub struct Listener {
 pub struct Ear {
     news: Notify,
     deaf: AtomicBool,
+    dismissed: AtomicBool,
 }
 
 impl Listener {
@@ -104,6 +105,11 @@ impl Listener {
         self.ear.news.notified().await;
     }
 
+    /// Whether it is of no use any more.
+    pub fn is_dismissed(&self) -> bool {
+        self.ear.dismissed.load(Ordering::Relaxed)
+    }
+
     /// Whether the store counts us among those who listen.
     pub fn is_live(&self) -> bool {
         !self.ear.deaf.load(Ordering::Relaxed)
@@ -111,6 +117,13 @@ impl Listener {
 }
 
 impl Ear {
+    /// Nothing will be heard here any more; whoever listens has to begin anew, and hears why not.
+    pub fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::Relaxed);
+        self.set_deaf(true);
+        self.tell();
+    }
+
     /// Passes a message on.
     pub fn tell(&self) {
         self.news.notify_one();

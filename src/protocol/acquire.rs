@@ -75,6 +75,11 @@ impl Acquire {
         }
     }
 
+    /// A poller that others have to wait for listens as they would.
+    pub const fn listen_too(&mut self) {
+        self.hearing = Hearing::Notify;
+    }
+
     /// When it has to give up, if ever.
     pub const fn deadline(&self) -> Option<Moment> {
         self.deadline
@@ -131,6 +136,11 @@ impl Acquire {
     pub fn listening(&mut self) -> Step {
         self.listening = true;
         Step::Ask
+    }
+
+    /// We do not hear of releases any more, and have to begin anew.
+    pub const fn not_listening(&mut self) {
+        self.listening = false;
     }
 
     /// We do not hear of releases; ask now and then instead, and try to listen again.

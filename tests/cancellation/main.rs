@@ -53,7 +53,9 @@ on_every_store! {
         a_close_goes_on_without_its_caller;
 }
 
-/// Within this, what was dropped is gone.
-const SOON: Duration = Duration::from_secs(1);
+/// Within this, a lock whose future was dropped is free.
+const A_SECOND: Duration = Duration::from_secs(1);
+/// The same on a machine that stands still now and then; far shorter than [`LEASE`].
+const SOON: Duration = Duration::from_secs(6);
 /// What is left behind would be seen for this long.
 const LEASE: Duration = Duration::from_secs(30);

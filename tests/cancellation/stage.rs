@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Guard, Lease, Lock};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::polls::At;
 use super::support::{RedisServer, eventually};
-use super::{LEASE, SOON};
+use super::{A_SECOND, LEASE, SOON};
 
 pub(crate) struct Stage {
     pub(crate) ours: Client,
@@ -19,6 +21,8 @@ pub(crate) struct Stage {
     url: String,
     /// How many tasks there were before anything was dropped.
     tasks: AtomicUsize,
+    /// How long it took until a lock was free again.
+    waits: Arc<Mutex<Vec<Duration>>>,
 }
 
 impl Stage {
@@ -36,7 +40,9 @@ impl Stage {
 
     /// The same store with clients that are made otherwise.
     pub(crate) async fn with(&self, build: Build) -> Self {
-        Self::on(self.url.clone(), self.server.clone(), build).await
+        let waits = self.waits.clone();
+        let stage = Self::on(self.url.clone(), self.server.clone(), build).await;
+        Self { waits, ..stage }
     }
 
     async fn on(url: String, server: Option<Arc<RedisServer>>, build: Build) -> Self {
@@ -48,6 +54,7 @@ impl Stage {
             ours: connect().await,
             theirs: connect().await,
             tasks: AtomicUsize::new(0),
+            waits: Arc::default(),
             server,
             url,
         };
@@ -88,7 +95,16 @@ impl Stage {
         } else {
             "memory"
         };
-        eprintln!("{what} on {store}: dropped at {dropped} places");
+        let mut waits = std::mem::take(&mut *self.waits());
+        waits.sort();
+        let (median, longest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+        eprintln!(
+            "{what} on {store}: dropped at {dropped} places, free after {median:?}, at most {longest:?}"
+        );
+        assert!(
+            median < A_SECOND,
+            "{what} on {store}: free after {median:?}"
+        );
         assert!(
             dropped >= at_least,
             "{what} on {store}: only at {dropped} places"
@@ -120,6 +136,13 @@ impl Stage {
 
     /// Nothing is left of it: not in the store, not in the clients, not among the tasks.
     pub(crate) async fn is_gone(&self, name: &str) {
+        let begun = Instant::now();
+        eventually(SOON, &format!("`{name}` is free"), async || {
+            self.holds(name).await.is_empty()
+        })
+        .await;
+        self.waits().push(begun.elapsed());
+        // A request that was under way may still come, and is undone then.
         let guard = self.theirs.lock(name).acquire_timeout(SOON).await;
         let guard = guard.expect("the store answers").expect("it is free");
         guard.release().await.expect("it is theirs");
@@ -148,6 +171,10 @@ impl Stage {
             async || self.holds(name).await.is_empty() && self.keys(name).is_empty(),
         )
         .await;
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Vec<Duration>> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is stored under the name, but for marks that go by themselves.

@@ -35,7 +35,7 @@ use stories::STORIES;
 use world::World;
 
 /// Enough to keep two processors busy while most cases wait for a time-out.
-const AT_ONCE: usize = 24;
+const AT_ONCE: usize = 20;
 const AT_LEAST: usize = 500;
 
 #[tokio::test]

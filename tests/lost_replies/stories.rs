@@ -271,7 +271,7 @@ async fn renew(case: &mut Case) {
     let lock = case.lock().with_lease(Lease::KeepAlive(SHORT_LEASE));
     case.acquire(lock.acquire()).await;
     case.acquire(lock.acquire()).await;
-    for renewals in 1..=4 {
+    for renewals in 1..=3 {
         eventually(PATIENCE, "it is renewed", async || {
             let renewed = |words: &[String]| Script::Renew.runs(words);
             case.world.witness.count(&case.name, renewed) >= renewals
@@ -341,5 +341,6 @@ fn millis(time: Duration) -> i64 {
 type Acquiring = Pin<Box<dyn Future<Output = Result<Guard, Error>> + Send>>;
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(20));
-/// A third of it is longer than a call may take, so that a renewal that is lost can be sent again.
-const SHORT_LEASE: Duration = Duration::from_millis(1500);
+/// A third of it is longer than a call may take, so that a renewal that is lost can be sent again; and a
+/// machine that stands still for a second does not end it.
+const SHORT_LEASE: Duration = Duration::from_secs(3);

@@ -1,15 +1,16 @@
 //! A process that holds a lock is killed.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use super::{ROUNDING, SLACK};
 use crate::clock::Stamp;
-use crate::failure::{Failure, Outcome, ensure};
-use crate::party::{Party, Term};
-use crate::stage::Stage;
+use crate::failure::{Outcome, ensure};
+use crate::party::{JavaThread, Party, Term};
+use crate::stage::{Stage, java_thread};
 
 /// The lock stays the dead one's until its lease is over, and is the waiter's then.
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
@@ -19,23 +20,20 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     let Stage { other, world, .. } = stage;
     let kill = async {
         world.asleep(name).await?;
-        let left = world.server.pttl(name);
-        Ok((mortal.die().await?, left))
+        let seen = Stamp::now();
+        let left = u64::try_from(world.server.pttl(name))?;
+        let promised = seen + Duration::from_millis(left);
+        Ok((mortal.die().await?, promised))
     };
-    let (waited, (died, left)) = tokio::try_join!(other.lock(name, Term::Kept), kill)?;
+    let (waited, (died, promised)) = tokio::try_join!(other.lock(name, Term::Kept), kill)?;
     ensure!(waited.to > died, "the other had it while the holder lived");
     let after = waited.to.since(died);
     ensure!(after <= lease + SLACK, "it took {after:?} to be free");
-    // What the last renewal promised is kept, even to the dead: it may have been just before.
-    let promised = u64::try_from(left)?;
+    // What the last renewal promised is kept, even to the dead.
     ensure!(
-        promised > 0,
-        "the lock was not renewed while its holder lived"
-    );
-    let least = std::time::Duration::from_millis(promised).saturating_sub(SLACK);
-    ensure!(
-        after + ROUNDING >= least,
-        "free after {after:?}, with {promised} ms to go"
+        waited.to + ROUNDING >= promised,
+        "free {:?} before the lease was over",
+        promised.since(waited.to)
     );
     other.unlock(name).await?.done()?;
     Ok(format!("free after {} ms", after.as_millis()))
@@ -43,8 +41,8 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
 
 /// A process of its own that holds a lock.
 enum Mortal {
-    Java(Party),
-    Ours(tokio::process::Child),
+    Java(JavaThread),
+    Ours(Child),
 }
 
 impl Mortal {
@@ -59,7 +57,7 @@ impl Mortal {
         } = stage;
         if matches!(holder, Party::Java(_)) {
             let jvm = world.fresh_jvm(version).await?;
-            let mut thread = Party::java(world, &jvm, *terms).await?;
+            let thread = java_thread(world, &jvm, *terms).await?;
             thread.lock(name, Term::Kept).await?;
             return Ok(Self::Java(thread));
         }
@@ -79,8 +77,7 @@ impl Mortal {
     /// Without a last word. Says when.
     async fn die(self) -> Outcome<Stamp> {
         match self {
-            Self::Java(Party::Java(thread)) => thread.peer().halt().await,
-            Self::Java(Party::Ours(_)) => Err(Failure::new("it was made of a thread")),
+            Self::Java(thread) => thread.peer().halt().await,
             Self::Ours(mut child) => {
                 let now = Stamp::now();
                 // SIGKILL, and waits for it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::LONG;
+use super::{BRIEF, LONG};
 use crate::failure::{Outcome, ensure};
 use crate::party::Term;
 use crate::stage::Stage;
@@ -37,9 +37,8 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         );
         other.is_kept_out(name).await?;
         // With a wait and with a lease of its own it is another call on both sides.
-        let brief = Duration::from_millis(50);
-        let (granted, _) = other.try_lock(name, brief, Term::Fixed(LONG)).await?;
-        ensure!(!granted, "the other got `{name}` by waiting for {brief:?}");
+        let (granted, _) = other.try_lock(name, BRIEF, Term::Fixed(LONG)).await?;
+        ensure!(!granted, "the other got `{name}` by waiting for {BRIEF:?}");
         ensure!(
             other.hold_count(name).await? == 0,
             "the other counts a hold it has not"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AT_ONCE, LONG, ROUNDING, SLACK};
+use super::{AT_ONCE, BRIEF, LONG, ROUNDING, SLACK};
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure};
 use crate::party::Term;
@@ -87,8 +87,7 @@ pub(super) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
     let name = "patience";
     holder.lock(name, Term::Kept).await?;
     let mut latest = Duration::ZERO;
-    for millis in [100, 1_000] {
-        let wait = Duration::from_millis(millis);
+    for wait in [BRIEF, Duration::from_secs(1)] {
         let (granted, span) = other.try_lock(name, wait, Term::Kept).await?;
         let took = span.took();
         ensure!(!granted, "it got a lock that is held");

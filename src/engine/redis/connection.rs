@@ -13,6 +13,9 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, PushInfo, PushKind, ServerErrorKind, Value,
 };
 
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
 use super::failure;
 use super::scripts::Call;
 use crate::engine::{Cause, Failure};
@@ -27,10 +30,20 @@ pub(crate) struct Connection {
     connect_timeout: Duration,
     patience: Duration,
     live: Arc<Mutex<Option<Live>>>,
-    /// Held while connecting, so that a hundred callers make one connection. Tokio's, because it is
-    /// held across the await.
-    connecting: tokio::sync::Mutex<u64>,
+    /// The latest attempt to connect, so that a hundred callers make one connection.
+    connecting: Mutex<Connecting>,
 }
+
+/// One attempt after another. Each is a task of its own: one that only its caller drove would hold up
+/// everyone when that caller is not polled.
+#[derive(Debug, Default)]
+struct Connecting {
+    generation: u64,
+    attempt: Option<watch::Receiver<Attempt>>,
+}
+
+/// How it ended, once it has.
+type Attempt = Option<Result<(), Failure>>;
 
 #[derive(Clone, Debug)]
 struct Live {
@@ -57,7 +70,7 @@ impl Connection {
             connect_timeout,
             patience,
             live: Arc::default(),
-            connecting: tokio::sync::Mutex::new(0),
+            connecting: Mutex::default(),
         }
     }
 
@@ -108,42 +121,62 @@ impl Connection {
     }
 
     async fn live(&self) -> Result<Live, Failure> {
-        if let Some(live) = self.lock().clone() {
-            return Ok(live);
+        loop {
+            if let Some(live) = self.lock().clone() {
+                return Ok(live);
+            }
+            let mut attempt = self.attempt()?;
+            let ended = attempt.wait_for(Option::is_some).await;
+            match ended.as_deref() {
+                Ok(Some(Err(failure))) => return Err(failure.clone()),
+                Ok(Some(Ok(())) | None) => {}
+                Err(_) => return Err(no_runtime()),
+            }
         }
-        let mut generation = self.connecting.lock().await;
-        if let Some(live) = self.lock().clone() {
-            return Ok(live);
+    }
+
+    /// The attempt under way, or a new one. Ends by itself, after the time-out for connecting at the
+    /// latest, or with the runtime it was begun on.
+    fn attempt(&self) -> Result<watch::Receiver<Attempt>, Failure> {
+        let mut connecting = lock(&self.connecting);
+        if let Some(attempt) = &connecting.attempt
+            && attempt.has_changed().is_ok()
+            && attempt.borrow().is_none()
+        {
+            return Ok(attempt.clone());
         }
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Failure::new(
-                Cause::Unreachable,
-                "a Redis connection needs a running tokio runtime",
-            ));
-        }
+        let runtime = Handle::try_current().map_err(|_| no_runtime())?;
+        connecting.generation += 1;
+        let generation = connecting.generation;
         // Time-outs of replies are the driver's: it knows the caller's deadline.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(PIPELINE)
-            .set_push_sender(self.obituary(*generation + 1));
-        let connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| failure::of_connecting(&error))?;
-        *generation += 1;
-        let live = Live {
-            generation: *generation,
-            connection,
-            silence: Arc::new(Mutex::new(Silence {
-                waiting: 0,
-                abandoned: false,
-                since: Instant::now(),
-            })),
-        };
-        *self.lock() = Some(live.clone());
-        Ok(live)
+            .set_push_sender(self.obituary(generation));
+        let (client, live) = (self.client.clone(), self.live.clone());
+        let (end, attempt) = watch::channel(None);
+        runtime.spawn(async move {
+            let made = client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await;
+            let made = made.map_err(|error| failure::of_connecting(&error));
+            let result = made.map(|connection| {
+                *lock(&live) = Some(Live {
+                    generation,
+                    connection,
+                    silence: Arc::new(Mutex::new(Silence {
+                        waiting: 0,
+                        abandoned: false,
+                        since: Instant::now(),
+                    })),
+                });
+            });
+            // Whoever waited may have gone.
+            let _ = end.send(Some(result));
+        });
+        connecting.attempt = Some(attempt.clone());
+        Ok(attempt)
     }
 
     /// Hears of a connection's death at once, also while nobody uses it: a call that went out on a dead
@@ -218,6 +251,13 @@ impl Drop for Wait<'_> {
             bury(&self.connection.live, self.generation);
         }
     }
+}
+
+fn no_runtime() -> Failure {
+    Failure::new(
+        Cause::Unreachable,
+        "a Redis connection needs a running tokio runtime",
+    )
 }
 
 fn bury(live: &Mutex<Option<Live>>, generation: u64) {

@@ -240,8 +240,10 @@ impl Task {
         let mut pause = PAUSE;
         while !self.channels.is_empty() {
             let all: Vec<String> = self.channels.keys().cloned().collect();
-            if self.subscribe(&all).await.is_ok() {
-                break;
+            match self.subscribe(&all).await {
+                Ok(()) => break,
+                Err(failure) if failure.cause == Cause::Denied => self.drop_denied(all).await,
+                Err(_) => {}
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
@@ -255,6 +257,21 @@ impl Task {
             ear.set_deaf(false);
             ear.tell();
         });
+    }
+
+    /// One refused channel refuses them all: those who listen to it are told to look for themselves, and
+    /// hear the reason when they listen anew.
+    async fn drop_denied(&mut self, all: Vec<String>) {
+        for channel in all {
+            let refused = self.send_subscribe(std::slice::from_ref(&channel)).await;
+            if refused.is_err_and(|failure| failure.cause == Cause::Denied) {
+                for ear in self.channels.remove(&channel).into_iter().flatten() {
+                    if let Some(ear) = ear.upgrade() {
+                        ear.dismiss();
+                    }
+                }
+            }
+        }
     }
 
     /// While there is no connection: newcomers are turned away at once, so that they poll meanwhile.

@@ -1,0 +1,81 @@
+//! One question to the store: may we have the lock?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Core;
+use super::acquire::Wish;
+use super::hold::{Claim, Hold};
+use super::job::Job;
+use super::unfinished::Unfinished;
+use crate::engine::{Cause, Failure};
+use crate::protocol::lease::Terms;
+use crate::protocol::{Action, Moment, Reply, Request};
+
+/// What the store made of one request.
+pub(super) enum Asked {
+    Busy(Option<Duration>),
+    Granted(Claim),
+    /// Granted, but the lease ran out before we heard of it.
+    TooLate,
+}
+
+/// One request from zero, with an owner of its own. Dropping it, or losing its reply, has it undone.
+pub(super) async fn ask(
+    core: &Arc<Core>,
+    wish: &Wish,
+    deadline: Option<Moment>,
+) -> Result<Asked, Failure> {
+    let owner = core.fresh_owner();
+    let Terms { lease, .. } = wish.terms;
+    let request = Request {
+        name: wish.name.clone(),
+        kind: wish.kind,
+        action: Action::Acquire {
+            owner: owner.clone(),
+            attempt: 1,
+            count: 1,
+            lease,
+        },
+    };
+    let undo = Job::Undo {
+        core: core.clone(),
+        name: wish.name.clone(),
+        kind: wish.kind,
+        owner: owner.clone(),
+        lease,
+    };
+    let mut unfinished = Unfinished::new(core.clone(), vec![undo]);
+    // Before it is sent: the store's clock starts no earlier.
+    let sent = core.clock.now();
+    let reply = match unfinished.ask(request, core.limit(deadline)).await {
+        Ok(reply) => reply,
+        Err(failure) => {
+            if !failure.leaves_doubt() {
+                unfinished.settled();
+            }
+            return Err(failure);
+        }
+    };
+    match reply {
+        Reply::Granted => {
+            let claim = Hold::granted(core, wish, owner, sent);
+            // Without a claim it is still `unfinished` that takes the grant back.
+            Ok(match claim {
+                Some(claim) => {
+                    unfinished.settled();
+                    Asked::Granted(claim)
+                }
+                None => Asked::TooLate,
+            })
+        }
+        Reply::Busy { ttl } => {
+            unfinished.settled();
+            Ok(Asked::Busy(ttl))
+        }
+        other => Err(Failure::new(
+            Cause::Unexpected,
+            format!("unexpected reply {other:?}"),
+        )),
+    }
+}

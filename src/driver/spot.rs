@@ -1,0 +1,167 @@
+//! One waiter's place in a line.
+
+use std::sync::Arc;
+
+use super::Core;
+use super::place::{Head, Heard};
+use super::seat::{Seat, Turn};
+use crate::engine::Listener;
+use crate::protocol::lease::Terms;
+
+/// A waiter's place in a line; dropping it leaves the line and lets the next one move up.
+#[derive(Debug)]
+pub(super) struct Spot {
+    core: Arc<Core>,
+    name: Arc<str>,
+    seat: Option<Arc<Seat>>,
+    /// Somebody had the lock when this waiter came.
+    came_busy: bool,
+}
+
+impl Spot {
+    /// Joins the line. Says when to ask if it is this waiter's turn at once.
+    pub(super) fn enter(
+        core: &Arc<Core>,
+        name: &Arc<str>,
+        terms: Terms,
+        user: Option<u64>,
+        polls: bool,
+    ) -> (Self, Option<Turn>) {
+        let now = core.clock.now();
+        let mut names = core.waiters.lock();
+        names.tidy(now);
+        let closed = names.closed;
+        let place = names.places.entry(name.clone()).or_default();
+        let free = place.holder.is_none() && matches!(place.head, Head::Nobody);
+        let came_busy = place.heard == Heard::Busy;
+        let (seat, turn) = if closed {
+            (None, Some(Turn::Closed))
+        } else if free {
+            place.head = Head::Standing;
+            let not_before = place.stand_back.filter(|until| *until > now);
+            (None, Some(Turn::Ask { not_before }))
+        } else {
+            let seat = Arc::new(Seat::new(terms, user, polls));
+            place.line.push_back(seat.clone());
+            if let Head::Seated(head) = &place.head
+                && head.polls
+                && !polls
+            {
+                // It sleeps as long as it likes; in company it has to listen.
+                let _ = head.call(Turn::Ask { not_before: None });
+            }
+            // Its own owner got the lock since it looked: it must not wait for itself.
+            let holder = place.holder.as_ref().and_then(|holder| holder.user);
+            let own = user.is_some() && holder == user;
+            (Some(seat), own.then_some(Turn::Reenter))
+        };
+        let spot = Self {
+            core: core.clone(),
+            name: name.clone(),
+            seat,
+            came_busy,
+        };
+        (spot, turn)
+    }
+
+    /// Takes a seat, so that a lock can be passed to this waiter while it sleeps.
+    pub(super) fn sit(&mut self, terms: Terms, user: Option<u64>, polls: bool) {
+        if self.seat.is_some() {
+            return;
+        }
+        let seat = Arc::new(Seat::new(terms, user, polls));
+        if let Some(place) = self.core.waiters.lock().places.get_mut(&self.name) {
+            place.head = Head::Seated(seat.clone());
+        }
+        self.seat = Some(seat);
+    }
+
+    pub(super) const fn is_seated(&self) -> bool {
+        self.seat.is_some()
+    }
+
+    /// The next thing this waiter is told; without a seat, only that the client is closed.
+    pub(super) async fn turn(&self) -> Turn {
+        match &self.seat {
+            Some(seat) => seat.turn().await,
+            None => {
+                self.core.closed().await;
+                Turn::Closed
+            }
+        }
+    }
+
+    /// Whether somebody held the lock when this waiter came, or is known to hold it now.
+    pub(super) fn is_busy(&self) -> bool {
+        let names = self.core.waiters.lock();
+        match names.places.get(&self.name).map(|place| place.heard) {
+            Some(Heard::Busy) => true,
+            Some(Heard::Trouble) => false,
+            Some(Heard::Nothing) | None => self.came_busy,
+        }
+    }
+
+    /// Whether somebody in the line behind this waiter counts on messages.
+    pub(super) fn has_listening_company(&self) -> bool {
+        let names = self.core.waiters.lock();
+        let place = names.places.get(&self.name);
+        place.is_some_and(|place| {
+            place
+                .line
+                .iter()
+                .any(|seat| !seat.polls && !seat.has_left())
+        })
+    }
+
+    /// Whether it is this waiter who asks the store.
+    pub(super) fn is_head(&self) -> bool {
+        let names = self.core.waiters.lock();
+        let head = names.places.get(&self.name).map(|place| &place.head);
+        match (head, &self.seat) {
+            (Some(Head::Seated(head)), Some(seat)) => Arc::ptr_eq(head, seat),
+            (Some(Head::Standing), None) => true,
+            (Some(Head::Nobody | Head::Standing | Head::Seated(_)) | None, _) => false,
+        }
+    }
+
+    /// Notes what the store said to the head.
+    pub(super) fn note(&self, busy: bool) {
+        if let Some(place) = self.core.waiters.lock().places.get_mut(&self.name) {
+            place.heard = if busy { Heard::Busy } else { Heard::Trouble };
+        }
+    }
+
+    /// The line's listener, if it has one.
+    pub(super) fn listener(&self) -> Option<Arc<Listener>> {
+        let names = self.core.waiters.lock();
+        names.places.get(&self.name)?.listener.clone()
+    }
+
+    /// Lets go of the line's listener.
+    pub(super) fn stop_listening(&self) {
+        let mut names = self.core.waiters.lock();
+        let place = names.places.get_mut(&self.name);
+        let silenced = place.and_then(|place| place.listener.take());
+        drop(names);
+        drop(silenced);
+    }
+
+    /// Keeps a listener for as long as there is a line.
+    pub(super) fn keep(&self, listener: Listener) -> Arc<Listener> {
+        let listener = Arc::new(listener);
+        let mut names = self.core.waiters.lock();
+        if let Some(place) = names.places.get_mut(&self.name) {
+            place.listener = Some(listener.clone());
+        }
+        listener
+    }
+}
+
+impl Drop for Spot {
+    fn drop(&mut self) {
+        if !self.core.is_forked() {
+            let now = self.core.clock.now();
+            self.core.waiters.leave(&self.name, self.seat.take(), now);
+        }
+    }
+}

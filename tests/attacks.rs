@@ -1,0 +1,189 @@
+//! Attacks that worked once, each as it was made.
+#![cfg(feature = "redis")]
+#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use distlock::{Backoff, Client, Error, Lease, Wait};
+use support::{ChaosProxy, Fault, Match, RedisServer, eventually};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+async fn connect(url: &str) -> Client {
+    Client::connect(url).await.expect("the server is up")
+}
+
+/// Shown whole, forty holds made a gigabyte, and were lost while it was written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_many_holds_is_shown_in_a_few_lines() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let mut guards = Vec::new();
+    for number in 0..100 {
+        let lock = client.lock(format!("shown-{number}"));
+        let lock = lock.with_owner(&client.new_owner());
+        guards.push(lock.acquire().await.expect("it is free"));
+    }
+    let shown = format!("{client:?} {:?} {:?}", client.lock("one"), guards[0]);
+    assert!(shown.len() < 10_000, "{} bytes", shown.len());
+    assert!(guards.iter().all(|guard| guard.is_held()));
+}
+
+/// Our own hold had ended, the next of us asked in vain, and a newcomer was told that it is busy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newcomer_behind_a_head_that_is_not_answered_is_not_told_busy() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let builder = Client::builder(&proxy.url()).handoff_limit(0);
+    let client = builder.default_lease(Lease::Fixed(ms(60_000)));
+    let client = client.connect().await.expect("the server is up");
+    let held = client.lock("x").acquire().await.expect("it is free");
+    let head = tokio::spawn(client.lock("x").acquire());
+    eventually(ms(5000), "it waits here", async || {
+        format!("{client:?}").contains("waiting: 1")
+    })
+    .await;
+    let acquire = include_str!("../src/engine/redis/lua/acquire.lua");
+    let hash = redis::Script::new(acquire).get_hash().to_owned();
+    proxy.rule(Match::script(&[acquire, &hash]).nth(1), Fault::HoldRequest);
+    held.release().await.expect("it is ours");
+    eventually(ms(5000), "it asks", async || proxy.injected().len() == 1).await;
+    let got = client.lock("x").acquire_timeout(ms(300)).await;
+    assert!(matches!(got, Err(Error::Timeout { .. })), "{got:?}");
+    head.abort();
+}
+
+/// Nobody but the head asks; this one asked every twenty seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_poller_at_the_head_does_not_hold_up_those_who_listen() {
+    let server = RedisServer::start();
+    let (a, b) = (connect(&server.url()).await, connect(&server.url()).await);
+    let held = a.lock("x").acquire().await.expect("it is free");
+    let seldom = Wait::Poll(Backoff::new(ms(20_000), ms(20_000)));
+    let poller = b.lock("x").with_wait(seldom);
+    let poller = tokio::spawn(async move { poller.acquire().await?.release().await });
+    eventually(ms(5000), "the poller has asked", async || {
+        server.commandstats("evalsha") + server.commandstats("eval") >= 2
+    })
+    .await;
+    let listener = tokio::spawn(b.lock("x").acquire_timeout(ms(6000)));
+    eventually(ms(5000), "somebody listens", async || {
+        !server.pubsub_channels().is_empty()
+    })
+    .await;
+    held.release().await.expect("it is ours");
+    let free = Instant::now();
+    let got = listener.await.expect("no panic").expect("the server is up");
+    assert!(got.is_some(), "after {:?}", free.elapsed());
+    assert!(free.elapsed() < ms(2500), "after {:?}", free.elapsed());
+    poller.abort();
+}
+
+/// As in `select!` on `&mut future`: begun, and then not looked at for a while.
+async fn begun_and_left<F: Future + Unpin + Send>(future: &mut F) {
+    tokio::select! {
+        biased;
+        _ = future => panic!("it cannot be done yet"),
+        () = std::future::ready(()) => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connect_that_nobody_polls_holds_up_nobody_else() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let client = connect(&proxy.url()).await;
+    let warm = client.lock("warm").acquire().await.expect("it is free");
+    warm.release().await.expect("it is ours");
+    proxy.cut_all();
+    // Until the connection's end has been heard of: then the next call connects.
+    eventually(ms(5000), "it connects anew", async || {
+        client.lock("warm").try_acquire().await.is_ok()
+    })
+    .await;
+    proxy.cut_all();
+    tokio::time::sleep(ms(50)).await;
+    let mut left = Box::pin(client.lock("a").acquire());
+    begun_and_left(&mut left).await;
+    let got = client.lock("b").try_acquire().await;
+    assert!(got.as_ref().is_ok_and(Option::is_some), "{got:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_re_entry_that_nobody_polls_holds_up_no_other() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let client = connect(&proxy.url()).await;
+    let lock = client.lock("a").with_owner(&client.new_owner());
+    let outer = lock.acquire().await.expect("it is free");
+    proxy.rule(Match::any().nth(1), Fault::DelayReply(ms(300)));
+    let mut left = Box::pin(lock.acquire());
+    begun_and_left(&mut left).await;
+    let got = tokio::time::timeout(ms(8000), lock.try_acquire()).await;
+    let got = got.expect("it waits for ever").expect("the server is up");
+    assert!(got.is_some() && outer.is_held());
+}
+
+/// Twenty thousand releases stood before the next renewal, and the lock was lost without a warning.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_dropped_guards_does_not_starve_a_renewal() {
+    const MANY: usize = 20_000;
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let fixed = Lease::Fixed(ms(600_000));
+    let mut guards = Vec::with_capacity(MANY);
+    for batch in 0..MANY / 500 {
+        let locks = (0..500).map(|number| client.lock(format!("burst-{batch}-{number}")));
+        let asked = locks.map(|lock| tokio::spawn(lock.with_lease(fixed).acquire()));
+        for asked in asked.collect::<Vec<_>>() {
+            guards.push(asked.await.expect("no panic").expect("it is free"));
+        }
+    }
+    let lease = Lease::KeepAlive(ms(2000));
+    let kept = client.lock("kept").with_lease(lease).acquire().await;
+    let kept = kept.expect("it is free");
+    drop(guards);
+    eventually(ms(60_000), "all are given back", async || {
+        kept.check().expect("it is renewed meanwhile");
+        server.query::<usize>(&["DBSIZE"]) == 1
+    })
+    .await;
+    kept.release().await.expect("it is ours");
+}
+
+/// One channel was refused after a reconnect, and with it all the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_is_refused_after_a_reconnect_does_not_deafen_the_others() {
+    let server = RedisServer::start();
+    server.cmd(&["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all"]);
+    let url = server.url().replace("redis://", "redis://u:p@");
+    let (a, b) = (connect(&server.url()).await, connect(&url).await);
+    let first = a.lock("a").acquire().await.expect("it is free");
+    let _second = a.lock("b").acquire().await.expect("it is free");
+    let allowed = tokio::spawn(b.lock("a").acquire());
+    let refused = tokio::spawn(b.lock("b").acquire());
+    eventually(ms(5000), "both listen", async || {
+        server.pubsub_channels().len() == 2
+    })
+    .await;
+    // The server ends the connections of who listens to what it may not.
+    let only = "&redisson_lock__channel:{a}";
+    server.cmd(&["ACL", "SETUSER", "u", "resetchannels", only]);
+    let refused = tokio::time::timeout(ms(10_000), refused).await;
+    let refused = refused.expect("it is told").expect("no panic");
+    assert!(
+        matches!(refused, Err(Error::PermissionDenied { .. })),
+        "{refused:?}"
+    );
+    eventually(ms(5000), "the other listens again", async || {
+        server.pubsub_channels().len() == 1
+    })
+    .await;
+    first.release().await.expect("it is ours");
+    let got = tokio::time::timeout(ms(5000), allowed).await;
+    assert!(got.expect("its turn").expect("no panic").is_ok());
+}

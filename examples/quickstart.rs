@@ -16,7 +16,7 @@ use distlock::{Client, Error, Lease};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let url = std::env::var("DISTLOCK_URL").unwrap_or_else(|_| "memory:".into());
+    let url = std::env::var("DISTLOCK_URL").unwrap_or_else(|_| "memory:quickstart".into());
     let client = Client::builder(&url).label("quickstart").connect().await?;
     println!("1. Four tasks take turns at the lock `stock`:");
     let tasks = (1..=4).map(|task| tokio::spawn(take_a_turn(client.clone(), task)));
@@ -28,18 +28,18 @@ async fn main() -> Result<(), Error> {
     let guard = client.lock("report").acquire().await?;
     let seen = client.admin().inspect("report").await?;
     let holder = seen.as_ref().map(|lock| &lock.holders[0]);
-    println!(
-        "   held by {:?}",
-        holder.and_then(|holder| holder.label.as_deref())
-    );
+    let label = holder.and_then(|holder| holder.label.as_deref());
+    println!("   held by {}", label.unwrap_or("nobody"));
     let busy = client.lock("report").try_acquire().await?.is_none();
     println!("   try_acquire: {}", if busy { "busy" } else { "got it" });
     guard.release().await?;
 
-    println!("\n3. A holder at work loses its lock to an operator, and is told at once:");
+    println!(
+        "\n3. A holder at work loses its lock to an operator, and is told at its next renewal:"
+    );
     let lease = Lease::KeepAlive(Duration::from_secs(3));
     let guard = client.lock("import").with_lease(lease).acquire().await?;
-    let operator = client.clone();
+    let operator = Client::connect(&url).await?;
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(300)).await;
         operator.admin().force_release("import").await

@@ -253,7 +253,8 @@ impl<K: 'static> Lock<K> {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; the work's own value comes back as it is.
+    /// As [`Lock::acquire`]; the work's own value comes back as it is, also if the lock was lost meanwhile
+    /// and the work did not look.
     ///
     /// ```
     /// # fn main() -> Result<(), distlock::Error> {

@@ -37,7 +37,10 @@ impl Client {
     ///
     /// - `redis://[user:password@]host[:port][/database]`: a Redis or Valkey server;
     /// - `redis+unix:///path/to/socket[?db=0&user=…&pass=…]`: the same through a unix socket;
-    /// - `memory:`: this client's own memory, for tests; `memory:NAME` is shared within the process.
+    /// - `memory:`: this client's own memory, for tests. Two clients that are to exclude each other need a
+    ///   name: `memory:NAME` is shared within the process.
+    ///
+    /// Special characters in a password must be percent-encoded.
     ///
     /// # Errors
     ///
@@ -204,7 +207,8 @@ impl ClientBuilder {
         self
     }
 
-    /// What this client calls itself when others look who holds a lock. Default: nothing.
+    /// What this client calls itself when others, with the same key prefix, look who holds a lock.
+    /// Default: nothing.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self

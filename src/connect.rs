@@ -36,7 +36,17 @@ pub(crate) struct Connected {
 
 impl Store<'_> {
     pub(crate) async fn connect(&self) -> Result<Connected, Error> {
-        let url = Url::parse(self.url).map_err(|error| self.invalid(error.to_string()))?;
+        let url = Url::parse(self.url).map_err(|error| match error {
+            url::ParseError::RelativeUrlWithoutBase => {
+                self.invalid("relative URL; try redis://127.0.0.1:6379/ or memory:")
+            }
+            error => self.invalid(format!(
+                "{error} (special characters in a password must be percent-encoded)"
+            )),
+        })?;
+        if url.fragment().is_some() {
+            return Err(self.invalid("`#` must be written as %23"));
+        }
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::Unavailable {
                 name: masked(self.url).into(),
@@ -107,7 +117,8 @@ pub(crate) fn masked(url: &str) -> String {
     // A password with a `/`, `?` or `#` in it that nobody encoded ends up behind the host.
     let behind = url.split_once("://").map_or(url, |(_, behind)| behind);
     let in_front = behind.split(['/', '?', '#']).next().unwrap_or(behind);
-    if behind.contains('@') && (!in_front.contains('@') || !parsed.has_host()) {
+    let rest = &behind[in_front.len()..];
+    if rest.contains('@') || (in_front.contains('@') && !parsed.has_host()) {
         return nothing();
     }
     let credentials = if in_front.contains('@') { "***@" } else { "" };
@@ -138,6 +149,9 @@ mod tests {
             ("redis:secret@h", "redis:***"),
             ("redis://u:1/secret@h/0", "redis:***"),
             ("redis://u:1?secret@h/0", "redis:***"),
+            ("redis://u:p@se/cret@h/", "redis:***"),
+            ("redis://u:p@se?cret@h/", "redis:***"),
+            ("redis://u:p@se#cret@h/", "redis:***"),
             ("redis://u:secret", "redis:***"),
             ("secret@h", "***"),
             ("secret", "***"),

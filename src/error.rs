@@ -184,7 +184,7 @@ impl std::fmt::Display for LostReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Closed => "the client was closed",
-            Self::Expired => "its lease expired before it was renewed",
+            Self::Expired => "its lease ran out",
             Self::MaxHold => "it was held for as long as it may be",
             Self::Removed => "the store no longer knows of it (deleted, forced open or data lost)",
             Self::TakenOver => "somebody else holds it now",

@@ -38,7 +38,7 @@ impl Held {
         &self.hold.name
     }
 
-    /// The owner as it stands in the store: `<client uuid>:<number>`.
+    /// The owner as it stands in the store: `<client uuid>:<number>`, another number for each acquisition.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

@@ -136,7 +136,8 @@ impl<K> Lock<K> {
 
     /// Waits for the lock, however long it takes.
     ///
-    /// Waiters of one client get it in the order they asked.
+    /// Waiters of one client get it in the order they asked. A task that holds the lock already waits for
+    /// itself, unless both acquisitions are [`with_owner`](Lock::with_owner).
     ///
     /// # Errors
     ///

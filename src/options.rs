@@ -68,7 +68,7 @@ impl Default for Lease {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// By the store's message, and by asking every few seconds in case one is lost.
+    /// By the store's message, and by asking every two seconds in case one is lost.
     #[default]
     Notify,
     /// By asking, with growing pauses.

@@ -65,6 +65,9 @@ fn tcp(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
 }
 
 fn unix(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
+    if url.host_str().is_some_and(|host| !host.is_empty()) {
+        return Err(store.invalid("three slashes, please: redis+unix:///path/to/socket"));
+    }
     let path = decoded(store, url.path())?;
     let path = path.ok_or_else(|| store.invalid("no path; try redis+unix:///run/redis.sock"))?;
     let mut address = Address {

@@ -285,7 +285,11 @@ impl Hold {
             let mut state = self.state();
             self.unwatch(&mut state);
         }
-        tracing::warn!(name = ?self.name, owner = %self.owner, ?reason, "lost");
+        if reason == LostReason::Closed {
+            tracing::debug!(name = ?self.name, owner = %self.owner, "given back: the client was closed");
+        } else {
+            tracing::warn!(name = ?self.name, owner = %self.owner, ?reason, "lost");
+        }
         self.say_ended();
         self.core.cleanup.push(Job::Release(self.clone()));
     }

@@ -40,6 +40,7 @@ struct Store {
 
 impl Memory {
     /// An empty store of its own.
+    #[cfg(feature = "internals")]
     pub fn new(now: Now) -> Self {
         Self::of(Arc::new(Shared::new(now)), "".into())
     }

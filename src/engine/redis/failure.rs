@@ -37,6 +37,10 @@ pub(crate) fn of_calling(error: &RedisError) -> Failure {
         ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension => {
             return from_text(&text(error));
         }
+        ErrorKind::Parse => {
+            let why = "what answers there does not speak Redis' protocol (wrong port, or TLS?)";
+            return Failure::new(Cause::Unexpected, why);
+        }
         _ if error.is_timeout() => Cause::TimedOut,
         ErrorKind::Io => Cause::Interrupted,
         _ => Cause::Unexpected,

@@ -26,6 +26,16 @@ pub struct Admin {
 }
 
 /// A lock that is held, as the store sees it.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// let client = distlock::Client::builder("memory:").label("billing-7").connect().await?;
+/// let guard = client.lock("stock").acquire().await?;
+/// let seen = client.admin().inspect("stock").await?.expect("it is held");
+/// assert_eq!(seen.holders[0].hold_count, 1);
+/// assert!(seen.ttl.is_some());
+/// # guard.release().await }
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct LockInfo {

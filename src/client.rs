@@ -184,24 +184,64 @@ pub struct ClientBuilder {
 
 impl ClientBuilder {
     /// The lease of locks that choose none. Default: kept alive, thirty seconds.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::Lease;
+    /// let client = distlock::Client::builder("memory:")
+    ///     .default_lease(Lease::KeepAlive(Duration::from_secs(10)))
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
     pub const fn default_lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }
 
     /// How long one request may take. Default: two seconds.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::Lease;
+    /// let client = distlock::Client::builder("memory:")
+    ///     .command_timeout(Duration::from_millis(500))
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
     pub const fn command_timeout(mut self, limit: Duration) -> Self {
         self.command_timeout = limit;
         self
     }
 
     /// How long making a connection may take. Default: two seconds.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::Lease;
+    /// let client = distlock::Client::builder("memory:")
+    ///     .connect_timeout(Duration::from_secs(5))
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
     pub const fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
     /// Goes before every lock's name in the store, as Redisson's `NameMapper` may do. Default: nothing.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::Lease;
+    /// let client = distlock::Client::builder("memory:")
+    ///     .key_prefix("billing:")
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -209,6 +249,16 @@ impl ClientBuilder {
 
     /// What this client calls itself when others, with the same key prefix, look who holds a lock.
     /// Default: nothing.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::Lease;
+    /// let client = distlock::Client::builder("memory:")
+    ///     .label("billing-7")
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
@@ -216,12 +266,32 @@ impl ClientBuilder {
 
     /// How often in a row a lock may be passed from one waiter of this client to the next without
     /// asking the store; 0 for never. Default: 32.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::Lease;
+    /// let client = distlock::Client::builder("memory:")
+    ///     .handoff_limit(0)
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
     pub const fn handoff_limit(mut self, limit: u32) -> Self {
         self.handoff_limit = limit;
         self
     }
 
     /// For how long after a grant by the store that may go on. Default: 100 milliseconds.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::Lease;
+    /// let client = distlock::Client::builder("memory:")
+    ///     .handoff_window(Duration::from_millis(20))
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
     pub const fn handoff_window(mut self, window: Duration) -> Self {
         self.handoff_window = window;
         self

@@ -7,6 +7,21 @@ use crate::engine::{Cause, Failure};
 pub use crate::protocol::lease::{LostReason, Risk};
 
 /// Trouble. Somebody else having the lock is not: that is `None`.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// use distlock::{Client, Error};
+///
+/// let client = Client::connect("memory:").await?;
+/// match client.lock("stock").try_acquire().await {
+///     Ok(Some(guard)) => guard.release().await?,
+///     Ok(None) => println!("somebody else is at it"),
+///     Err(Error::PermissionDenied { detail, .. }) => println!("ask the operator: {detail}"),
+///     Err(error) if error.is_transient() => println!("later: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -159,6 +174,18 @@ impl Error {
 }
 
 /// The news that a lock was lost.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// use distlock::LostReason;
+///
+/// let client = distlock::Client::connect("memory:").await?;
+/// let guard = client.lock("stock").acquire().await?;
+/// client.close().await?;
+/// let lost = guard.lost().await.expect("the client was closed");
+/// assert_eq!((&*lost.name, lost.reason), ("stock", LostReason::Closed));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lost {

@@ -95,6 +95,13 @@ pub struct Backoff {
 
 impl Backoff {
     /// Pauses from `first` to `longest`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let often = distlock::Backoff::new(Duration::from_millis(5), Duration::from_millis(20));
+    /// # let _ = often;
+    /// ```
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest }
     }

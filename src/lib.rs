@@ -34,6 +34,14 @@
 //! The files here are the nouns of the API. Beneath them `driver` runs, `protocol` decides, and
 //! `engine` remembers; arrows point down only.
 
+#![cfg_attr(
+    not(feature = "redis"),
+    allow(
+        dead_code,
+        reason = "what a store behind a network needs has no use without one"
+    )
+)]
+
 mod admin;
 #[cfg(feature = "blocking")]
 pub mod blocking;

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock::{Client, Error, Guard, Lease, Lock, Owner};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet, LocalSet, spawn_local};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::support::{ChaosProxy, Fault, Match, SeededRng, eventually};
 use super::world::{Script, World};
@@ -147,13 +147,17 @@ impl Walk {
 
     /// Sooner or later, Redis has what the guards say.
     async fn look_around(&mut self) {
-        let what = format!("the count is what the guards say: {}", self.diary);
-        eventually(PATIENCE, &what, async || {
+        let begun = Instant::now();
+        let (seen, said) = loop {
             self.poll_waiting().await;
-            self.world.holds(&self.name).await == self.said_by_guards()
-        })
-        .await;
-        let said = self.said_by_guards();
+            let (seen, said) = (self.world.holds(&self.name).await, self.said_by_guards());
+            if seen == said || begun.elapsed() > PATIENCE {
+                break (seen, said);
+            }
+            sleep(GLANCE).await;
+        };
+        let calls = || self.world.witness.calls(&self.name).join("\n  ");
+        assert_eq!(seen, said, "{}\nexecuted\n  {}", self.diary, calls());
         for guard in &self.guards {
             assert!(guard.is_held(), "{guard:?}: {}", self.diary);
             // A re-entry under way counts as well.

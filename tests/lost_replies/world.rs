@@ -106,6 +106,18 @@ impl Witness {
         calls.filter(|words| likes(words)).count()
     }
 
+    /// Every call about this lock, oldest first, without its keys.
+    pub(crate) fn calls(&self, name: &str) -> Vec<String> {
+        let seen = self.seen();
+        let calls = seen.get(name).into_iter().flatten();
+        let shown = calls.map(|words| {
+            let script = Script::ALL.iter().find(|script| script.runs(words));
+            let keys = words[2].parse().unwrap_or(0);
+            format!("{script:?} {:?}", &words[LOCK + keys..])
+        });
+        shown.collect()
+    }
+
     /// Waits until this very call has been executed more than `before` times.
     pub(crate) async fn executed(&self, call: &[String], before: usize) {
         eventually(PATIENCE, "the request is executed", async || {

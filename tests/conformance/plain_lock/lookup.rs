@@ -112,7 +112,7 @@ async fn a_list_shows_what_is_held_by_everyone_in_order(stage: &Stage) -> Played
 
 async fn a_list_shows_nothing_that_is_free_again(stage: &Stage) -> Played {
     let client = stage.client().await?;
-    let fixed = Lease::Fixed(Duration::from_millis(200));
+    let fixed = Lease::Fixed(Duration::from_millis(1500));
     let short = client
         .lock(stage.name("expires"))
         .with_lease(fixed)

@@ -123,6 +123,8 @@ async fn forcing_a_lock_open_takes_nothing_from_who_gets_it_next(stage: &Stage) 
     let mut waiting = begun(b.lock(&*name).acquire()).await;
     assert!(waits(&mut waiting).await);
     let admin = b.admin();
+    // Once before: a server that does not know the script wants it sent again, and nobody polls it.
+    admin.force_release(&stage.name("another")).await?;
     let (forcing, answer) = asked(admin.force_release(&name)).await;
     let next = in_time(waiting).await?;
     let forced = match answer {

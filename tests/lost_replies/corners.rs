@@ -156,6 +156,42 @@ async fn a_release_does_not_wait_for_a_re_entry_that_nobody_polls() {
     drop(proxy);
 }
 
+#[tokio::test]
+async fn a_re_entry_that_is_late_and_polled_late_counts_once() {
+    let (world, proxy, client) = proxied(|builder| builder).await;
+    let owner = client.new_owner();
+    let lock = client.lock("stock").with_owner(&owner);
+    let outer = lock.acquire().await.unwrap();
+    proxy.rule(runs(Script::Acquire).nth(1), Fault::HoldRequest);
+    let mut again = Box::pin(lock.acquire());
+    assert!(begin(again.as_mut()));
+    injected(&proxy, 1).await;
+    // Its recount does not wait for ever for a re-entry that nobody polls.
+    drop(outer);
+    eventually(PATIENCE, "the count is brought down", async || {
+        world
+            .witness
+            .count("stock", |words| Script::Release.runs(words))
+            > 0
+    })
+    .await;
+    let late = held_back(&proxy);
+    proxy.let_go();
+    world.witness.executed(&late, 0).await;
+    let again = again.await;
+    let said = match &again {
+        Ok(guard) => BTreeMap::from([(guard.owner(), guard.hold_count())]),
+        Err(error) => {
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            BTreeMap::new()
+        }
+    };
+    eventually(PATIENCE, &format!("redis has {said:?}"), async || {
+        world.holds("stock").await == said
+    })
+    .await;
+}
+
 /// The documented limit: the count may then be lower than the number of guards. Nobody else gets in.
 #[tokio::test]
 async fn a_partial_release_that_comes_after_a_later_re_entry_lets_nobody_in() {
@@ -264,13 +300,10 @@ async fn injected(proxy: &ChaosProxy, times: usize) {
 /// The request that the proxy was last told to hold back.
 fn held_back(proxy: &ChaosProxy) -> Vec<String> {
     let injected = proxy.injected();
-    let last = injected
-        .last()
-        .and_then(|text| text.strip_prefix("HoldRequest: "));
-    last.expect("a request")
-        .split(' ')
-        .map(ToOwned::to_owned)
-        .collect()
+    let mut held = injected.iter().rev();
+    let held = held.find_map(|text| text.strip_prefix("HoldRequest: "));
+    let held = held.expect("it holds one back").split(' ');
+    held.map(ToOwned::to_owned).collect()
 }
 
 /// Long enough to arrange things while a call is under way.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use distlock::{Client, Guard, Lease};
-use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, AsyncConnectionConfig};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -118,8 +118,12 @@ impl Tally {
 /// Works until time is up or `stop` is set, then writes the log.
 pub(crate) async fn work(work: Work, stop: Arc<AtomicBool>) -> Outcome<Tally> {
     let client = Client::connect(&work.url).await?;
+    // The crate's own half second is short on a busy machine, and a counter has no second try.
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
     let counters = redis::Client::open(work.url.as_str())?
-        .get_multiplexed_async_connection()
+        .get_multiplexed_async_connection_with_config(&patient)
         .await?;
     let end = Stamp::now() + work.time;
     let refused = Arc::new(AtomicU64::new(0));
@@ -177,7 +181,9 @@ impl Task {
             }
             let from = Stamp::now();
             let alike = self.work.manner == Manner::Alike;
-            self.add_one(&name, !alike && random.chance(6)).await?;
+            self.add_one(&name, !alike && random.chance(6))
+                .await
+                .map_err(|failure| failure.during("the counter"))?;
             let to = Stamp::now();
             grants.push(Grant {
                 who: format!("{}/{}", self.work.who, self.number),
@@ -230,6 +236,8 @@ impl Task {
         Ok(())
     }
 }
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -81,6 +81,13 @@ pub(super) async fn reenter(
         return Err(Trouble::Lost(reason));
     }
     hold.extended(lease, sent);
+    if hold.count() < count {
+        // A guard went meanwhile, and may have had its recount before this raised the count again.
+        core.cleanup.push(Job::Recount {
+            hold: hold.clone(),
+            in_doubt: None,
+        });
+    }
     match hold.lost() {
         Some(reason) => Err(Trouble::Lost(reason)),
         None => Ok(Some(claim)),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::{Core, Trouble};
-use crate::engine::{Cause, Failure};
-use crate::error::{Error, LostReason};
+use crate::driver::Core;
+use crate::driver::lookup::{self, Seen};
+use crate::error::Error;
 use crate::lock::check_name;
-use crate::protocol::{Action, Holding, Kind, Reply, Request};
+use crate::protocol::{Kind, Subject};
 
 /// Looks at locks from outside, without holding them.
 ///
@@ -83,12 +83,7 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
-        let name: Arc<str> = name.into();
-        match self.call(&name, Action::Inspect).await? {
-            Reply::Inspected(None) => Ok(None),
-            Reply::Inspected(Some(holding)) => self.describe(&name, holding).await.map(Some),
-            other => Err(unexpected(&name, &other)),
-        }
+        self.look(&plain_lock(name)?).await
     }
 
     /// The held locks whose names match a pattern: `*` for any characters, `?` for one, `\` before one
@@ -112,13 +107,11 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
-        let subject: Arc<str> = pattern.into();
-        self.usable(&subject)?;
-        let names = self.core.engine.clone().names(pattern.to_owned());
-        let names = self.within(&subject, names).await?;
+        let found = lookup::find(&self.core, pattern).await;
+        let found = found.map_err(|trouble| Error::of(&pattern.into(), trouble))?;
         let mut locks = Vec::new();
-        for name in names {
-            match self.inspect(&name).await {
+        for subject in found {
+            match self.look(&subject).await {
                 Ok(Some(lock)) => locks.push(lock),
                 // Gone since it was listed, or never such a lock.
                 Ok(None) | Err(Error::WrongKind { .. }) => {}
@@ -151,75 +144,36 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn force_release(&self, name: &str) -> Result<bool, Error> {
-        let name: Arc<str> = name.into();
-        // Looked up before: whoever gets the lock next is not to blame.
-        let before = self.core.waiters.holder(&name);
-        let forced = match self.call(&name, Action::ForceRelease).await? {
-            Reply::Forced(forced) => forced,
-            other => return Err(unexpected(&name, &other)),
-        };
-        if forced && let Some(before) = before {
-            before.lose(LostReason::Removed);
-            // It may have been passed on in memory meanwhile, with the same standing in the store.
-            let now = self.core.waiters.holder(&name);
-            if let Some(now) = now.filter(|now| now.owner == before.owner) {
-                now.lose(LostReason::Removed);
-            }
-        }
-        Ok(forced)
+        let subject = plain_lock(name)?;
+        let forced = lookup::force_release(&self.core, &subject).await;
+        forced.map_err(|trouble| Error::of(&subject.name, trouble))
     }
 
-    async fn call(&self, name: &Arc<str>, action: Action) -> Result<Reply, Error> {
-        check_name(name)?;
-        self.usable(name)?;
-        let request = Request {
-            name: name.clone(),
-            kind: Kind::Mutex,
-            action,
-        };
-        let limit = self.core.settings.command_timeout;
-        let reply = self.core.call(request, limit).await;
-        reply.map_err(|failure| Error::from_failure(name, failure))
+    async fn look(&self, subject: &Subject) -> Result<Option<LockInfo>, Error> {
+        let seen = lookup::inspect(&self.core, subject).await;
+        let seen = seen.map_err(|trouble| Error::of(&subject.name, trouble))?;
+        Ok(seen.map(|seen| LockInfo::new(subject, seen)))
     }
+}
 
-    async fn describe(&self, name: &Arc<str>, holding: Holding) -> Result<LockInfo, Error> {
-        let client = |owner: &str| owner.split(':').next().unwrap_or(owner).to_owned();
-        let clients = holding
-            .owners
-            .iter()
-            .map(|(owner, _)| client(owner))
-            .collect();
-        let labels = self.core.engine.clone().labels(clients);
-        let labels = self.within(name, labels).await?;
+impl LockInfo {
+    fn new(subject: &Subject, Seen { holding, labels }: Seen) -> Self {
         let holders = holding.owners.into_iter().zip(labels);
         let holders = holders.map(|((owner, hold_count), label)| Holder {
             owner,
             hold_count,
             label,
         });
-        Ok(LockInfo {
-            name: name.to_string(),
+        Self {
+            name: subject.name.to_string(),
             holders: holders.collect(),
             ttl: holding.ttl,
-        })
-    }
-
-    async fn within<T: Send>(
-        &self,
-        name: &Arc<str>,
-        answer: crate::engine::Answer<Result<T, Failure>>,
-    ) -> Result<T, Error> {
-        let answer = self.core.within_limit(answer).await;
-        answer.map_err(|failure| Error::from_failure(name, failure))
-    }
-
-    fn usable(&self, name: &Arc<str>) -> Result<(), Error> {
-        let usable = self.core.usable();
-        usable.map_err(|trouble: Trouble| Error::of(name, trouble))
+        }
     }
 }
 
-fn unexpected(name: &Arc<str>, reply: &Reply) -> Error {
-    let detail = format!("unexpected reply {reply:?}");
-    Error::from_failure(name, Failure::new(Cause::Unexpected, detail))
+fn plain_lock(name: &str) -> Result<Subject, Error> {
+    let subject = Subject::new(Kind::Mutex, name);
+    check_name(&subject.name)?;
+    Ok(subject)
 }

@@ -87,7 +87,7 @@ impl<K> Guard<K> {
             lost = self.lost() => match lost {
                 Some(lost) => Err(lost.into()),
                 // Only the guard's owner can release it, and that is borrowed here.
-                None => Err(Error::Released { name: self.hold.name.clone() }),
+                None => Err(Error::Released { name: self.hold.subject.name.clone() }),
             },
             done = work => Ok(done),
         }
@@ -122,9 +122,10 @@ impl<K> Guard<K> {
                 reason: "this lease is kept alive by itself; use Lease::Fixed".into(),
             });
         }
-        release::extend(&self.hold, lease)
+        self.hold
+            .extend(lease)
             .await
-            .map_err(|trouble| Error::of(&self.hold.name, trouble))
+            .map_err(|trouble| Error::of(&self.hold.subject.name, trouble))
     }
 
     /// Gives the lock back and says whether it was still ours.
@@ -149,7 +150,7 @@ impl<K> Guard<K> {
     /// # Ok(()) }
     /// ```
     pub async fn release(self) -> Result<(), Error> {
-        let name = self.held.hold.name.clone();
+        let name = self.held.hold.subject.name.clone();
         release::release(self.claim)
             .await
             .map_err(|trouble| Error::of(&name, trouble))

@@ -35,7 +35,7 @@ impl Held {
     /// # Ok(()) }
     /// ```
     pub fn name(&self) -> &str {
-        &self.hold.name
+        &self.hold.subject.name
     }
 
     /// The owner as it stands in the store: `<client uuid>:<number>`, another number for each acquisition.
@@ -93,7 +93,7 @@ impl Held {
     /// # Ok(()) }
     /// ```
     pub fn check(&self) -> Result<(), Error> {
-        let name = self.hold.name.clone();
+        let name = self.hold.subject.name.clone();
         match self.hold.lost() {
             Some(reason) => Err(Error::Lost { name, reason }),
             None if self.hold.is_held() => Ok(()),
@@ -164,7 +164,7 @@ impl Held {
 
     pub(crate) fn describe(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
         f.debug_struct(what)
-            .field("name", &self.hold.name)
+            .field("name", &self.hold.subject.name)
             .field("owner", &self.hold.owner)
             .field("held", &self.is_held())
             .finish_non_exhaustive()
@@ -204,7 +204,7 @@ impl Future for LostSignal {
         // By the clock at every look, not only when somebody calls: work that is raced against this must
         // not be polled after the end.
         if let Some(reason) = this.hold.lost() {
-            let name = this.hold.name.clone();
+            let name = this.hold.subject.name.clone();
             return Poll::Ready(Some(Lost { name, reason }));
         }
         let wait = this
@@ -213,7 +213,7 @@ impl Future for LostSignal {
         let reason = std::task::ready!(wait.as_mut().poll(cx));
         // Polled again, it looks again, and finds the same.
         this.wait = None;
-        let name = this.hold.name.clone();
+        let name = this.hold.subject.name.clone();
         Poll::Ready(reason.map(|reason| Lost { name, reason }))
     }
 }
@@ -230,7 +230,7 @@ impl Clone for LostSignal {
 impl fmt::Debug for LostSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LostSignal")
-            .field("name", &self.hold.name)
+            .field("name", &self.hold.subject.name)
             .finish_non_exhaustive()
     }
 }

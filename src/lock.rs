@@ -11,8 +11,8 @@ use crate::guard::Guard;
 use crate::held::Held;
 use crate::options::{Lease, Wait, check_positive};
 use crate::owner::Owner;
-use crate::protocol::Kind;
 use crate::protocol::lease::Terms;
+use crate::protocol::{Kind, Subject};
 
 /// Longer than anyone needs, shorter than what would hurt a store.
 const LONGEST_NAME: usize = 64 * 1024;
@@ -32,8 +32,7 @@ const LONGEST_NAME: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Lock<K = Exclusive> {
     core: Arc<Core>,
-    name: Arc<str>,
-    store_kind: Kind,
+    subject: Subject,
     lease: Lease,
     wait: Wait,
     owner: Option<Owner>,
@@ -50,8 +49,7 @@ impl<K> Lock<K> {
     pub(crate) fn new(core: Arc<Core>, name: Arc<str>, kind: Kind, lease: Lease) -> Self {
         Self {
             core,
-            name,
-            store_kind: kind,
+            subject: Subject { kind, name },
             lease,
             wait: Wait::default(),
             owner: None,
@@ -131,7 +129,7 @@ impl<K> Lock<K> {
     /// # Ok(()) }
     /// ```
     pub fn name(&self) -> &str {
-        &self.name
+        &self.subject.name
     }
 
     /// Waits for the lock, however long it takes.
@@ -158,7 +156,7 @@ impl<K> Lock<K> {
     /// ```
     pub fn acquire(&self) -> impl Future<Output = Result<Guard<K>, Error>> + Send + use<K> {
         let acquired = self.start(Patience::Endless);
-        let name = self.name.clone();
+        let name = self.subject.name.clone();
         async move {
             let guard = acquired.await?;
             // Without a deadline the wait cannot be over.
@@ -271,13 +269,13 @@ impl<K> Lock<K> {
             let wish = wish?;
             let claim = acquire::acquire(&core, &wish, patience)
                 .await
-                .map_err(|trouble| Error::of(&wish.name, trouble))?;
+                .map_err(|trouble| Error::of(&wish.subject.name, trouble))?;
             Ok(claim.map(Guard::new))
         }
     }
 
     fn wish(&self) -> Result<Wish, Error> {
-        check_name(&self.name)?;
+        check_name(&self.subject.name)?;
         let lease = self.lease.check()?;
         if let Some(longest) = self.max_hold {
             check_positive("max_hold", longest)?;
@@ -291,8 +289,7 @@ impl<K> Lock<K> {
             });
         }
         Ok(Wish {
-            name: self.name.clone(),
-            kind: self.store_kind,
+            subject: self.subject.clone(),
             terms: Terms {
                 lease: lease.duration(),
                 keep_alive: matches!(lease, Lease::KeepAlive(_)),
@@ -308,8 +305,7 @@ impl<K> Clone for Lock<K> {
     fn clone(&self) -> Self {
         Self {
             core: self.core.clone(),
-            name: self.name.clone(),
-            store_kind: self.store_kind,
+            subject: self.subject.clone(),
             lease: self.lease,
             wait: self.wait,
             owner: self.owner.clone(),

@@ -9,16 +9,15 @@ use super::reenter::reenter;
 use super::seat::Turn;
 use super::spot::Spot;
 use super::{Core, Trouble, needs_a_runtime, no_answer};
-use crate::engine::{Failure, Listener, Topic};
+use crate::engine::{Failure, Listener};
 use crate::protocol::acquire::{Acquire, Hearing, Step};
 use crate::protocol::lease::{LostReason, Terms};
-use crate::protocol::{Kind, Moment};
+use crate::protocol::{Moment, OwnerId, Subject};
 
 /// What a caller wants.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    pub(crate) name: Arc<str>,
-    pub(crate) kind: Kind,
+    pub(crate) subject: Subject,
     pub(crate) terms: Terms,
     pub(crate) hearing: Hearing,
     pub(crate) user: Option<u64>,
@@ -66,19 +65,19 @@ pub(crate) async fn acquire(
     // A client that was closed meanwhile has given back what it knew of; not yet this.
     core.usable()?;
     let waited = core.clock.now().since(begun);
-    tracing::debug!(name = ?wish.name, owner = %claim.hold().owner, ?waited, "granted");
+    tracing::debug!(name = ?wish.subject.name, owner = %claim.hold().owner, ?waited, "granted");
     Ok(Some(claim))
 }
 
 /// Asks the store itself, past the line: nobody is waited for.
 async fn once(core: &Arc<Core>, wish: &Wish) -> Result<Option<Claim>, Trouble> {
-    match ask(core, wish, None).await {
+    match ask(core, wish, core.fresh_owner(), None).await {
         Ok(Asked::Granted(claim)) => {
             core.waiters.granted(claim.hold());
             Ok(Some(claim))
         }
         Ok(Asked::TooLate) => Err(Trouble::Lost(LostReason::Expired)),
-        Ok(Asked::Busy(_)) => Ok(None),
+        Ok(Asked::Busy { .. }) => Ok(None),
         Err(failure) => Err(Trouble::Failure(failure)),
     }
 }
@@ -90,6 +89,8 @@ struct Attempt<'a> {
     machine: Acquire,
     listener: Option<Arc<Listener>>,
     failure: Option<Failure>,
+    /// Who it asks as; none while a request in that name may be under way.
+    owner: Option<OwnerId>,
 }
 
 impl<'a> Attempt<'a> {
@@ -100,14 +101,18 @@ impl<'a> Attempt<'a> {
             machine,
             listener: None,
             failure: None,
+            owner: None,
         }
     }
 
     async fn run(mut self) -> Result<Option<Claim>, Trouble> {
         let Wish {
-            name, terms, user, ..
+            subject,
+            terms,
+            user,
+            ..
         } = self.wish;
-        let (mut spot, turn) = Spot::enter(self.core, name, *terms, *user, self.polls());
+        let (mut spot, turn) = Spot::enter(self.core, subject, *terms, *user, self.polls());
         let mut turn = match turn {
             Some(turn) => turn,
             None => match self.wait_in_line(&spot).await? {
@@ -196,9 +201,10 @@ impl<'a> Attempt<'a> {
                     match asked {
                         Ok(Asked::Granted(claim)) => return Ok(Headed::Granted(claim)),
                         Ok(Asked::TooLate) => return Err(Trouble::Lost(LostReason::Expired)),
-                        Ok(Asked::Busy(ttl)) => {
+                        Ok(Asked::Busy { owner, ttl }) => {
+                            self.owner = Some(owner);
                             if self.listener.is_none() {
-                                tracing::debug!(name = ?self.wish.name, ?ttl, "waiting: somebody else holds it");
+                                tracing::debug!(name = ?self.wish.subject.name, ?ttl, "waiting: somebody else holds it");
                             }
                             spot.sit(self.wish.terms, self.wish.user, self.polls());
                             if self.polls() && spot.has_listening_company() {
@@ -240,7 +246,7 @@ impl<'a> Attempt<'a> {
                             self.machine.listening()
                         }
                         Err(failure) if failure.is_passing() => {
-                            tracing::debug!(name = ?self.wish.name, why = failure.detail, "cannot listen; asking now and then");
+                            tracing::debug!(name = ?self.wish.subject.name, why = failure.detail, "cannot listen; asking now and then");
                             self.machine.deaf(self.core.clock.now())
                         }
                         Err(failure) => return Err(Trouble::Failure(failure)),
@@ -267,8 +273,10 @@ impl<'a> Attempt<'a> {
 
     /// Asks the store, and says whether a release was heard of meanwhile. A lock that is passed to us
     /// first is taken instead; what is under way then is undone.
-    async fn ask(&self, spot: &Spot) -> Result<(Result<Asked, Failure>, bool), Turn> {
-        let asking = ask(self.core, self.wish, self.machine.deadline());
+    async fn ask(&mut self, spot: &Spot) -> Result<(Result<Asked, Failure>, bool), Turn> {
+        let owner = self.owner.take();
+        let owner = owner.unwrap_or_else(|| self.core.fresh_owner());
+        let asking = ask(self.core, self.wish, owner, self.machine.deadline());
         let mut asking = std::pin::pin!(asking);
         let mut nudged = false;
         loop {
@@ -290,10 +298,7 @@ impl<'a> Attempt<'a> {
         }
         let limit = self.core.limit(self.machine.deadline());
         let engine = self.core.engine.clone();
-        let listening = engine.listen(Topic {
-            kind: self.wish.kind,
-            name: self.wish.name.clone(),
-        });
+        let listening = engine.listen(self.wish.subject.clone());
         tokio::select! {
             listener = listening => Ok(spot.keep(listener?)),
             () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_answer(limit)),
@@ -306,8 +311,8 @@ impl<'a> Attempt<'a> {
 
     /// Whether the lock is busy because this very owner has got it meanwhile.
     fn owner_holds_it(&self) -> bool {
-        let Wish { name, user, .. } = self.wish;
-        user.is_some_and(|user| self.core.owners.find(user, name).is_some())
+        let Wish { subject, user, .. } = self.wish;
+        user.is_some_and(|user| self.core.owners.find(user, subject).is_some())
     }
 
     fn give_up(&self, busy: bool) -> Result<Option<Claim>, Trouble> {

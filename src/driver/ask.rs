@@ -10,38 +10,37 @@ use super::job::Job;
 use super::unfinished::Unfinished;
 use crate::engine::{Cause, Failure};
 use crate::protocol::lease::Terms;
-use crate::protocol::{Action, Moment, Reply, Request};
+use crate::protocol::{Action, Entry, Moment, OwnerId, Reply};
 
 /// What the store made of one request.
 pub(super) enum Asked {
-    Busy(Option<Duration>),
+    /// Somebody else has it, for this long. Nothing of this owner is left at the store.
+    Busy {
+        owner: OwnerId,
+        ttl: Option<Duration>,
+    },
     Granted(Claim),
     /// Granted, but the lease ran out before we heard of it.
     TooLate,
 }
 
-/// One request from zero, with an owner of its own. Dropping it, or losing its reply, has it undone.
+/// One request from zero. Dropping it, or losing its reply, has it undone, and its owner is not to be used
+/// again; a busy lock's answer brings the owner back.
 pub(super) async fn ask(
     core: &Arc<Core>,
     wish: &Wish,
+    owner: OwnerId,
     deadline: Option<Moment>,
 ) -> Result<Asked, Failure> {
-    let owner = core.fresh_owner();
     let Terms { lease, .. } = wish.terms;
-    let request = Request {
-        name: wish.name.clone(),
-        kind: wish.kind,
-        action: Action::Acquire {
-            owner: owner.clone(),
-            attempt: 1,
-            count: 1,
-            lease,
-        },
-    };
+    let request = wish.subject.request(Action::Acquire {
+        owner: owner.clone(),
+        entry: Entry::First,
+        lease,
+    });
     let undo = Job::Undo {
         core: core.clone(),
-        name: wish.name.clone(),
-        kind: wish.kind,
+        subject: wish.subject.clone(),
         owner: owner.clone(),
         lease,
     };
@@ -71,7 +70,7 @@ pub(super) async fn ask(
         }
         Reply::Busy { ttl } => {
             unfinished.settled();
-            Ok(Asked::Busy(ttl))
+            Ok(Asked::Busy { owner, ttl })
         }
         other => Err(Failure::new(
             Cause::Unexpected,

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::Core;
 use super::acquire::Wish;
 use super::job::Job;
+use super::release::refusal;
+use super::{Core, Trouble};
 use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
-use crate::protocol::{Action, Kind, Moment, OwnerId, Request};
+use crate::protocol::{Action, Moment, OwnerId, Reply, Request, Subject};
 
 /// A lock that is held.
 pub(crate) struct Hold {
     pub(super) id: u64,
     pub(crate) core: Arc<Core>,
-    pub(crate) name: Arc<str>,
-    pub(super) kind: Kind,
+    pub(crate) subject: Subject,
     /// As it stands in the store.
     pub(crate) owner: OwnerId,
     /// As the user named it.
@@ -60,27 +60,24 @@ impl Hold {
     ) -> Option<Claim> {
         let lease = Lease::granted(wish.terms, sent, core.clock.now())?;
         let Wish {
-            name,
-            kind,
+            subject,
             terms,
             user,
             ..
         } = wish;
-        Some(Self::begin(core, name, *kind, owner, *terms, *user, lease))
+        Some(Self::begin(core, subject, owner, *terms, *user, lease))
     }
 
     /// Goes on as another's, with the same or another standing at the store.
     pub(super) fn succeed(&self, owner: OwnerId, user: Option<u64>, lease: Lease) -> Claim {
         // Whoever it goes to wants the same terms.
-        let (core, name) = (&self.core, &self.name);
-        Self::begin(core, name, self.kind, owner, self.terms, user, lease)
+        Self::begin(&self.core, &self.subject, owner, self.terms, user, lease)
     }
 
     /// Starts a hold: watched from now on, and found by its user.
     fn begin(
         core: &Arc<Core>,
-        name: &Arc<str>,
-        kind: Kind,
+        subject: &Subject,
         owner: OwnerId,
         terms: Terms,
         user: Option<u64>,
@@ -89,8 +86,7 @@ impl Hold {
         let hold = Arc::new(Self {
             id: core.fresh_hold(),
             core: core.clone(),
-            name: name.clone(),
-            kind,
+            subject: subject.clone(),
             owner,
             user,
             terms,
@@ -117,11 +113,7 @@ impl Hold {
 
     /// A request about this hold.
     pub(super) fn request(&self, action: Action) -> Request {
-        Request {
-            name: self.name.clone(),
-            kind: self.kind,
-            action,
-        }
+        self.subject.request(action)
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -234,7 +226,7 @@ impl Hold {
     pub(super) fn renewed(self: &Arc<Self>, lease: Duration, sent: Moment) {
         let now = self.now();
         self.state().lease.renewed(lease, sent, now);
-        tracing::trace!(name = ?self.name, owner = %self.owner, "renewed");
+        tracing::trace!(name = ?self.subject.name, owner = %self.owner, "renewed");
         self.plan();
     }
 
@@ -246,7 +238,7 @@ impl Hold {
         let live = state.lease.end().is_none();
         drop(state);
         if live {
-            tracing::warn!(name = ?self.name, owner = %self.owner, ?left, why, "at risk: a renewal has failed");
+            tracing::warn!(name = ?self.subject.name, owner = %self.owner, ?left, why, "at risk: a renewal has failed");
         }
         self.plan();
     }
@@ -256,6 +248,26 @@ impl Hold {
         let now = self.now();
         self.state().lease.extended(lease, sent, now);
         self.plan();
+    }
+
+    /// Has the store make it last `lease` from now, if it would end sooner.
+    pub(crate) async fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), Trouble> {
+        let core = &self.core;
+        core.usable()?;
+        if let Some(reason) = self.lost() {
+            return Err(Trouble::Lost(reason));
+        }
+        let owner = self.owner.clone();
+        let sent = self.now();
+        let request = self.request(Action::Renew { owner, lease });
+        // Nothing to undo when the answer is lost: a longer lease than we know of harms nobody.
+        let reply = core.call(request, core.settings.command_timeout).await;
+        match reply.map_err(Trouble::Failure)? {
+            Reply::Renewed => self.extended(lease, sent),
+            reply => self.lose(refusal(&reply)),
+        }
+        self.lost()
+            .map_or(Ok(()), |reason| Err(Trouble::Lost(reason)))
     }
 
     /// Ends it as lost, tells everyone, and gives back whatever the store may still have of it.
@@ -286,9 +298,9 @@ impl Hold {
             self.unwatch(&mut state);
         }
         if reason == LostReason::Closed {
-            tracing::debug!(name = ?self.name, owner = %self.owner, "given back: the client was closed");
+            tracing::debug!(name = ?self.subject.name, owner = %self.owner, "given back: the client was closed");
         } else {
-            tracing::warn!(name = ?self.name, owner = %self.owner, ?reason, "lost");
+            tracing::warn!(name = ?self.subject.name, owner = %self.owner, ?reason, "lost");
         }
         self.say_ended();
         self.core.cleanup.push(Job::Release(self.clone()));
@@ -312,7 +324,7 @@ impl Hold {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold")
-            .field("name", &self.name)
+            .field("name", &self.subject.name)
             .field("owner", &self.owner)
             .finish_non_exhaustive()
     }

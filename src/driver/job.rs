@@ -8,7 +8,7 @@ use super::hold::Hold;
 use super::unfinished::UnderWay;
 use super::{Core, no_answer};
 use crate::engine::Failure;
-use crate::protocol::{Action, Kind, OwnerId, Reply, Request};
+use crate::protocol::{Action, Entry, OwnerId, Reply, Request, Subject};
 
 /// A store that has been silent for a lease and this long has nothing of ours any more.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,8 +29,7 @@ pub(crate) enum Job {
     /// Take back an acquire from zero that nobody knows the outcome of.
     Undo {
         core: Arc<Core>,
-        name: Arc<str>,
-        kind: Kind,
+        subject: Subject,
         owner: OwnerId,
         lease: Duration,
     },
@@ -119,35 +118,27 @@ impl Job {
         match self {
             Self::Recount { hold, in_doubt } => {
                 let state = hold.state();
-                let (owner, left) = (hold.owner.clone(), state.lease.count());
-                if state.lease.end().is_some() || left == 0 {
+                let (owner, count) = (hold.owner.clone(), state.lease.count());
+                if state.lease.end().is_some() || count == 0 {
                     return None;
                 }
                 drop(state);
                 Some(hold.request(match *in_doubt {
                     Some(attempt) => Action::Undo {
                         owner,
-                        attempt,
-                        left,
+                        entry: Entry::Again { attempt, count },
                     },
-                    None => Action::Release { owner, left },
+                    None => Action::Release { owner, left: count },
                 }))
             }
             Self::Release(hold) => Some(hold.request(Action::Release {
                 owner: hold.owner.clone(),
                 left: 0,
             })),
-            Self::Undo {
-                name, kind, owner, ..
-            } => Some(Request {
-                name: name.clone(),
-                kind: *kind,
-                action: Action::Undo {
-                    owner: owner.clone(),
-                    attempt: 1,
-                    left: 0,
-                },
-            }),
+            Self::Undo { subject, owner, .. } => Some(subject.request(Action::Undo {
+                owner: owner.clone(),
+                entry: Entry::First,
+            })),
         }
     }
 
@@ -187,8 +178,8 @@ impl Job {
 
     fn name(&self) -> &Arc<str> {
         match self {
-            Self::Recount { hold, .. } | Self::Release(hold) => &hold.name,
-            Self::Undo { name, .. } => name,
+            Self::Recount { hold, .. } | Self::Release(hold) => &hold.subject.name,
+            Self::Undo { subject, .. } => &subject.name,
         }
     }
 }

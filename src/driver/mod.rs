@@ -4,6 +4,7 @@
 //! - [`waiters`] keeps the line of local waiters for each name and passes locks on in memory;
 //! - [`hold`] is one grant while it lasts, shared by its guards and the watchdog;
 //! - [`watchdog`] renews what is held and notices what is lost;
+//! - [`lookup`] looks at locks from outside;
 //! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes.
 //!
 //! Locks are taken in the order names → seat → hold → schedule, and none across an await.
@@ -26,6 +27,7 @@ pub(crate) mod cleanup;
 pub(crate) mod clock;
 pub(crate) mod hold;
 mod job;
+pub(crate) mod lookup;
 pub(crate) mod owners;
 mod place;
 mod reenter;

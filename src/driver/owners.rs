@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::hold::Hold;
+use crate::protocol::Subject;
 
 /// Live holds by owner and name. What stands in the store is another id, fresh for every acquisition
 /// from zero: a release still under way must never meet a later hold of the same owner.
@@ -12,20 +13,20 @@ pub(crate) struct Owners {
     holds: Mutex<Holds>,
 }
 
-type Holds = HashMap<(u64, Arc<str>), Arc<Hold>>;
+type Holds = HashMap<(u64, Subject), Arc<Hold>>;
 
 impl Owners {
-    pub(super) fn find(&self, owner: u64, name: &Arc<str>) -> Option<Arc<Hold>> {
-        self.lock().get(&(owner, name.clone())).cloned()
+    pub(super) fn find(&self, owner: u64, subject: &Subject) -> Option<Arc<Hold>> {
+        self.lock().get(&(owner, subject.clone())).cloned()
     }
 
     pub(super) fn insert(&self, owner: u64, hold: Arc<Hold>) {
-        self.lock().insert((owner, hold.name.clone()), hold);
+        self.lock().insert((owner, hold.subject.clone()), hold);
     }
 
     /// Forgets this hold; a later one of the same owner stays.
     pub(super) fn remove(&self, owner: u64, hold: &Hold) {
-        let key = (owner, hold.name.clone());
+        let key = (owner, hold.subject.clone());
         let mut holds = self.lock();
         if holds.get(&key).is_some_and(|known| known.id == hold.id) {
             holds.remove(&key);
@@ -38,7 +39,7 @@ impl Owners {
         holds
             .keys()
             .take(most)
-            .map(|(_, name)| name.clone())
+            .map(|(_, subject)| subject.name.clone())
             .collect()
     }
 

@@ -1,4 +1,4 @@
-//! One name, as this client sees it: who of us holds it, who asks, who waits.
+//! One lock, as this client sees it: who of us holds it, who asks, who waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::engine::Listener;
 use crate::protocol::Moment;
 use crate::protocol::lease::Terms;
 
-/// One name.
+/// One lock.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) holder: Option<Arc<Hold>>,

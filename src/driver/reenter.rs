@@ -11,7 +11,7 @@ use super::release::refusal;
 use super::unfinished::Unfinished;
 use super::{Core, Trouble};
 use crate::protocol::lease::Terms;
-use crate::protocol::{Action, Moment, Reply};
+use crate::protocol::{Action, Entry, Moment, Reply};
 
 /// Takes the lock once more for an owner that holds it; `None` if it does not.
 pub(super) async fn reenter(
@@ -21,7 +21,7 @@ pub(super) async fn reenter(
 ) -> Result<Option<Claim>, Trouble> {
     let Some(hold) = wish
         .user
-        .and_then(|user| core.owners.find(user, &wish.name))
+        .and_then(|user| core.owners.find(user, &wish.subject))
     else {
         return Ok(None);
     };
@@ -58,8 +58,7 @@ pub(super) async fn reenter(
     let Terms { lease, .. } = wish.terms;
     let request = hold.request(Action::Acquire {
         owner: hold.owner.clone(),
-        attempt,
-        count,
+        entry: Entry::Again { attempt, count },
         lease,
     });
     let sent = hold.now();

@@ -1,7 +1,6 @@
 //! Gives holds back: wholly, in part, or by passing them on.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Trouble;
 use super::clock::within;
@@ -86,26 +85,6 @@ pub(crate) fn forget(claim: Claim) {
     hold.core.waiters.vacate(&hold, None);
 }
 
-/// Makes a hold last `lease` from now, if it would end sooner.
-pub(crate) async fn extend(hold: &Arc<Hold>, lease: Duration) -> Result<(), Trouble> {
-    let core = &hold.core;
-    core.usable()?;
-    if let Some(reason) = hold.lost() {
-        return Err(Trouble::Lost(reason));
-    }
-    let owner = hold.owner.clone();
-    let sent = hold.now();
-    let request = hold.request(Action::Renew { owner, lease });
-    // Nothing to undo when the answer is lost: a longer lease than we know of harms nobody.
-    let reply = core.call(request, core.settings.command_timeout).await;
-    match reply.map_err(Trouble::Failure)? {
-        Reply::Renewed => hold.extended(lease, sent),
-        reply => hold.lose(refusal(&reply)),
-    }
-    hold.lost()
-        .map_or(Ok(()), |reason| Err(Trouble::Lost(reason)))
-}
-
 /// Takes a guard off its hold.
 fn part(hold: &Arc<Hold>, guard: u32) -> Parting {
     let now = hold.now();
@@ -143,8 +122,7 @@ async fn give_back(hold: &Arc<Hold>) -> Result<(), Trouble> {
             let to = core.fresh_owner();
             jobs.push(Job::Undo {
                 core: core.clone(),
-                name: hold.name.clone(),
-                kind: hold.kind,
+                subject: hold.subject.clone(),
                 owner: to.clone(),
                 lease: hold.terms.lease,
             });

@@ -6,13 +6,14 @@ use super::Core;
 use super::place::{Head, Heard};
 use super::seat::{Seat, Turn};
 use crate::engine::Listener;
+use crate::protocol::Subject;
 use crate::protocol::lease::Terms;
 
 /// A waiter's place in a line; dropping it leaves the line and lets the next one move up.
 #[derive(Debug)]
 pub(super) struct Spot {
     core: Arc<Core>,
-    name: Arc<str>,
+    subject: Subject,
     seat: Option<Arc<Seat>>,
     /// Somebody had the lock when this waiter came.
     came_busy: bool,
@@ -22,7 +23,7 @@ impl Spot {
     /// Joins the line. Says when to ask if it is this waiter's turn at once.
     pub(super) fn enter(
         core: &Arc<Core>,
-        name: &Arc<str>,
+        subject: &Subject,
         terms: Terms,
         user: Option<u64>,
         polls: bool,
@@ -31,7 +32,7 @@ impl Spot {
         let mut names = core.waiters.lock();
         names.tidy(now);
         let closed = names.closed;
-        let place = names.places.entry(name.clone()).or_default();
+        let place = names.places.entry(subject.clone()).or_default();
         let free = place.holder.is_none() && matches!(place.head, Head::Nobody);
         let came_busy = place.heard == Heard::Busy;
         let (seat, turn) = if closed {
@@ -57,7 +58,7 @@ impl Spot {
         };
         let spot = Self {
             core: core.clone(),
-            name: name.clone(),
+            subject: subject.clone(),
             seat,
             came_busy,
         };
@@ -70,7 +71,7 @@ impl Spot {
             return;
         }
         let seat = Arc::new(Seat::new(terms, user, polls));
-        if let Some(place) = self.core.waiters.lock().places.get_mut(&self.name) {
+        if let Some(place) = self.core.waiters.lock().places.get_mut(&self.subject) {
             place.head = Head::Seated(seat.clone());
         }
         self.seat = Some(seat);
@@ -94,7 +95,7 @@ impl Spot {
     /// Whether somebody held the lock when this waiter came, or is known to hold it now.
     pub(super) fn is_busy(&self) -> bool {
         let names = self.core.waiters.lock();
-        match names.places.get(&self.name).map(|place| place.heard) {
+        match names.places.get(&self.subject).map(|place| place.heard) {
             Some(Heard::Busy) => true,
             Some(Heard::Trouble) => false,
             Some(Heard::Nothing) | None => self.came_busy,
@@ -104,7 +105,7 @@ impl Spot {
     /// Whether somebody in the line behind this waiter counts on messages.
     pub(super) fn has_listening_company(&self) -> bool {
         let names = self.core.waiters.lock();
-        let place = names.places.get(&self.name);
+        let place = names.places.get(&self.subject);
         place.is_some_and(|place| {
             place
                 .line
@@ -116,7 +117,7 @@ impl Spot {
     /// Whether it is this waiter who asks the store.
     pub(super) fn is_head(&self) -> bool {
         let names = self.core.waiters.lock();
-        let head = names.places.get(&self.name).map(|place| &place.head);
+        let head = names.places.get(&self.subject).map(|place| &place.head);
         match (head, &self.seat) {
             (Some(Head::Seated(head)), Some(seat)) => Arc::ptr_eq(head, seat),
             (Some(Head::Standing), None) => true,
@@ -126,7 +127,7 @@ impl Spot {
 
     /// Notes what the store said to the head.
     pub(super) fn note(&self, busy: bool) {
-        if let Some(place) = self.core.waiters.lock().places.get_mut(&self.name) {
+        if let Some(place) = self.core.waiters.lock().places.get_mut(&self.subject) {
             place.heard = if busy { Heard::Busy } else { Heard::Trouble };
         }
     }
@@ -134,13 +135,13 @@ impl Spot {
     /// The line's listener, if it has one.
     pub(super) fn listener(&self) -> Option<Arc<Listener>> {
         let names = self.core.waiters.lock();
-        names.places.get(&self.name)?.listener.clone()
+        names.places.get(&self.subject)?.listener.clone()
     }
 
     /// Lets go of the line's listener.
     pub(super) fn stop_listening(&self) {
         let mut names = self.core.waiters.lock();
-        let place = names.places.get_mut(&self.name);
+        let place = names.places.get_mut(&self.subject);
         let silenced = place.and_then(|place| place.listener.take());
         drop(names);
         drop(silenced);
@@ -150,7 +151,7 @@ impl Spot {
     pub(super) fn keep(&self, listener: Listener) -> Arc<Listener> {
         let listener = Arc::new(listener);
         let mut names = self.core.waiters.lock();
-        if let Some(place) = names.places.get_mut(&self.name) {
+        if let Some(place) = names.places.get_mut(&self.subject) {
             place.listener = Some(listener.clone());
         }
         listener
@@ -161,7 +162,9 @@ impl Drop for Spot {
     fn drop(&mut self) {
         if !self.core.is_forked() {
             let now = self.core.clock.now();
-            self.core.waiters.leave(&self.name, self.seat.take(), now);
+            self.core
+                .waiters
+                .leave(&self.subject, self.seat.take(), now);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The line of local waiters for each name.
+//! The line of local waiters for each lock.
 //!
 //! Only the head of a line talks to the store, and only while nobody here holds the lock: behind a hold
 //! of this client one waits for its end, which is always told. A lock that is given back may be passed
@@ -14,7 +14,7 @@ use super::seat::{Seat, Turn};
 use crate::engine::Listener;
 use crate::protocol::acquire::stand_back;
 use crate::protocol::lease::Lease;
-use crate::protocol::{Moment, OwnerId};
+use crate::protocol::{Moment, OwnerId, Subject};
 
 /// Waiters that poll do not listen, so nobody counts them: every so many passes are for them.
 const PASSES_IN_A_ROW: u32 = 8;
@@ -27,22 +27,26 @@ pub(crate) struct Waiters {
 
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    pub(super) places: HashMap<Arc<str>, Place>,
+    pub(super) places: HashMap<Subject, Place>,
     /// Places kept only because this client stands back there, by when it stops.
-    resting: VecDeque<(Moment, Arc<str>)>,
+    resting: VecDeque<(Moment, Subject)>,
     pub(super) closed: bool,
 }
 
 impl Waiters {
-    /// The store has granted the lock to this client: from now on the line waits for that hold.
+    /// The store has granted the lock to this client: from now on the line waits for that hold, if it
+    /// keeps all others out.
     pub(super) fn granted(&self, hold: &Arc<Hold>) {
+        if !hold.subject.kind.is_exclusive() {
+            return;
+        }
         let now = hold.now();
         let mut names = self.lock();
         if hold.state().lease.end().is_some() {
             // Lost before anybody saw it, and vacated: nobody would ever clear it away.
             return;
         }
-        let place = names.places.entry(hold.name.clone()).or_default();
+        let place = names.places.entry(hold.subject.clone()).or_default();
         place.hold_here(hold.clone());
         place.handed = 0;
         place.granted_at = Some(now);
@@ -50,6 +54,9 @@ impl Waiters {
 
     /// Passes a hold that is being given back to the next in line, in memory. Says whether it did.
     pub(super) fn hand_on(&self, hold: &Arc<Hold>) -> bool {
+        if !hold.subject.kind.may_be_handed_on() {
+            return false;
+        }
         let core = &hold.core;
         let now = hold.now();
         let mut names = self.lock();
@@ -88,7 +95,9 @@ impl Waiters {
     pub(super) fn may_pass(&self, hold: &Arc<Hold>) -> Option<u32> {
         let mut names = self.lock();
         let place = names.place_held_by(hold)?;
-        let fits = hold.terms.keep_alive && hold.terms.max_hold.is_none();
+        let fits = hold.subject.kind.may_be_handed_on()
+            && hold.terms.keep_alive
+            && hold.terms.max_hold.is_none();
         if !fits || place.passes >= PASSES_IN_A_ROW {
             return None;
         }
@@ -104,15 +113,14 @@ impl Waiters {
         let Some(lease) = Lease::granted(hold.terms, sent, now) else {
             core.cleanup.push(Job::Undo {
                 core: core.clone(),
-                name: hold.name.clone(),
-                kind: hold.kind,
+                subject: hold.subject.clone(),
                 owner,
                 lease: hold.terms.lease,
             });
             return self.vacate(hold, None);
         };
         let mut names = self.lock();
-        let place = names.places.entry(hold.name.clone()).or_default();
+        let place = names.places.entry(hold.subject.clone()).or_default();
         let seat = place.next_like(&hold.terms);
         let user = seat.as_ref().and_then(|seat| seat.user);
         let claim = hold.succeed(owner, user, lease);
@@ -147,9 +155,9 @@ impl Waiters {
             place.passes = 0;
             let until = now + stand_back(hold.id, pollers);
             place.stand_back = Some(until);
-            names.resting.push_back((until, hold.name.clone()));
+            names.resting.push_back((until, hold.subject.clone()));
         }
-        if let Some(place) = names.places.get(&hold.name)
+        if let Some(place) = names.places.get(&hold.subject)
             && let Head::Seated(seat) = &place.head
         {
             // Asleep until some message; this is one.
@@ -157,7 +165,7 @@ impl Waiters {
                 not_before: place.stand_back,
             });
         }
-        let silenced = names.move_up(&hold.name, now);
+        let silenced = names.move_up(&hold.subject, now);
         drop(names);
         drop(silenced);
     }
@@ -174,12 +182,14 @@ impl Waiters {
 
     /// Some of the names that are held or waited for here, for those who debug.
     pub(super) fn some_names(&self, most: usize) -> Vec<Arc<str>> {
-        self.lock().places.keys().take(most).cloned().collect()
+        let names = self.lock();
+        let subjects = names.places.keys().take(most);
+        subjects.map(|subject| subject.name.clone()).collect()
     }
 
-    /// The hold of this client on a name, if it has one.
-    pub(crate) fn holder(&self, name: &str) -> Option<Arc<Hold>> {
-        self.lock().places.get(name)?.holder.clone()
+    /// The hold of this client on an exclusive lock, if it has one.
+    pub(super) fn holder(&self, subject: &Subject) -> Option<Arc<Hold>> {
+        self.lock().places.get(subject)?.holder.clone()
     }
 
     /// Tells everyone that there is nothing to wait for any more.
@@ -195,9 +205,9 @@ impl Waiters {
         }
     }
 
-    pub(super) fn leave(&self, name: &Arc<str>, seat: Option<Arc<Seat>>, now: Moment) {
+    pub(super) fn leave(&self, subject: &Subject, seat: Option<Arc<Seat>>, now: Moment) {
         let mut names = self.lock();
-        let Some(place) = names.places.get_mut(name) else {
+        let Some(place) = names.places.get_mut(subject) else {
             return;
         };
         let was_head = match (&place.head, &seat) {
@@ -216,7 +226,7 @@ impl Waiters {
                 place.left = 0;
             }
         }
-        let silenced = names.move_up(name, now);
+        let silenced = names.move_up(subject, now);
         drop(names);
         drop(silenced);
         drop(unheard);
@@ -231,7 +241,7 @@ impl Waiters {
 impl Names {
     /// The place this very hold occupies.
     fn place_held_by(&mut self, hold: &Arc<Hold>) -> Option<&mut Place> {
-        let place = self.places.get_mut(&hold.name)?;
+        let place = self.places.get_mut(&hold.subject)?;
         let here = place.holder.as_ref();
         here.is_some_and(|holder| Arc::ptr_eq(holder, hold))
             .then_some(place)
@@ -239,8 +249,8 @@ impl Names {
 
     /// Lets the next in line be the head, if there is none and nobody here holds the lock. Returns the
     /// listener when nobody is left to listen; it is to be dropped without this lock.
-    fn move_up(&mut self, name: &Arc<str>, now: Moment) -> Option<Arc<Listener>> {
-        let place = self.places.get_mut(name)?;
+    fn move_up(&mut self, subject: &Subject, now: Moment) -> Option<Arc<Listener>> {
+        let place = self.places.get_mut(subject)?;
         let vacant = matches!(place.head, Head::Nobody);
         if vacant && place.holder.is_none() {
             let not_before = place.stand_back.filter(|until| *until > now);
@@ -255,7 +265,7 @@ impl Names {
             return None;
         }
         let silenced = place.listener.take();
-        self.forget_if_idle(name, now);
+        self.forget_if_idle(subject, now);
         silenced
     }
 
@@ -264,20 +274,20 @@ impl Names {
         while let Some((until, _)) = self.resting.front()
             && *until <= now
         {
-            if let Some((_, name)) = self.resting.pop_front() {
-                self.forget_if_idle(&name, now);
+            if let Some((_, subject)) = self.resting.pop_front() {
+                self.forget_if_idle(&subject, now);
             }
         }
     }
 
-    fn forget_if_idle(&mut self, name: &Arc<str>, now: Moment) {
-        if let Some(place) = self.places.get(name)
+    fn forget_if_idle(&mut self, subject: &Subject, now: Moment) {
+        if let Some(place) = self.places.get(subject)
             && place.holder.is_none()
             && matches!(place.head, Head::Nobody)
             && place.line.is_empty()
             && place.stand_back.is_none_or(|until| until <= now)
         {
-            self.places.remove(name);
+            self.places.remove(subject);
         }
     }
 }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::engine::glob;
-use crate::engine::{Answer, Ear, Engine, Failure, Listener, Topic};
+use crate::engine::{Answer, Ear, Engine, Failure, Listener};
 use crate::protocol::state::State;
-use crate::protocol::{Action, Kind, Moment, Reply, Request};
+use crate::protocol::{Action, Kind, Moment, Reply, Request, Subject};
 
 /// The states are swept of what has expired each time they have doubled since the last sweep.
 const SMALLEST_SWEEP: usize = 64;
@@ -34,7 +34,7 @@ pub struct Shared {
 struct Store {
     states: HashMap<Arc<str>, State>,
     sweep_at: usize,
-    ears: HashMap<Topic, Vec<Weak<Ear>>>,
+    ears: HashMap<Subject, Vec<Weak<Ear>>>,
     labels: HashMap<Arc<str>, Arc<str>>,
 }
 
@@ -50,11 +50,11 @@ impl Memory {
         Self { shared, prefix }
     }
 
-    fn key(&self, name: &Arc<str>) -> Arc<str> {
+    fn with_prefix(&self, subject: &Subject) -> Subject {
         if self.prefix.is_empty() {
-            return name.clone();
+            return subject.clone();
         }
-        format!("{}{name}", self.prefix).into()
+        Subject::new(subject.kind, format!("{}{}", self.prefix, subject.name))
     }
 
     fn now(&self) -> Moment {
@@ -73,19 +73,15 @@ impl Memory {
         let now = self.now();
         let mut store = self.store();
         store.sweep(now);
-        let name = self.key(&request.name);
-        let topic = Topic {
-            kind: request.kind,
-            name: name.clone(),
-        };
-        let listeners = store.listeners(&topic);
-        let state = store.states.entry(name.clone()).or_default();
-        let outcome = state.apply(request.kind, &request.action, now, listeners);
+        let subject = self.with_prefix(&request.subject);
+        let listeners = store.listeners(&subject);
+        let state = store.states.entry(subject.name.clone()).or_default();
+        let outcome = state.apply(request, now, listeners);
         if state.is_empty(now) {
-            store.states.remove(&name);
+            store.states.remove(&subject.name);
         }
         let ears = if outcome.notify {
-            store.ears.get(&topic).cloned().unwrap_or_default()
+            store.ears.get(&subject).cloned().unwrap_or_default()
         } else {
             Vec::new()
         };
@@ -96,10 +92,10 @@ impl Memory {
         outcome.reply
     }
 
-    fn forget(&self, topic: &Topic) {
+    fn forget(&self, subject: &Subject) {
         let mut store = self.store();
-        if store.listeners(topic) == 0 {
-            store.ears.remove(topic);
+        if store.listeners(subject) == 0 {
+            store.ears.remove(subject);
         }
     }
 }
@@ -120,41 +116,39 @@ impl Engine for Memory {
         Some(self.apply(request))
     }
 
-    fn listen(self: Arc<Self>, topic: Topic) -> Answer<Result<Listener, Failure>> {
+    fn listen(self: Arc<Self>, subject: Subject) -> Answer<Result<Listener, Failure>> {
         let ear = Arc::new(Ear::default());
-        let topic = Topic {
-            name: self.key(&topic.name),
-            ..topic
-        };
+        let subject = self.with_prefix(&subject);
         let mut store = self.store();
-        let ears = store.ears.entry(topic.clone()).or_default();
+        let ears = store.ears.entry(subject.clone()).or_default();
         ears.push(Arc::downgrade(&ear));
         drop(store);
         let memory = self.clone();
         let gone = Arc::downgrade(&ear);
         let listener = Listener::new(ear, move || {
             // The listener still holds its ear while this runs: take it out by hand.
-            if let Some(ears) = memory.store().ears.get_mut(&topic) {
+            if let Some(ears) = memory.store().ears.get_mut(&subject) {
                 ears.retain(|ear| !ear.ptr_eq(&gone));
             }
-            memory.forget(&topic);
+            memory.forget(&subject);
         });
         Box::pin(async move { Ok(listener) })
     }
 
-    fn names(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Arc<str>>, Failure>> {
+    fn find(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Subject>, Failure>> {
         let now = self.now();
-        let mut names = Vec::new();
+        let mut found = Vec::new();
         for (name, state) in &mut self.store().states {
             let Some(name) = name.strip_prefix(&*self.prefix) else {
                 continue;
             };
-            let held = state.apply(Kind::Mutex, &Action::Inspect, now, 0);
+            let subject = Subject::new(Kind::Mutex, name);
+            let held = state.apply(&subject.request(Action::Inspect), now, 0);
             if held.reply != Reply::Inspected(None) && glob::matches(&pattern, name) {
-                names.push(name.into());
+                found.push(subject);
             }
         }
-        Box::pin(async move { Ok(names) })
+        Box::pin(async move { Ok(found) })
     }
 
     fn announce(
@@ -207,8 +201,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Store {
-    fn listeners(&self, topic: &Topic) -> u32 {
-        let ears = self.ears.get(topic).map_or(0, Vec::len);
+    fn listeners(&self, subject: &Subject) -> u32 {
+        let ears = self.ears.get(subject).map_or(0, Vec::len);
         u32::try_from(ears).unwrap_or(u32::MAX)
     }
 

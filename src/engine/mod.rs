@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::protocol::{Kind, Reply, Request};
+use crate::protocol::{Reply, Request, Subject};
 
 mod glob;
 pub mod memory;
@@ -43,10 +43,10 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     fn call_now(&self, request: &Request) -> Option<Reply>;
 
     /// Starts listening for releases; resolves once none can be missed any more.
-    fn listen(self: Arc<Self>, topic: Topic) -> Answer<Result<Listener, Failure>>;
+    fn listen(self: Arc<Self>, subject: Subject) -> Answer<Result<Listener, Failure>>;
 
-    /// The names that are locked and match a glob pattern, without a prefix.
-    fn names(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Arc<str>>, Failure>>;
+    /// What is held under names that match a glob pattern, without a prefix.
+    fn find(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Subject>, Failure>>;
 
     /// Tells other clients, for `ttl`, what the client with this uuid calls itself; `None` takes it back.
     fn announce(
@@ -65,15 +65,6 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
 /// A boxed future: the trait is used as `dyn Engine`.
 pub type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-/// What one can listen to: the releases of one primitive of one name.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct Topic {
-    /// Which primitive.
-    pub kind: Kind,
-    /// Its name.
-    pub name: Arc<str>,
-}
 
 /// Hears of releases until it is dropped.
 ///

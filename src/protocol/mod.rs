@@ -3,7 +3,7 @@
 //! Everything here is pure. There is no clock, no socket and no runtime below this line: `now` is an
 //! argument and the answer is a value, so that a million histories can be tried in a minute.
 //!
-//! - [`request`] is the whole vocabulary between a client and a store;
+//! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart;
 //! - [`state`] and [`mutex`] decide *at* the store: one `apply` for each primitive;
 //! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
 //!   lost after it.
@@ -21,11 +21,13 @@
 )]
 
 pub mod acquire;
+pub mod kind;
 pub mod lease;
 pub mod moment;
 pub mod mutex;
 pub mod request;
 pub mod state;
 
+pub use kind::Kind;
 pub use moment::Moment;
-pub use request::{Action, Holding, Kind, OwnerId, Reply, Request};
+pub use request::{Action, Entry, Holding, OwnerId, Reply, Request, Subject};

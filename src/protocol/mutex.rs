@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::state::{Outcome, State};
-use super::{Action, Holding, Moment, OwnerId, Reply};
+use super::{Action, Entry, Holding, Moment, OwnerId, Reply};
 
 /// A held lock. A free one is not remembered at all.
 #[derive(Clone, Debug)]
@@ -14,6 +14,14 @@ pub struct Mutex {
 }
 
 impl Mutex {
+    fn new(owner: &OwnerId, until: Moment) -> Self {
+        Self {
+            owner: owner.clone(),
+            count: 1,
+            until,
+        }
+    }
+
     /// Whether the lease has run out.
     pub fn has_expired(&self, now: Moment) -> bool {
         self.until <= now
@@ -29,10 +37,9 @@ pub fn apply(state: &mut State, action: &Action, now: Moment, listeners: u32) ->
     match action {
         Action::Acquire {
             owner,
-            attempt,
-            count,
+            entry,
             lease,
-        } => acquire(state, owner, *attempt, *count, *lease, now),
+        } => acquire(state, owner, *entry, *lease, now),
         Action::ForceRelease => match state.mutex().take() {
             Some(_) => Outcome::news(Reply::Forced(true)),
             None => Outcome::quiet(Reply::Forced(false)),
@@ -50,14 +57,10 @@ pub fn apply(state: &mut State, action: &Action, now: Moment, listeners: u32) ->
             own_listeners,
         } => {
             let released = release(state, from, 0, listeners);
-            if !released.notify || listeners > *own_listeners || state.is_marked(to, 1) {
+            if !released.notify || listeners > *own_listeners || state.is_marked(to, Entry::First) {
                 return released;
             }
-            *state.mutex() = Some(Mutex {
-                owner: to.clone(),
-                count: 1,
-                until: now + *lease,
-            });
+            *state.mutex() = Some(Mutex::new(to, now + *lease));
             Outcome::news(Reply::Granted)
         }
         Action::Release { owner, left } => release(state, owner, *left, listeners),
@@ -68,58 +71,54 @@ pub fn apply(state: &mut State, action: &Action, now: Moment, listeners: u32) ->
             }
             Err(refusal) => Outcome::quiet(refusal),
         },
-        Action::Undo {
-            owner,
-            attempt,
-            left,
-        } => {
-            let above = mine(state, owner).is_ok_and(|held| held.count > *left);
-            if above && *left == 0 {
-                // From zero, and carried out: it cannot come again, so no mark is needed.
-                return release(state, owner, 0, listeners);
-            }
-            // Above a hold that goes on one cannot tell by the count: others may have left meanwhile.
-            state.mark(owner, *attempt, now);
-            if above {
-                return release(state, owner, *left, listeners);
-            }
-            Outcome::quiet(Reply::Marked)
-        }
+        Action::Undo { owner, entry } => undo(state, owner, *entry, now, listeners),
     }
 }
 
 fn acquire(
     state: &mut State,
     owner: &OwnerId,
-    attempt: u32,
-    count: u32,
+    entry: Entry,
     lease: Duration,
     now: Moment,
 ) -> Outcome {
-    if state.is_marked(owner, attempt) {
+    if state.is_marked(owner, entry) {
         return Outcome::quiet(Reply::Undone);
     }
-    let reply = match state.mutex() {
-        Some(held) if held.owner == *owner => {
-            held.count = held.count.max(count);
+    let reply = match (state.mutex(), entry) {
+        (Some(held), entry) if held.owner == *owner => {
+            if let Entry::Again { count, .. } = entry {
+                held.count = held.count.max(count);
+            }
             held.raise_lease(lease, now);
             Reply::Granted
         }
-        Some(held) => Reply::Busy {
+        (Some(held), _) => Reply::Busy {
             ttl: Some(held.until.since(now)),
         },
-        // Re-entry into a hold that is gone: granting it would make up the hold it goes by.
-        None if attempt > 1 || count > 1 => Reply::Gone,
-        free => {
-            *free = Some(Mutex {
-                owner: owner.clone(),
-                count,
-                until: now + lease,
-            });
+        // Granting it would make up the hold it goes by.
+        (None, Entry::Again { .. }) => Reply::Gone,
+        (free, Entry::First) => {
+            *free = Some(Mutex::new(owner, now + lease));
             Reply::Granted
         }
     };
     Outcome::quiet(reply)
+}
+
+fn undo(state: &mut State, owner: &OwnerId, entry: Entry, now: Moment, listeners: u32) -> Outcome {
+    let left = match entry {
+        // Carried out, it cannot come again: no mark is needed.
+        Entry::First if mine(state, owner).is_ok() => return release(state, owner, 0, listeners),
+        Entry::First => 0,
+        Entry::Again { count, .. } => count,
+    };
+    // Into a hold that goes on one cannot tell by the count: others may have left meanwhile.
+    state.mark(owner, entry, now);
+    if mine(state, owner).is_ok_and(|held| held.count > left) {
+        return release(state, owner, left, listeners);
+    }
+    Outcome::quiet(Reply::Marked)
 }
 
 fn release(state: &mut State, owner: &OwnerId, left: u32, listeners: u32) -> Outcome {

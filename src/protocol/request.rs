@@ -4,22 +4,24 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Kind;
+
 /// One call on one primitive.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Request {
-    /// What the users call it, without any prefix.
-    pub name: Arc<str>,
-    /// Which primitive lives under that name.
-    pub kind: Kind,
+    /// What it is about.
+    pub subject: Subject,
     /// What to do with it.
     pub action: Action,
 }
 
-/// The primitives a store knows.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Kind {
-    /// The plain, reentrant lock: Redisson's `RLock`.
-    Mutex,
+/// One primitive under one name: what is asked for, held, waited for and listened to.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Subject {
+    /// Which primitive.
+    pub kind: Kind,
+    /// What the users call it, without any prefix.
+    pub name: Arc<str>,
 }
 
 /// What a request asks for.
@@ -28,15 +30,12 @@ pub enum Kind {
 /// either twice changes nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// Hold the lock `count` times. At the owner's first attempt it must be free; later ones are
-    /// re-entries, and the owner must hold it already.
+    /// Hold the lock: for the first time, or once more.
     Acquire {
         /// Who asks.
         owner: OwnerId,
-        /// Numbers this owner's acquires, so that [`Action::Undo`] can name the one it takes back.
-        attempt: u32,
-        /// How often the owner holds it afterwards.
-        count: u32,
+        /// Whether the owner holds it already.
+        entry: Entry,
         /// How long the hold lasts unless it is renewed; never shortens what is there.
         lease: Duration,
     },
@@ -49,7 +48,7 @@ pub enum Action {
     Pass {
         /// Who gives it back.
         from: OwnerId,
-        /// Who gets it, with a count of one and as its attempt number one.
+        /// Who gets it, as its first entry.
         to: OwnerId,
         /// The new hold's lease.
         lease: Duration,
@@ -70,15 +69,27 @@ pub enum Action {
         /// How long.
         lease: Duration,
     },
-    /// Take back an acquire whose outcome nobody knows: lower the count to `left`, and leave a mark
-    /// that refuses it if it still comes.
+    /// Take back an acquire whose outcome nobody knows: lower the count to what it would be without
+    /// it, and leave a mark that refuses it if it still comes.
     Undo {
         /// Whose acquire.
         owner: OwnerId,
-        /// Which of its acquires.
+        /// Which of its acquires; the count is the one to be left with.
+        entry: Entry,
+    },
+}
+
+/// Which of an owner's acquires.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Entry {
+    /// From zero: the lock must be free.
+    First,
+    /// Into a hold of its own, which must be there: granting it would otherwise make that up.
+    Again {
+        /// Tells this owner's acquires apart; the first entry is number 1.
         attempt: u32,
-        /// The count before it.
-        left: u32,
+        /// How often the owner holds the lock.
+        count: u32,
     },
 }
 
@@ -122,6 +133,30 @@ pub struct Holding {
     pub owners: Vec<(String, u64)>,
     /// What is left of the lease; `None` if it has no end.
     pub ttl: Option<Duration>,
+}
+
+impl Entry {
+    /// Its number among the owner's acquires.
+    pub const fn attempt(self) -> u32 {
+        match self {
+            Self::First => 1,
+            Self::Again { attempt, .. } => attempt,
+        }
+    }
+}
+
+impl Subject {
+    /// A primitive's name.
+    pub fn new(kind: Kind, name: impl Into<Arc<str>>) -> Self {
+        let name = name.into();
+        Self { kind, name }
+    }
+
+    /// Asks something of it.
+    pub fn request(&self, action: Action) -> Request {
+        let subject = self.clone();
+        Request { subject, action }
+    }
 }
 
 /// An owner as it stands in the store: `<client uuid>:<number>`, Redisson's form.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::mutex::Mutex;
-use super::{Action, Kind, Moment, OwnerId, Reply};
+use super::{Entry, Kind, Moment, OwnerId, Reply, Request};
 
 /// How long an undone request is remembered. A request still under way is given up by the network
 /// (TCP_USER_TIMEOUT) long before.
@@ -30,11 +30,11 @@ pub struct Outcome {
 }
 
 impl State {
-    /// Carries out one action at `now`, with so many `listeners` waiting to hear of a release.
-    pub fn apply(&mut self, kind: Kind, action: &Action, now: Moment, listeners: u32) -> Outcome {
+    /// Carries out one request at `now`, with so many `listeners` waiting to hear of a release.
+    pub fn apply(&mut self, request: &Request, now: Moment, listeners: u32) -> Outcome {
         self.expire(now);
-        match kind {
-            Kind::Mutex => super::mutex::apply(self, action, now, listeners),
+        match request.subject.kind {
+            Kind::Mutex => super::mutex::apply(self, &request.action, now, listeners),
         }
     }
 
@@ -48,7 +48,8 @@ impl State {
         &mut self.mutex
     }
 
-    pub(super) fn mark(&mut self, owner: &OwnerId, attempt: u32, now: Moment) {
+    pub(super) fn mark(&mut self, owner: &OwnerId, entry: Entry, now: Moment) {
+        let attempt = entry.attempt();
         self.marks.retain(|mark| !mark.is(owner, attempt));
         self.marks.push(Mark {
             owner: owner.clone(),
@@ -57,7 +58,8 @@ impl State {
         });
     }
 
-    pub(super) fn is_marked(&self, owner: &OwnerId, attempt: u32) -> bool {
+    pub(super) fn is_marked(&self, owner: &OwnerId, entry: Entry) -> bool {
+        let attempt = entry.attempt();
         self.marks.iter().any(|mark| mark.is(owner, attempt))
     }
 

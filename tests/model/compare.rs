@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use distlock::internals::engine::Failure;
-use distlock::internals::protocol::{Action, Moment, Reply};
+use distlock::internals::protocol::{Action, Entry, Moment, Reply};
 
 use super::generator::Step;
 
@@ -130,7 +130,13 @@ fn kind(action: &Action, reply: &Reply) -> (&'static str, &'static str) {
         (_, Reply::Released { listeners: 0 }) => "released, nobody listened",
         (_, Reply::Released { listeners: 1 }) => "released, one listened",
         (_, Reply::Released { .. }) => "released, two listened",
-        (Action::Acquire { count: 1, .. }, Reply::Granted) => "granted once",
+        (
+            Action::Acquire {
+                entry: Entry::First,
+                ..
+            },
+            Reply::Granted,
+        ) => "granted once",
         (_, Reply::Granted) => "granted",
         (_, Reply::Busy { .. }) => "busy",
         (_, Reply::Forced(true)) => "forced",

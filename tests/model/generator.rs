@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::internals::protocol::{Action, Holding, OwnerId};
+use distlock::internals::protocol::{Action, Entry, Holding, OwnerId};
 
 use super::support::SeededRng;
 
@@ -124,6 +124,10 @@ impl Cast {
         let attempt = if self.numbered[who] > 0 && rng.chance(20) {
             // The same request once more, as a network may deliver it.
             1 + number_below(self.numbered[who], rng)
+        } else if rng.chance(30) {
+            // From zero again, as a waiter asks until the lock is free.
+            self.numbered[who] = self.numbered[who].max(1);
+            1
         } else {
             self.numbered[who] += 1;
             self.numbered[who]
@@ -142,8 +146,7 @@ impl Cast {
     fn acquire_as(&self, who: usize, attempt: u32, count: u32, lease: Duration) -> Action {
         Action::Acquire {
             owner: self.owners[who].clone(),
-            attempt,
-            count: count.min(MOST),
+            entry: entry(attempt, count),
             lease,
         }
     }
@@ -181,8 +184,7 @@ impl Cast {
         }
         Action::Undo {
             owner: self.owners[who].clone(),
-            attempt,
-            left,
+            entry: entry(attempt, left),
         }
     }
 
@@ -224,3 +226,16 @@ fn index_below(length: usize, rng: &mut SeededRng) -> usize {
 const LONGEST: u32 = 5;
 /// More holds show nothing new.
 const MOST: u32 = 4;
+
+/// The acquire with this number, to hold the lock so often.
+const fn entry(attempt: u32, count: u32) -> Entry {
+    match (attempt, count) {
+        (1, _) => Entry::First,
+        (attempt, 0) => Entry::Again { attempt, count: 1 },
+        (attempt, MOST..) => Entry::Again {
+            attempt,
+            count: MOST,
+        },
+        (attempt, count) => Entry::Again { attempt, count },
+    }
+}

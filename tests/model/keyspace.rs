@@ -26,10 +26,10 @@ impl Keyspace {
     ///
     /// If one of them is of a sort we do not write, or has no end.
     pub(crate) async fn read(server: &RedisServer, redis: Arc<Redis>) -> Self {
-        let listed = redis.names("*".into()).await.expect("the server answers");
+        let listed = redis.find("*".into()).await.expect("the server answers");
         let found: Vec<(String, String, i64, Vec<String>)> = server.query(&["EVAL", LOOK, "0"]);
         let mut keyspace = Self {
-            listed: listed.iter().map(ToString::to_string).collect(),
+            listed: listed.iter().map(|lock| lock.name.to_string()).collect(),
             ..Self::default()
         };
         for (key, sort, pttl, members) in found {

@@ -246,8 +246,9 @@ impl Run {
     ) -> Outcome {
         let sent = self.live_at(sent);
         let asked = Asked { sent, latency };
-        let names = self.memory.clone().names("*".into()).await;
-        let names: BTreeSet<_> = names.expect("memory does not fail").into_iter().collect();
+        let found = self.memory.clone().find("*".into()).await;
+        let found = found.expect("memory does not fail").into_iter();
+        let names: BTreeSet<_> = found.map(|lock| lock.name).collect();
         for sequence in &mut self.sequences {
             let name = &*sequence.name;
             let by_key = keys.locks.contains(name);

@@ -6,8 +6,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use distlock::internals::engine::redis::Redis;
-use distlock::internals::engine::{Engine, Listener, Topic};
-use distlock::internals::protocol::{Action, Kind, OwnerId, Request};
+use distlock::internals::engine::{Engine, Listener};
+use distlock::internals::protocol::{Action, Entry, Kind, OwnerId, Subject};
 
 /// Knows when every message sent before has arrived: one more that travels behind them.
 pub(crate) struct Fence {
@@ -34,16 +34,14 @@ impl Fence {
         let owner = OwnerId::new("71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11".into(), 1);
         let take = Action::Acquire {
             owner: owner.clone(),
-            attempt: 1,
-            count: 1,
+            entry: Entry::First,
             lease: Duration::from_secs(60),
         };
         for action in [take, Action::Release { owner, left: 0 }] {
-            let answer = self.redis.clone().call(Request {
-                name: self.name.clone(),
-                kind: Kind::Mutex,
-                action,
-            });
+            let answer = self
+                .redis
+                .clone()
+                .call(Subject::new(Kind::Mutex, self.name.clone()).request(action));
             answer.await.expect("the server answers");
         }
         for listener in &self.listeners {
@@ -57,10 +55,7 @@ impl Fence {
 
 /// Listens to the lock of this name.
 pub(crate) async fn listen(engine: Arc<impl Engine>, name: &str) -> Listener {
-    let listening = engine.listen(Topic {
-        kind: Kind::Mutex,
-        name: name.into(),
-    });
+    let listening = engine.listen(Subject::new(Kind::Mutex, name));
     listening.await.expect("anyone may listen")
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::internals::engine::{Failure, Listener};
-use distlock::internals::protocol::{Action, Kind, Moment, Reply, Request};
+use distlock::internals::protocol::{Action, Kind, Moment, Reply, Request, Subject};
 
 use super::compare::{Divergence, Heard, Line, agree};
 use super::generator::{Cast, Step};
@@ -124,9 +124,9 @@ impl Sequence {
     pub(crate) fn remember(&mut self, undone: Option<&BTreeSet<String>>) -> Option<Divergence> {
         let marked = |line: &Line| match &line.step.action {
             // Only a release tells that it had come, and so cannot come any more.
-            Action::Undo { owner, attempt, .. } => {
+            Action::Undo { owner, entry } => {
                 let released = matches!(line.memory, Reply::Released { .. });
-                (!released).then(|| format!("{owner}#{attempt}"))
+                (!released).then(|| format!("{owner}#{}", entry.attempt()))
             }
             _ => None,
         };
@@ -146,11 +146,7 @@ impl Sequence {
     }
 
     pub(crate) fn request(&self, action: Action) -> Request {
-        Request {
-            name: self.name.clone(),
-            kind: Kind::Mutex,
-            action,
-        }
+        Subject::new(Kind::Mutex, self.name.clone()).request(action)
     }
 
     /// Whether both engines must have looked on the same side of the lease's end.

@@ -23,8 +23,8 @@ use self::keys::Keys;
 use self::pubsub::PubSub;
 use self::scripts::Call;
 use crate::engine::glob;
-use crate::engine::{Answer, Cause, Engine, Failure, Listener, Topic};
-use crate::protocol::{Kind, Reply, Request};
+use crate::engine::{Answer, Cause, Engine, Failure, Listener};
+use crate::protocol::{Kind, Reply, Request, Subject};
 
 /// However long a command may take, the network is given up after twice this.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
@@ -147,7 +147,7 @@ impl Redis {
         replies
     }
 
-    async fn scan(&self, pattern: &str) -> Result<Vec<Arc<str>>, Failure> {
+    async fn scan(&self, pattern: &str) -> Result<Vec<Subject>, Failure> {
         let glob = self.keys.pattern(pattern);
         let mut names = HashSet::new();
         let mut cursor = String::from("0");
@@ -170,7 +170,8 @@ impl Redis {
             names.extend(found.filter(|name| glob::matches(pattern, name)));
             cursor = next;
             if cursor == "0" {
-                return Ok(names.into_iter().collect());
+                let subject = |name: Arc<str>| Subject::new(Kind::Mutex, name);
+                return Ok(names.into_iter().map(subject).collect());
             }
         }
     }
@@ -192,16 +193,11 @@ impl Engine for Redis {
         None
     }
 
-    fn listen(self: Arc<Self>, topic: Topic) -> Answer<Result<Listener, Failure>> {
-        Box::pin(async move {
-            let channel = match topic.kind {
-                Kind::Mutex => self.keys.channel(&topic.name),
-            };
-            self.pubsub.listen(channel).await
-        })
+    fn listen(self: Arc<Self>, subject: Subject) -> Answer<Result<Listener, Failure>> {
+        Box::pin(async move { self.pubsub.listen(self.keys.channel(&subject)).await })
     }
 
-    fn names(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Arc<str>>, Failure>> {
+    fn find(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Subject>, Failure>> {
         Box::pin(async move { self.scan(&pattern).await })
     }
 

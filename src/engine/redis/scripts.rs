@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 use super::keys::Keys;
 use crate::engine::{Cause, Failure};
 use crate::protocol::state::MARK_TTL;
-use crate::protocol::{Action, Holding, Kind, Reply, Request};
+use crate::protocol::{Action, Entry, Holding, Kind, Reply, Request, Subject};
 
 /// A script and the hash the server knows it by.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ pub(crate) struct Call {
 impl Call {
     /// The call that carries out one request.
     pub(crate) fn new(request: &Request, keys: &Keys) -> Self {
-        match request.kind {
-            Kind::Mutex => mutex(&request.name, &request.action, keys),
+        match request.subject.kind {
+            Kind::Mutex => mutex(&request.subject, &request.action, keys),
         }
     }
 
@@ -65,10 +65,12 @@ impl Call {
         let mut names = Vec::with_capacity(requests.len());
         let mut args = Vec::with_capacity(2 * requests.len());
         for request in requests {
-            let Action::Renew { owner, lease } = &request.action else {
+            let (Kind::Mutex, Action::Renew { owner, lease }) =
+                (request.subject.kind, &request.action)
+            else {
                 return None;
             };
-            names.push(keys.lock(&request.name));
+            names.push(keys.lock(&request.subject.name));
             args.push(owner.to_string());
             args.push(millis(*lease));
         }
@@ -102,27 +104,34 @@ impl Call {
     }
 }
 
-fn mutex(name: &str, action: &Action, keys: &Keys) -> Call {
-    let lock = keys.lock(name);
+fn mutex(subject: &Subject, action: &Action, keys: &Keys) -> Call {
+    let lock = keys.lock(&subject.name);
+    let channel = || keys.channel(subject);
+    let undone = || keys.undone(&subject.name);
     match action {
         Action::Acquire {
             owner,
-            attempt,
-            count,
+            entry,
             lease,
-        } => Call {
-            script: &ACQUIRE,
-            keys: vec![lock, keys.undone(name)],
-            args: vec![
-                owner.to_string(),
-                attempt.to_string(),
-                count.to_string(),
-                millis(*lease),
-            ],
-        },
+        } => {
+            let count = match *entry {
+                Entry::First => 1,
+                Entry::Again { count, .. } => count,
+            };
+            Call {
+                script: &ACQUIRE,
+                keys: vec![lock, undone()],
+                args: vec![
+                    owner.to_string(),
+                    entry.attempt().to_string(),
+                    count.to_string(),
+                    millis(*lease),
+                ],
+            }
+        }
         Action::ForceRelease => Call {
             script: &FORCE_RELEASE,
-            keys: vec![lock, keys.channel(name)],
+            keys: vec![lock, channel()],
             args: Vec::new(),
         },
         Action::Inspect => Call {
@@ -137,7 +146,7 @@ fn mutex(name: &str, action: &Action, keys: &Keys) -> Call {
             own_listeners,
         } => Call {
             script: &PASS,
-            keys: vec![lock, keys.channel(name), keys.undone(name)],
+            keys: vec![lock, channel(), undone()],
             args: vec![
                 from.to_string(),
                 to.to_string(),
@@ -147,7 +156,7 @@ fn mutex(name: &str, action: &Action, keys: &Keys) -> Call {
         },
         Action::Release { owner, left } => Call {
             script: &RELEASE,
-            keys: vec![lock, keys.channel(name)],
+            keys: vec![lock, channel()],
             args: vec![owner.to_string(), left.to_string()],
         },
         Action::Renew { owner, lease } => Call {
@@ -155,26 +164,34 @@ fn mutex(name: &str, action: &Action, keys: &Keys) -> Call {
             keys: vec![lock],
             args: vec![owner.to_string(), millis(*lease)],
         },
-        Action::Undo {
-            owner,
-            attempt,
-            left,
-        } => Call {
-            script: &UNDO,
-            keys: vec![lock, keys.channel(name), keys.undone(name)],
-            args: vec![
-                owner.to_string(),
-                attempt.to_string(),
-                left.to_string(),
-                millis(MARK_TTL),
-            ],
-        },
+        Action::Undo { owner, entry } => {
+            let left = match *entry {
+                Entry::First => 0,
+                Entry::Again { count, .. } => count,
+            };
+            Call {
+                script: &UNDO,
+                keys: vec![lock, channel(), undone()],
+                args: vec![
+                    owner.to_string(),
+                    entry.attempt().to_string(),
+                    left.to_string(),
+                    millis(MARK_TTL),
+                ],
+            }
+        }
     }
 }
 
 /// What a script's result means for this request.
 pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, Failure> {
-    match (&request.action, result) {
+    match request.subject.kind {
+        Kind::Mutex => mutex_reply(&request.action, result),
+    }
+}
+
+fn mutex_reply(action: &Action, result: Value) -> Result<Reply, Failure> {
+    match (action, result) {
         (Action::Acquire { .. }, Value::Int(code)) => match code {
             -3 => Ok(Reply::Granted),
             -4 => Ok(Reply::Undone),

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 the lock: hash of owner -> hold count
 --       2 the undone acquires of this lock: zset of "<owner>#<attempt>"
--- ARGV  1 owner   2 attempt: 1 from zero, more to re-enter   3 count to hold afterwards   4 lease in ms
+-- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 count to hold   4 lease in ms
 -- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
 --          otherwise the holder's remaining ms, -1 if it has no end
 local owner, count, lease = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -30,8 +30,8 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
   end
 end
 
--- Re-entry into a hold that is gone: granting it would make up the hold it goes by.
-if ARGV[2] ~= '1' or count > 1 then
+-- Into a hold that is gone: granting it would make that hold up.
+if ARGV[2] ~= '1' then
   return -5
 end
 redis.call('HSET', KEYS[1], owner, ARGV[3])

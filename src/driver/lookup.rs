@@ -1,0 +1,66 @@
+//! Looks at locks from outside, and takes them from their holders.
+
+use std::sync::Arc;
+
+use super::{Core, Trouble};
+use crate::engine::{Cause, Failure};
+use crate::protocol::lease::LostReason;
+use crate::protocol::{Action, Holding, Reply, Subject};
+
+/// A lock that is held, and what the clients of its owners call themselves.
+pub(crate) struct Seen {
+    pub(crate) holding: Holding,
+    /// One for each owner, in the same order.
+    pub(crate) labels: Vec<Option<String>>,
+}
+
+/// What is held under names that match a pattern.
+pub(crate) async fn find(core: &Core, pattern: &str) -> Result<Vec<Subject>, Trouble> {
+    core.usable()?;
+    let found = core.engine.clone().find(pattern.to_owned());
+    core.within_limit(found).await.map_err(Trouble::Failure)
+}
+
+/// Who holds it, if anyone.
+pub(crate) async fn inspect(core: &Core, subject: &Subject) -> Result<Option<Seen>, Trouble> {
+    let holding = match call(core, subject, Action::Inspect).await? {
+        Reply::Inspected(Some(holding)) => holding,
+        Reply::Inspected(None) => return Ok(None),
+        other => return Err(unexpected(&other)),
+    };
+    let client = |owner: &str| owner.split(':').next().unwrap_or(owner).to_owned();
+    let clients = holding.owners.iter().map(|(owner, _)| client(owner));
+    let labels = core.engine.clone().labels(clients.collect());
+    let labels = core.within_limit(labels).await.map_err(Trouble::Failure)?;
+    Ok(Some(Seen { holding, labels }))
+}
+
+/// Takes it from whoever holds it, and tells them if they are ours; says whether anyone held it.
+pub(crate) async fn force_release(core: &Arc<Core>, subject: &Subject) -> Result<bool, Trouble> {
+    // Looked up before: whoever gets the lock next is not to blame.
+    let before = core.waiters.holder(subject);
+    let forced = match call(core, subject, Action::ForceRelease).await? {
+        Reply::Forced(forced) => forced,
+        other => return Err(unexpected(&other)),
+    };
+    if forced && let Some(before) = before {
+        before.lose(LostReason::Removed);
+        // It may have been passed on in memory meanwhile, with the same standing in the store.
+        let now = core.waiters.holder(subject);
+        if let Some(now) = now.filter(|now| now.owner == before.owner) {
+            now.lose(LostReason::Removed);
+        }
+    }
+    Ok(forced)
+}
+
+async fn call(core: &Core, subject: &Subject, action: Action) -> Result<Reply, Trouble> {
+    core.usable()?;
+    let reply = core.call(subject.request(action), core.settings.command_timeout);
+    reply.await.map_err(Trouble::Failure)
+}
+
+fn unexpected(reply: &Reply) -> Trouble {
+    let detail = format!("unexpected reply {reply:?}");
+    Trouble::Failure(Failure::new(Cause::Unexpected, detail))
+}

@@ -42,7 +42,6 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Claim>, Trouble> {
     core.usable()?;
     let begun = core.clock.now();
-    let seed = core.fresh_number().unsigned_abs();
     let patience = match patience {
         Patience::Within(Duration::ZERO) => Patience::Once,
         patience => patience,
@@ -55,7 +54,7 @@ pub(crate) async fn acquire(
         Some(claim) => Some(claim),
         None if matches!(patience, Patience::Once) => once(core, wish).await?,
         None => {
-            let machine = Acquire::new(wish.hearing, deadline, seed);
+            let machine = Acquire::new(wish.hearing, deadline, core.fresh_seed());
             Attempt::new(core, wish, machine).run().await?
         }
     };
@@ -193,7 +192,7 @@ impl<'a> Attempt<'a> {
             needs_a_runtime().map_err(Trouble::Failure)?;
             step = match step {
                 Step::Ask => {
-                    let (asked, nudged) = match self.ask(spot).await {
+                    let (asked, nudge) = match self.ask(spot).await {
                         Ok(asked) => asked,
                         Err(turn) => return Ok(Headed::Told(turn)),
                     };
@@ -220,10 +219,9 @@ impl<'a> Attempt<'a> {
                                 return Ok(Headed::Told(Turn::Reenter));
                             }
                             let step = self.machine.busy(ttl, now);
-                            if nudged && matches!(step, Step::Sleep(_)) {
-                                Step::Ask
-                            } else {
-                                step
+                            match (nudge, step) {
+                                (Some(again), Step::Sleep(_)) => return Ok(Headed::Told(again)),
+                                (_, step) => step,
                             }
                         }
                         Err(failure) => {
@@ -271,22 +269,22 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Asks the store, and says whether a release was heard of meanwhile. A lock that is passed to us
+    /// Asks the store, and says whether we were told to ask again meanwhile. A lock that is passed to us
     /// first is taken instead; what is under way then is undone.
-    async fn ask(&mut self, spot: &Spot) -> Result<(Result<Asked, Failure>, bool), Turn> {
+    async fn ask(&mut self, spot: &Spot) -> Result<(Result<Asked, Failure>, Option<Turn>), Turn> {
         let owner = self.owner.take();
         let owner = owner.unwrap_or_else(|| self.core.fresh_owner());
         let asking = ask(self.core, self.wish, owner, self.machine.deadline());
         let mut asking = std::pin::pin!(asking);
-        let mut nudged = false;
+        let mut nudge = None;
         loop {
             tokio::select! {
                 biased;
                 turn = spot.turn() => match turn {
-                    Turn::Ask { .. } => nudged = true,
+                    Turn::Ask { .. } => nudge = Some(turn),
                     Turn::Closed | Turn::Lock(_) | Turn::Reenter => return Err(turn),
                 },
-                asked = &mut asking => return Ok((asked, nudged)),
+                asked = &mut asking => return Ok((asked, nudge)),
             }
         }
     }

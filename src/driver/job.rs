@@ -8,6 +8,7 @@ use super::hold::Hold;
 use super::unfinished::UnderWay;
 use super::{Core, no_answer};
 use crate::engine::Failure;
+use crate::protocol::jitter::spread;
 use crate::protocol::{Action, Entry, OwnerId, Reply, Request, Subject};
 
 /// A store that has been silent for a lease and this long has nothing of ours any more.
@@ -64,7 +65,9 @@ impl Job {
                 tracing::warn!(name = ?self.name(), owner = %self.owner(), why = failure.detail, "could not clean up; the lease will");
                 return;
             }
-            core.clock.sleep_until(core.clock.now() + pause).await;
+            // Not all at the same instant, where many lost the same server.
+            let rest = pause / 2 + spread(pause / 2, core.fresh_seed());
+            core.clock.sleep_until(core.clock.now() + rest).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -78,6 +78,8 @@ pub(crate) struct Core {
     closed: AtomicBool,
     closing: Notify,
     numbers: AtomicI64,
+    /// Keeps clients apart that count alike.
+    salt: u64,
     holds: AtomicU64,
 }
 
@@ -104,8 +106,10 @@ impl Core {
     ) -> Arc<Self> {
         let schedule = Arc::new(Schedule::new(clock.clone()));
         let cleanup = Cleanup::default();
+        let id = uuid::Uuid::new_v4();
         let core = Arc::new(Self {
-            id: uuid::Uuid::new_v4().to_string().into(),
+            salt: id.as_u64_pair().1,
+            id: id.to_string().into(),
             pid: std::process::id(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
@@ -135,6 +139,12 @@ impl Core {
 
     pub(crate) fn fresh_number(&self) -> i64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Something to roll dice with: another each time, and in each client.
+    pub(super) fn fresh_seed(&self) -> u64 {
+        let number = self.fresh_number().unsigned_abs();
+        self.salt.wrapping_add(number)
     }
 
     fn fresh_hold(&self) -> u64 {

@@ -153,7 +153,7 @@ impl Waiters {
         let pollers = place.passes >= PASSES_IN_A_ROW;
         if others || pollers {
             place.passes = 0;
-            let until = now + stand_back(hold.id, pollers);
+            let until = now + stand_back(hold.core.fresh_seed(), pollers);
             place.stand_back = Some(until);
             names.resting.push_back((until, hold.subject.clone()));
         }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::Moment;
+use super::jitter::{fraction, spread};
 
 /// A message may be lost; nobody sleeps longer than this without asking again.
 pub const LONGEST_SLEEP: Duration = Duration::from_secs(2);
@@ -185,15 +186,7 @@ impl Acquire {
 /// hear of nothing, and need longer to find it free.
 pub fn stand_back(seed: u64, for_pollers: bool) -> Duration {
     let least = Duration::from_millis(if for_pollers { 10 } else { 2 });
-    least + Duration::from_millis(3).mul_f64(fraction(seed))
-}
-
-/// Between 0 and 1 (splitmix64; a few bits are plenty to keep waiters apart).
-fn fraction(seed: u64) -> f64 {
-    let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    f64::from(u16::try_from((z ^ (z >> 31)) >> 48).unwrap_or(0)) / f64::from(u16::MAX)
+    least + spread(Duration::from_millis(3), seed)
 }
 
 #[cfg(test)]

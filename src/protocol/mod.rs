@@ -21,6 +21,7 @@
 )]
 
 pub mod acquire;
+pub mod jitter;
 pub mod kind;
 pub mod lease;
 pub mod moment;

@@ -25,11 +25,12 @@ fn assert_wrong_kind(name: &str, error: Error) {
 async fn a_key_of_another_type_is_said_to_be_one_and_left_alone() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    let foreign: [(&str, &[&str]); 5] = [
+    let foreign: [(&str, &[&str]); 6] = [
         ("string", &["SET", "string", "theirs"]),
         ("list", &["RPUSH", "list", "theirs"]),
         ("set", &["SADD", "set", "theirs"]),
         ("zset", &["ZADD", "zset", "1", "theirs"]),
+        ("a customer", &["HSET", "a customer", "visits", "7"]),
         ("stream", &["XADD", "stream", "1-1", "theirs", "1"]),
     ];
     for (name, make) in foreign {

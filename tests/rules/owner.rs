@@ -3,8 +3,13 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use distlock::{Backoff, Wait};
+
 use super::support::{Fault, eventually};
-use super::{PATIENCE, RELEASE, World, begun, connect, fixed, in_time, ms, script, soon, take};
+use super::{
+    ACQUIRE, PATIENCE, RELEASE, World, begun, connect, fixed, in_time, ms, pending_until, script,
+    soon, take,
+};
 
 /// 3.1: a `release(0)` that was queued, and sent again because nobody heard of it, arrives once the
 /// same owner holds the lock anew.
@@ -85,6 +90,44 @@ async fn every_acquisition_from_zero_has_an_owner_of_its_own_in_redissons_form()
             guard.release().await.expect("it is ours");
         }
     }
+}
+
+/// 3.1: a waiter is one owner however often it asks, so that it can keep its place in a store that
+/// queues; but not any more once a request of its was in doubt, and is being undone.
+#[tokio::test]
+async fn a_waiter_keeps_its_owner_until_a_request_in_that_name_is_in_doubt() {
+    let world = World::start();
+    let client = world.hasty(ms(300)).await;
+    let held = take(world.other().await.lock("stock")).await;
+    let often = Wait::Poll(Backoff::new(ms(5), ms(5)));
+    let mut waiting = begun(client.lock("stock").with_wait(often).acquire());
+    let asked_as = |world: &World| {
+        let runs = world.runs(ACQUIRE).into_iter();
+        let mut owners: Vec<_> = runs.map(|words| words[5].clone()).collect();
+        let asked = owners.len();
+        owners.dedup();
+        (asked, owners)
+    };
+    pending_until(&mut waiting, "it has asked often", async || {
+        asked_as(&world).0 > 10
+    })
+    .await;
+    assert_eq!(asked_as(&world).1.len(), 1, "one owner all along");
+
+    world.proxy.rule(script(ACQUIRE).nth(1), Fault::HoldReply);
+    pending_until(&mut waiting, "it asks on", async || {
+        asked_as(&world).1.len() > 1
+    })
+    .await;
+    held.release().await.expect("it is ours");
+    let guard = in_time("the lock", waiting).await.expect("it is free");
+    let owners = asked_as(&world).1;
+    assert_eq!(
+        owners.len(),
+        2,
+        "a fresh one after the doubt, and never the old one again"
+    );
+    assert_eq!(guard.owner(), owners[1]);
 }
 
 /// 3.1: what users name is local to one client, and moves with a hand-off.

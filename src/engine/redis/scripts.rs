@@ -244,13 +244,21 @@ fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
     while let (Some(owner), Some(count)) = (answer.next(), answer.next()) {
         let owner: String = redis::from_redis_value(owner).map_err(|e| unexpected(&e))?;
         let count: String = redis::from_redis_value(count).map_err(|e| unexpected(&e))?;
-        // Fields of other primitives (a read/write lock's `mode`) are no hold counts.
-        if let Ok(count) = count.parse() {
+        // Fields of other primitives (a read/write lock's `mode`), or of none, are no owners.
+        let is_owner = owner.contains(':');
+        if let Ok(count) = count.parse()
+            && is_owner
+        {
             owners.push((owner, count));
         }
     }
-    let held = ttl != -2 && !owners.is_empty();
-    Ok(Reply::Inspected(held.then(|| Holding {
+    if ttl == -2 {
+        return Ok(Reply::Inspected(None));
+    }
+    if owners.is_empty() {
+        return Err(Failure::new(Cause::WrongKind, "a hash that is no lock"));
+    }
+    Ok(Reply::Inspected(Some(Holding {
         owners,
         ttl: remaining(ttl),
     })))

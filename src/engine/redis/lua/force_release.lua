@@ -2,10 +2,18 @@
 --
 -- KEYS  1 the lock   2 its channel
 -- Returns  1 taken   0 it was free
--- A key of another type is an error, not a lock to break.
-if redis.call('HLEN', KEYS[1]) == 0 then
+-- A key of another type, or a hash without an owner in it, is an error: no lock to break.
+local size = redis.call('HLEN', KEYS[1])
+if size == 0 then
   return 0
 end
-redis.call('DEL', KEYS[1])
-redis.call('PUBLISH', KEYS[2], '0')
-return 1
+-- Nobody has that many owners; a great hash is not worth reading.
+local fields = size <= 100 and redis.call('HGETALL', KEYS[1]) or {}
+for i = 1, #fields, 2 do
+  if string.match(fields[i], '^.+:%-?%d+$') then
+    redis.call('DEL', KEYS[1])
+    redis.call('PUBLISH', KEYS[2], '0')
+    return 1
+  end
+end
+return redis.error_reply('WRONGTYPE a hash that is no lock')

@@ -96,6 +96,20 @@ async fn a_password_through_a_socket_is_refused_as_well() {
 }
 
 #[tokio::test]
+async fn a_plus_in_a_password_is_a_plus() {
+    let server = RedisServer::start();
+    server.cmd(&["ACL", "SETUSER", "c+", "on", ">a+b", "~*", "&*", "+@all"]);
+    let socket = format!("redis+unix://{}", server.socket_path().display());
+    for url in [
+        format!("{socket}?user=c+&pass=a+b"),
+        format!("{socket}?db=1&%70ass=a%2Bb&user=c%2b"),
+        url(&server, "c+:a+b"),
+    ] {
+        Client::connect(&url).await.expect("it is the right one");
+    }
+}
+
+#[tokio::test]
 async fn a_password_is_hidden_in_addresses_that_make_no_sense() {
     for url in [
         format!("redis://:{CANARY}@"),

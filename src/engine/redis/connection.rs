@@ -62,8 +62,9 @@ struct Silence {
 }
 
 impl Connection {
-    /// Calls that are abandoned after `patience` without a word from the server cost the connection its
-    /// place: the next call makes another.
+    /// A call that is abandoned when the server has not said a word for `patience`, and for half of the
+    /// time that call has waited, costs the connection its place: the next call makes another. One that
+    /// answers, however slowly, is better than none yet.
     pub(crate) fn new(client: Client, connect_timeout: Duration, patience: Duration) -> Self {
         Self {
             client,
@@ -208,16 +209,18 @@ struct Wait<'a> {
     connection: &'a Connection,
     generation: u64,
     silence: Arc<Mutex<Silence>>,
+    begun: Instant,
     answered: bool,
 }
 
 impl<'a> Wait<'a> {
     fn begin(connection: &'a Connection, live: &Live) -> Self {
         let silence = live.silence.clone();
+        let begun = Instant::now();
         {
             let mut silence = lock(&silence);
             if silence.waiting == 0 && !silence.abandoned {
-                silence.since = Instant::now();
+                silence.since = begun;
             }
             silence.waiting += 1;
         }
@@ -225,6 +228,7 @@ impl<'a> Wait<'a> {
             connection,
             generation: live.generation,
             silence,
+            begun,
             answered: false,
         }
     }
@@ -247,7 +251,8 @@ impl Drop for Wait<'_> {
         let mut silence = lock(&self.silence);
         silence.waiting -= 1;
         silence.abandoned = true;
-        if silence.since.elapsed() >= self.connection.patience {
+        let too_long = self.connection.patience.max(self.begun.elapsed() / 2);
+        if silence.since.elapsed() >= too_long {
             bury(&self.connection.live, self.generation);
         }
     }

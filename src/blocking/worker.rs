@@ -1,6 +1,5 @@
 //! The thread that carries out blocking calls.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use crate::Error;
@@ -12,7 +11,6 @@ pub(super) struct Worker {
     runtime: Option<tokio::runtime::Runtime>,
     /// The process that has the thread; a forked child has not.
     pid: u32,
-    id: u64,
 }
 
 impl Worker {
@@ -29,7 +27,6 @@ impl Worker {
         Ok(Self {
             runtime: Some(runtime),
             pid: std::process::id(),
-            id: WORKERS.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -57,17 +54,10 @@ impl Worker {
             .map_err(|_| Error::Closed { name: "*".into() })
     }
 
-    /// What sets it apart from every other one of this process.
-    pub(super) const fn id(&self) -> u64 {
-        self.id
-    }
-
     fn is_forked(&self) -> bool {
         std::process::id() != self.pid
     }
 }
-
-static WORKERS: AtomicU64 = AtomicU64::new(0);
 
 impl Drop for Worker {
     fn drop(&mut self) {

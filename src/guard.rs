@@ -115,12 +115,10 @@ impl<K> Guard<K> {
     /// # guard.release().await }
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        check_lease(lease)?;
+        check_lease(lease).map_err(|error| error.about(self.name()))?;
         if self.hold.keeps_alive(&self.claim) {
-            return Err(Error::InvalidOption {
-                option: "extend",
-                reason: "this lease is kept alive by itself; use Lease::Fixed".into(),
-            });
+            let reason = "this lease is kept alive by itself; use Lease::Fixed";
+            return Err(Error::invalid_option("extend", reason).about(self.name()));
         }
         release::extend(&self.hold, lease)
             .await

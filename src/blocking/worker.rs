@@ -39,7 +39,7 @@ impl Worker {
         if self.is_forked() {
             // Nobody would ever carry it out, and what it holds is the parent's.
             std::mem::forget(work);
-            return Err(Error::Closed { name: "*".into() });
+            return Err(closed(true));
         }
         let (done, result) = mpsc::sync_channel(1);
         if let Some(runtime) = &self.runtime {
@@ -49,9 +49,7 @@ impl Worker {
                 let _ = done.send(value);
             });
         }
-        result
-            .recv()
-            .map_err(|_| Error::Closed { name: "*".into() })
+        result.recv().map_err(|_| closed(false))
     }
 
     fn is_forked(&self) -> bool {
@@ -72,4 +70,9 @@ impl Drop for Worker {
             runtime.shutdown_background();
         }
     }
+}
+
+fn closed(forked: bool) -> Error {
+    let name = "*".into();
+    Error::Closed { name, forked }
 }

@@ -112,7 +112,11 @@ async fn closing_tells_whoever_waits_and_refuses_newcomers() {
 
 fn assert_closed(outcome: Result<(), Error>) {
     let error = outcome.expect_err("the client is closed");
-    assert!(matches!(error, Error::Closed { .. }), "{error:?}");
+    assert!(
+        matches!(error, Error::Closed { forked: false, .. }),
+        "{error:?}"
+    );
+    assert!(!error.to_string().contains("fork"), "{error}");
 }
 
 #[tokio::test]

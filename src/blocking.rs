@@ -18,12 +18,11 @@
 //! # }
 //! ```
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod owners;
 mod worker;
 
 use self::worker::Worker;
@@ -96,13 +95,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn thread_owner(&self) -> Owner {
-        thread_local! {
-            static OWNERS: RefCell<HashMap<u64, Owner>> = RefCell::default();
-        }
-        OWNERS.with_borrow_mut(|owners| {
-            let owner = owners.entry(self.worker.id());
-            owner.or_insert_with(|| self.client.new_owner()).clone()
-        })
+        owners::of_this_thread(&self.worker, || self.client.new_owner())
     }
 
     /// As [`crate::Client::admin`].

@@ -264,7 +264,7 @@ impl<K> Lock<K> {
         patience: Patience,
     ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
         let core = self.core.clone();
-        let wish = self.wish();
+        let wish = self.wish().map_err(|error| error.about(self.name()));
         async move {
             let wish = wish?;
             let claim = acquire::acquire(&core, &wish, patience)
@@ -283,10 +283,8 @@ impl<K> Lock<K> {
         if let Some(owner) = &self.owner
             && owner.client() != self.core.id()
         {
-            return Err(Error::InvalidOption {
-                option: "owner",
-                reason: "it was made by another client".into(),
-            });
+            let reason = "it was made by another client";
+            return Err(Error::invalid_option("owner", reason));
         }
         Ok(Wish {
             subject: self.subject.clone(),
@@ -323,5 +321,5 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     } else {
         return Ok(());
     };
-    Err(Error::InvalidName { reason })
+    Err(Error::invalid_name(name, reason))
 }

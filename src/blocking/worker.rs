@@ -1,6 +1,5 @@
 //! The thread that carries out blocking calls.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use crate::Error;
@@ -12,7 +11,6 @@ pub(super) struct Worker {
     runtime: Option<tokio::runtime::Runtime>,
     /// The process that has the thread; a forked child has not.
     pid: u32,
-    id: u64,
 }
 
 impl Worker {
@@ -29,12 +27,15 @@ impl Worker {
         Ok(Self {
             runtime: Some(runtime),
             pid: std::process::id(),
-            id: WORKERS.fetch_add(1, Ordering::Relaxed),
         })
     }
 
     /// Carries out `work` on the worker and waits for it, without a runtime's own blocking calls:
     /// those panic inside another runtime.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the caller waits for this task, and the runtime ends it"
+    )]
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -42,7 +43,7 @@ impl Worker {
         if self.is_forked() {
             // Nobody would ever carry it out, and what it holds is the parent's.
             std::mem::forget(work);
-            return Err(Error::Closed { name: "*".into() });
+            return Err(closed(true));
         }
         let (done, result) = mpsc::sync_channel(1);
         if let Some(runtime) = &self.runtime {
@@ -52,22 +53,13 @@ impl Worker {
                 let _ = done.send(value);
             });
         }
-        result
-            .recv()
-            .map_err(|_| Error::Closed { name: "*".into() })
-    }
-
-    /// What sets it apart from every other one of this process.
-    pub(super) const fn id(&self) -> u64 {
-        self.id
+        result.recv().map_err(|_| closed(false))
     }
 
     fn is_forked(&self) -> bool {
         std::process::id() != self.pid
     }
 }
-
-static WORKERS: AtomicU64 = AtomicU64::new(0);
 
 impl Drop for Worker {
     fn drop(&mut self) {
@@ -82,4 +74,9 @@ impl Drop for Worker {
             runtime.shutdown_background();
         }
     }
+}
+
+fn closed(forked: bool) -> Error {
+    let name = "*".into();
+    Error::Closed { name, forked }
 }

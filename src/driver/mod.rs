@@ -86,10 +86,12 @@ pub(crate) struct Core {
 /// Why a call brought no lock.
 #[derive(Clone, Debug)]
 pub(crate) enum Trouble {
-    /// The client is closed, or belongs to the process this one was forked from.
+    /// The client is closed.
     Closed,
     /// The store said no, or nothing.
     Failure(Failure),
+    /// The client belongs to the process this one was forked from.
+    Forked,
     /// The lock was held and is not any more.
     Lost(LostReason),
     /// The deadline passed before anybody could say whether the lock is free.
@@ -172,7 +174,10 @@ impl Core {
     }
 
     pub(crate) fn usable(&self) -> Result<(), Trouble> {
-        if self.is_closed() || self.is_forked() {
+        if self.is_forked() {
+            return Err(Trouble::Forked);
+        }
+        if self.is_closed() {
             return Err(Trouble::Closed);
         }
         Ok(())

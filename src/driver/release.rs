@@ -25,7 +25,7 @@ pub(crate) async fn release(claim: Claim) -> Result<(), Trouble> {
     let core = claim.hold().core.clone();
     if core.is_forked() {
         std::mem::forget(claim);
-        return Err(Trouble::Closed);
+        return Err(Trouble::Forked);
     }
     if core.waiters.hand_on(claim.hold()) {
         claim.into_hold().say_ended();

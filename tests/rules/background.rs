@@ -58,6 +58,39 @@ async fn a_stalled_watchdog_connection_does_not_let_leases_lapse() {
     assert_eq!(world.holder("stock"), Some((guard.owner(), 1)));
 }
 
+/// 4: but a connection that is merely slow is kept: a renewal is given up behind a release that took long,
+/// and the next one would wait for a new connection to the same busy server.
+#[tokio::test]
+async fn a_slow_watchdog_connection_is_not_replaced_while_it_answers() {
+    let world = World::start();
+    let client = world.client().await;
+    let dropped = take(client.lock("dropped")).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(4500))).await;
+    let greetings = || {
+        let requests = world.proxy.requests();
+        requests.iter().filter(|words| words[0] == "HELLO").count()
+    };
+    // The release is answered while the renewal, due after 1.5 s, waits for its 1.5 s in vain.
+    world
+        .proxy
+        .rule(script(RELEASE), Fault::DelayReply(ms(1500)));
+    let renewal = script(RENEW).nth(1);
+    world.proxy.rule(renewal, Fault::DelayRequest(ms(2000)));
+    tokio::time::sleep(ms(1200)).await;
+    drop(dropped);
+    eventually(PATIENCE, "a renewal is given up", async || {
+        guard.at_risk().is_some()
+    })
+    .await;
+    let before = greetings();
+    eventually(PATIENCE, "another is answered", async || {
+        guard.at_risk().is_none()
+    })
+    .await;
+    assert!(guard.is_held());
+    assert_eq!(greetings(), before, "the connection was replaced");
+}
+
 /// 4: a hold leaves the watchdog's care before its release is sent: a renewal behind it would find it
 /// gone, or keep alive what nobody holds.
 #[tokio::test]

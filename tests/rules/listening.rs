@@ -172,6 +172,94 @@ async fn only_the_head_of_a_line_asks_and_listens() {
     }
 }
 
+/// 3.9: one subscription gets stuck on its way, and with it whoever waits for its confirmation; those who
+/// listen on the same connection hear their messages all the same.
+#[tokio::test]
+async fn a_subscription_that_is_not_confirmed_keeps_no_message_from_the_others() {
+    let world = World::start();
+    let builder = world.builder().command_timeout(PATIENCE);
+    let client = connect(builder.connect_timeout(PATIENCE)).await;
+    let other = world.other().await;
+    let (heard, stuck) = (
+        take(other.lock("heard")).await,
+        take(other.lock("stuck")).await,
+    );
+    let mut hears = begun(client.lock("heard").acquire());
+    pending_until(&mut hears, "it listens", async || {
+        world.runs(ACQUIRE).len() == 2
+    })
+    .await;
+    let subscribing = Match::command("SUBSCRIBE");
+    world.proxy.rule(subscribing, Fault::HoldRequest);
+    let mut waits = begun(client.lock("stuck").acquire());
+    pending_until(&mut waits, "its subscription is stuck", async || {
+        world.proxy.injected().len() == 1
+    })
+    .await;
+    heard.release().await.expect("it is ours");
+    let granted = soon("the message of the other channel", hears).await;
+    drop(granted.expect("it is free"));
+    world.proxy.let_go();
+    stuck.release().await.expect("it is ours");
+    drop(soon("its own turn", waits).await.expect("it is free"));
+}
+
+/// 3.9: whoever starts or stops waiting while there is no listening connection does not make the client
+/// try more often to have one.
+#[tokio::test]
+async fn however_many_come_and_go_reconnecting_keeps_its_pauses() {
+    const WAITERS: usize = 20;
+    let world = World::start();
+    let (client, other) = (world.client().await, world.other().await);
+    let mut held = Vec::new();
+    for number in 0..WAITERS {
+        held.push(take(other.lock(format!("stock:{number}"))).await);
+    }
+    let mut first = begun(client.lock("stock:0").acquire());
+    pending_until(&mut first, "it listens", async || {
+        !world.server.pubsub_channels().is_empty()
+    })
+    .await;
+    let greetings = Match::command("HELLO");
+    world.proxy.rule(greetings, Fault::CutBefore);
+    assert_eq!(world.server.kill_pubsub_clients(), 1);
+    let over = Instant::now() + ms(1500);
+    let mut waiting = tokio::task::JoinSet::new();
+    for number in 1..WAITERS {
+        let lock = client.lock(format!("stock:{number}"));
+        waiting.spawn(async move {
+            while Instant::now() < over {
+                // On a busy machine its time may be over before the server has said who holds it.
+                let waited = lock.acquire_timeout(ms(10)).await;
+                assert!(!matches!(waited, Ok(Some(_))), "nobody gave it back");
+            }
+        });
+    }
+    let all = async {
+        while waiting
+            .join_next()
+            .await
+            .transpose()
+            .expect("no panic")
+            .is_some()
+        {}
+    };
+    tokio::select! {
+        _ = &mut first => panic!("nobody gave it back"),
+        () = in_time("they come and go", all) => {}
+    }
+    // Pauses of 20, 40, 80, 160, 320 and 500 ms, each perhaps but half as long.
+    let attempts = world.proxy.injected().len();
+    assert!((3..=16).contains(&attempts), "{attempts} attempts");
+    world.proxy.clear_rules();
+    held.swap_remove(0).release().await.expect("it is ours");
+    drop(
+        soon("a look after the reconnect", first)
+            .await
+            .expect("it is free"),
+    );
+}
+
 /// 3.9: a message that comes while the head has a request under way is not lost to it.
 #[tokio::test]
 async fn a_message_that_comes_while_the_head_is_asking_is_not_lost() {

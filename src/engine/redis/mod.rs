@@ -90,7 +90,7 @@ impl Redis {
             waited_for: Connection::new(client.clone(), connecting, settings.command_timeout),
             // Nobody waits here but the driver, which gives up only what took too long.
             apart: Connection::new(client.clone(), connecting, Duration::ZERO),
-            pubsub: PubSub::start(client, connecting, apart),
+            pubsub: PubSub::start(client, &settings, apart),
         });
         redis.waited_for.ready().await?;
         // A server that does not answer this is met again soon enough.

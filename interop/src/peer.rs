@@ -150,6 +150,15 @@ impl Peer {
         Ok(told)
     }
 
+    /// Kills the JVM with `kill -9`, and waits until it is dead. Says when.
+    pub(crate) async fn kill_hard(self: &Arc<Self>) -> Outcome<Stamp> {
+        let now = Stamp::now();
+        self.kill();
+        let answer = self.call(json!({"cmd": "clock"})).await;
+        ensure!(answer.is_err(), "the JVM was killed and answered");
+        Ok(now)
+    }
+
     /// Kills it, for when it cannot be trusted any more.
     pub(crate) fn kill(&self) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);

@@ -104,7 +104,8 @@ fn parts(versions: &[String], scenario: &Scenario) -> Vec<Part> {
                 versions: vec![version.clone(); 2],
                 direction: None,
             });
-            twice.chain([all()]).collect()
+            let mixed = (versions.len() > 1).then(all);
+            twice.chain(mixed).collect()
         }
         Play::Together(_) => vec![all()],
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{AT_ONCE, ROUNDING, SLACK};
-use crate::failure::{Outcome, ensure};
+use crate::failure::{Outcome, ensure, in_time};
 use crate::party::Term;
 use crate::stage::Stage;
 
@@ -21,7 +21,7 @@ pub(super) async fn expires(stage: &mut Stage) -> Outcome<String> {
         (held.from + lease).since(waited.to)
     );
     let late = waited.to.since(held.to + lease);
-    ensure!(
+    in_time!(
         late <= SLACK,
         "the other had it {late:?} after the lease was over"
     );
@@ -64,15 +64,15 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
         waited = other.try_lock(name, time, Term::Kept) => waited?,
         () = watch => unreachable!("it watches until the wait is over"),
     };
-    ensure!(
+    in_time!(
         !granted,
         "the other got it after {:?} of {time:?}",
         span.took()
     );
-    ensure!(lowest > Duration::ZERO, "the lease was over for a while");
+    in_time!(lowest > Duration::ZERO, "the lease was over for a while");
     ensure!(lowest <= lease, "the lease is longer than {lease:?}");
     let wanted = u32::try_from(time.as_millis() / lease.as_millis())?;
-    ensure!(renewals >= wanted, "only {renewals} renewals in {time:?}");
+    in_time!(renewals >= wanted, "only {renewals} renewals in {time:?}");
 
     let unlock = async {
         world.asleep(name).await?;
@@ -80,7 +80,7 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     };
     let (waited, freed) = tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
     let late = waited.to.since(freed.from);
-    ensure!(late <= AT_ONCE, "after the unlock it took {late:?}");
+    in_time!(late <= AT_ONCE, "after the unlock it took {late:?}");
     other.unlock(name).await?.done()?;
     Ok(format!(
         "{renewals} renewals, lowest {} ms",

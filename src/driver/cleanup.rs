@@ -91,6 +91,7 @@ impl Cleanup {
 }
 
 /// The task of one client. Ends when the client has gone and every job is done.
+#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 pub(super) async fn run(mut jobs: mpsc::UnboundedReceiver<Entry>) {
     let mut working = JoinSet::new();
     loop {

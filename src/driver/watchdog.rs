@@ -123,6 +123,7 @@ impl Schedule {
 struct Stopped;
 
 /// The watchdog of one client. Ends when the schedule is stopped, which its client does when it goes.
+#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 pub(super) async fn run(
     schedule: Arc<Schedule>,
     engine: Arc<dyn Engine>,

@@ -148,8 +148,10 @@ impl<K> Guard<K> {
     /// ```
     pub async fn release(self) -> Result<(), Error> {
         let name = self.held.hold.name.clone();
+        let held = self.held;
         release::release(self.claim)
             .await
+            .inspect(|()| tracing::debug!(name = ?held.name(), owner = held.owner(), "given back"))
             .map_err(|trouble| Error::of(&name, trouble))
     }
 

@@ -7,7 +7,7 @@ use distlock::{Client, Error, Lease};
 
 use super::diary::Diary;
 use super::support::{RedisServer, eventually};
-use super::{PATIENCE, well_said};
+use super::{PATIENCE, connect, well_said};
 
 /// What must not be seen anywhere.
 const CANARY: &str = "cAnArY-7Hq";
@@ -202,4 +202,39 @@ async fn a_password_is_hidden_in_everything_a_client_shows() {
     );
     let leaks = diary.lines_with(&[CANARY]);
     assert!(leaks.is_empty(), "{leaks:?}");
+}
+
+#[tokio::test]
+async fn connections_and_releases_are_told_without_the_password() {
+    let diary = Diary::open();
+    let server = RedisServer::start();
+    user(&server);
+    let place = format!("127.0.0.1:{}", server.port());
+    let client = Client::connect(&url(&server, &format!("billing:{CANARY}"))).await;
+    let client = client.expect("it is the right one");
+    let guard = client.lock("told of").acquire().await.unwrap();
+    let owner = guard.owner();
+    guard.release().await.unwrap();
+    let told = |words: &[&str]| !diary.lines_with(words).is_empty();
+    assert!(told(&["connected", &place, "again=false"]));
+    assert!(told(&["given back", "told of", &owner]));
+    let held = connect(&server.url()).await.lock("told of").acquire().await;
+    let waiting = tokio::spawn(client.lock("told of").acquire());
+    eventually(PATIENCE, "it listens", async || {
+        server.kill_pubsub_clients() > 0
+    })
+    .await;
+    eventually(PATIENCE, "it listens again", async || {
+        let connected = diary.lines_with(&["connected to listen", "channels=1", &place]);
+        connected.len() >= 2 && told(&["not connected to listen", "why=", &place])
+    })
+    .await;
+    drop((held, waiting));
+    server.kill();
+    client.lock("told of").try_acquire().await.unwrap_err();
+    eventually(PATIENCE, "it cannot connect", async || {
+        told(&["cannot connect", &place])
+    })
+    .await;
+    assert!(!diary.text().contains(CANARY));
 }

@@ -165,6 +165,12 @@ impl Connection {
                 .get_multiplexed_async_connection_with_config(&config)
                 .await;
             let made = made.map_err(|error| failure::of_connecting(&error));
+            // The address only: what else it takes to connect is nobody's business.
+            let server = client.get_connection_info().addr();
+            match &made {
+                Ok(_) => tracing::debug!(%server, again = generation > 1, "connected"),
+                Err(failure) => tracing::debug!(%server, why = failure.detail, "cannot connect"),
+            }
             let result = made.map(|connection| {
                 *lock(&live) = Some(Live {
                     generation,

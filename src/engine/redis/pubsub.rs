@@ -19,7 +19,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, PushInfo, PushKind, RedisResult, Value,
+};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -205,7 +207,7 @@ impl Task {
             Done::Connected(Ok((connection, news))) => {
                 self.link = Link::Up { connection, news };
                 let all: Vec<String> = self.channels.keys().cloned().collect();
-                tracing::debug!(channels = all.len(), "connected to listen");
+                tracing::debug!(server = %self.server(), channels = all.len(), "connected to listen");
                 self.subscribe(all);
             }
             Done::Subscribed(names, Ok(())) => {
@@ -323,9 +325,14 @@ impl Task {
         });
     }
 
+    /// For events: the address alone, without a password.
+    fn server(&self) -> &ConnectionAddr {
+        self.client.get_connection_info().addr()
+    }
+
     /// Those who listen hear nothing until there is another connection, and are told then.
     fn disconnected(&mut self, why: Failure) {
-        tracing::debug!(why = why.detail, "not connected to listen");
+        tracing::debug!(server = %self.server(), why = why.detail, "not connected to listen");
         self.under_way = JoinSet::new();
         self.channels.retain(|_, channel| {
             channel.disconnected(&why);

@@ -141,6 +141,12 @@ const fn story(
 }
 
 impl Story {
+    /// Whether nothing goes wrong in it but what the rule says. To have something undone, a story has to
+    /// break something itself.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.script != Script::Undo
+    }
+
     /// Whether a request is one of the sort that is to be lost.
     pub(crate) fn is_target(&self, words: &[impl AsRef<[u8]>]) -> bool {
         if !self.script.runs(words) {

@@ -1,11 +1,12 @@
 //! `close()` gives back what is held, tells whoever waits, and does not take for ever.
 
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use distlock::{Client, Error, Guard, LostReason};
 use tokio::task::JoinSet;
 
-use super::support::{ChaosProxy, RedisServer};
+use super::support::{ChaosProxy, Fault, Match, RedisServer};
 use super::{COMPANY, PATIENCE, connect};
 
 async fn hold(client: &Client, names: impl Iterator<Item = String>) -> Vec<Guard> {
@@ -43,21 +44,32 @@ async fn closing_gives_back_a_thousand_locks_within_two_seconds() {
 async fn closing_flushes_what_was_dropped_just_before() {
     let _company = COMPANY.read().await;
     let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let guards = hold(&client, (0..300).map(|n| format!("dropped:{n}"))).await;
+    let proxy = ChaosProxy::start(server.addr());
+    let client = connect(&proxy.url()).await;
+    let guards = hold(&client, (0..100).map(|n| format!("dropped:{n}"))).await;
     let me = client.new_owner();
-    let nested = client.lock("nested").with_owner(&me);
+    let (nested, waited_for) = (client.lock("nested").with_owner(&me), client.lock("waited"));
     let (outer, inner) = (
         nested.acquire().await.unwrap(),
         nested.acquire().await.unwrap(),
     );
-    assert_eq!(server.keys().len(), 301);
-    // A part of a hold, a whole one, a release nobody waits for, and what is still held.
-    drop((guards, inner));
-    let releasing = outer.release();
+    let released = waited_for.acquire().await.unwrap();
+    assert_eq!(server.keys().len(), 102);
+    // So that nothing of it can have arrived when the client is closed.
+    let slow = Fault::DelayRequest(Duration::from_millis(400));
+    proxy.rule(Match::any(), slow);
+    // Whole holds, a part of one and then its rest, and a release that was sent and is not awaited.
+    drop((guards, inner, outer));
+    let mut releasing = Box::pin(released.release());
+    let polled = releasing
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending(), "nobody can have answered yet");
     drop(releasing);
+    let begun = Instant::now();
     client.close().await.unwrap();
     assert_eq!(server.keys(), Vec::<String>::new());
+    assert!(begun.elapsed() > Duration::from_millis(300), "it waited");
 }
 
 #[tokio::test]

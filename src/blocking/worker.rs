@@ -32,10 +32,6 @@ impl Worker {
 
     /// Carries out `work` on the worker and waits for it, without a runtime's own blocking calls:
     /// those panic inside another runtime.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the caller waits for this task, and the runtime ends it"
-    )]
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,

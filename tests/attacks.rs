@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Backoff, Client, Error, Lease, Wait};
 use support::{ChaosProxy, Fault, Match, RedisServer, eventually};
@@ -12,6 +12,9 @@ use support::{ChaosProxy, Fault, Match, RedisServer, eventually};
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
+
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+const PATIENCE: Duration = ms(20_000);
 
 async fn connect(url: &str) -> Client {
     Client::connect(url).await.expect("the server is up")
@@ -43,7 +46,7 @@ async fn a_newcomer_behind_a_head_that_is_not_answered_is_not_told_busy() {
     let client = client.connect().await.expect("the server is up");
     let held = client.lock("x").acquire().await.expect("it is free");
     let head = tokio::spawn(client.lock("x").acquire());
-    eventually(ms(5000), "it waits here", async || {
+    eventually(PATIENCE, "it waits here", async || {
         format!("{client:?}").contains("waiting: 1")
     })
     .await;
@@ -51,35 +54,33 @@ async fn a_newcomer_behind_a_head_that_is_not_answered_is_not_told_busy() {
     let hash = redis::Script::new(acquire).get_hash().to_owned();
     proxy.rule(Match::script(&[acquire, &hash]).nth(1), Fault::HoldRequest);
     held.release().await.expect("it is ours");
-    eventually(ms(5000), "it asks", async || proxy.injected().len() == 1).await;
+    eventually(PATIENCE, "it asks", async || proxy.injected().len() == 1).await;
     let got = client.lock("x").acquire_timeout(ms(300)).await;
     assert!(matches!(got, Err(Error::Timeout { .. })), "{got:?}");
     head.abort();
 }
 
-/// Nobody but the head asks; this one asked every twenty seconds.
+/// Nobody but the head asks; this one asked once a minute.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_poller_at_the_head_does_not_hold_up_those_who_listen() {
     let server = RedisServer::start();
     let (a, b) = (connect(&server.url()).await, connect(&server.url()).await);
     let held = a.lock("x").acquire().await.expect("it is free");
-    let seldom = Wait::Poll(Backoff::new(ms(20_000), ms(20_000)));
+    let seldom = Wait::Poll(Backoff::new(ms(60_000), ms(60_000)));
     let poller = b.lock("x").with_wait(seldom);
     let poller = tokio::spawn(async move { poller.acquire().await?.release().await });
-    eventually(ms(5000), "the poller has asked", async || {
+    eventually(PATIENCE, "the poller has asked", async || {
         server.commandstats("evalsha") + server.commandstats("eval") >= 2
     })
     .await;
-    let listener = tokio::spawn(b.lock("x").acquire_timeout(ms(6000)));
-    eventually(ms(5000), "somebody listens", async || {
+    let listener = tokio::spawn(b.lock("x").acquire_timeout(PATIENCE));
+    eventually(PATIENCE, "somebody listens", async || {
         !server.pubsub_channels().is_empty()
     })
     .await;
     held.release().await.expect("it is ours");
-    let free = Instant::now();
     let got = listener.await.expect("no panic").expect("the server is up");
-    assert!(got.is_some(), "after {:?}", free.elapsed());
-    assert!(free.elapsed() < ms(2500), "after {:?}", free.elapsed());
+    assert!(got.is_some(), "it waits for the poller");
     poller.abort();
 }
 
@@ -101,7 +102,7 @@ async fn a_connect_that_nobody_polls_holds_up_nobody_else() {
     warm.release().await.expect("it is ours");
     proxy.cut_all();
     // Until the connection's end has been heard of: then the next call connects.
-    eventually(ms(5000), "it connects anew", async || {
+    eventually(PATIENCE, "it connects anew", async || {
         client.lock("warm").try_acquire().await.is_ok()
     })
     .await;
@@ -123,7 +124,7 @@ async fn a_re_entry_that_nobody_polls_holds_up_no_other() {
     proxy.rule(Match::any().nth(1), Fault::DelayReply(ms(300)));
     let mut left = Box::pin(lock.acquire());
     begun_and_left(&mut left).await;
-    let got = tokio::time::timeout(ms(8000), lock.try_acquire()).await;
+    let got = tokio::time::timeout(PATIENCE, lock.try_acquire()).await;
     let got = got.expect("it waits for ever").expect("the server is up");
     assert!(got.is_some() && outer.is_held());
 }
@@ -143,7 +144,7 @@ async fn a_burst_of_dropped_guards_does_not_starve_a_renewal() {
             guards.push(asked.await.expect("no panic").expect("it is free"));
         }
     }
-    let lease = Lease::KeepAlive(ms(2000));
+    let lease = Lease::KeepAlive(ms(3000));
     let kept = client.lock("kept").with_lease(lease).acquire().await;
     let kept = kept.expect("it is free");
     drop(guards);
@@ -166,24 +167,24 @@ async fn a_channel_that_is_refused_after_a_reconnect_does_not_deafen_the_others(
     let _second = a.lock("b").acquire().await.expect("it is free");
     let allowed = tokio::spawn(b.lock("a").acquire());
     let refused = tokio::spawn(b.lock("b").acquire());
-    eventually(ms(5000), "both listen", async || {
+    eventually(PATIENCE, "both listen", async || {
         server.pubsub_channels().len() == 2
     })
     .await;
     // The server ends the connections of who listens to what it may not.
     let only = "&redisson_lock__channel:{a}";
     server.cmd(&["ACL", "SETUSER", "u", "resetchannels", only]);
-    let refused = tokio::time::timeout(ms(10_000), refused).await;
+    let refused = tokio::time::timeout(PATIENCE, refused).await;
     let refused = refused.expect("it is told").expect("no panic");
     assert!(
         matches!(refused, Err(Error::PermissionDenied { .. })),
         "{refused:?}"
     );
-    eventually(ms(5000), "the other listens again", async || {
+    eventually(PATIENCE, "the other listens again", async || {
         server.pubsub_channels().len() == 1
     })
     .await;
     first.release().await.expect("it is ours");
-    let got = tokio::time::timeout(ms(5000), allowed).await;
+    let got = tokio::time::timeout(PATIENCE, allowed).await;
     assert!(got.expect("its turn").expect("no panic").is_ok());
 }

@@ -31,11 +31,9 @@ fn assert_denied(error: Error, name: &str, missing: &str) {
 }
 
 async fn gone(server: &RedisServer, name: &str) {
-    eventually(
-        Duration::from_secs(2),
-        &format!("`{name}` is free"),
-        async || !server.keys().contains(&name.to_owned()),
-    )
+    eventually(PATIENCE, &format!("`{name}` is free"), async || {
+        !server.keys().contains(&name.to_owned())
+    })
     .await;
 }
 
@@ -125,7 +123,7 @@ async fn a_user_who_may_not_publish_is_told_at_release_and_the_lock_is_free() {
 async fn a_user_who_may_not_delete_is_told_at_release_and_the_lease_ends_it() {
     let server = RedisServer::start();
     let client = without(&server, &["-hdel"]).await;
-    let lease = Lease::KeepAlive(Duration::from_millis(900));
+    let lease = Lease::KeepAlive(Duration::from_millis(2400));
     let guard = client
         .lock("delete")
         .with_lease(lease)
@@ -154,7 +152,7 @@ async fn a_user_who_may_not_listen_is_told_when_it_has_to_wait() {
         assert_denied(waiting.expect("it is told").unwrap_err(), "listen", missing);
         // Polling needs no permission to listen.
         let polling = lock.with_wait(distlock::Wait::Poll(distlock::Backoff::default()));
-        let waited = polling.acquire_timeout(Duration::from_millis(100)).await;
+        let waited = polling.acquire_timeout(Duration::from_millis(1500)).await;
         assert!(waited.unwrap().is_none());
     }
     held.release().await.unwrap();
@@ -167,7 +165,7 @@ async fn a_user_who_loses_its_rights_while_holding_is_told_in_time() {
         "ACL", "SETUSER", "once", "on", ">secret", "~*", "&*", "+@all",
     ]);
     let client = connect(&format!("redis://once:secret@127.0.0.1:{}/", server.port())).await;
-    let lease = Lease::KeepAlive(Duration::from_millis(2400));
+    let lease = Lease::KeepAlive(Duration::from_millis(4500));
     let guard = client
         .lock("once")
         .with_lease(lease)
@@ -193,7 +191,7 @@ async fn a_user_with_only_what_locks_need_can_do_everything() {
     );
     let me = first.new_owner();
     let lock = first.lock("needed").with_owner(&me);
-    let lock = lock.with_lease(Lease::KeepAlive(Duration::from_millis(1500)));
+    let lock = lock.with_lease(Lease::KeepAlive(Duration::from_secs(3)));
     let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
     let waiting = tokio::spawn(second.lock("needed").acquire());
     eventually(PATIENCE, "it waits", async || {

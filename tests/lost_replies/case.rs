@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use distlock::{Client, Error, Guard, Lease, Lock, Owner};
 use tokio::time::timeout;
@@ -66,12 +67,10 @@ impl Case {
             story,
             rule,
         };
-        // Told again if a busy machine kept the request from being sent.
-        for _ in 0..3 {
+        // Told again for as long as a busy machine keeps the request from being sent.
+        let give_up = Instant::now() + PATIENCE;
+        while case.target().is_none() && Instant::now() < give_up {
             (story.tell)(&mut case).await;
-            if case.target().is_some() {
-                break;
-            }
         }
         case.end().await;
         case.verdict

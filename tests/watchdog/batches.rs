@@ -111,4 +111,4 @@ async fn a_fixed_lease_is_never_renewed() {
 }
 
 const MANY: u64 = 1000;
-const MANY_LEASE: Duration = Duration::from_millis(2400);
+const MANY_LEASE: Duration = Duration::from_millis(4500);

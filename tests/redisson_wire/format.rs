@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use distlock::{Client, Lease};
 
-use super::java::{Subscriber, channel};
+use super::support::java::{Subscriber, channel};
 use super::support::{RedisServer, eventually};
 use super::{LEASE, PATIENCE, assert_just_set, connect, hold, leaves_nothing};
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Error, Lease, LostReason};
 
-use super::java::{Java, Subscriber, channel};
+use super::support::java::{Java, Subscriber, channel};
 use super::support::{RedisServer, eventually};
 use super::{LEASE, PATIENCE, assert_just_set, connect, hold, leaves_nothing};
 

@@ -8,7 +8,7 @@ use distlock::{Client, Lease};
 use tokio::task::JoinSet;
 
 use super::format::assert_is_redissons;
-use super::java::{Java, channel};
+use super::support::java::{Java, channel};
 use super::support::{RedisServer, SeededRng, eventually};
 use super::{PATIENCE, connect, leaves_nothing};
 

@@ -10,6 +10,7 @@
     reason = "a fake network and a real server are made of threads, tasks and timers"
 )]
 
+pub(crate) mod java;
 pub(crate) mod pace;
 pub(crate) mod proxy;
 pub(crate) mod redis;
@@ -18,6 +19,7 @@ pub(crate) mod seed;
 
 use std::time::Duration;
 
+pub(crate) use self::java::Java;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::RedisServer;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use distlock::{Backoff, Client, Wait};
 use tokio::task::JoinSet;
 
-use super::peer::Peer;
-use super::support::{RedisServer, eventually};
+use super::support::java::Subscriber;
+use super::support::{Java, RedisServer, eventually};
 use super::{
-    COMPANY, PATIENCE, connect, give_back, hold_as_stranger, patient, release_as_stranger,
+    COMPANY, PATIENCE, channel, connect, give_back, hold_as_stranger, patient, release_as_stranger,
     until_listeners,
 };
 
@@ -106,8 +106,8 @@ async fn a_client_stands_back_after_its_turn_while_others_listen() {
     let server = RedisServer::start();
     let client = patient(&server.url()).handoff_limit(0);
     let client = client.connect().await.unwrap();
-    let mut peer = Peer::connect(&server.url(), "back").await;
-    peer.listen().await;
+    // Any waiter does, and this one never asks for the lock.
+    let _listens = Subscriber::start(&server, &channel("back")).await;
     // Somebody else has it first, so that this client listens, too: it hears its own releases.
     hold_as_stranger(&server, "back", PATIENCE);
     let released = Arc::new(Mutex::new(None::<Instant>));
@@ -146,17 +146,18 @@ async fn a_redisson_waiter_gets_its_turn_against_a_crowd_of_ours() {
     for hold in HOLDS {
         let client = connect(&server.url()).await;
         let crowd = Crowd::start(&client, "java", 64, hold);
-        let mut peer = Peer::connect(&server.url(), "java").await;
+        let java = Java::start(&server).await;
         let mut waits = Vec::new();
         for round in 0..10 {
             crowd.goes_round().await;
             let begun = Instant::now();
             assert!(
-                peer.try_lock(TURN_WITHIN).await,
+                java.try_lock(&server, "java", 47, TURN_WITHIN).await,
                 "kept out in round {round}"
             );
             waits.push(begun.elapsed());
-            peer.unlock().await;
+            let freed = java.unlock("java", 47).await;
+            assert_eq!(freed, Some(true), "somebody broke into Redisson's lock");
         }
         crowd.stop().await;
         report(hold, waits);

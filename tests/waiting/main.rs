@@ -13,7 +13,6 @@ mod handoff;
 mod hints;
 mod lost_messages;
 mod outages;
-mod peer;
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 mod owners;
 mod worker;
 
-use self::worker::Worker;
+use self::worker::{Worker, closed};
 use crate::{Error, Exclusive, Held, Lease, LockInfo, Lost, Owner, Wait};
 
 /// [`crate::Client`] without `async`.
@@ -356,15 +356,20 @@ impl<K: 'static> Guard<K> {
         let Self { guard, worker } = self;
         match Arc::try_unwrap(guard) {
             Ok(guard) => worker.run(guard.release())?,
-            // The worker is just about to let go of it; then it is dropped, which releases as well.
-            Err(_) => Ok(()),
+            Err(shared) => {
+                // Only work that a forked child had to forget keeps it.
+                std::mem::forget(shared);
+                Err(closed(true))
+            }
         }
     }
 
     /// As [`crate::Guard::forget`].
     pub fn forget(self) {
-        if let Ok(guard) = Arc::try_unwrap(self.guard) {
-            guard.forget();
+        match Arc::try_unwrap(self.guard) {
+            Ok(guard) => guard.forget(),
+            // Only work that a forked child had to forget keeps it.
+            Err(shared) => std::mem::forget(shared),
         }
     }
 }

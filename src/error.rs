@@ -97,6 +97,14 @@ pub enum Error {
         /// The lock's name.
         name: Arc<str>,
     },
+    /// The store gave an answer that makes no sense to us: another program, or a version we do not know.
+    #[error("`{}`: the store's answer makes no sense: {detail}", Shown(.name))]
+    Storage {
+        /// The lock's name, or the store's address.
+        name: Arc<str>,
+        /// What is known.
+        detail: String,
+    },
     /// Time was over before anybody could say whether the lock is free. What was asked is taken back
     /// in the background.
     #[error("`{}`: no answer from the store in time ({detail})", Shown(.name))]
@@ -147,6 +155,7 @@ impl Error {
             | Self::Lost { .. }
             | Self::PermissionDenied { .. }
             | Self::Released { .. }
+            | Self::Storage { .. }
             | Self::WrongKind { .. } => false,
         }
     }
@@ -199,7 +208,8 @@ impl Error {
             Cause::OutOfMemory => Self::OutOfMemory { name, detail },
             Cause::TimedOut => Self::Timeout { name, detail },
             Cause::WrongKind => Self::WrongKind { name, detail },
-            Cause::Interrupted | Cause::Unreachable | Cause::Unready | Cause::Unexpected => {
+            Cause::Unexpected => Self::Storage { name, detail },
+            Cause::Interrupted | Cause::Unreachable | Cause::Unready => {
                 Self::Unavailable { name, detail }
             }
         }

@@ -21,7 +21,7 @@ impl Worker {
             .enable_all()
             .build()
             .map_err(|error| Error::Unavailable {
-                name: "*".into(),
+                name: "a thread for blocking calls".into(),
                 detail: error.to_string(),
             })?;
         Ok(Self {
@@ -72,7 +72,7 @@ impl Drop for Worker {
     }
 }
 
-fn closed(forked: bool) -> Error {
-    let name = "*".into();
+pub(super) fn closed(forked: bool) -> Error {
+    let name = "all locks".into();
     Error::Closed { name, forked }
 }

@@ -296,7 +296,7 @@ impl<'a> Attempt<'a> {
         }
         let limit = self.core.limit(self.machine.deadline());
         let engine = self.core.engine.clone();
-        let listening = engine.listen(self.wish.subject.clone());
+        let listening = engine.listen(self.wish.subject.channel());
         tokio::select! {
             listener = listening => Ok(spot.keep(listener?)),
             () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_answer(limit)),

@@ -8,7 +8,6 @@ use tokio::sync::Notify;
 
 use super::acquire::Wish;
 use super::job::Job;
-use super::release::refusal;
 use super::{Core, Trouble};
 use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
 use crate::protocol::{Action, Moment, OwnerId, Reply, Request, Subject};
@@ -264,10 +263,18 @@ impl Hold {
         let reply = core.call(request, core.settings.command_timeout).await;
         match reply.map_err(Trouble::Failure)? {
             Reply::Renewed => self.extended(lease, sent),
-            reply => self.lose(refusal(&reply)),
+            reply => return Err(self.refused(&reply)),
         }
         self.lost()
             .map_or(Ok(()), |reason| Err(Trouble::Lost(reason)))
+    }
+
+    /// The store has answered that it is not ours, or something that makes no sense.
+    pub(super) fn refused(self: &Arc<Self>, reply: &Reply) -> Trouble {
+        if let Some(reason) = reply.refusal() {
+            self.lose(reason);
+        }
+        Trouble::refused(reply)
     }
 
     /// Ends it as lost, tells everyone, and gives back whatever the store may still have of it.

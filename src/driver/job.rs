@@ -110,7 +110,7 @@ impl Job {
             Self::Undo { core, .. } => &core.engine,
         };
         if let Some(request) = self.request()
-            && let Some(reply) = engine.call_now(&request)
+            && let Some(Ok(reply)) = engine.call_now(&request)
         {
             self.done(&reply);
         }

@@ -98,6 +98,16 @@ pub(crate) enum Trouble {
     TimedOut,
 }
 
+impl Trouble {
+    /// The store has answered that the lock is not ours, or something that makes no sense.
+    fn refused(reply: &Reply) -> Self {
+        match reply.refusal() {
+            Some(reason) => Self::Lost(reason),
+            None => Self::Failure(unexpected(reply)),
+        }
+    }
+}
+
 impl Core {
     /// A client on a store; its watchdog and cleanup run in the `background`.
     pub(crate) fn start(
@@ -205,8 +215,8 @@ impl Core {
 
     /// One request to the store, for at most `limit`.
     pub(crate) async fn call(&self, request: Request, limit: Duration) -> Result<Reply, Failure> {
-        if let Some(reply) = self.engine.call_now(&request) {
-            return Ok(reply);
+        if let Some(answer) = self.engine.call_now(&request) {
+            return answer;
         }
         needs_a_runtime()?;
         let answer = within(limit, self.engine.clone().call(request)).await;
@@ -277,6 +287,10 @@ fn needs_a_runtime() -> Result<(), Failure> {
         Cause::Unreachable,
         "locks need a running tokio runtime; `distlock::blocking` brings its own",
     ))
+}
+
+fn unexpected(reply: &Reply) -> Failure {
+    Failure::new(Cause::Unexpected, format!("unexpected reply {reply:?}"))
 }
 
 fn no_answer(limit: Duration) -> Failure {

@@ -7,7 +7,6 @@ use super::acquire::Wish;
 use super::clock::within;
 use super::hold::Claim;
 use super::job::Job;
-use super::release::refusal;
 use super::unfinished::Unfinished;
 use super::{Core, Trouble};
 use crate::protocol::lease::Terms;
@@ -72,12 +71,12 @@ pub(super) async fn reenter(
             return Err(Trouble::Failure(failure));
         }
     };
-    unfinished.settled();
+    if reply == Reply::Granted || reply.refusal().is_some() {
+        unfinished.settled();
+    }
     drop(order);
     if reply != Reply::Granted {
-        let reason = refusal(&reply);
-        hold.lose(reason);
-        return Err(Trouble::Lost(reason));
+        return Err(hold.refused(&reply));
     }
     hold.extended(lease, sent);
     if hold.count() < count {

@@ -161,7 +161,7 @@ async fn give_back(hold: &Arc<Hold>) -> Result<(), Trouble> {
         }
         (reply, _) => {
             core.waiters.vacate(hold, None);
-            Err(Trouble::Lost(refusal(&reply)))
+            Err(Trouble::refused(&reply))
         }
     }
 }
@@ -196,9 +196,7 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     if reply == Reply::Kept || released {
         return Ok(());
     }
-    let reason = refusal(&reply);
-    hold.lose(reason);
-    Err(Trouble::Lost(reason))
+    Err(hold.refused(&reply))
 }
 
 /// Whether an expired hold was merely late or has been taken by somebody else.
@@ -214,12 +212,5 @@ async fn find_out(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
     match core.call(request, core.settings.command_timeout).await {
         Ok(Reply::Taken) => LostReason::TakenOver,
         Ok(_) | Err(_) => reason,
-    }
-}
-
-pub(super) const fn refusal(reply: &Reply) -> LostReason {
-    match reply {
-        Reply::Taken | Reply::Busy { .. } => LostReason::TakenOver,
-        _ => LostReason::Removed,
     }
 }

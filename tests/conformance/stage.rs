@@ -142,13 +142,13 @@ impl Stage {
 }
 
 const SCRIPTS: [&str; 7] = [
-    include_str!("../../src/engine/redis/lua/acquire.lua"),
-    include_str!("../../src/engine/redis/lua/force_release.lua"),
-    include_str!("../../src/engine/redis/lua/inspect.lua"),
-    include_str!("../../src/engine/redis/lua/pass.lua"),
-    include_str!("../../src/engine/redis/lua/release.lua"),
-    include_str!("../../src/engine/redis/lua/renew.lua"),
-    include_str!("../../src/engine/redis/lua/undo.lua"),
+    include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
+    include_str!("../../src/engine/redis/lua/mutex/force_release.lua"),
+    include_str!("../../src/engine/redis/lua/mutex/inspect.lua"),
+    include_str!("../../src/engine/redis/lua/mutex/pass.lua"),
+    include_str!("../../src/engine/redis/lua/mutex/release.lua"),
+    include_str!("../../src/engine/redis/lua/mutex/renew.lua"),
+    include_str!("../../src/engine/redis/lua/mutex/undo.lua"),
 ];
 
 /// Begins something that cannot end at once, without waiting for it: whoever is begun first is first

@@ -27,7 +27,14 @@ impl Keyspace {
     ///
     /// If one of them is of a sort we do not write, or has no end.
     pub(crate) async fn read(server: &RedisServer, redis: Arc<Redis>, begun: Instant) -> Self {
-        let listed = redis.find("*".into()).await.expect("the server answers");
+        let mut listed = Vec::new();
+        let mut from = Some(0);
+        while let Some(place) = from {
+            let page = redis.clone().find("*".into(), place).await;
+            let page = page.expect("the server answers");
+            listed.extend(page.found);
+            from = page.next;
+        }
         let found: Vec<(String, String, i64, Vec<String>)> = server.query(&["EVAL", LOOK, "0"]);
         // No mark is older than that, however long a busy machine took.
         let age = i64::try_from(begun.elapsed().as_millis()).expect("a round is short");

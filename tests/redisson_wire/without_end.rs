@@ -91,7 +91,7 @@ async fn no_key_of_ours_is_ever_without_an_end() {
     let seen = *seen.lock().unwrap();
     eprintln!("{seen:?}");
     assert!(seen.is_enough(), "{seen:?}");
-    let pass = include_str!("../../src/engine/redis/lua/pass.lua");
+    let pass = include_str!("../../src/engine/redis/lua/mutex/pass.lua");
     let pass = redis::Script::new(pass).get_hash().to_owned();
     let used: Vec<bool> = server.query(&["SCRIPT", "EXISTS", &pass]);
     assert_eq!(used, [true], "nothing was passed on");

@@ -223,11 +223,11 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-const ACQUIRE: &str = include_str!("../../src/engine/redis/lua/acquire.lua");
-const PASS: &str = include_str!("../../src/engine/redis/lua/pass.lua");
-const RELEASE: &str = include_str!("../../src/engine/redis/lua/release.lua");
-const RENEW: &str = include_str!("../../src/engine/redis/lua/renew.lua");
-const UNDO: &str = include_str!("../../src/engine/redis/lua/undo.lua");
+const ACQUIRE: &str = include_str!("../../src/engine/redis/lua/mutex/acquire.lua");
+const PASS: &str = include_str!("../../src/engine/redis/lua/mutex/pass.lua");
+const RELEASE: &str = include_str!("../../src/engine/redis/lua/mutex/release.lua");
+const RENEW: &str = include_str!("../../src/engine/redis/lua/mutex/renew.lua");
+const UNDO: &str = include_str!("../../src/engine/redis/lua/mutex/undo.lua");
 const SCRIPTS: [&str; 5] = [ACQUIRE, PASS, RELEASE, RENEW, UNDO];
 
 /// Far longer than anything takes on a busy machine; only a failure waits for it.

@@ -84,11 +84,11 @@ pub enum Error {
         detail: String,
     },
     /// The store's user may not do that.
-    #[error("`{}`: the store refuses: {detail}", Shown(.name))]
+    #[error("`{}`: the store refuses: {detail}; its `ACL LOG` says what is missing, the README what locks need", Shown(.name))]
     PermissionDenied {
         /// The lock's name, or the store's address.
         name: Arc<str>,
-        /// What the store said: it names the command, key or channel.
+        /// What the store said; not every server names the key or command.
         detail: String,
     },
     /// The guard has given the lock back.
@@ -123,7 +123,8 @@ pub enum Error {
         /// What happened.
         detail: String,
     },
-    /// Something that is not such a lock lives under that name.
+    /// Something that is not such a lock lives under that name. (A hash with a time to live that is none
+    /// is taken for somebody's lock until it ends.)
     #[error("`{}` is not a lock of this kind ({detail}); choose another name or a key prefix", Shown(.name))]
     WrongKind {
         /// The lock's name.
@@ -295,7 +296,7 @@ const fn why_closed(forked: bool) -> &'static str {
     if forked {
         "the client belongs to the process this one was forked from; make a new one"
     } else {
-        "the client is closed"
+        "the client is closed; make a new one"
     }
 }
 

@@ -139,8 +139,13 @@ impl<K> Lock<K> {
     ///
     /// # Errors
     ///
-    /// If the store cannot be reached at the first attempt. Once it has said that somebody else holds
-    /// the lock, the wait goes on through outages.
+    /// - [`Error::Unavailable`] or [`Error::Timeout`] if the store cannot be reached, or does not answer, at
+    ///   the first attempt. Once it has said that somebody else holds the lock, the wait goes on through
+    ///   outages.
+    /// - [`Error::PermissionDenied`], [`Error::OutOfMemory`], [`Error::WrongKind`] or [`Error::Storage`] if
+    ///   the store refuses, also in the middle of a wait.
+    /// - [`Error::InvalidName`] or [`Error::InvalidOption`] if the name, a lease or the owner cannot be;
+    ///   [`Error::Closed`] if the client is closed.
     ///
     /// # Cancel safety
     ///

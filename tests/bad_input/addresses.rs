@@ -26,14 +26,14 @@ async fn refused(url: &str) -> Error {
 async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
     let far_too_big = format!("redis://127.0.0.1/{}", u128::MAX);
     for (url, why) in [
-        ("", "relative URL"),
-        ("garbage", "relative URL"),
-        ("127.0.0.1:6379", "relative URL"),
+        ("", "no scheme"),
+        ("garbage", "no scheme"),
+        ("127.0.0.1:6379", "no scheme"),
         (
             "localhost:6379",
             "unknown scheme `localhost:`; use redis://",
         ),
-        ("://", "relative URL"),
+        ("://", "no scheme"),
         ("http://127.0.0.1/", "unknown scheme `http:`; use redis://"),
         ("redis+sentinel://127.0.0.1/", "unknown scheme"),
         ("rediss://127.0.0.1/", "`rediss:` is not supported yet"),

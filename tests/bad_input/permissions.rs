@@ -183,8 +183,9 @@ async fn a_user_who_loses_its_rights_while_holding_is_told_in_time() {
 #[tokio::test]
 async fn a_user_with_only_what_locks_need_can_do_everything() {
     let server = RedisServer::start();
-    let mut rules = vec!["resetkeys", "~*", "-@all"];
+    let mut rules = vec!["resetkeys", "resetchannels", "-@all"];
     rules.extend(NEEDED);
+    rules.extend(["~needed", "~distlock_undone:*", "&redisson_lock__channel:*"]);
     let (first, second) = (
         without(&server, &rules).await,
         without(&server, &rules).await,
@@ -219,6 +220,31 @@ async fn a_user_with_only_what_locks_need_can_do_everything() {
     cancelled.abort();
     let _ = cancelled.await;
     gone(&server, "needed").await;
+}
+
+/// A label and a list need a little more.
+#[tokio::test]
+async fn a_user_with_what_labels_and_lists_need_has_them() {
+    let server = RedisServer::start();
+    let mut rules = vec!["resetkeys", "-@all", "+set", "+scan"];
+    rules.extend(NEEDED);
+    rules.extend(["~needed", "~distlock_undone:*", "~distlock_client:*"]);
+    let mut words = vec!["ACL", "SETUSER", "operator", "on", ">secret", "&*"];
+    words.extend(rules);
+    server.cmd(&words);
+    let url = format!("redis://operator:secret@127.0.0.1:{}/", server.port());
+    let client = Client::builder(&url).label("billing").connect().await;
+    let client = client.unwrap();
+    let guard = client.lock("needed").acquire().await.unwrap();
+    eventually(PATIENCE, "its label is seen", async || {
+        let listed = client.admin().list("*").await.unwrap();
+        assert_eq!(listed.len(), 1);
+        listed[0].holders[0].label.as_deref() == Some("billing")
+    })
+    .await;
+    guard.release().await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(server.keys(), Vec::<String>::new());
 }
 
 /// Everything a user of locks needs. INFO, which servers for rent often forbid, is not among it.

@@ -216,7 +216,7 @@ impl Case {
         let repeated = || witness.count(&self.name, |words| words == call);
         let undone = |owner: &str, attempt: &str| {
             let undo = |words: &[String]| {
-                Script::Undo.runs(words) && words[6] == owner && words[7] == attempt
+                Script::Undo.runs(words) && words[5] == owner && words[6] == attempt
             };
             witness.count(&self.name, undo)
         };
@@ -230,9 +230,9 @@ impl Case {
         eventually(PATIENCE, "the client cleans up", async || {
             match self.story.script {
                 Script::Acquire => undone(&call[5], &call[6]) > 0,
-                Script::Pass => undone(&call[7], "1") > 0,
+                Script::Pass => undone(&call[6], "1") > 0,
                 // How much it leaves may have changed by then.
-                Script::Undo => !again || undone(&call[6], &call[7]) >= times,
+                Script::Undo => !again || undone(&call[5], &call[6]) >= times,
                 Script::Release | Script::Renew => !again || repeated() >= times,
             }
         })

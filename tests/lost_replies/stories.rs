@@ -154,7 +154,7 @@ impl Story {
         }
         let count = match self.script {
             Script::Acquire => words[7].as_ref(),
-            Script::Release => words[6].as_ref(),
+            Script::Release => words[5].as_ref(),
             Script::Pass | Script::Renew | Script::Undo => b"",
         };
         match self.count {

@@ -45,7 +45,7 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
         ..
     } = stage;
     let name = "watchdog";
-    let time = Duration::from_secs(if world.pace.quick { 3 } else { 6 });
+    let time = Duration::from_secs(6);
     holder.lock(name, Term::Kept).await?;
     let mut renewals = 0;
     let mut lowest = lease;

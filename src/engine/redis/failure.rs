@@ -6,7 +6,12 @@ use crate::engine::{Cause, Failure};
 
 /// A connection that could not be made: nothing was sent on it.
 pub(crate) fn of_connecting(error: &RedisError) -> Failure {
-    let failure = of_calling(error);
+    let mut failure = of_calling(error);
+    if failure.detail.contains("NOAUTH") {
+        failure.detail = "it asks for a password: redis://user:password@host/".into();
+    } else if failure.detail.contains("WRONGPASS") {
+        failure.detail += " (special characters in an address must be percent-encoded)";
+    }
     if error.kind() == ErrorKind::Parse {
         // Trying again would not make a Redis server of it.
         return failure;

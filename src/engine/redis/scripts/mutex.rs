@@ -35,6 +35,7 @@ scripts! {
 /// The call that carries out one action.
 pub(crate) fn call(subject: &Subject, action: &Action, keys: &Keys) -> Call {
     let lock = keys.lock(&subject.name);
+    // An argument, not a key: it is published to, never stored, and in a cluster has no slot.
     let channel = || keys.channel(&subject.channel());
     let undone = || keys.undone(&subject.name);
     match action {
@@ -60,8 +61,8 @@ pub(crate) fn call(subject: &Subject, action: &Action, keys: &Keys) -> Call {
         }
         Action::ForceRelease => Call {
             script: &FORCE_RELEASE,
-            keys: vec![lock, channel()],
-            args: Vec::new(),
+            keys: vec![lock],
+            args: vec![channel()],
         },
         Action::Inspect => Call {
             script: &INSPECT,
@@ -75,18 +76,19 @@ pub(crate) fn call(subject: &Subject, action: &Action, keys: &Keys) -> Call {
             own_listeners,
         } => Call {
             script: &PASS,
-            keys: vec![lock, channel(), undone()],
+            keys: vec![lock, undone()],
             args: vec![
                 from.to_string(),
                 to.to_string(),
                 millis(*lease),
                 own_listeners.to_string(),
+                channel(),
             ],
         },
         Action::Release { owner, left } => Call {
             script: &RELEASE,
-            keys: vec![lock, channel()],
-            args: vec![owner.to_string(), left.to_string()],
+            keys: vec![lock],
+            args: vec![owner.to_string(), left.to_string(), channel()],
         },
         Action::Renew { owner, lease } => Call {
             script: &RENEW,
@@ -100,12 +102,13 @@ pub(crate) fn call(subject: &Subject, action: &Action, keys: &Keys) -> Call {
             };
             Call {
                 script: &UNDO,
-                keys: vec![lock, channel(), undone()],
+                keys: vec![lock, undone()],
                 args: vec![
                     owner.to_string(),
                     entry.attempt().to_string(),
                     left.to_string(),
                     millis(MARK_TTL),
+                    channel(),
                 ],
             }
         }

@@ -75,6 +75,9 @@ impl<K> Lock<K> {
 
     /// Acquires for this owner, who may hold the lock more than once.
     ///
+    /// Two acquisitions of one owner that are under way at the same time know nothing of each other until
+    /// one of them has the lock: a [`try_acquire`](Lock::try_acquire) may then find it busy.
+    ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;

@@ -188,3 +188,122 @@ async fn a_channel_that_is_refused_after_a_reconnect_does_not_deafen_the_others(
     let got = tokio::time::timeout(PATIENCE, allowed).await;
     assert!(got.expect("its turn").expect("no panic").is_ok());
 }
+
+/// A dropped guard waited for a turn that went to a task of the very thread it stood on.
+#[test]
+fn nested_guards_that_are_dropped_in_many_tasks_do_not_hang() {
+    let (done, over) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(4).enable_all().build();
+        runtime.expect("threads can be had").block_on(async {
+            let client = connect("memory:").await;
+            let lock = client.lock("x").with_owner(&client.new_owner());
+            let outer = lock.acquire().await.expect("it is free");
+            let mut tasks = tokio::task::JoinSet::new();
+            for _ in 0..4 {
+                let lock = lock.clone();
+                tasks.spawn(async move {
+                    for round in 0..5_000 {
+                        drop(lock.acquire().await.expect("its owner holds it"));
+                        if round % 64 == 0 {
+                            tokio::task::yield_now().await;
+                        }
+                    }
+                });
+            }
+            tasks.join_all().await;
+            assert_eq!(outer.hold_count(), 1);
+            let seen = client.admin().inspect("x").await.expect("it answers");
+            assert_eq!(seen.expect("it is held").holders[0].hold_count, 1);
+        });
+        done.send(()).expect("somebody waits below");
+    });
+    over.recv_timeout(3 * PATIENCE).expect("it does not hang");
+}
+
+/// What waited for the answers of a silent connection kept everything else from being cleaned up.
+#[tokio::test(flavor = "multi_thread")]
+async fn acquires_that_were_cancelled_on_a_silent_connection_hold_up_no_dropped_guard() {
+    const LOST: usize = 640;
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let client = Client::builder(&proxy.url()).default_lease(Lease::Fixed(ms(600_000)));
+    let client = client.connect().await.expect("the server is up");
+    let kept = client.lock("kept").acquire().await.expect("it is free");
+    drop(client.lock("warm").acquire().await.expect("it is free"));
+    eventually(PATIENCE, "the other connection is used", async || {
+        server.keys() == ["kept"]
+    })
+    .await;
+    let is_lost = |word: &[u8]| word.starts_with(b"lost-");
+    let first = Match::words(move |words| words.iter().any(|word| is_lost(word))).nth(1);
+    proxy.rule(first, Fault::HoldReply);
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..LOST {
+        tasks.spawn(client.lock(format!("lost-{number}")).acquire());
+    }
+    eventually(PATIENCE, "all are sent", async || {
+        let sent = proxy.requests().into_iter();
+        sent.filter(|words| words.iter().any(|word| is_lost(word.as_bytes())))
+            .count()
+            >= LOST
+    })
+    .await;
+    tasks.shutdown().await;
+    drop(kept);
+    // One after the other, 64 at a time, they waited for twenty seconds.
+    eventually(ms(10_000), "the dropped one is free", async || {
+        !server.keys().contains(&"kept".to_owned())
+    })
+    .await;
+}
+
+/// Fields with a colon and a number were taken for owners, and a shopping cart for a lock to break.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hash_of_somebodys_data_is_no_lock_to_break() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let cart = [
+        "HSET", "cart", "sku:1001", "2", "sku:1002", "1", "note", "hello",
+    ];
+    server.cmd(&cart);
+    let refused = client.lock("cart").acquire_timeout(ms(300)).await;
+    assert!(
+        matches!(refused, Err(Error::WrongKind { .. })),
+        "{refused:?}"
+    );
+    let inspected = client.admin().inspect("cart").await;
+    assert!(
+        matches!(inspected, Err(Error::WrongKind { .. })),
+        "{inspected:?}"
+    );
+    let forced = client.admin().force_release("cart").await;
+    assert!(matches!(forced, Err(Error::WrongKind { .. })), "{forced:?}");
+    assert_eq!(server.hgetall("cart").len(), 3);
+}
+
+/// A client that only tries, while others listen, kept each name it had stood back from for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_were_stood_back_from_are_forgotten() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let listener = redis::Client::open(server.url()).expect("it is an address");
+    let mut listener = listener.get_connection().expect("the server is up");
+    let mut listener = listener.as_pubsub();
+    let try_it = async |name: String| {
+        let guard = client.lock(name).try_acquire().await.expect("it answers");
+        let guard = guard.expect("it is free");
+        guard.release().await.expect("it is ours");
+    };
+    for number in 0..8 {
+        let channel = format!("redisson_lock__channel:{{n{number}}}");
+        listener.subscribe(channel).expect("anyone may listen");
+        try_it(format!("n{number}")).await;
+    }
+    eventually(PATIENCE, "they are forgotten", async || {
+        try_it("other".into()).await;
+        !format!("{client:?}").contains("\"n")
+    })
+    .await;
+}

@@ -52,7 +52,11 @@ pub(crate) async fn acquire(
     };
     let got = match reenter(core, wish, deadline).await? {
         Some(claim) => Some(claim),
-        None if matches!(patience, Patience::Once) => once(core, wish).await?,
+        None if matches!(patience, Patience::Once) => match once(core, wish).await? {
+            Some(claim) => Some(claim),
+            // Perhaps this very owner has got it meanwhile: it is not busy for itself.
+            None => reenter(core, wish, deadline).await?,
+        },
         None => {
             let machine = Acquire::new(wish.hearing, deadline, core.fresh_seed());
             Attempt::new(core, wish, machine).run().await?

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use super::acquire::Wish;
 use super::job::Job;
 use super::{Core, Trouble};
+use crate::engine::Failure;
 use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
 use crate::protocol::{Action, Moment, OwnerId, Reply, Request, Subject};
 
@@ -113,6 +114,18 @@ impl Hold {
     /// A request about this hold.
     pub(super) fn request(&self, action: Action) -> Request {
         self.subject.request(action)
+    }
+
+    /// Makes a request that says how often the lock is held. Where the store answers on the spot it does
+    /// so here, while nobody can change the count.
+    pub(super) fn counted(
+        &self,
+        action: impl FnOnce(&mut HoldState) -> Option<Action>,
+    ) -> Option<(Request, Option<Result<Reply, Failure>>)> {
+        let mut state = self.state();
+        let request = self.request(action(&mut state)?);
+        let answer = self.core.engine.call_now(&request);
+        Some((request, answer))
     }
 
     pub(crate) fn now(&self) -> Moment {

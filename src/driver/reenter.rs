@@ -42,11 +42,19 @@ pub(super) async fn reenter(
     let claim = Claim::new(hold.clone(), guard);
     // One that nobody polls would keep it for ever; after this long its request is no longer new.
     let order = within(core.limit(deadline), hold.recount.lock()).await;
-    let (attempt, count) = {
-        let mut state = hold.state();
+    let Terms { lease, .. } = wish.terms;
+    let (mut attempt, mut count) = (0, 0);
+    let sent = hold.now();
+    let counted = hold.counted(|state| {
         state.attempts += 1;
-        (state.attempts, state.lease.count())
-    };
+        (attempt, count) = (state.attempts, state.lease.count());
+        Some(Action::Acquire {
+            owner: hold.owner.clone(),
+            entry: Entry::Again { attempt, count },
+            lease,
+        })
+    });
+    let (request, answer) = counted.expect("there is always something to ask");
     let mut unfinished = Unfinished::new(
         core.clone(),
         vec![Job::Recount {
@@ -54,14 +62,10 @@ pub(super) async fn reenter(
             in_doubt: Some(attempt),
         }],
     );
-    let Terms { lease, .. } = wish.terms;
-    let request = hold.request(Action::Acquire {
-        owner: hold.owner.clone(),
-        entry: Entry::Again { attempt, count },
-        lease,
-    });
-    let sent = hold.now();
-    let reply = unfinished.ask(request, core.limit(deadline)).await;
+    let reply = match answer {
+        Some(answer) => answer,
+        None => unfinished.ask(request, core.limit(deadline)).await,
+    };
     let reply = match reply {
         Ok(reply) => reply,
         Err(failure) => {

@@ -179,16 +179,19 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     let limit = core.settings.command_timeout;
     // A re-entry that nobody polls would keep it for ever; after this long its request is no longer new.
     let _order = within(limit, hold.recount.lock()).await;
-    let left = hold.count();
-    if left == 0 {
+    let counted = hold.counted(|state| {
+        let left = state.lease.count();
+        let owner = hold.owner.clone();
+        (left > 0).then_some(Action::Release { owner, left })
+    });
+    let Some((request, answer)) = counted else {
         unfinished.settled();
         return Ok(());
-    }
-    let request = hold.request(Action::Release {
-        owner: hold.owner.clone(),
-        left,
-    });
-    let reply = core.call(request, limit).await;
+    };
+    let reply = match answer {
+        Some(answer) => answer,
+        None => core.call(request, limit).await,
+    };
     let reply = reply.map_err(Trouble::Failure)?;
     unfinished.settled();
     // The last guard may have gone meanwhile, and its release have come first: nothing was lost.

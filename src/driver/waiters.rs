@@ -143,6 +143,7 @@ impl Waiters {
     pub(super) fn vacate(&self, hold: &Arc<Hold>, listeners: Option<u32>) {
         let now = hold.now();
         let mut names = self.lock();
+        names.tidy(now);
         let Some(place) = names.place_held_by(hold) else {
             return;
         };

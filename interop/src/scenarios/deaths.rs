@@ -100,8 +100,15 @@ impl Mortal {
     /// Without a last word. Says when.
     async fn die(self) -> Outcome<Stamp> {
         match self {
-            Self::Java(thread, Death::Halt) => thread.peer().halt().await,
-            Self::Java(thread, Death::Kill) => thread.peer().kill_hard().await,
+            Self::Java(thread, death) => {
+                // It must not have died by itself before.
+                let held = thread.ask_bool("is_locked", NAME).await?;
+                ensure!(held, "it was not locked any more");
+                match death {
+                    Death::Halt => thread.peer().halt().await,
+                    Death::Kill => thread.peer().kill_hard().await,
+                }
+            }
             Self::Ours(mut child, death) => {
                 let now = Stamp::now();
                 match death {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{AT_ONCE, ROUNDING, SLACK};
-use crate::failure::{Outcome, ensure, in_time};
+use crate::failure::{Failure, Outcome, ensure, in_time};
 use crate::party::Term;
 use crate::stage::Stage;
 
@@ -49,10 +49,14 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     holder.lock(name, Term::Kept).await?;
     let mut renewals = 0;
     let mut lowest = lease;
+    // How long this machine stood still: only that excuses a lease that was over for a while.
+    let mut stall = Duration::ZERO;
     let watch = async {
         let mut before = lease;
         loop {
+            let slept = std::time::Instant::now();
             tokio::time::sleep(Duration::from_millis(50)).await;
+            stall = stall.max(slept.elapsed());
             let left = u64::try_from(world.server.pttl(name)).map(Duration::from_millis);
             let left = left.unwrap_or_default();
             renewals += u32::from(left > before);
@@ -64,13 +68,17 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
         waited = other.try_lock(name, time, Term::Kept) => waited?,
         () = watch => unreachable!("it watches until the wait is over"),
     };
-    in_time!(
-        !granted,
-        "the other got it after {:?} of {time:?}",
-        span.took()
-    );
-    in_time!(lowest > Duration::ZERO, "the lease was over for a while");
-    ensure!(lowest <= lease, "the lease is longer than {lease:?}");
+    let excused = stall > lease / 4;
+    if granted || lowest == Duration::ZERO {
+        let took = span.took();
+        let what =
+            format!("the lease was over within {took:?} of {time:?}; standing still for {stall:?}");
+        return Err(if excused {
+            Failure::late(what)
+        } else {
+            Failure::new(what)
+        });
+    }
     let wanted = u32::try_from(time.as_millis() / lease.as_millis())?;
     in_time!(renewals >= wanted, "only {renewals} renewals in {time:?}");
 

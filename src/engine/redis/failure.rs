@@ -39,13 +39,10 @@ pub(crate) fn of_calling(error: &RedisError) -> Failure {
             | ServerErrorKind::ClusterDown
             | ServerErrorKind::TryAgain,
         ) => Cause::Unready,
-        ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::AuthenticationFailed => {
-            Cause::Denied
-        }
+        ErrorKind::AuthenticationFailed => Cause::Denied,
         // A script passes on what stopped it, with the code in front of the text.
-        ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension => {
-            return from_text(&text(error));
-        }
+        ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)
+        | ErrorKind::Extension => return from_text(&text(error)),
         ErrorKind::Parse => {
             let why = "what answers there does not speak Redis' protocol (wrong port, or TLS?)";
             return Failure::new(Cause::Unexpected, why);
@@ -66,10 +63,10 @@ pub(crate) fn from_text(text: &str) -> Failure {
         "OOM" => Cause::OutOfMemory,
         "NOPERM" if in_script => Cause::DeniedInPart,
         "NOPERM" | "NOAUTH" | "WRONGPASS" => Cause::Denied,
-        // Redis 7.0, and later ones; what the script did before stays done.
-        "ERR"
-            if said.contains("user executing the script")
-                || said.contains("ACL failure in script") =>
+        // Redis up to 7.0, and later ones; what the script did before stays done.
+        _ if said.starts_with("The user executing the script")
+            || said.starts_with("ERR The user executing the script")
+            || said.starts_with("ERR ACL failure in script") =>
         {
             Cause::DeniedInPart
         }
@@ -81,8 +78,9 @@ pub(crate) fn from_text(text: &str) -> Failure {
 
 /// What stopped a script, without what servers before 7.0 put around it, and whether it was a script.
 fn of_the_cause(text: &str) -> (&str, bool) {
-    if let Some((_, inner)) = text.rsplit_once("@user_script: ")
-        && let Some((_line, said)) = inner.split_once(": ")
+    if let Some((_, inner)) = text.rsplit_once("@user_script:")
+        && let Some((line, said)) = inner.trim_start().split_once(": ")
+        && line.bytes().all(|b| b.is_ascii_digit())
     {
         return (said.trim_start_matches('-'), true);
     }
@@ -137,6 +135,16 @@ mod tests {
                 ),
                 Cause::OutOfMemory,
                 "OOM command not allowed when used memory > 'maxmemory'",
+            ),
+            (
+                format!("{old}The user executing the script can't run this command or subcommand"),
+                Cause::DeniedInPart,
+                "The user executing the script can't run this command or subcommand",
+            ),
+            (
+                "ERR Error running script (call to f_0): @user_script:15: WRONGTYPE Operation against a key".into(),
+                Cause::WrongKind,
+                "WRONGTYPE Operation against a key",
             ),
             (
                 format!("{old}WRONGTYPE Operation against a key holding the wrong kind of value"),

@@ -187,7 +187,8 @@ fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
         let owner: String = redis::from_redis_value(owner).map_err(|e| unexpected(&e))?;
         let count: String = redis::from_redis_value(count).map_err(|e| unexpected(&e))?;
         // Fields of other primitives (a read/write lock's `mode`), or of none, are no owners.
-        let is_owner = owner.contains(':');
+        let client = owner.split(':').next().unwrap_or_default();
+        let is_owner = uuid::Uuid::try_parse(client).is_ok();
         if let Ok(count) = count.parse()
             && is_owner
         {

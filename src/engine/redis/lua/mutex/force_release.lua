@@ -11,7 +11,7 @@ end
 -- Nobody has that many owners; a great hash is not worth reading.
 local fields = size <= 100 and redis.call('HGETALL', KEYS[1]) or {}
 for i = 1, #fields, 2 do
-  if string.match(fields[i], '^.+:%-?%d+$') then
+  if string.match(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+') then
     redis.call('DEL', KEYS[1])
     redis.call('PUBLISH', ARGV[1], '0')
     return 1

@@ -307,3 +307,24 @@ async fn names_that_were_stood_back_from_are_forgotten() {
     })
     .await;
 }
+
+/// Those who got the lock in memory were counted as gone from the line, once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_are_shown_to_wait_as_do() {
+    let client = connect("memory:").await;
+    let mut held = client.lock("x").acquire().await.expect("it is free");
+    let (sender, mut granted) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..20 {
+        let (lock, sender) = (client.lock("x"), sender.clone());
+        tokio::spawn(async move { sender.send(lock.acquire().await) });
+    }
+    for waiting in (14..=20).rev() {
+        eventually(PATIENCE, "those who wait are shown", async || {
+            format!("{client:?}").contains(&format!("waiting: {waiting}"))
+        })
+        .await;
+        held.release().await.expect("it is ours");
+        let next = granted.recv().await.expect("some wait");
+        held = next.expect("it is free");
+    }
+}

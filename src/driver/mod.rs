@@ -7,7 +7,7 @@
 //! - [`lookup`] looks at locks from outside;
 //! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes.
 //!
-//! Locks are taken in the order names → seat → hold → schedule, and none across an await.
+//! Locks are taken in the order names → seat → hold → schedule, a store's own last, and none across an await.
 
 use std::fmt;
 use std::sync::Arc;

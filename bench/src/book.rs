@@ -33,6 +33,8 @@ pub(crate) type Figures = BTreeMap<&'static str, f64>;
 pub(crate) mod figure {
     /// Cycles a second.
     pub(crate) const RATE: &str = "cycles_per_second";
+    /// Of those, grants to another caller than the one before.
+    pub(crate) const HANDOFFS: &str = "handoffs_per_second";
     /// Latencies, in microseconds.
     pub(crate) const P50: &str = "p50_us";
     pub(crate) const P99: &str = "p99_us";

@@ -4,7 +4,8 @@
 //! →  {"url": …, "job": "cycle", "callers": 256, "names": 256, "seconds": 3.0, "warmup": 1.0, …}
 //! ←  {"ready": true, "version": "distlock 0.1.0"}     connected and warm; or {"cannot": "does not wait"}
 //! →  go                                               the orchestrator has read all its gauges
-//! ←  {"cycles": …, "finished": …, "seconds": …, "latency": [[bucket, count], …], "least": …, "most": …}
+//! ←  {"cycles": …, "finished": …, "seconds": …, "latency": [[bucket, count], …],
+//!     "handoffs": …, "least": …, "most": …}
 //! ```
 //!
 //! - `cycle`: `callers` lock and unlock in a loop. With one name they share it, else each has its part of
@@ -79,6 +80,10 @@ pub(crate) struct Tally {
     pub(crate) finished: u64,
     pub(crate) seconds: f64,
     pub(crate) latency: Histogram,
+    /// Within the time: grants to another caller of this process than the one who had the lock before. Who
+    /// polls is mostly asleep when the lock is free, and the same caller has it over and over.
+    #[serde(default)]
+    pub(crate) handoffs: u64,
     /// The cycles of the caller who had fewest, and of the one who had most.
     pub(crate) least: u64,
     pub(crate) most: u64,
@@ -114,6 +119,7 @@ mod tests {
             finished: 2,
             seconds: 0.5,
             latency: latency.clone(),
+            handoffs: 1,
             least: 0,
             most: 1,
         };

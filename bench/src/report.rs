@@ -81,6 +81,7 @@ struct Column(&'static str, &'static str, usize);
 
 const COLUMNS: &[Column] = &[
     Column("cycles/s", figure::RATE, 0),
+    Column("hand-offs/s", figure::HANDOFFS, 0),
     Column("p50 µs", figure::P50, 0),
     Column("p99 µs", figure::P99, 0),
     Column("p99.9 µs", figure::P999, 0),
@@ -149,7 +150,7 @@ fn cell(book: &Book, at: Place<'_>, contestant: &str, name: &str, digits: usize)
     let close = name.ends_with("_us") && spread.median < 10.0;
     let digits = if close { 2 } else { digits };
     let median = grouped(spread.median, digits);
-    let shown = [figure::RATE, figure::P50, figure::P99].contains(&name);
+    let shown = [figure::RATE, figure::HANDOFFS, figure::P50, figure::P99].contains(&name);
     if !shown || (spread.most - spread.least).abs() < f64::EPSILON {
         return median;
     }

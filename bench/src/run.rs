@@ -80,6 +80,7 @@ fn line(act: &Act, result: &Result) -> String {
         Result::Figures(figures) => {
             let shown = [
                 figure::RATE,
+                figure::HANDOFFS,
                 figure::P50,
                 figure::P99,
                 figure::SCRIPTS,

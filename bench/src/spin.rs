@@ -1,6 +1,7 @@
 //! The loops: callers that lock and unlock, callers that hold, callers that queue.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -16,9 +17,11 @@ pub(crate) async fn cycle<L: Locker>(locker: L, work: Work, seconds: f64) -> Out
     let mut callers = JoinSet::new();
     // Each looks at the clock itself: on one thread, a timer would wait for callers that never do.
     let end = Instant::now() + time;
+    let holder = Arc::new(AtomicUsize::new(usize::MAX));
     for number in 0..work.callers {
         let names = Names::of(number, &work);
-        callers.spawn(caller(locker.clone(), names, work.yields, end));
+        let holder = (work.names == 1).then(|| (holder.clone(), number));
+        callers.spawn(caller(locker.clone(), names, holder, work.yields, end));
     }
     let mut all = Vec::with_capacity(work.callers);
     while let Some(done) = callers.join_next().await {
@@ -30,6 +33,7 @@ pub(crate) async fn cycle<L: Locker>(locker: L, work: Work, seconds: f64) -> Out
 async fn caller<L: Locker>(
     locker: L,
     mut names: Names,
+    holder: Option<(Arc<AtomicUsize>, usize)>,
     yields: bool,
     end: Instant,
 ) -> Outcome<Caller> {
@@ -38,12 +42,16 @@ async fn caller<L: Locker>(
     while began < end {
         let name = names.next();
         let hold = locker.acquire(&name).await?;
+        let passed = holder
+            .as_ref()
+            .is_some_and(|(holder, me)| holder.swap(*me, Ordering::Relaxed) != *me);
         if yields {
             tokio::task::yield_now().await;
         }
         locker.release(hold).await?;
         let now = Instant::now();
         done.note(now - began, now >= end);
+        done.handoffs += u64::from(passed && now < end);
         began = now;
     }
     Ok(done)
@@ -144,6 +152,7 @@ impl Names {
 #[derive(Default)]
 pub(crate) struct Caller {
     finished: u64,
+    handoffs: u64,
     /// Of the cycles within the time, in nanoseconds. Put into buckets afterwards.
     took: Vec<u64>,
 }
@@ -169,6 +178,7 @@ pub(crate) fn sum(callers: &[Caller], took: Duration) -> Tally {
         finished: callers.iter().map(|caller| caller.finished).sum(),
         seconds: took.as_secs_f64(),
         latency,
+        handoffs: callers.iter().map(|caller| caller.handoffs).sum(),
         least: counts().min().unwrap_or(0),
         most: counts().max().unwrap_or(0),
     }

@@ -74,8 +74,8 @@ fn all(book: &Book) -> Vec<Target> {
         let ratio = ratio(book, ("U", callers), figure::RATE, Some("raw"));
         add(&what, AtLeast(bound), ratio);
     }
-    let redisson = best(book, crowd, &REDISSON);
-    let other = best(book, crowd, &OTHERS);
+    let redisson = best(book, crowd, figure::RATE, &REDISSON);
+    let other = best(book, crowd, figure::RATE, &OTHERS);
     add(
         "U, 256 ÷ Redisson at its best",
         AtLeast(15.0),
@@ -115,22 +115,32 @@ fn all(book: &Book) -> Vec<Target> {
     );
 
     let c1 = ("C1", "1 × 64");
-    let other = best(book, c1, &OTHERS);
+    let other = best(book, c1, figure::HANDOFFS, &OTHERS);
     add(
-        "C1 ÷ Redisson",
+        "C1 hand-offs ÷ Redisson",
         AtLeast(120.0),
-        ratio(book, c1, figure::RATE, best(book, c1, &REDISSON)),
+        ratio(
+            book,
+            c1,
+            figure::HANDOFFS,
+            best(book, c1, figure::HANDOFFS, &REDISSON),
+        ),
     );
     add(
-        &against("C1", other),
+        &against("C1 hand-offs", other),
         AtLeast(40.0),
-        ratio(book, c1, figure::RATE, other),
+        ratio(book, c1, figure::HANDOFFS, other),
     );
     let c2 = ("C2", "4 × 16");
     add(
-        "C2 ÷ Redisson",
+        "C2 hand-offs ÷ Redisson",
         AtLeast(100.0),
-        ratio(book, c2, figure::RATE, best(book, c2, &REDISSON)),
+        ratio(
+            book,
+            c2,
+            figure::HANDOFFS,
+            best(book, c2, figure::HANDOFFS, &REDISSON),
+        ),
     );
     add(
         "C2, share of the least lucky process",
@@ -220,8 +230,8 @@ fn ratio(book: &Book, at: Place<'_>, figure: &str, other: Option<&str>) -> Optio
 }
 
 /// Who of them is fastest here.
-fn best<'a>(book: &Book, at: Place<'_>, of: &[&'a str]) -> Option<&'a str> {
-    let rate = |name: &str| book.median(at, name, figure::RATE);
+fn best<'a>(book: &Book, at: Place<'_>, figure: &str, of: &[&'a str]) -> Option<&'a str> {
+    let rate = |name: &str| book.median(at, name, figure);
     let measured = of.iter().filter(|name| rate(name).is_some());
     let best = measured.max_by(|one, other| {
         rate(one)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math/bits"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +19,9 @@ func cycle(locker locker, order work, seconds float64) (answer, error) {
 	var failure atomic.Value
 	finished := make([]uint64, order.Callers)
 	took := make([][]int64, order.Callers)
+	var holder, handoffs, stuck atomic.Int64
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	began := time.Now()
 	for caller := range order.Callers {
 		wait.Go(func() {
@@ -24,7 +29,12 @@ func cycle(locker locker, order work, seconds float64) (answer, error) {
 			for !over.Load() {
 				name := names()
 				began := time.Now()
-				release, err := locker.acquire(name)
+				release, err := locker.acquire(ctx, name)
+				if ctx.Err() != nil {
+					stuck.Add(1)
+					return
+				}
+				passed := err == nil && order.Names == 1 && holder.Swap(int64(caller)+1) != int64(caller)+1
 				if err == nil {
 					err = release()
 				}
@@ -36,6 +46,9 @@ func cycle(locker locker, order work, seconds float64) (answer, error) {
 				finished[caller]++
 				if !over.Load() {
 					took[caller] = append(took[caller], int64(span))
+					if passed {
+						handoffs.Add(1)
+					}
 				}
 			}
 		})
@@ -43,12 +56,23 @@ func cycle(locker locker, order work, seconds float64) (answer, error) {
 	time.Sleep(duration(seconds))
 	over.Store(true)
 	span := time.Since(began)
+	// rueidislock waits for news of the key and for nothing else: news that is missed leaves its waiters for ever.
+	late := time.AfterFunc(grace, cancel)
 	wait.Wait()
+	late.Stop()
+	if count := stuck.Load(); count > 0 {
+		fmt.Fprintf(os.Stderr, "%d of %d callers still waited %v after the end\n", count, order.Callers, grace)
+	}
 	if err := failure.Load(); err != nil {
 		return nil, err.(error)
 	}
-	return sum(finished, took, span), nil
+	tally := sum(finished, took, span)
+	tally["handoffs"] = handoffs.Load()
+	return tally, nil
 }
+
+// grace is far longer than a wait that is going to end.
+const grace = 3 * time.Second
 
 // namesOf says which names a caller goes through, over and over.
 func namesOf(caller int, order work) func() string {
@@ -99,7 +123,7 @@ func hold(locker locker, order work) error {
 	for caller := range order.Callers {
 		wait.Go(func() {
 			for number := caller; number < order.Names; number += order.Callers {
-				if _, err := locker.acquire(name(number)); err != nil {
+				if _, err := locker.acquire(context.Background(), name(number)); err != nil {
 					failure.Store(err)
 					return
 				}
@@ -124,7 +148,7 @@ func queue(locker locker, order work) error {
 	var first atomic.Int64
 	for range order.Callers {
 		wait.Go(func() {
-			release, err := locker.acquire(name(0))
+			release, err := locker.acquire(context.Background(), name(0))
 			if err == nil {
 				first.CompareAndSwap(0, now())
 				err = release()
@@ -155,7 +179,7 @@ func steps(locker locker) error {
 		var err error
 		switch word := lines.Text(); word {
 		case "lock":
-			release, err = locker.acquire(name(0))
+			release, err = locker.acquire(context.Background(), name(0))
 			at = now()
 		case "unlock":
 			at = now()

@@ -3,6 +3,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -23,8 +24,8 @@ type answer map[string]any
 
 // locker is one client, shared by all callers.
 type locker interface {
-	// acquire waits for the lock; what it returns gives it back.
-	acquire(name string) (func() error, error)
+	// acquire waits for the lock until the context ends; what it returns gives it back.
+	acquire(ctx context.Context, name string) (func() error, error)
 	close()
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -26,9 +27,9 @@ type redsyncLocker struct {
 	sync   *redsync.Redsync
 }
 
-func (l redsyncLocker) acquire(name string) (func() error, error) {
+func (l redsyncLocker) acquire(ctx context.Context, name string) (func() error, error) {
 	mutex := l.sync.NewMutex(name, redsync.WithExpiry(30*time.Second), redsync.WithTries(math.MaxInt))
-	if err := mutex.Lock(); err != nil {
+	if err := mutex.LockContext(ctx); err != nil {
 		return nil, err
 	}
 	return func() error {

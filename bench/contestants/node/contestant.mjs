@@ -42,6 +42,8 @@ function bucket(nanos) {
 async function cycle(redlock, work, seconds) {
   const began = performance.now();
   const end = began + seconds * 1000;
+  let holder;
+  let handoffs = 0;
   const callers = Array.from({ length: work.callers }, async (_, caller) => {
     const names = namesOf(caller, work);
     const took = [];
@@ -50,10 +52,14 @@ async function cycle(redlock, work, seconds) {
       const from = performance.now();
       if (from >= end) return { took, finished };
       const lock = await redlock.acquire([names.next().value], LEASE);
+      const passed = work.names === 1 && holder !== caller;
+      holder = caller;
       await lock.release();
       const to = performance.now();
       finished++;
-      if (to < end) took.push(Math.round((to - from) * 1e6));
+      if (to >= end) continue;
+      took.push(Math.round((to - from) * 1e6));
+      if (passed) handoffs++;
     }
   });
   const done = await Promise.all(callers);
@@ -67,6 +73,7 @@ async function cycle(redlock, work, seconds) {
     finished: done.reduce((sum, { finished }) => sum + finished, 0),
     seconds,
     latency: [...latency],
+    handoffs,
     least: Math.min(...counts),
     most: Math.max(...counts),
   };

@@ -79,8 +79,10 @@ def cycle_alone(client, work, seconds):
 async def cycle(client, work, seconds):
     began = time.monotonic_ns()
     end = began + int(seconds * 1e9)
+    holder, handoffs = None, 0
 
     async def caller(number):
+        nonlocal holder, handoffs
         took, finished = [], 0
         for one in names_of(number, work):
             from_ = time.monotonic_ns()
@@ -88,14 +90,17 @@ async def cycle(client, work, seconds):
                 return took, finished
             lock = client.lock(one, timeout=LEASE)
             await lock.acquire()
+            passed = work["names"] == 1 and holder != number
+            holder = number
             await lock.release()
             to = time.monotonic_ns()
             finished += 1
             if to < end:
                 took.append(to - from_)
+                handoffs += passed
 
     callers = [asyncio.create_task(caller(number)) for number in range(work["callers"])]
-    return tally(await asyncio.gather(*callers), seconds)
+    return tally(await asyncio.gather(*callers), seconds) | {"handoffs": handoffs}
 
 
 def cycles_alone(work):

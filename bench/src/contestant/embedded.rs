@@ -17,7 +17,9 @@ use crate::spin::{Caller, sum};
 
 /// A `tokio::sync::Mutex` for each name, found by name as ours are.
 #[derive(Clone, Default)]
-pub(super) struct TokioMutex(Arc<RwLock<HashMap<Arc<str>, Arc<Mutex<()>>>>>);
+pub(super) struct TokioMutex(Arc<RwLock<Named>>);
+
+type Named = HashMap<Arc<str>, Arc<Mutex<()>>>;
 
 impl Locker for TokioMutex {
     type Hold = OwnedMutexGuard<()>;

@@ -3,10 +3,7 @@
 //! A package of its own: rslock brings TLS along, which must not enter the library's dependencies. The
 //! loops are the same files that distlock runs in.
 #![forbid(unsafe_code)]
-#![allow(
-    dead_code,
-    reason = "the orchestrator uses what is not used here"
-)]
+#![allow(dead_code, reason = "the orchestrator uses what is not used here")]
 
 #[path = "../../../src/clock.rs"]
 mod clock;
@@ -21,16 +18,15 @@ mod serve;
 #[path = "../../../src/spin.rs"]
 mod spin;
 
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use rslock::{LockGuard, LockManager};
 use tokio::runtime::Builder;
 
-use crate::serve::Locker;
 use crate::failure::Outcome;
 use crate::line::{Job, Work};
+use crate::serve::Locker;
 
 fn main() -> Outcome {
     serve::serve::<Rslock>(&Builder::new_multi_thread().enable_all().build()?)

@@ -1,7 +1,9 @@
 package distlock.bench;
 
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -9,6 +11,7 @@ import org.redisson.api.RedissonClient;
 /** A chain of futures is a caller: lockAsync() and unlockAsync(), its number in place of a thread's. */
 final class Chains implements Loops {
     private final RedissonClient redisson;
+    private final AtomicInteger holder = new AtomicInteger(-1);
     private volatile boolean over;
 
     Chains(RedissonClient redisson) {
@@ -41,6 +44,7 @@ final class Chains implements Loops {
         private final Tally tally = new Tally();
         private final CompletableFuture<Void> done = new CompletableFuture<>();
         private long cycle;
+        private boolean passed;
 
         Caller(Work work, int number) {
             this.work = work;
@@ -55,12 +59,16 @@ final class Chains implements Loops {
             long began = System.nanoTime();
             RLock lock = redisson.getLock(work.nameOf(number, cycle++));
             CompletionStage<Void> held = lock.lockAsync(number + 1L);
-            held.thenCompose(nothing -> lock.unlockAsync(number + 1L)).whenComplete((nothing, error) -> {
+            CompletionStage<Void> free = held.thenCompose(nothing -> {
+                passed = work.names() == 1 && holder.getAndSet(number) != number;
+                return lock.unlockAsync(number + 1L);
+            });
+            free.whenComplete((nothing, error) -> {
                 if (error != null) {
                     done.completeExceptionally(error);
                     return;
                 }
-                tally.note(System.nanoTime() - began, over);
+                tally.note(System.nanoTime() - began, passed, over);
                 next();
             });
         }
@@ -105,7 +113,7 @@ final class Chains implements Loops {
         }
         CompletableFuture.allOf(callers).get();
         double took = (System.nanoTime() - first.get()) / 1e9;
-        return new Tally.Sum(work.callers(), work.callers(), took, java.util.Map.of(), 1, 1);
+        return new Tally.Sum(work.callers(), work.callers(), took, Map.of(), 0, 1, 1);
     }
 
     @Override

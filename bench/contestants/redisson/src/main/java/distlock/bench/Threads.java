@@ -3,6 +3,7 @@ package distlock.bench;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -10,6 +11,7 @@ import org.redisson.api.RedissonClient;
 /** A thread is a caller: lock() and unlock(). */
 final class Threads implements Loops {
     private final RedissonClient redisson;
+    private final AtomicInteger holder = new AtomicInteger(-1);
     private volatile boolean over;
 
     Threads(RedissonClient redisson) {
@@ -32,9 +34,10 @@ final class Threads implements Loops {
                     long began = System.nanoTime();
                     RLock lock = redisson.getLock(name);
                     lock.lock();
+                    boolean passed = work.names() == 1 && holder.getAndSet(caller) != caller;
                     lock.unlock();
                     long took = System.nanoTime() - began;
-                    tally.note(took, over);
+                    tally.note(took, passed, over);
                 }
             });
         }

@@ -20,7 +20,7 @@ pub(crate) async fn cycle<L: Locker>(locker: L, work: Work, seconds: f64) -> Out
     let holder = Arc::new(AtomicUsize::new(usize::MAX));
     for number in 0..work.callers {
         let names = Names::of(number, &work);
-        let holder = (work.names == 1).then(|| (holder.clone(), number));
+        let holder = (work.names == 1 && work.callers > 1).then(|| (holder.clone(), number));
         callers.spawn(caller(locker.clone(), names, holder, work.yields, end));
     }
     let mut all = Vec::with_capacity(work.callers);

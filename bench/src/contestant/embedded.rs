@@ -47,7 +47,7 @@ impl Locker for TokioMutex {
     }
 }
 
-/// `flock`, a thread a caller, each with a handle of its own.
+/// `flock`, a thread a caller, each with a handle of its own. Who had it before is not counted.
 pub(super) fn serve_flock() -> Outcome {
     let mut orders = Orders::new();
     while let Some(work) = orders.work()? {

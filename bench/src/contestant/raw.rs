@@ -30,9 +30,12 @@ macro_rules! locker {
             type Hold = Taken;
 
             fn cannot(work: &Work) -> Option<&'static str> {
-                // Whoever finds the lock held fails.
-                let waits = work.job != Job::Cycle || work.names < work.callers;
-                waits.then_some("does not wait")
+                match work.job {
+                    // Whoever finds the lock held fails.
+                    Job::Cycle if work.names >= work.callers => None,
+                    Job::Cycle | Job::Queue | Job::Step => Some("does not wait"),
+                    Job::Hold => Some("does not renew"),
+                }
             }
 
             fn version() -> String {

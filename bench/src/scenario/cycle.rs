@@ -64,6 +64,11 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     stage.give_back(act.contestant, children);
 
     let mut figures = rates(&tallies);
+    if act.cell.names == 1 && act.cell.callers > 1 {
+        let handoffs = tallies.iter();
+        let handoffs = handoffs.map(|tally| to_f64(tally.handoffs) / tally.seconds);
+        figures.insert(figure::HANDOFFS, handoffs.sum());
+    }
     let finished = to_f64(
         tallies
             .iter()
@@ -93,14 +98,6 @@ fn rates(tallies: &[Tally]) -> Figures {
         .collect();
     let rate: f64 = rates.iter().sum();
     let mut figures = Figures::from([(figure::RATE, rate)]);
-    let handoffs = tallies
-        .iter()
-        .map(|tally| to_f64(tally.handoffs) / tally.seconds)
-        .sum();
-    // None where each has names of its own, and where nobody counts them.
-    if handoffs > 0.0 {
-        figures.insert(figure::HANDOFFS, handoffs);
-    }
     percentiles(&latency, &mut figures);
     if tallies.len() > 1 && rate > 0.0 {
         let least = rates.iter().copied().fold(f64::INFINITY, f64::min);

@@ -6,7 +6,7 @@
 //! scripts/bench --only distlock,raw U    # without the other languages
 //! ```
 //!
-//! Each [`contestant`] is a process that is told its work by [lines](line) of JSON; those in other
+//! Each [`contestant`] is a process that is told its work by [lines](mod@line) of JSON; those in other
 //! languages are in `bench/contestants`. A [`scenario`] is played by all of them in turn on a fresh
 //! [`server`], several times over; the [`book`] keeps every result, [`report`], [`targets`] and [`plot`] read it.
 #![forbid(unsafe_code)]

@@ -135,7 +135,8 @@ pub(crate) const ALL: &[Scenario] = &[
         once: false,
         cells: |pace| {
             let (names, waiters) = match pace {
-                Pace::Full | Pace::Quick => (1_000_000, 10_000),
+                Pace::Full => (1_000_000, 10_000),
+                Pace::Quick => (100_000, 10_000),
                 Pace::Smoke => (10_000, 500),
             };
             vec![

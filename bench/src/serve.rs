@@ -67,15 +67,9 @@ fn perform<L: Locker>(runtime: &Runtime, work: &Work, orders: &mut Orders) -> Ou
     let locker = within(runtime, async move { L::connect(&order).await })?;
     match work.job {
         Job::Cycle => {
-            within(
-                runtime,
-                spin::cycle(locker.clone(), work.clone(), work.warmup),
-            )?;
+            within(runtime, spin::warm(locker.clone(), work.clone()))?;
             orders.ready::<L>()?;
-            let tally = within(
-                runtime,
-                spin::cycle(locker.clone(), work.clone(), work.seconds),
-            )?;
+            let tally = within(runtime, spin::cycle(locker.clone(), work.clone()))?;
             say(&Answer {
                 tally: Some(tally),
                 ..Answer::default()
@@ -83,10 +77,7 @@ fn perform<L: Locker>(runtime: &Runtime, work: &Work, orders: &mut Orders) -> Ou
         }
         Job::Hold => {
             // Whatever is made once is made before memory is first looked at.
-            within(
-                runtime,
-                spin::cycle(locker.clone(), warm(work), work.warmup),
-            )?;
+            within(runtime, spin::warm(locker.clone(), few(work)))?;
             orders.ready::<L>()?;
             let holds = within(runtime, spin::hold(locker.clone(), work.clone()))?;
             say(&Answer {
@@ -104,10 +95,7 @@ fn perform<L: Locker>(runtime: &Runtime, work: &Work, orders: &mut Orders) -> Ou
             return Ok(());
         }
         Job::Queue => {
-            within(
-                runtime,
-                spin::cycle(locker.clone(), warm(work), work.warmup),
-            )?;
+            within(runtime, spin::warm(locker.clone(), few(work)))?;
             orders.ready::<L>()?;
             let waiting = runtime.spawn(spin::queue(locker.clone(), work.clone()));
             say(&Answer {
@@ -163,7 +151,7 @@ fn steps<L: Locker>(runtime: &Runtime, locker: &L, orders: &mut Orders) -> Outco
 }
 
 /// The same work on names of its own, by few: to warm up what will wait or hold later.
-fn warm(work: &Work) -> Work {
+fn few(work: &Work) -> Work {
     Work {
         callers: work.callers.min(64),
         names: work.callers.min(64),

@@ -11,8 +11,22 @@ use crate::histogram::Histogram;
 use crate::line::{Tally, Work};
 use crate::serve::Locker;
 
+/// `callers` lock and unlock until they are warm: for a while, and until each of the names was used, so that
+/// whatever is kept for a name is there.
+pub(crate) async fn warm<L: Locker>(locker: L, work: Work) -> Outcome<Tally> {
+    let each = work.names / work.callers;
+    let seconds = work.warmup;
+    spin(locker, work, seconds, each).await
+}
+
 /// `callers` lock and unlock until time is up.
-pub(crate) async fn cycle<L: Locker>(locker: L, work: Work, seconds: f64) -> Outcome<Tally> {
+pub(crate) async fn cycle<L: Locker>(locker: L, work: Work) -> Outcome<Tally> {
+    let seconds = work.seconds;
+    spin(locker, work, seconds, 0).await
+}
+
+/// At least so many cycles each.
+async fn spin<L: Locker>(locker: L, work: Work, seconds: f64, least: usize) -> Outcome<Tally> {
     let time = Duration::from_secs_f64(seconds);
     let mut callers = JoinSet::new();
     // Each looks at the clock itself: on one thread, a timer would wait for callers that never do.
@@ -21,7 +35,8 @@ pub(crate) async fn cycle<L: Locker>(locker: L, work: Work, seconds: f64) -> Out
     for number in 0..work.callers {
         let names = Names::of(number, &work);
         let holder = (work.names == 1 && work.callers > 1).then(|| (holder.clone(), number));
-        callers.spawn(caller(locker.clone(), names, holder, work.yields, end));
+        let until = (end, least as u64);
+        callers.spawn(caller(locker.clone(), names, holder, work.yields, until));
     }
     let mut all = Vec::with_capacity(work.callers);
     while let Some(done) = callers.join_next().await {
@@ -35,11 +50,11 @@ async fn caller<L: Locker>(
     mut names: Names,
     holder: Option<(Arc<AtomicUsize>, usize)>,
     yields: bool,
-    end: Instant,
+    (end, least): (Instant, u64),
 ) -> Outcome<Caller> {
     let mut done = Caller::default();
     let mut began = Instant::now();
-    while began < end {
+    while began < end || done.finished < least {
         let name = names.next();
         let hold = locker.acquire(&name).await?;
         let passed = holder

@@ -113,8 +113,8 @@ impl Admin {
         for subject in found {
             match self.look(&subject).await {
                 Ok(Some(lock)) => locks.push(lock),
-                // Gone since it was listed, or never such a lock.
-                Ok(None) | Err(Error::WrongKind { .. }) => {}
+                // Gone since it was listed, never such a lock, or none of ours to look at.
+                Ok(None) | Err(Error::WrongKind { .. } | Error::PermissionDenied { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

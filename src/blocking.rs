@@ -18,15 +18,14 @@
 //! # }
 //! ```
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod owners;
 mod worker;
 
-use self::worker::Worker;
+use self::worker::{Worker, closed};
 use crate::{Error, Exclusive, Held, Lease, LockInfo, Lost, Owner, Wait};
 
 /// [`crate::Client`] without `async`.
@@ -96,13 +95,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn thread_owner(&self) -> Owner {
-        thread_local! {
-            static OWNERS: RefCell<HashMap<u64, Owner>> = RefCell::default();
-        }
-        OWNERS.with_borrow_mut(|owners| {
-            let owner = owners.entry(self.worker.id());
-            owner.or_insert_with(|| self.client.new_owner()).clone()
-        })
+        owners::of_this_thread(&self.worker, || self.client.new_owner())
     }
 
     /// As [`crate::Client::admin`].
@@ -363,15 +356,20 @@ impl<K: 'static> Guard<K> {
         let Self { guard, worker } = self;
         match Arc::try_unwrap(guard) {
             Ok(guard) => worker.run(guard.release())?,
-            // The worker is just about to let go of it; then it is dropped, which releases as well.
-            Err(_) => Ok(()),
+            Err(shared) => {
+                // Only work that a forked child had to forget keeps it.
+                std::mem::forget(shared);
+                Err(closed(true))
+            }
         }
     }
 
     /// As [`crate::Guard::forget`].
     pub fn forget(self) {
-        if let Ok(guard) = Arc::try_unwrap(self.guard) {
-            guard.forget();
+        match Arc::try_unwrap(self.guard) {
+            Ok(guard) => guard.forget(),
+            // Only work that a forked child had to forget keeps it.
+            Err(shared) => std::mem::forget(shared),
         }
     }
 }

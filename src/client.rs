@@ -150,7 +150,7 @@ impl Client {
             return Ok(());
         }
         Err(Error::Timeout {
-            name: "*".into(),
+            name: "all locks".into(),
             detail: "not everything could be given back; leases will end the rest".into(),
         })
     }

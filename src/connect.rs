@@ -38,7 +38,7 @@ impl Store<'_> {
     pub(crate) async fn connect(&self) -> Result<Connected, Error> {
         let url = Url::parse(self.url).map_err(|error| match error {
             url::ParseError::RelativeUrlWithoutBase => {
-                self.invalid("relative URL; try redis://127.0.0.1:6379/ or memory:")
+                self.invalid("no scheme; try redis://127.0.0.1:6379/ or memory:")
             }
             error => self.invalid(format!(
                 "{error} (special characters in a password must be percent-encoded)"
@@ -57,9 +57,10 @@ impl Store<'_> {
         match url.scheme() {
             "memory" => Ok(self.memory(url.path(), runtime)),
             "redis" | "redis+unix" => redis::connect(self, &url).await,
-            "rediss" | "redis-sentinel" | "redis-cluster" | "sqlite" => {
-                Err(self.invalid(format!("`{}:` is not supported yet", url.scheme())))
-            }
+            "rediss" | "redis-sentinel" | "redis-cluster" | "sqlite" => Err(self.invalid(format!(
+                "`{}:` is not supported yet; redis://, redis+unix: and memory: are",
+                url.scheme()
+            ))),
             other => Err(self.invalid(format!(
                 "unknown scheme `{other}:`; use redis://, redis+unix: or memory:"
             ))),

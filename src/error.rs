@@ -26,10 +26,12 @@ pub use crate::protocol::lease::{LostReason, Risk};
 #[non_exhaustive]
 pub enum Error {
     /// The client was closed, or this process was forked from the one that made it.
-    #[error("`{name}`: the client is closed, or belongs to the process this one was forked from")]
+    #[error("`{}`: {}", Shown(.name), why_closed(*.forked))]
     Closed {
         /// The lock's name.
         name: Arc<str>,
+        /// Whether this process was forked from the client's; if not, the client was closed.
+        forked: bool,
     },
     /// The address needs a feature of this crate that is not compiled in.
     #[error("`{scheme}:` urls need the `{feature}` feature of this crate")]
@@ -40,14 +42,18 @@ pub enum Error {
         feature: &'static str,
     },
     /// The name cannot be a lock's.
-    #[error("not a lock's name: {reason}")]
+    #[error("{}not a lock's name: {reason}", Of(Some(.name)))]
     InvalidName {
+        /// As much of it as is fit to be shown.
+        name: Arc<str>,
         /// Why not.
         reason: &'static str,
     },
     /// An option has a value that makes no sense.
-    #[error("{option}: {reason}")]
+    #[error("{}{option}: {reason}", Of(.name.as_ref()))]
     InvalidOption {
+        /// The lock's name; `None` if the option is the client's.
+        name: Option<Arc<str>>,
         /// Which one.
         option: &'static str,
         /// Why not.
@@ -62,7 +68,7 @@ pub enum Error {
         reason: String,
     },
     /// The lock was held and is not any more.
-    #[error("`{name}` was lost: {reason}")]
+    #[error("`{}` was lost: {reason}", Shown(.name))]
     Lost {
         /// The lock's name.
         name: Arc<str>,
@@ -70,7 +76,7 @@ pub enum Error {
         reason: LostReason,
     },
     /// The store has no memory left for another lock.
-    #[error("`{name}`: the store is out of memory ({detail}); raise its limit or free some")]
+    #[error("`{}`: the store is out of memory ({detail}); raise its limit or free some", Shown(.name))]
     OutOfMemory {
         /// The lock's name.
         name: Arc<str>,
@@ -78,22 +84,30 @@ pub enum Error {
         detail: String,
     },
     /// The store's user may not do that.
-    #[error("`{name}`: the store refuses: {detail}")]
+    #[error("`{}`: the store refuses: {detail}; its `ACL LOG` says what is missing, the README what locks need", Shown(.name))]
     PermissionDenied {
         /// The lock's name, or the store's address.
         name: Arc<str>,
-        /// What the store said: it names the command, key or channel.
+        /// What the store said; not every server names the key or command.
         detail: String,
     },
     /// The guard has given the lock back.
-    #[error("`{name}` was given back")]
+    #[error("`{}` was given back", Shown(.name))]
     Released {
         /// The lock's name.
         name: Arc<str>,
     },
+    /// The store gave an answer that makes no sense to us: another program, or a version we do not know.
+    #[error("`{}`: the store's answer makes no sense: {detail}", Shown(.name))]
+    Storage {
+        /// The lock's name, or the store's address.
+        name: Arc<str>,
+        /// What is known.
+        detail: String,
+    },
     /// Time was over before anybody could say whether the lock is free. What was asked is taken back
     /// in the background.
-    #[error("`{name}`: no answer from the store in time ({detail})")]
+    #[error("`{}`: no answer from the store in time ({detail})", Shown(.name))]
     Timeout {
         /// The lock's name.
         name: Arc<str>,
@@ -102,15 +116,16 @@ pub enum Error {
     },
     /// The store cannot be reached, or is not ready. What was asked is taken back, or finished, in the
     /// background.
-    #[error("`{name}`: the store is unavailable: {detail}")]
+    #[error("`{}`: the store is unavailable: {detail}", Shown(.name))]
     Unavailable {
         /// The lock's name, or the store's address.
         name: Arc<str>,
         /// What happened.
         detail: String,
     },
-    /// Something that is not such a lock lives under that name.
-    #[error("`{name}` is not a lock of this kind ({detail}); choose another name or a key prefix")]
+    /// Something that is not such a lock lives under that name. (A hash with a time to live that is none
+    /// is taken for somebody's lock until it ends.)
+    #[error("`{}` is not a lock of this kind ({detail}); choose another name or a key prefix", Shown(.name))]
     WrongKind {
         /// The lock's name.
         name: Arc<str>,
@@ -141,15 +156,43 @@ impl Error {
             | Self::Lost { .. }
             | Self::PermissionDenied { .. }
             | Self::Released { .. }
+            | Self::Storage { .. }
             | Self::WrongKind { .. } => false,
         }
+    }
+
+    pub(crate) fn invalid_name(name: &str, reason: &'static str) -> Self {
+        Self::InvalidName {
+            name: Shown(name).to_string().into(),
+            reason,
+        }
+    }
+
+    pub(crate) fn invalid_option(option: &'static str, reason: impl Into<String>) -> Self {
+        Self::InvalidOption {
+            name: None,
+            option,
+            reason: reason.into(),
+        }
+    }
+
+    /// The same, where it is about an option of this lock.
+    pub(crate) fn about(mut self, lock: &str) -> Self {
+        if let Self::InvalidOption { name, .. } = &mut self {
+            *name = Some(lock.into());
+        }
+        self
     }
 
     pub(crate) fn of(name: &Arc<str>, trouble: Trouble) -> Self {
         let name = name.clone();
         match trouble {
-            Trouble::Closed => Self::Closed { name },
+            Trouble::Closed => Self::Closed {
+                name,
+                forked: false,
+            },
             Trouble::Failure(failure) => Self::from_failure(&name, failure),
+            Trouble::Forked => Self::Closed { name, forked: true },
             Trouble::Lost(reason) => Self::Lost { name, reason },
             Trouble::TimedOut => Self::Timeout {
                 name,
@@ -166,7 +209,8 @@ impl Error {
             Cause::OutOfMemory => Self::OutOfMemory { name, detail },
             Cause::TimedOut => Self::Timeout { name, detail },
             Cause::WrongKind => Self::WrongKind { name, detail },
-            Cause::Interrupted | Cause::Unreachable | Cause::Unready | Cause::Unexpected => {
+            Cause::Unexpected => Self::Storage { name, detail },
+            Cause::Interrupted | Cause::Unreachable | Cause::Unready => {
                 Self::Unavailable { name, detail }
             }
         }
@@ -203,7 +247,7 @@ impl From<Lost> for Error {
 
 impl std::fmt::Display for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`{}` was lost: {}", self.name, self.reason)
+        write!(f, "`{}` was lost: {}", Shown(&self.name), self.reason)
     }
 }
 
@@ -218,3 +262,43 @@ impl std::fmt::Display for LostReason {
         })
     }
 }
+
+/// A name in a message: on one line, and not much of it.
+struct Shown<'a>(&'a str);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut chars = self.0.chars();
+        for c in chars.by_ref().take(LONGEST_SHOWN) {
+            if c.is_control() {
+                write!(f, "{}", c.escape_default())?;
+            } else {
+                write!(f, "{c}")?;
+            }
+        }
+        f.write_str(if chars.as_str().is_empty() { "" } else { "…" })
+    }
+}
+
+/// What a message is about, in front of it, if it is about anything.
+struct Of<'a>(Option<&'a Arc<str>>);
+
+impl std::fmt::Display for Of<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.filter(|name| !name.is_empty()) {
+            Some(name) => write!(f, "`{}`: ", Shown(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+const fn why_closed(forked: bool) -> &'static str {
+    if forked {
+        "the client belongs to the process this one was forked from; make a new one"
+    } else {
+        "the client is closed; make a new one"
+    }
+}
+
+/// In characters: more than any sensible name or address has.
+const LONGEST_SHOWN: usize = 200;

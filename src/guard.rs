@@ -115,12 +115,10 @@ impl<K> Guard<K> {
     /// # guard.release().await }
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        check_lease(lease)?;
+        check_lease(lease).map_err(|error| error.about(self.name()))?;
         if self.hold.keeps_alive(&self.claim) {
-            return Err(Error::InvalidOption {
-                option: "extend",
-                reason: "this lease is kept alive by itself; use Lease::Fixed".into(),
-            });
+            let reason = "this lease is kept alive by itself; use Lease::Fixed";
+            return Err(Error::invalid_option("extend", reason).about(self.name()));
         }
         self.hold
             .extend(lease)
@@ -151,8 +149,10 @@ impl<K> Guard<K> {
     /// ```
     pub async fn release(self) -> Result<(), Error> {
         let name = self.held.hold.subject.name.clone();
+        let held = self.held;
         release::release(self.claim)
             .await
+            .inspect(|()| tracing::debug!(name = ?held.name(), owner = held.owner(), "given back"))
             .map_err(|trouble| Error::of(&name, trouble))
     }
 

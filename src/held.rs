@@ -101,7 +101,8 @@ impl Held {
         }
     }
 
-    /// Until when the lock can be relied on if no further renewal succeeds.
+    /// Until when the lock can be relied on if no further renewal succeeds. On the standard library's
+    /// clock, also where tokio's is paused; there, see [`remaining`](Self::remaining).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

@@ -25,8 +25,8 @@
 //!
 //! A lease ends by the clock, and a process can be stopped at any instant, also between the last look
 //! at its guard and the next write. So no lock with leases, this one included, keeps two processes from
-//! *writing* at the same time under every fault; it keeps two *valid guards* from existing, and tells
-//! the holder as early as can be known. `docs/guarantees.md` says exactly what is promised under which
+//! *writing* at the same time under every fault; it keeps two *valid guards* from existing while its
+//! store remembers what it granted, and tells the holder as early as can be known. `docs/guarantees.md` says exactly what is promised under which
 //! faults, and which test shows it.
 //!
 //! # Layout

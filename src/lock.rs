@@ -75,6 +75,9 @@ impl<K> Lock<K> {
 
     /// Acquires for this owner, who may hold the lock more than once.
     ///
+    /// Two acquisitions of one owner that are under way at the same time know nothing of each other until
+    /// one of them has the lock: a [`try_acquire`](Lock::try_acquire) may then find it busy.
+    ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
@@ -139,8 +142,13 @@ impl<K> Lock<K> {
     ///
     /// # Errors
     ///
-    /// If the store cannot be reached at the first attempt. Once it has said that somebody else holds
-    /// the lock, the wait goes on through outages.
+    /// - [`Error::Unavailable`] or [`Error::Timeout`] if the store cannot be reached, or does not answer, at
+    ///   the first attempt. Once it has said that somebody else holds the lock, the wait goes on through
+    ///   outages.
+    /// - [`Error::PermissionDenied`], [`Error::OutOfMemory`], [`Error::WrongKind`] or [`Error::Storage`] if
+    ///   the store refuses, also in the middle of a wait.
+    /// - [`Error::InvalidName`] or [`Error::InvalidOption`] if the name, a lease or the owner cannot be;
+    ///   [`Error::Closed`] if the client is closed.
     ///
     /// # Cancel safety
     ///
@@ -264,7 +272,7 @@ impl<K> Lock<K> {
         patience: Patience,
     ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
         let core = self.core.clone();
-        let wish = self.wish();
+        let wish = self.wish().map_err(|error| error.about(self.name()));
         async move {
             let wish = wish?;
             let claim = acquire::acquire(&core, &wish, patience)
@@ -283,10 +291,8 @@ impl<K> Lock<K> {
         if let Some(owner) = &self.owner
             && owner.client() != self.core.id()
         {
-            return Err(Error::InvalidOption {
-                option: "owner",
-                reason: "it was made by another client".into(),
-            });
+            let reason = "it was made by another client";
+            return Err(Error::invalid_option("owner", reason));
         }
         Ok(Wish {
             subject: self.subject.clone(),
@@ -323,5 +329,5 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     } else {
         return Ok(());
     };
-    Err(Error::InvalidName { reason })
+    Err(Error::invalid_name(name, reason))
 }

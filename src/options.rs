@@ -135,19 +135,13 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     } else {
         return Ok(());
     };
-    Err(Error::InvalidOption {
-        option: "lease",
-        reason,
-    })
+    Err(Error::invalid_option("lease", reason))
 }
 
 /// Refuses a zero where some time is needed.
 pub(crate) fn check_positive(option: &'static str, time: Duration) -> Result<(), Error> {
     if time.is_zero() {
-        return Err(Error::InvalidOption {
-            option,
-            reason: "must be longer than zero".into(),
-        });
+        return Err(Error::invalid_option(option, "must be longer than zero"));
     }
     Ok(())
 }

@@ -6,35 +6,57 @@ use std::fmt;
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// What was expected and did not happen.
-pub(crate) struct Failure(String);
+pub(crate) struct Failure {
+    what: String,
+    is_late: bool,
+}
 
 impl Failure {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
+        Self {
+            what: what.into(),
+            is_late: false,
+        }
+    }
+
+    /// It happened, but not in time: a fault of ours if it happens again, of a busy machine if not.
+    pub(crate) fn late(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            is_late: true,
+        }
     }
 
     /// The same, and where.
     pub(crate) fn during(self, what: impl fmt::Display) -> Self {
-        Self(format!("{what}: {}", self.0))
+        Self {
+            what: format!("{what}: {}", self.what),
+            ..self
+        }
+    }
+
+    /// Whether a machine that stood still for a moment explains it.
+    pub(crate) const fn is_late(&self) -> bool {
+        self.is_late
     }
 }
 
 /// Not an error itself, so that every error can become one with `?`.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self(error.to_string())
+        Self::new(error.to_string())
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.what)
     }
 }
 
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.what)
     }
 }
 
@@ -47,3 +69,13 @@ macro_rules! ensure {
     };
 }
 pub(crate) use ensure;
+
+/// Fails as [`Failure::late`] unless something holds.
+macro_rules! in_time {
+    ($holds:expr, $($what:tt)+) => {
+        if !$holds {
+            return Err($crate::failure::Failure::late(format!($($what)+)));
+        }
+    };
+}
+pub(crate) use in_time;

@@ -140,6 +140,12 @@ async fn round(
         refused: tally.refused,
         ..examine(logs.path())?
     };
+    let all = fleet.jvms.len() + PROCESSES as usize;
+    ensure!(
+        report.by_worker.len() == all,
+        "{} of {all} workers have left a log",
+        report.by_worker.len()
+    );
     ensure!(
         report.grants() == tally.grants,
         "{} grants were logged, {} reported",

@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use distlock::{Client, Lease};
+use tokio::io::AsyncReadExt;
 
 use crate::failure::Outcome;
 use crate::options::{Options, Order};
@@ -68,7 +69,7 @@ async fn main() -> ExitCode {
 async fn run(options: Options) -> Outcome<ExitCode> {
     let world = Arc::new(World::new(options.builds, options.logs, options.pace));
     let table = run::run(&world, &options.scenarios, |row| println!("{}", row.line())).await;
-    println!("\n{}\n", table.markdown());
+    println!("\n{}\n", table.markdown(options.times));
     println!("{} passed, {} failed", table.passed(), table.failed());
     let fine = table.failed() == 0 && table.passed() > 0;
     Ok(if fine {
@@ -92,12 +93,15 @@ async fn work_alone(work: Work) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A process that holds a lock until it is killed.
+/// A process that holds a lock until it is killed, or until its stdin ends: then it kills itself.
 async fn hold(url: &str, name: &str, lease: std::time::Duration) -> Outcome<ExitCode> {
     let client = Client::connect(url).await?;
     let lock = client.lock(name).with_lease(Lease::KeepAlive(lease));
     let guard = lock.acquire().await?;
     println!("held");
-    let lost = guard.lost().await;
-    Err(failure::Failure::new(format!("lost it: {lost:?}")))
+    let (mut stdin, mut rest) = (tokio::io::stdin(), Vec::new());
+    tokio::select! {
+        lost = guard.lost() => Err(failure::Failure::new(format!("lost it: {lost:?}"))),
+        _ = stdin.read_to_end(&mut rest) => std::process::abort(),
+    }
 }

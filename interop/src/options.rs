@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::peer::Build;
 use crate::scenarios::{self, Scenario};
+use crate::table::Times;
 use crate::worker::Work;
 use crate::world::Pace;
 
@@ -19,7 +20,7 @@ pub(crate) enum Order {
     },
     /// `list`: say what there is to play.
     List,
-    /// `run --peers FOLDER --version VERSION… [--quick] [--hammer SECONDS] [SCENARIO…]`.
+    /// `run --peers FOLDER --version VERSION… [--quick] [--hammer SECONDS] [--table] [SCENARIO…]`.
     Run(Options),
     /// `worker ORDER`: a process of the hammer.
     Worker(Work),
@@ -31,6 +32,7 @@ pub(crate) struct Options {
     pub(crate) logs: PathBuf,
     pub(crate) pace: Pace,
     pub(crate) scenarios: Vec<&'static Scenario>,
+    pub(crate) times: Times,
 }
 
 impl Order {
@@ -63,6 +65,7 @@ impl Options {
         let mut scenarios: Vec<&'static Scenario> = Vec::new();
         let mut quick = false;
         let mut hammer = None;
+        let mut times = Times::Show;
         while let Some(word) = words.next() {
             let mut value = || {
                 let value = words.next();
@@ -73,6 +76,7 @@ impl Options {
                 "--version" => versions.push(value()?),
                 "--quick" => quick = true,
                 "--hammer" => hammer = Some(seconds(&value()?)?),
+                "--table" => times = Times::Hide,
                 name => scenarios.push(named(name)?),
             }
         }
@@ -96,6 +100,7 @@ impl Options {
             logs: folder.join("logs"),
             pace: Pace { quick, hammer },
             scenarios,
+            times,
         })
     }
 }
@@ -145,6 +150,9 @@ mod tests {
         let names: Vec<&str> = some.scenarios.iter().map(|one| one.name).collect();
         assert_eq!(names, ["wake", "hammer"]);
         assert!(some.pace.hammer < all.pace.hammer);
+        assert_eq!(all.times, Times::Show);
+        let table = run("run --peers p --version 4 --table");
+        assert_eq!(table.times, Times::Hide);
     }
 
     #[test]

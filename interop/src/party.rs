@@ -123,6 +123,14 @@ impl Party {
         }
     }
 
+    /// Whether this party itself holds the lock, by its own account.
+    pub(crate) async fn is_held(&self, name: &str) -> Outcome<bool> {
+        match self {
+            Self::Java(thread) => thread.ask_bool("is_mine", name).await,
+            Self::Ours(task) => Ok(task.is_held(name)),
+        }
+    }
+
     /// Everybody who holds the lock and how often, as this side sees it.
     pub(crate) async fn holders(&self, name: &str) -> Outcome<BTreeMap<String, u64>> {
         match self {

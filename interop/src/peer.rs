@@ -150,6 +150,15 @@ impl Peer {
         Ok(told)
     }
 
+    /// Kills the JVM with `kill -9`, and waits until it is dead. Says when.
+    pub(crate) async fn kill_hard(self: &Arc<Self>) -> Outcome<Stamp> {
+        let now = Stamp::now();
+        self.kill();
+        let answer = self.call(json!({"cmd": "clock"})).await;
+        ensure!(answer.is_err(), "the JVM was killed and answered");
+        Ok(now)
+    }
+
     /// Kills it, for when it cannot be trusted any more.
     pub(crate) fn kill(&self) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,11 +191,18 @@ impl Peer {
     }
 
     fn obituary(&self, words: &Value) -> Failure {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = match child.try_wait() {
+            Ok(Some(status)) => format!("is dead ({status})"),
+            // A process that has just closed its stdout may take a moment to be gone.
+            Ok(None) | Err(_) => "died or hangs".to_owned(),
+        };
+        let tail = self.log_tail();
+        let tail = if tail.is_empty() { "(empty)" } else { &tail };
         Failure::new(format!(
-            "the JVM with Redisson {} died or hangs, and has not answered {words}; its log ({}) ends:\n{}",
+            "the JVM with Redisson {} {state}, and has not answered {words}; its log ({}) ends:\n{tail}",
             self.version,
             self.log.display(),
-            self.log_tail()
         ))
     }
 

@@ -1,6 +1,5 @@
 //! The thread that carries out blocking calls.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use crate::Error;
@@ -12,7 +11,6 @@ pub(super) struct Worker {
     runtime: Option<tokio::runtime::Runtime>,
     /// The process that has the thread; a forked child has not.
     pid: u32,
-    id: u64,
 }
 
 impl Worker {
@@ -23,13 +21,12 @@ impl Worker {
             .enable_all()
             .build()
             .map_err(|error| Error::Unavailable {
-                name: "*".into(),
+                name: "a thread for blocking calls".into(),
                 detail: error.to_string(),
             })?;
         Ok(Self {
             runtime: Some(runtime),
             pid: std::process::id(),
-            id: WORKERS.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -42,7 +39,7 @@ impl Worker {
         if self.is_forked() {
             // Nobody would ever carry it out, and what it holds is the parent's.
             std::mem::forget(work);
-            return Err(Error::Closed { name: "*".into() });
+            return Err(closed(true));
         }
         let (done, result) = mpsc::sync_channel(1);
         if let Some(runtime) = &self.runtime {
@@ -52,22 +49,13 @@ impl Worker {
                 let _ = done.send(value);
             });
         }
-        result
-            .recv()
-            .map_err(|_| Error::Closed { name: "*".into() })
-    }
-
-    /// What sets it apart from every other one of this process.
-    pub(super) const fn id(&self) -> u64 {
-        self.id
+        result.recv().map_err(|_| closed(false))
     }
 
     fn is_forked(&self) -> bool {
         std::process::id() != self.pid
     }
 }
-
-static WORKERS: AtomicU64 = AtomicU64::new(0);
 
 impl Drop for Worker {
     fn drop(&mut self) {
@@ -82,4 +70,9 @@ impl Drop for Worker {
             runtime.shutdown_background();
         }
     }
+}
+
+pub(super) fn closed(forked: bool) -> Error {
+    let name = "all locks".into();
+    Error::Closed { name, forked }
 }

@@ -76,11 +76,15 @@ fn unix(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
         password: decoded(store, url.password().unwrap_or_default())?,
         ..Address::default()
     };
-    for (key, value) in url.query_pairs() {
-        match &*key {
-            "db" => address.database = database(store, &value)?,
-            "user" => address.user = Some(value.into_owned()),
-            "pass" => address.password = Some(value.into_owned()),
+    // Not the url crate's pairs: those are a web form's, where a `+` stands for a space.
+    let parameters = url.query().unwrap_or_default().split('&');
+    for parameter in parameters.filter(|parameter| !parameter.is_empty()) {
+        let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let value = decoded(store, value)?;
+        match decoded(store, key)?.as_deref() {
+            Some("db") => address.database = database(store, &value.unwrap_or_default())?,
+            Some("user") => address.user = value,
+            Some("pass") => address.password = value,
             _ => return Err(store.invalid("unknown parameter; db, user and pass are known")),
         }
     }

@@ -52,7 +52,11 @@ pub(crate) async fn acquire(
     };
     let got = match reenter(core, wish, deadline).await? {
         Some(claim) => Some(claim),
-        None if matches!(patience, Patience::Once) => once(core, wish).await?,
+        None if matches!(patience, Patience::Once) => match once(core, wish).await? {
+            Some(claim) => Some(claim),
+            // Perhaps this very owner has got it meanwhile: it is not busy for itself.
+            None => reenter(core, wish, deadline).await?,
+        },
         None => {
             let machine = Acquire::new(wish.hearing, deadline, core.fresh_seed());
             Attempt::new(core, wish, machine).run().await?
@@ -296,7 +300,7 @@ impl<'a> Attempt<'a> {
         }
         let limit = self.core.limit(self.machine.deadline());
         let engine = self.core.engine.clone();
-        let listening = engine.listen(self.wish.subject.clone());
+        let listening = engine.listen(self.wish.subject.channel());
         tokio::select! {
             listener = listening => Ok(spot.keep(listener?)),
             () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_answer(limit)),

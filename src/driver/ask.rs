@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
 use super::acquire::Wish;
 use super::hold::{Claim, Hold};
 use super::job::Job;
 use super::unfinished::Unfinished;
-use crate::engine::{Cause, Failure};
+use super::{Core, unexpected};
+use crate::engine::Failure;
 use crate::protocol::lease::Terms;
 use crate::protocol::{Action, Entry, Moment, OwnerId, Reply};
 
@@ -72,9 +72,6 @@ pub(super) async fn ask(
             unfinished.settled();
             Ok(Asked::Busy { owner, ttl })
         }
-        other => Err(Failure::new(
-            Cause::Unexpected,
-            format!("unexpected reply {other:?}"),
-        )),
+        other => Err(unexpected(&other)),
     }
 }

@@ -26,6 +26,7 @@ type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 impl Background {
     /// Starts a thread. It ends when the client's last work is done, or at once if this is dropped
     /// without having been given one.
+    #[expect(clippy::disallowed_methods, reason = "the driver's own thread")]
     pub(crate) fn thread() -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();

@@ -7,13 +7,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::job::Job;
 use super::unfinished::UnderWay;
 
-/// How many jobs are under way at once.
+/// How many jobs ask the store at once.
 const AT_ONCE: usize = 64;
 
 /// The inbox of the task, and how much it has still to do.
@@ -91,15 +91,18 @@ impl Cleanup {
 }
 
 /// The task of one client. Ends when the client has gone and every job is done.
+#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 pub(super) async fn run(mut jobs: mpsc::UnboundedReceiver<Entry>) {
     let mut working = JoinSet::new();
+    // Bounded: renewals share this thread and connection, and must not stand behind a crowd.
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         tokio::select! {
-            // Bounded: renewals share this thread and connection, and must not stand behind a crowd.
-            entry = jobs.recv(), if working.len() < AT_ONCE => match entry {
+            entry = jobs.recv() => match entry {
                 Some(Entry { job, under_way, open }) => {
+                    let turns = turns.clone();
                     working.spawn(async move {
-                        job.finish(under_way).await;
+                        job.finish(under_way, &turns).await;
                         // Named, so that it is moved in here and goes only now.
                         drop(open);
                     });

@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use super::acquire::Wish;
 use super::job::Job;
-use super::release::refusal;
 use super::{Core, Trouble};
+use crate::engine::Failure;
 use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
 use crate::protocol::{Action, Moment, OwnerId, Reply, Request, Subject};
 
@@ -114,6 +114,18 @@ impl Hold {
     /// A request about this hold.
     pub(super) fn request(&self, action: Action) -> Request {
         self.subject.request(action)
+    }
+
+    /// Makes a request that says how often the lock is held. Where the store answers on the spot it does
+    /// so here, while nobody can change the count.
+    pub(super) fn counted(
+        &self,
+        action: impl FnOnce(&mut HoldState) -> Option<Action>,
+    ) -> Option<(Request, Option<Result<Reply, Failure>>)> {
+        let mut state = self.state();
+        let request = self.request(action(&mut state)?);
+        let answer = self.core.engine.call_now(&request);
+        Some((request, answer))
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -264,10 +276,18 @@ impl Hold {
         let reply = core.call(request, core.settings.command_timeout).await;
         match reply.map_err(Trouble::Failure)? {
             Reply::Renewed => self.extended(lease, sent),
-            reply => self.lose(refusal(&reply)),
+            reply => return Err(self.refused(&reply)),
         }
         self.lost()
             .map_or(Ok(()), |reason| Err(Trouble::Lost(reason)))
+    }
+
+    /// The store has answered that it is not ours, or something that makes no sense.
+    pub(super) fn refused(self: &Arc<Self>, reply: &Reply) -> Trouble {
+        if let Some(reason) = reply.refusal() {
+            self.lose(reason);
+        }
+        Trouble::refused(reply)
     }
 
     /// Ends it as lost, tells everyone, and gives back whatever the store may still have of it.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::clock::within;
 use super::hold::Hold;
 use super::unfinished::UnderWay;
@@ -39,7 +41,7 @@ pub(crate) enum Job {
 impl Job {
     /// Sends until the store has answered, or has certainly forgotten by itself. What is still under way
     /// is heard out first: its answer may make this needless.
-    pub(super) async fn finish(mut self, under_way: Option<UnderWay>) {
+    pub(super) async fn finish(mut self, under_way: Option<UnderWay>, turns: &Semaphore) {
         if let Some(under_way) = under_way
             && let Some(reply) = under_way.answer().await
             && !self.is_needed_after(&reply)
@@ -55,7 +57,11 @@ impl Job {
         let give_up_at = core.clock.now() + lease + PATIENCE;
         let mut pause = PAUSE;
         loop {
-            let failure = match self.attempt(&core).await {
+            // Not while it waits for an answer or rests: others could do their work meanwhile.
+            let turn = turns.acquire().await;
+            let attempt = self.attempt(&core).await;
+            drop(turn);
+            let failure = match attempt {
                 Ok(()) => return,
                 Err(failure) => failure,
             };
@@ -80,7 +86,7 @@ impl Job {
             Self::Recount { hold, .. } => within(limit, hold.recount.lock()).await,
             Self::Release(_) | Self::Undo { .. } => None,
         };
-        let Some(request) = self.request() else {
+        let Some((request, _)) = self.request() else {
             return Ok(());
         };
         let answer = core.engine.clone().call_apart(vec![request]);
@@ -95,54 +101,49 @@ impl Job {
 
     /// The same, where the store answers on the spot.
     pub(super) fn finish_now(self) {
-        // Held elsewhere only for as long as a store in memory takes to answer.
-        let _order = match &self {
-            Self::Recount { hold, .. } => loop {
-                if let Ok(order) = hold.recount.try_lock() {
-                    break Some(order);
-                }
-                std::thread::yield_now();
-            },
-            Self::Release(_) | Self::Undo { .. } => None,
-        };
-        let engine = match &self {
-            Self::Recount { hold, .. } | Self::Release(hold) => &hold.core.engine,
-            Self::Undo { core, .. } => &core.engine,
-        };
-        if let Some(request) = self.request()
-            && let Some(reply) = engine.call_now(&request)
-        {
+        if let Some((_, Some(Ok(reply)))) = self.request() {
             self.done(&reply);
         }
     }
 
-    /// What to send now; nothing if the hold is over and its release goes its own way.
-    fn request(&self) -> Option<Request> {
-        match self {
+    /// What to send now, and what a store has said to it that answers on the spot; nothing if the hold is
+    /// over and its release goes its own way.
+    fn request(&self) -> Option<(Request, Option<Result<Reply, Failure>>)> {
+        let (core, request) = match self {
             Self::Recount { hold, in_doubt } => {
-                let state = hold.state();
-                let (owner, count) = (hold.owner.clone(), state.lease.count());
-                if state.lease.end().is_some() || count == 0 {
-                    return None;
-                }
-                drop(state);
-                Some(hold.request(match *in_doubt {
-                    Some(attempt) => Action::Undo {
-                        owner,
-                        entry: Entry::Again { attempt, count },
-                    },
-                    None => Action::Release { owner, left: count },
-                }))
+                return hold.counted(|state| {
+                    let (owner, count) = (hold.owner.clone(), state.lease.count());
+                    if state.lease.end().is_some() || count == 0 {
+                        return None;
+                    }
+                    Some(match *in_doubt {
+                        Some(attempt) => Action::Undo {
+                            owner,
+                            entry: Entry::Again { attempt, count },
+                        },
+                        None => Action::Release { owner, left: count },
+                    })
+                });
             }
-            Self::Release(hold) => Some(hold.request(Action::Release {
-                owner: hold.owner.clone(),
-                left: 0,
-            })),
-            Self::Undo { subject, owner, .. } => Some(subject.request(Action::Undo {
-                owner: owner.clone(),
-                entry: Entry::First,
-            })),
-        }
+            Self::Release(hold) => {
+                let owner = hold.owner.clone();
+                (&hold.core, hold.request(Action::Release { owner, left: 0 }))
+            }
+            Self::Undo {
+                core,
+                subject,
+                owner,
+                ..
+            } => {
+                let undo = Action::Undo {
+                    owner: owner.clone(),
+                    entry: Entry::First,
+                };
+                (core, subject.request(undo))
+            }
+        };
+        let answer = core.engine.call_now(&request);
+        Some((request, answer))
     }
 
     /// Whether there is anything left to do, now that the request in doubt has been answered after all.

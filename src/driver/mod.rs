@@ -86,14 +86,26 @@ pub(crate) struct Core {
 /// Why a call brought no lock.
 #[derive(Clone, Debug)]
 pub(crate) enum Trouble {
-    /// The client is closed, or belongs to the process this one was forked from.
+    /// The client is closed.
     Closed,
     /// The store said no, or nothing.
     Failure(Failure),
+    /// The client belongs to the process this one was forked from.
+    Forked,
     /// The lock was held and is not any more.
     Lost(LostReason),
     /// The deadline passed before anybody could say whether the lock is free.
     TimedOut,
+}
+
+impl Trouble {
+    /// The store has answered that the lock is not ours, or something that makes no sense.
+    fn refused(reply: &Reply) -> Self {
+        match reply.refusal() {
+            Some(reason) => Self::Lost(reason),
+            None => Self::Failure(unexpected(reply)),
+        }
+    }
 }
 
 impl Core {
@@ -172,7 +184,10 @@ impl Core {
     }
 
     pub(crate) fn usable(&self) -> Result<(), Trouble> {
-        if self.is_closed() || self.is_forked() {
+        if self.is_forked() {
+            return Err(Trouble::Forked);
+        }
+        if self.is_closed() {
             return Err(Trouble::Closed);
         }
         Ok(())
@@ -200,8 +215,8 @@ impl Core {
 
     /// One request to the store, for at most `limit`.
     pub(crate) async fn call(&self, request: Request, limit: Duration) -> Result<Reply, Failure> {
-        if let Some(reply) = self.engine.call_now(&request) {
-            return Ok(reply);
+        if let Some(answer) = self.engine.call_now(&request) {
+            return answer;
         }
         needs_a_runtime()?;
         let answer = within(limit, self.engine.clone().call(request)).await;
@@ -272,6 +287,10 @@ fn needs_a_runtime() -> Result<(), Failure> {
         Cause::Unreachable,
         "locks need a running tokio runtime; `distlock::blocking` brings its own",
     ))
+}
+
+fn unexpected(reply: &Reply) -> Failure {
+    Failure::new(Cause::Unexpected, format!("unexpected reply {reply:?}"))
 }
 
 fn no_answer(limit: Duration) -> Failure {

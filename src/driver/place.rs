@@ -71,6 +71,7 @@ impl Place {
             Head::Seated(head) if Arc::ptr_eq(head, seat) => self.head = Head::Nobody,
             Head::Nobody | Head::Standing | Head::Seated(_) => {
                 self.line.pop_front();
+                seat.set_in_line(false);
             }
         }
         self.hold_here(claim.hold().clone());

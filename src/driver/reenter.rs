@@ -7,7 +7,6 @@ use super::acquire::Wish;
 use super::clock::within;
 use super::hold::Claim;
 use super::job::Job;
-use super::release::refusal;
 use super::unfinished::Unfinished;
 use super::{Core, Trouble};
 use crate::protocol::lease::Terms;
@@ -43,11 +42,19 @@ pub(super) async fn reenter(
     let claim = Claim::new(hold.clone(), guard);
     // One that nobody polls would keep it for ever; after this long its request is no longer new.
     let order = within(core.limit(deadline), hold.recount.lock()).await;
-    let (attempt, count) = {
-        let mut state = hold.state();
+    let Terms { lease, .. } = wish.terms;
+    let (mut attempt, mut count) = (0, 0);
+    let sent = hold.now();
+    let counted = hold.counted(|state| {
         state.attempts += 1;
-        (state.attempts, state.lease.count())
-    };
+        (attempt, count) = (state.attempts, state.lease.count());
+        Some(Action::Acquire {
+            owner: hold.owner.clone(),
+            entry: Entry::Again { attempt, count },
+            lease,
+        })
+    });
+    let (request, answer) = counted.expect("there is always something to ask");
     let mut unfinished = Unfinished::new(
         core.clone(),
         vec![Job::Recount {
@@ -55,14 +62,10 @@ pub(super) async fn reenter(
             in_doubt: Some(attempt),
         }],
     );
-    let Terms { lease, .. } = wish.terms;
-    let request = hold.request(Action::Acquire {
-        owner: hold.owner.clone(),
-        entry: Entry::Again { attempt, count },
-        lease,
-    });
-    let sent = hold.now();
-    let reply = unfinished.ask(request, core.limit(deadline)).await;
+    let reply = match answer {
+        Some(answer) => answer,
+        None => unfinished.ask(request, core.limit(deadline)).await,
+    };
     let reply = match reply {
         Ok(reply) => reply,
         Err(failure) => {
@@ -72,12 +75,12 @@ pub(super) async fn reenter(
             return Err(Trouble::Failure(failure));
         }
     };
-    unfinished.settled();
+    if reply == Reply::Granted || reply.refusal().is_some() {
+        unfinished.settled();
+    }
     drop(order);
     if reply != Reply::Granted {
-        let reason = refusal(&reply);
-        hold.lose(reason);
-        return Err(Trouble::Lost(reason));
+        return Err(hold.refused(&reply));
     }
     hold.extended(lease, sent);
     if hold.count() < count {

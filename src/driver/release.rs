@@ -25,7 +25,7 @@ pub(crate) async fn release(claim: Claim) -> Result<(), Trouble> {
     let core = claim.hold().core.clone();
     if core.is_forked() {
         std::mem::forget(claim);
-        return Err(Trouble::Closed);
+        return Err(Trouble::Forked);
     }
     if core.waiters.hand_on(claim.hold()) {
         claim.into_hold().say_ended();
@@ -161,7 +161,7 @@ async fn give_back(hold: &Arc<Hold>) -> Result<(), Trouble> {
         }
         (reply, _) => {
             core.waiters.vacate(hold, None);
-            Err(Trouble::Lost(refusal(&reply)))
+            Err(Trouble::refused(&reply))
         }
     }
 }
@@ -179,16 +179,19 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     let limit = core.settings.command_timeout;
     // A re-entry that nobody polls would keep it for ever; after this long its request is no longer new.
     let _order = within(limit, hold.recount.lock()).await;
-    let left = hold.count();
-    if left == 0 {
+    let counted = hold.counted(|state| {
+        let left = state.lease.count();
+        let owner = hold.owner.clone();
+        (left > 0).then_some(Action::Release { owner, left })
+    });
+    let Some((request, answer)) = counted else {
         unfinished.settled();
         return Ok(());
-    }
-    let request = hold.request(Action::Release {
-        owner: hold.owner.clone(),
-        left,
-    });
-    let reply = core.call(request, limit).await;
+    };
+    let reply = match answer {
+        Some(answer) => answer,
+        None => core.call(request, limit).await,
+    };
     let reply = reply.map_err(Trouble::Failure)?;
     unfinished.settled();
     // The last guard may have gone meanwhile, and its release have come first: nothing was lost.
@@ -196,9 +199,7 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     if reply == Reply::Kept || released {
         return Ok(());
     }
-    let reason = refusal(&reply);
-    hold.lose(reason);
-    Err(Trouble::Lost(reason))
+    Err(hold.refused(&reply))
 }
 
 /// Whether an expired hold was merely late or has been taken by somebody else.
@@ -214,12 +215,5 @@ async fn find_out(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
     match core.call(request, core.settings.command_timeout).await {
         Ok(Reply::Taken) => LostReason::TakenOver,
         Ok(_) | Err(_) => reason,
-    }
-}
-
-pub(super) const fn refusal(reply: &Reply) -> LostReason {
-    match reply {
-        Reply::Taken | Reply::Busy { .. } => LostReason::TakenOver,
-        _ => LostReason::Removed,
     }
 }

@@ -1,5 +1,6 @@
 //! Where one waiter sits until it is called.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -17,6 +18,8 @@ pub(super) struct Seat {
     pub(super) polls: bool,
     slot: Mutex<Slot>,
     called: Notify,
+    /// Stands in the line, and not at its head or with the lock. Changed under the line's own lock.
+    in_line: AtomicBool,
 }
 
 /// What a waiter is told.
@@ -47,7 +50,16 @@ impl Seat {
             polls,
             slot: Mutex::new(Slot::Empty),
             called: Notify::const_new(),
+            in_line: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn set_in_line(&self, in_line: bool) {
+        self.in_line.store(in_line, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_in_line(&self) -> bool {
+        self.in_line.load(Ordering::Relaxed)
     }
 
     /// Tells the waiter; gives the word back if the waiter has left. A lock, and

@@ -43,6 +43,7 @@ impl Spot {
             (None, Some(Turn::Ask { not_before }))
         } else {
             let seat = Arc::new(Seat::new(terms, user, polls));
+            seat.set_in_line(true);
             place.line.push_back(seat.clone());
             if let Head::Seated(head) = &place.head
                 && head.polls

@@ -38,8 +38,8 @@ impl Unfinished {
         request: Request,
         limit: Duration,
     ) -> Result<Reply, Failure> {
-        if let Some(reply) = self.core.engine.call_now(&request) {
-            return Ok(reply);
+        if let Some(answer) = self.core.engine.call_now(&request) {
+            return answer;
         }
         super::needs_a_runtime()?;
         let answer = self.core.engine.clone().call(request);

@@ -143,6 +143,7 @@ impl Waiters {
     pub(super) fn vacate(&self, hold: &Arc<Hold>, listeners: Option<u32>) {
         let now = hold.now();
         let mut names = self.lock();
+        names.tidy(now);
         let Some(place) = names.place_held_by(hold) else {
             return;
         };
@@ -215,11 +216,12 @@ impl Waiters {
             (Head::Seated(head), Some(seat)) => Arc::ptr_eq(head, seat),
             (Head::Nobody | Head::Standing | Head::Seated(_), _) => false,
         };
+        let was_in_line = seat.as_ref().is_some_and(|seat| seat.is_in_line());
         // A lock in it that the waiter never saw goes back when this is dropped.
         let unheard = seat.map(|seat| seat.leave());
         if was_head {
             place.head = Head::Nobody;
-        } else {
+        } else if was_in_line {
             place.left += 1;
             if place.left * 2 > place.line.len() {
                 place.line.retain(|seat| !seat.has_left());
@@ -255,6 +257,7 @@ impl Names {
         if vacant && place.holder.is_none() {
             let not_before = place.stand_back.filter(|until| *until > now);
             while let Some(seat) = place.line.pop_front() {
+                seat.set_in_line(false);
                 if seat.call(Turn::Ask { not_before }).is_none() {
                     place.head = Head::Seated(seat);
                     break;

@@ -12,9 +12,8 @@ use tokio::task::JoinSet;
 
 use super::clock::{Clock, within};
 use super::hold::Hold;
-use super::{Settings, no_answer};
+use super::{Settings, no_answer, unexpected};
 use crate::engine::{Engine, Failure};
-use crate::protocol::lease::LostReason;
 use crate::protocol::{Action, Moment, Reply};
 
 /// How many renewals travel in one call.
@@ -123,6 +122,7 @@ impl Schedule {
 struct Stopped;
 
 /// The watchdog of one client. Ends when the schedule is stopped, which its client does when it goes.
+#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 pub(super) async fn run(
     schedule: Arc<Schedule>,
     engine: Arc<dyn Engine>,
@@ -205,9 +205,10 @@ async fn renew(
 fn settle(hold: &Arc<Hold>, lease: Duration, sent: Moment, reply: Result<Reply, Failure>) {
     match reply {
         Ok(Reply::Renewed) => hold.renewed(lease, sent),
-        Ok(Reply::Taken) => hold.lose(LostReason::TakenOver),
-        Ok(Reply::Gone) => hold.lose(LostReason::Removed),
-        Ok(other) => hold.renewal_failed(lease, &format!("unexpected reply {other:?}")),
+        Ok(reply) => match reply.refusal() {
+            Some(reason) => hold.lose(reason),
+            None => hold.renewal_failed(lease, &unexpected(&reply).detail),
+        },
         Err(failure) => hold.renewal_failed(lease, &failure.detail),
     }
 }

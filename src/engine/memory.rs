@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::engine::glob;
-use crate::engine::{Answer, Ear, Engine, Failure, Listener};
+use crate::engine::{Answer, Ear, Engine, Failure, Listener, Page};
 use crate::protocol::state::State;
-use crate::protocol::{Action, Kind, Moment, Reply, Request, Subject};
+use crate::protocol::{Action, Channel, Kind, Moment, Reply, Request, Subject};
 
 /// The states are swept of what has expired each time they have doubled since the last sweep.
 const SMALLEST_SWEEP: usize = 64;
@@ -34,7 +34,7 @@ pub struct Shared {
 struct Store {
     states: HashMap<Arc<str>, State>,
     sweep_at: usize,
-    ears: HashMap<Subject, Vec<Weak<Ear>>>,
+    ears: HashMap<Channel, Vec<Weak<Ear>>>,
     labels: HashMap<Arc<str>, Arc<str>>,
 }
 
@@ -50,11 +50,17 @@ impl Memory {
         Self { shared, prefix }
     }
 
-    fn with_prefix(&self, subject: &Subject) -> Subject {
+    fn key(&self, name: &Arc<str>) -> Arc<str> {
         if self.prefix.is_empty() {
-            return subject.clone();
+            return name.clone();
         }
-        Subject::new(subject.kind, format!("{}{}", self.prefix, subject.name))
+        format!("{}{name}", self.prefix).into()
+    }
+
+    fn with_prefix(&self, channel: &Channel) -> Channel {
+        match channel {
+            Channel::Lock(name) => Channel::Lock(self.key(name)),
+        }
     }
 
     fn now(&self) -> Moment {
@@ -73,18 +79,16 @@ impl Memory {
         let now = self.now();
         let mut store = self.store();
         store.sweep(now);
-        let subject = self.with_prefix(&request.subject);
-        let listeners = store.listeners(&subject);
-        let state = store.states.entry(subject.name.clone()).or_default();
+        let key = self.key(&request.subject.name);
+        let listeners = store.listeners(&self.with_prefix(&request.subject.channel()));
+        let state = store.states.entry(key.clone()).or_default();
         let outcome = state.apply(request, now, listeners);
         if state.is_empty(now) {
-            store.states.remove(&subject.name);
+            store.states.remove(&key);
         }
-        let ears = if outcome.notify {
-            store.ears.get(&subject).cloned().unwrap_or_default()
-        } else {
-            Vec::new()
-        };
+        let news = outcome.news.map(|channel| self.with_prefix(&channel));
+        let ears = news.and_then(|channel| store.ears.get(&channel).cloned());
+        let ears = ears.unwrap_or_default();
         drop(store);
         for ear in ears.iter().filter_map(Weak::upgrade) {
             ear.tell();
@@ -92,10 +96,10 @@ impl Memory {
         outcome.reply
     }
 
-    fn forget(&self, subject: &Subject) {
+    fn forget(&self, channel: &Channel) {
         let mut store = self.store();
-        if store.listeners(subject) == 0 {
-            store.ears.remove(subject);
+        if store.listeners(channel) == 0 {
+            store.ears.remove(channel);
         }
     }
 }
@@ -112,30 +116,30 @@ impl Engine for Memory {
         Box::pin(async move { replies })
     }
 
-    fn call_now(&self, request: &Request) -> Option<Reply> {
-        Some(self.apply(request))
+    fn call_now(&self, request: &Request) -> Option<Result<Reply, Failure>> {
+        Some(Ok(self.apply(request)))
     }
 
-    fn listen(self: Arc<Self>, subject: Subject) -> Answer<Result<Listener, Failure>> {
+    fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
         let ear = Arc::new(Ear::default());
-        let subject = self.with_prefix(&subject);
+        let channel = self.with_prefix(&channel);
         let mut store = self.store();
-        let ears = store.ears.entry(subject.clone()).or_default();
+        let ears = store.ears.entry(channel.clone()).or_default();
         ears.push(Arc::downgrade(&ear));
         drop(store);
         let memory = self.clone();
         let gone = Arc::downgrade(&ear);
         let listener = Listener::new(ear, move || {
             // The listener still holds its ear while this runs: take it out by hand.
-            if let Some(ears) = memory.store().ears.get_mut(&subject) {
+            if let Some(ears) = memory.store().ears.get_mut(&channel) {
                 ears.retain(|ear| !ear.ptr_eq(&gone));
             }
-            memory.forget(&subject);
+            memory.forget(&channel);
         });
         Box::pin(async move { Ok(listener) })
     }
 
-    fn find(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Subject>, Failure>> {
+    fn find(self: Arc<Self>, pattern: String, _from: u64) -> Answer<Result<Page, Failure>> {
         let now = self.now();
         let mut found = Vec::new();
         for (name, state) in &mut self.store().states {
@@ -148,7 +152,7 @@ impl Engine for Memory {
                 found.push(subject);
             }
         }
-        Box::pin(async move { Ok(found) })
+        Box::pin(async move { Ok(Page { found, next: None }) })
     }
 
     fn announce(
@@ -201,8 +205,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Store {
-    fn listeners(&self, subject: &Subject) -> u32 {
-        let ears = self.ears.get(subject).map_or(0, Vec::len);
+    fn listeners(&self, channel: &Channel) -> u32 {
+        let ears = self.ears.get(channel).map_or(0, Vec::len);
         u32::try_from(ears).unwrap_or(u32::MAX)
     }
 

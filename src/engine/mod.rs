@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::protocol::{Reply, Request, Subject};
+use crate::protocol::{Channel, Reply, Request, Subject};
 
 mod glob;
 pub mod memory;
@@ -39,14 +39,15 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// connection of their own, each with its own answer in the same order.
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>>;
 
-    /// The answer, where the store can give it on the spot without any I/O.
-    fn call_now(&self, request: &Request) -> Option<Reply>;
+    /// The answer, where the store can give it on the spot without any I/O: always, or never.
+    fn call_now(&self, request: &Request) -> Option<Result<Reply, Failure>>;
 
     /// Starts listening for releases; resolves once none can be missed any more.
-    fn listen(self: Arc<Self>, subject: Subject) -> Answer<Result<Listener, Failure>>;
+    fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>>;
 
-    /// What is held under names that match a glob pattern, without a prefix.
-    fn find(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Subject>, Failure>>;
+    /// What is held under names that match a glob pattern, without a prefix; some of it at a time, and
+    /// perhaps twice. Begins at 0.
+    fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>>;
 
     /// Tells other clients, for `ttl`, what the client with this uuid calls itself; `None` takes it back.
     fn announce(
@@ -65,6 +66,15 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
 /// A boxed future: the trait is used as `dyn Engine`.
 pub type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A part of what was looked for.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// What was found.
+    pub found: Vec<Subject>,
+    /// Where to go on; none at the end.
+    pub next: Option<u64>,
+}
 
 /// Hears of releases until it is dropped.
 ///

@@ -31,4 +31,4 @@ pub mod state;
 
 pub use kind::Kind;
 pub use moment::Moment;
-pub use request::{Action, Entry, Holding, OwnerId, Reply, Request, Subject};
+pub use request::{Action, Channel, Entry, Holding, OwnerId, Reply, Request, Subject};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::state::{Outcome, State};
-use super::{Action, Entry, Holding, Moment, OwnerId, Reply};
+use super::{Action, Entry, Holding, Moment, OwnerId, Reply, Request};
 
 /// A held lock. A free one is not remembered at all.
 #[derive(Clone, Debug)]
@@ -32,24 +32,33 @@ impl Mutex {
     }
 }
 
-/// Decides one action on the plain lock.
-pub fn apply(state: &mut State, action: &Action, now: Moment, listeners: u32) -> Outcome {
+/// Decides one request to the plain lock.
+pub fn apply(state: &mut State, request: &Request, now: Moment, listeners: u32) -> Outcome {
+    let reply = decide(state, &request.action, now, listeners);
+    let freed = match (&request.action, &reply) {
+        (_, Reply::Released { .. } | Reply::Forced(true)) => true,
+        // It was free for a moment; who listens may ask, and finds it taken.
+        (Action::Pass { .. }, Reply::Granted) => true,
+        (_, _) => false,
+    };
+    Outcome {
+        reply,
+        news: freed.then(|| request.subject.channel()),
+    }
+}
+
+fn decide(state: &mut State, action: &Action, now: Moment, listeners: u32) -> Reply {
     match action {
         Action::Acquire {
             owner,
             entry,
             lease,
         } => acquire(state, owner, *entry, *lease, now),
-        Action::ForceRelease => match state.mutex().take() {
-            Some(_) => Outcome::news(Reply::Forced(true)),
-            None => Outcome::quiet(Reply::Forced(false)),
-        },
-        Action::Inspect => Outcome::quiet(Reply::Inspected(state.mutex().as_ref().map(|held| {
-            Holding {
-                owners: vec![(held.owner.to_string(), u64::from(held.count))],
-                ttl: Some(held.until.since(now)),
-            }
-        }))),
+        Action::ForceRelease => Reply::Forced(state.mutex().take().is_some()),
+        Action::Inspect => Reply::Inspected(state.mutex().as_ref().map(|held| Holding {
+            owners: vec![(held.owner.to_string(), u64::from(held.count))],
+            ttl: Some(held.until.since(now)),
+        })),
         Action::Pass {
             from,
             to,
@@ -57,19 +66,20 @@ pub fn apply(state: &mut State, action: &Action, now: Moment, listeners: u32) ->
             own_listeners,
         } => {
             let released = release(state, from, 0, listeners);
-            if !released.notify || listeners > *own_listeners || state.is_marked(to, Entry::First) {
+            let free = matches!(released, Reply::Released { .. });
+            if !free || listeners > *own_listeners || state.is_marked(to, Entry::First) {
                 return released;
             }
             *state.mutex() = Some(Mutex::new(to, now + *lease));
-            Outcome::news(Reply::Granted)
+            Reply::Granted
         }
         Action::Release { owner, left } => release(state, owner, *left, listeners),
         Action::Renew { owner, lease } => match mine(state, owner) {
             Ok(held) => {
                 held.raise_lease(*lease, now);
-                Outcome::quiet(Reply::Renewed)
+                Reply::Renewed
             }
-            Err(refusal) => Outcome::quiet(refusal),
+            Err(refusal) => refusal,
         },
         Action::Undo { owner, entry } => undo(state, owner, *entry, now, listeners),
     }
@@ -81,11 +91,11 @@ fn acquire(
     entry: Entry,
     lease: Duration,
     now: Moment,
-) -> Outcome {
+) -> Reply {
     if state.is_marked(owner, entry) {
-        return Outcome::quiet(Reply::Undone);
+        return Reply::Undone;
     }
-    let reply = match (state.mutex(), entry) {
+    match (state.mutex(), entry) {
         (Some(held), entry) if held.owner == *owner => {
             if let Entry::Again { count, .. } = entry {
                 held.count = held.count.max(count);
@@ -102,11 +112,10 @@ fn acquire(
             *free = Some(Mutex::new(owner, now + lease));
             Reply::Granted
         }
-    };
-    Outcome::quiet(reply)
+    }
 }
 
-fn undo(state: &mut State, owner: &OwnerId, entry: Entry, now: Moment, listeners: u32) -> Outcome {
+fn undo(state: &mut State, owner: &OwnerId, entry: Entry, now: Moment, listeners: u32) -> Reply {
     let left = match entry {
         // Carried out, it cannot come again: no mark is needed.
         Entry::First if mine(state, owner).is_ok() => return release(state, owner, 0, listeners),
@@ -118,20 +127,20 @@ fn undo(state: &mut State, owner: &OwnerId, entry: Entry, now: Moment, listeners
     if mine(state, owner).is_ok_and(|held| held.count > left) {
         return release(state, owner, left, listeners);
     }
-    Outcome::quiet(Reply::Marked)
+    Reply::Marked
 }
 
-fn release(state: &mut State, owner: &OwnerId, left: u32, listeners: u32) -> Outcome {
+fn release(state: &mut State, owner: &OwnerId, left: u32, listeners: u32) -> Reply {
     let held = match mine(state, owner) {
         Ok(held) => held,
-        Err(refusal) => return Outcome::quiet(refusal),
+        Err(refusal) => return refusal,
     };
     if left > 0 {
         held.count = held.count.min(left);
-        return Outcome::quiet(Reply::Kept);
+        return Reply::Kept;
     }
     *state.mutex() = None;
-    Outcome::news(Reply::Released { listeners })
+    Reply::Released { listeners }
 }
 
 /// The owner's hold, or what to say instead.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Kind;
+use super::lease::LostReason;
 
 /// One call on one primitive.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -15,13 +16,21 @@ pub struct Request {
     pub action: Action,
 }
 
-/// One primitive under one name: what is asked for, held, waited for and listened to.
+/// One primitive under one name: what is asked for, held and waited for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Subject {
     /// Which primitive.
     pub kind: Kind,
     /// What the users call it, without any prefix.
     pub name: Arc<str>,
+}
+
+/// Where one hears that something has become free. Primitives that share a channel wake each other's
+/// waiters.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Channel {
+    /// Of the lock with this name.
+    Lock(Arc<str>),
 }
 
 /// What a request asks for.
@@ -135,6 +144,23 @@ pub struct Holding {
     pub ttl: Option<Duration>,
 }
 
+impl Reply {
+    /// Why a hold has ended that got this answer; none if the answer does not mean that.
+    pub const fn refusal(&self) -> Option<LostReason> {
+        match self {
+            Self::Busy { .. } | Self::Taken => Some(LostReason::TakenOver),
+            Self::Gone | Self::Undone => Some(LostReason::Removed),
+            Self::Forced(_)
+            | Self::Granted
+            | Self::Inspected(_)
+            | Self::Kept
+            | Self::Marked
+            | Self::Released { .. }
+            | Self::Renewed => None,
+        }
+    }
+}
+
 impl Entry {
     /// Its number among the owner's acquires.
     pub const fn attempt(self) -> u32 {
@@ -150,6 +176,13 @@ impl Subject {
     pub fn new(kind: Kind, name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
         Self { kind, name }
+    }
+
+    /// Where its waiters listen.
+    pub fn channel(&self) -> Channel {
+        match self.kind {
+            Kind::Mutex => Channel::Lock(self.name.clone()),
+        }
     }
 
     /// Asks something of it.

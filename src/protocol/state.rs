@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::mutex::Mutex;
-use super::{Entry, Kind, Moment, OwnerId, Reply, Request};
+use super::{Channel, Entry, Kind, Moment, OwnerId, Reply, Request};
 
 /// How long an undone request is remembered. A request still under way is given up by the network
 /// (TCP_USER_TIMEOUT) long before.
@@ -20,21 +20,21 @@ pub struct State {
     marks: Vec<Mark>,
 }
 
-/// What a request did: the answer, and whether those who listen should hear of it.
+/// What a request did: the answer, and who should hear of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outcome {
     /// The answer.
     pub reply: Reply,
-    /// Whether the lock became free.
-    pub notify: bool,
+    /// Where those listen who wait for what became free.
+    pub news: Option<Channel>,
 }
 
 impl State {
-    /// Carries out one request at `now`, with so many `listeners` waiting to hear of a release.
+    /// Carries out one request at `now`, with so many `listeners` on the subject's channel.
     pub fn apply(&mut self, request: &Request, now: Moment, listeners: u32) -> Outcome {
         self.expire(now);
         match request.subject.kind {
-            Kind::Mutex => super::mutex::apply(self, &request.action, now, listeners),
+            Kind::Mutex => super::mutex::apply(self, request, now, listeners),
         }
     }
 
@@ -72,22 +72,6 @@ impl State {
             self.mutex = None;
         }
         self.marks.retain(|mark| mark.until > now);
-    }
-}
-
-impl Outcome {
-    pub(super) const fn quiet(reply: Reply) -> Self {
-        Self {
-            reply,
-            notify: false,
-        }
-    }
-
-    pub(super) const fn news(reply: Reply) -> Self {
-        Self {
-            reply,
-            notify: true,
-        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Names: anything that is text, of a reasonable length.
 
-use distlock::{Error, Lock};
+use std::time::Duration;
+
+use distlock::{Client, Error, Lease, Lock};
 use tokio::task::JoinSet;
 
 use super::support::RedisServer;
@@ -34,6 +36,59 @@ async fn a_name_that_is_empty_or_far_too_long_is_refused() {
         }
     }
     assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_error_names_its_lock_on_one_line_and_not_in_a_megabyte() {
+    let server = RedisServer::start();
+    let long = "ü".repeat(32 * 1024);
+    for url in ["memory:", &server.url()] {
+        let client = connect(url).await;
+        let too_short = Lease::Fixed(Duration::ZERO);
+        for name in ["stock", "new\nline", &long] {
+            let stranger = connect(url).await.new_owner();
+            let kept = client.lock(name).acquire().await.unwrap();
+            let lock = client.lock(name);
+            for error in [
+                kept.extend(PATIENCE).await.unwrap_err(),
+                kept.extend(Duration::ZERO).await.unwrap_err(),
+                lock.clone()
+                    .with_lease(too_short)
+                    .acquire()
+                    .await
+                    .unwrap_err(),
+                lock.clone()
+                    .with_max_hold(Duration::ZERO)
+                    .acquire()
+                    .await
+                    .unwrap_err(),
+                lock.clone()
+                    .with_owner(&stranger)
+                    .acquire()
+                    .await
+                    .unwrap_err(),
+            ] {
+                let about =
+                    matches!(&error, Error::InvalidOption { name: Some(of), .. } if **of == *name);
+                assert!(about, "{error:?}");
+                let begins: String = name.escape_debug().take(150).collect();
+                let text = well_said(error).to_string();
+                assert!(text.starts_with(&format!("`{begins}")), "{text}");
+                assert!(text.chars().count() < 400, "{text}");
+            }
+            kept.release().await.unwrap();
+        }
+        let far_too_long = client.lock("x".repeat(1 << 20)).acquire().await;
+        let error = far_too_long.unwrap_err();
+        assert!(format!("{error:?}").len() < 1000, "{error:?}");
+        assert!(error.to_string().starts_with("`xxx"), "{error}");
+        let builder = Client::builder(url).default_lease(too_short);
+        let error = builder.connect().await.unwrap_err();
+        assert!(
+            matches!(error, Error::InvalidOption { name: None, .. }),
+            "{error:?}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use distlock::{Client, Error, Lease};
 
 use super::diary::Diary;
 use super::support::{RedisServer, eventually};
-use super::{PATIENCE, well_said};
+use super::{PATIENCE, connect, well_said};
 
 /// What must not be seen anywhere.
 const CANARY: &str = "cAnArY-7Hq";
@@ -96,6 +96,20 @@ async fn a_password_through_a_socket_is_refused_as_well() {
 }
 
 #[tokio::test]
+async fn a_plus_in_a_password_is_a_plus() {
+    let server = RedisServer::start();
+    server.cmd(&["ACL", "SETUSER", "c+", "on", ">a+b", "~*", "&*", "+@all"]);
+    let socket = format!("redis+unix://{}", server.socket_path().display());
+    for url in [
+        format!("{socket}?user=c+&pass=a+b"),
+        format!("{socket}?db=1&%70ass=a%2Bb&user=c%2b"),
+        url(&server, "c+:a+b"),
+    ] {
+        Client::connect(&url).await.expect("it is the right one");
+    }
+}
+
+#[tokio::test]
 async fn a_password_is_hidden_in_addresses_that_make_no_sense() {
     for url in [
         format!("redis://:{CANARY}@"),
@@ -147,7 +161,7 @@ async fn a_password_is_hidden_in_everything_a_client_shows() {
         let builder = Client::builder(&url(&server, &format!("billing:{password}")));
         assert_hidden(&builder);
         let client = builder.connect().await.expect("it is the right one");
-        let lease = Lease::KeepAlive(Duration::from_millis(1500));
+        let lease = Lease::KeepAlive(Duration::from_secs(3));
         let lock = client.lock("canary's lock").with_lease(lease);
         let guard = lock.acquire().await.unwrap();
         let waiting = tokio::spawn(lock.acquire());
@@ -188,4 +202,39 @@ async fn a_password_is_hidden_in_everything_a_client_shows() {
     );
     let leaks = diary.lines_with(&[CANARY]);
     assert!(leaks.is_empty(), "{leaks:?}");
+}
+
+#[tokio::test]
+async fn connections_and_releases_are_told_without_the_password() {
+    let diary = Diary::open();
+    let server = RedisServer::start();
+    user(&server);
+    let place = format!("127.0.0.1:{}", server.port());
+    let client = Client::connect(&url(&server, &format!("billing:{CANARY}"))).await;
+    let client = client.expect("it is the right one");
+    let guard = client.lock("told of").acquire().await.unwrap();
+    let owner = guard.owner();
+    guard.release().await.unwrap();
+    let told = |words: &[&str]| !diary.lines_with(words).is_empty();
+    assert!(told(&["connected", &place, "again=false"]));
+    assert!(told(&["given back", "told of", &owner]));
+    let held = connect(&server.url()).await.lock("told of").acquire().await;
+    let waiting = tokio::spawn(client.lock("told of").acquire());
+    eventually(PATIENCE, "it listens", async || {
+        server.kill_pubsub_clients() > 0
+    })
+    .await;
+    eventually(PATIENCE, "it listens again", async || {
+        let connected = diary.lines_with(&["connected to listen", "channels=1", &place]);
+        connected.len() >= 2 && told(&["not connected to listen", "why=", &place])
+    })
+    .await;
+    drop((held, waiting));
+    server.kill();
+    client.lock("told of").try_acquire().await.unwrap_err();
+    eventually(PATIENCE, "it cannot connect", async || {
+        told(&["cannot connect", &place])
+    })
+    .await;
+    assert!(!diary.text().contains(CANARY));
 }

@@ -31,11 +31,9 @@ fn assert_denied(error: Error, name: &str, missing: &str) {
 }
 
 async fn gone(server: &RedisServer, name: &str) {
-    eventually(
-        Duration::from_secs(2),
-        &format!("`{name}` is free"),
-        async || !server.keys().contains(&name.to_owned()),
-    )
+    eventually(PATIENCE, &format!("`{name}` is free"), async || {
+        !server.keys().contains(&name.to_owned())
+    })
     .await;
 }
 
@@ -125,7 +123,7 @@ async fn a_user_who_may_not_publish_is_told_at_release_and_the_lock_is_free() {
 async fn a_user_who_may_not_delete_is_told_at_release_and_the_lease_ends_it() {
     let server = RedisServer::start();
     let client = without(&server, &["-hdel"]).await;
-    let lease = Lease::KeepAlive(Duration::from_millis(900));
+    let lease = Lease::KeepAlive(Duration::from_millis(2400));
     let guard = client
         .lock("delete")
         .with_lease(lease)
@@ -154,7 +152,7 @@ async fn a_user_who_may_not_listen_is_told_when_it_has_to_wait() {
         assert_denied(waiting.expect("it is told").unwrap_err(), "listen", missing);
         // Polling needs no permission to listen.
         let polling = lock.with_wait(distlock::Wait::Poll(distlock::Backoff::default()));
-        let waited = polling.acquire_timeout(Duration::from_millis(100)).await;
+        let waited = polling.acquire_timeout(Duration::from_millis(1500)).await;
         assert!(waited.unwrap().is_none());
     }
     held.release().await.unwrap();
@@ -167,7 +165,7 @@ async fn a_user_who_loses_its_rights_while_holding_is_told_in_time() {
         "ACL", "SETUSER", "once", "on", ">secret", "~*", "&*", "+@all",
     ]);
     let client = connect(&format!("redis://once:secret@127.0.0.1:{}/", server.port())).await;
-    let lease = Lease::KeepAlive(Duration::from_millis(2400));
+    let lease = Lease::KeepAlive(Duration::from_millis(4500));
     let guard = client
         .lock("once")
         .with_lease(lease)
@@ -185,15 +183,16 @@ async fn a_user_who_loses_its_rights_while_holding_is_told_in_time() {
 #[tokio::test]
 async fn a_user_with_only_what_locks_need_can_do_everything() {
     let server = RedisServer::start();
-    let mut rules = vec!["resetkeys", "~*", "-@all"];
+    let mut rules = vec!["resetkeys", "resetchannels", "-@all"];
     rules.extend(NEEDED);
+    rules.extend(["~needed", "~distlock_undone:*", "&redisson_lock__channel:*"]);
     let (first, second) = (
         without(&server, &rules).await,
         without(&server, &rules).await,
     );
     let me = first.new_owner();
     let lock = first.lock("needed").with_owner(&me);
-    let lock = lock.with_lease(Lease::KeepAlive(Duration::from_millis(1500)));
+    let lock = lock.with_lease(Lease::KeepAlive(Duration::from_secs(3)));
     let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
     let waiting = tokio::spawn(second.lock("needed").acquire());
     eventually(PATIENCE, "it waits", async || {
@@ -221,6 +220,31 @@ async fn a_user_with_only_what_locks_need_can_do_everything() {
     cancelled.abort();
     let _ = cancelled.await;
     gone(&server, "needed").await;
+}
+
+/// A label and a list need a little more.
+#[tokio::test]
+async fn a_user_with_what_labels_and_lists_need_has_them() {
+    let server = RedisServer::start();
+    let mut rules = vec!["resetkeys", "-@all", "+set", "+scan"];
+    rules.extend(NEEDED);
+    rules.extend(["~needed", "~distlock_undone:*", "~distlock_client:*"]);
+    let mut words = vec!["ACL", "SETUSER", "operator", "on", ">secret", "&*"];
+    words.extend(rules);
+    server.cmd(&words);
+    let url = format!("redis://operator:secret@127.0.0.1:{}/", server.port());
+    let client = Client::builder(&url).label("billing").connect().await;
+    let client = client.unwrap();
+    let guard = client.lock("needed").acquire().await.unwrap();
+    eventually(PATIENCE, "its label is seen", async || {
+        let listed = client.admin().list("*").await.unwrap();
+        assert_eq!(listed.len(), 1);
+        listed[0].holders[0].label.as_deref() == Some("billing")
+    })
+    .await;
+    guard.release().await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(server.keys(), Vec::<String>::new());
 }
 
 /// Everything a user of locks needs. INFO, which servers for rent often forbid, is not among it.

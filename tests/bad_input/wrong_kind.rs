@@ -57,7 +57,7 @@ async fn a_key_of_another_type_is_said_to_be_one_and_left_alone() {
 async fn a_lock_overwritten_by_something_else_is_lost_and_what_is_there_stays() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    let lease = Lease::KeepAlive(Duration::from_millis(900));
+    let lease = Lease::KeepAlive(Duration::from_millis(2400));
     let guard = client
         .lock("trampled")
         .with_lease(lease)

@@ -46,7 +46,7 @@ async fn storm(stage: &Stage) {
             "`{}`: acquired {got} times, given up {gave_up} times",
             spot.name
         );
-        assert!(got > 10 && gave_up > 10, "a storm that does not blow");
+        assert!(spot.has_blown(), "a storm that does not blow");
         stage.is_gone(&spot.name).await;
     }
     let Some(server) = &stage.server else { return };
@@ -70,12 +70,21 @@ impl Spot {
             gave_up: AtomicUsize::new(0),
         }
     }
+
+    fn has_blown(&self) -> bool {
+        let often = |count: &AtomicUsize| count.load(Ordering::Relaxed) > 10;
+        often(&self.got) && often(&self.gave_up)
+    }
 }
 
 async fn be_impatient(client: Client, spots: Arc<Vec<Spot>>, mut rng: SeededRng) {
-    for _ in 0..ROUNDS {
+    for round in 0..20 * ROUNDS {
+        // On a busy machine it takes longer, and more patience, to get anything.
+        if round >= ROUNDS && spots.iter().all(Spot::has_blown) {
+            break;
+        }
         let spot = rng.pick(&spots);
-        let patience = Duration::from_micros(rng.below(6000));
+        let patience = Duration::from_micros(rng.below(6000 * (1 + round / ROUNDS)));
         let acquiring = client.lock(spot.name.as_str()).acquire();
         let Ok(guard) = timeout(patience, acquiring).await else {
             spot.gave_up.fetch_add(1, Ordering::Relaxed);
@@ -122,7 +131,7 @@ async fn waiters_that_give_up_stop_listening() {
 #[tokio::test]
 async fn what_was_dropped_is_not_renewed() {
     // A machine may stand still for a second.
-    const LEASE: Duration = Duration::from_millis(1800);
+    const LEASE: Duration = Duration::from_secs(3);
     let server = RedisServer::start();
     let client = Client::builder(&server.url()).default_lease(Lease::KeepAlive(LEASE));
     let client = client.connect().await.expect("the server runs");
@@ -171,7 +180,7 @@ async fn what_was_dropped_is_not_renewed() {
 /// A caller that loses interest says nothing about the connection, however long ago the last answer was.
 #[tokio::test]
 async fn calls_that_are_dropped_do_not_cost_the_connection() {
-    const PATIENCE: Duration = Duration::from_millis(300);
+    const PATIENCE: Duration = Duration::from_secs(1);
     let server = RedisServer::start();
     let client = Client::builder(&server.url()).command_timeout(PATIENCE);
     let client = client.connect().await.expect("the server runs");
@@ -242,4 +251,4 @@ fn connections(server: &RedisServer) -> Vec<String> {
 /// Enough for a few polls.
 const A_MOMENT: Duration = Duration::from_millis(50);
 const NAMES: usize = 3;
-const ROUNDS: usize = 60;
+const ROUNDS: u64 = 60;

@@ -98,4 +98,4 @@ async fn fixed(client: &Client, name: &str) -> Guard {
     acquire(client.lock(name).with_lease(Lease::Fixed(SHORT))).await
 }
 
-const SHORT: Duration = Duration::from_millis(1500);
+const SHORT: Duration = Duration::from_millis(2500);

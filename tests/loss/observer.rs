@@ -256,7 +256,7 @@ impl Claims {
 
 /// Leases are counted on another clock than `Instant`'s, and the two cannot be read at once: the end may
 /// come this much before `valid_until`, but never behind it.
-const TWO_CLOCKS: Duration = Duration::from_millis(10);
+const TWO_CLOCKS: Duration = Duration::from_millis(50);
 /// A renewal moves the end by far more than this.
 const ONE_RENEWAL: Duration = Duration::from_millis(30);
 /// From this close to its end on, a hold is not let out of sight.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use distlock::{Client, Error, Guard, Lease, Lock, Owner};
 use tokio::time::timeout;
@@ -66,12 +67,10 @@ impl Case {
             story,
             rule,
         };
-        // Told again if a busy machine kept the request from being sent.
-        for _ in 0..3 {
+        // Told again for as long as a busy machine keeps the request from being sent.
+        let give_up = Instant::now() + PATIENCE;
+        while case.target().is_none() && Instant::now() < give_up {
             (story.tell)(&mut case).await;
-            if case.target().is_some() {
-                break;
-            }
         }
         case.end().await;
         case.verdict
@@ -217,7 +216,7 @@ impl Case {
         let repeated = || witness.count(&self.name, |words| words == call);
         let undone = |owner: &str, attempt: &str| {
             let undo = |words: &[String]| {
-                Script::Undo.runs(words) && words[6] == owner && words[7] == attempt
+                Script::Undo.runs(words) && words[5] == owner && words[6] == attempt
             };
             witness.count(&self.name, undo)
         };
@@ -231,9 +230,9 @@ impl Case {
         eventually(PATIENCE, "the client cleans up", async || {
             match self.story.script {
                 Script::Acquire => undone(&call[5], &call[6]) > 0,
-                Script::Pass => undone(&call[7], "1") > 0,
+                Script::Pass => undone(&call[6], "1") > 0,
                 // How much it leaves may have changed by then.
-                Script::Undo => !again || undone(&call[6], &call[7]) >= times,
+                Script::Undo => !again || undone(&call[5], &call[6]) >= times,
                 Script::Release | Script::Renew => !again || repeated() >= times,
             }
         })

@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use distlock::{Client, ClientBuilder, Error, Guard, Lease};
+use distlock::{Client, ClientBuilder, Error, Guard, Lease, Lock};
 
 use super::support::{ChaosProxy, Fault, Match, eventually};
 use super::world::{Script, World};
@@ -90,11 +90,11 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to() {
     })
     .await;
     // Whether the release or the undo of the re-entry comes first is a matter of luck.
-    for round in 0..8 {
+    for round in 0..6 {
         let name = format!("stock-{round}");
         let owner = client.new_owner();
         let lock = client.lock(name.as_str()).with_owner(&owner);
-        let guard = lock.acquire().await.unwrap();
+        let guard = acquire(&lock).await;
         let mut waiting: Pin<Box<dyn Future<Output = Result<Guard, Error>>>> =
             Box::pin(client.lock(name.as_str()).acquire());
         assert!(begin(waiting.as_mut()));
@@ -125,9 +125,9 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to() {
 
 #[tokio::test]
 async fn a_closed_client_has_released_what_was_dropped_however_slow_the_network() {
-    let (world, proxy, client) = proxied(|builder| builder).await;
+    let (world, proxy, client) = proxied(|builder| builder.command_timeout(PATIENCE)).await;
     let guard = client.lock("stock").acquire().await.unwrap();
-    let delay = Fault::DelayRequest(TIMEOUT / 3);
+    let delay = Fault::DelayRequest(TIMEOUT);
     proxy.rule(runs(Script::Release).nth(1), delay);
     drop(guard);
     injected(&proxy, 1).await;
@@ -232,14 +232,14 @@ async fn a_partial_release_that_comes_after_a_later_re_entry_lets_nobody_in() {
 
 #[tokio::test]
 async fn a_renewal_without_answer_does_not_cost_a_lock_with_a_lease_shorter_than_the_time_out() {
-    const LEASE: Duration = Duration::from_millis(1500);
-    let (_world, proxy, client) = proxied(|builder| builder).await;
+    const LEASE: Duration = Duration::from_secs(3);
+    let (_world, proxy, client) = proxied(|builder| builder.command_timeout(LEASE * 2)).await;
     let lock = client.lock("stock").with_lease(Lease::KeepAlive(LEASE));
     let guard = lock.acquire().await.unwrap();
     // A connection that has gone silent: what is behind this reply does not come either.
     proxy.rule(runs(Script::Renew).nth(1), Fault::HoldReply);
     injected(&proxy, 1).await;
-    let lost = tokio::time::timeout(LEASE * 2, guard.lost()).await;
+    let lost = tokio::time::timeout(LEASE * 3 / 2, guard.lost()).await;
     assert!(
         lost.is_err(),
         "the server answers on any other connection, but: {lost:?}"
@@ -280,6 +280,18 @@ async fn proxied(
     (world, proxy, client.expect("the network is still whole"))
 }
 
+/// The lock. A busy machine may be too slow for the command time-out; the store has not refused it then.
+async fn acquire(lock: &Lock) -> Guard {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match lock.acquire().await {
+            Ok(guard) => return guard,
+            Err(Error::Timeout { .. }) if Instant::now() < give_up => {}
+            Err(error) => panic!("nobody has it: {error}"),
+        }
+    }
+}
+
 fn runs(script: Script) -> Match {
     Match::words(move |words| script.runs(words))
 }
@@ -307,4 +319,4 @@ fn held_back(proxy: &ChaosProxy) -> Vec<String> {
 }
 
 /// Long enough to arrange things while a call is under way.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(2);

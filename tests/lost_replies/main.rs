@@ -32,11 +32,14 @@ use tokio::task::{JoinSet, LocalSet};
 use case::{Case, Verdict};
 use rules::RULES;
 use stories::STORIES;
+use support::Fault;
 use world::World;
 
 /// Enough to keep two processors busy while most cases wait for a time-out.
 const AT_ONCE: usize = 20;
 const AT_LEAST: usize = 500;
+/// How often a case may bring an error that it should not before somebody is to blame.
+const TRIES: u32 = 3;
 
 #[tokio::test]
 async fn whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left() {
@@ -55,9 +58,18 @@ async fn tell_every_story() {
                 let label = format!("{}, request {nth}: {}", story.name, rule.name);
                 cases.spawn_local(async move {
                     let _room = room.acquire_owned().await;
-                    // A task of its own, so that a panic spoils this case only.
-                    let case = tokio::task::spawn_local(Case::tell(world, story, rule, nth));
-                    let verdict = case.await.map_err(|error| (label, error.to_string()));
+                    let mut tries = 0;
+                    let verdict = loop {
+                        // A task of its own, so that a panic spoils this case only.
+                        let case = Case::tell(world.clone(), story, rule, nth);
+                        let told = tokio::task::spawn_local(case).await;
+                        tries += 1;
+                        // A busy machine times out now and then, but not every time.
+                        let harmed = told.as_ref().is_ok_and(|verdict| verdict.errors > 0);
+                        if !(harmed && rule.harmless && story.is_whole() && tries < TRIES) {
+                            break told.map_err(|error| (label, error.to_string()));
+                        }
+                    };
                     ((story.name, rule.name), verdict)
                 });
             }
@@ -79,11 +91,21 @@ async fn tell_every_story() {
     eprintln!("{total} cases in {:?}", begun.elapsed());
     assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
     assert!(total >= AT_LEAST, "only {total} cases");
-    for rule in RULES.iter().filter(|rule| rule.harmless) {
-        // Busy machines time out now and then, but not every time.
-        let of_rule = tallies.iter().filter(|((_, name), _)| *name == rule.name);
-        let unharmed: usize = of_rule.map(|(_, tally)| tally.unharmed).sum();
-        assert!(unharmed > 0, "{} harmed every call", rule.name);
+    for (story, rule) in STORIES
+        .iter()
+        .flat_map(|story| RULES.iter().map(move |rule| (story, rule)))
+    {
+        let Tally {
+            cases,
+            unharmed,
+            late,
+        } = tallies[&(story.name, rule.name)];
+        let label = format!("{}: {}", story.name, rule.name);
+        if rule.harmless && story.is_whole() {
+            assert_eq!(unharmed, cases, "{label} did harm");
+        }
+        let is_late = rule.fault == Fault::HoldRequest;
+        assert_eq!(late, if is_late { cases } else { 0 }, "{label}: late");
     }
 }
 

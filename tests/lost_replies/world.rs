@@ -161,11 +161,11 @@ impl Script {
 
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::Acquire => include_str!("../../src/engine/redis/lua/acquire.lua"),
-            Self::Pass => include_str!("../../src/engine/redis/lua/pass.lua"),
-            Self::Release => include_str!("../../src/engine/redis/lua/release.lua"),
-            Self::Renew => include_str!("../../src/engine/redis/lua/renew.lua"),
-            Self::Undo => include_str!("../../src/engine/redis/lua/undo.lua"),
+            Self::Acquire => include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
+            Self::Pass => include_str!("../../src/engine/redis/lua/mutex/pass.lua"),
+            Self::Release => include_str!("../../src/engine/redis/lua/mutex/release.lua"),
+            Self::Renew => include_str!("../../src/engine/redis/lua/mutex/renew.lua"),
+            Self::Undo => include_str!("../../src/engine/redis/lua/mutex/undo.lua"),
         }
     }
 

@@ -246,8 +246,8 @@ impl Run {
     ) -> Outcome {
         let sent = self.live_at(sent);
         let asked = Asked { sent, latency };
-        let found = self.memory.clone().find("*".into()).await;
-        let found = found.expect("memory does not fail").into_iter();
+        let found = self.memory.clone().find("*".into(), 0).await;
+        let found = found.expect("memory does not fail").found.into_iter();
         let names: BTreeSet<_> = found.map(|lock| lock.name).collect();
         for sequence in &mut self.sequences {
             let name = &*sequence.name;
@@ -295,7 +295,7 @@ impl Run {
 /// How the lock stands in memory's time.
 fn held(memory: &Memory, sequence: &Sequence) -> Option<Holding> {
     match memory.call_now(&sequence.request(Action::Inspect)) {
-        Some(Reply::Inspected(held)) => held,
+        Some(Ok(Reply::Inspected(held))) => held,
         other => panic!("memory answers on the spot, and not {other:?}"),
     }
 }

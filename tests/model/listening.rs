@@ -55,7 +55,7 @@ impl Fence {
 
 /// Listens to the lock of this name.
 pub(crate) async fn listen(engine: Arc<impl Engine>, name: &str) -> Listener {
-    let listening = engine.listen(Subject::new(Kind::Mutex, name));
+    let listening = engine.listen(Subject::new(Kind::Mutex, name).channel());
     listening.await.expect("anyone may listen")
 }
 

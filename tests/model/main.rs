@@ -49,6 +49,7 @@ async fn random_requests_get_the_same_replies_from_memory_and_from_redis() {
 
     let mut seen = Outcome::default();
     for round in 0..ROUNDS {
+        let round_begun = Instant::now();
         // Only as many as are missing, and some to spare.
         let missing = ENOUGH - seen.sequences;
         let sequences = SEQUENCES.min(missing.div_ceil(10) + 5);
@@ -66,7 +67,7 @@ async fn random_requests_get_the_same_replies_from_memory_and_from_redis() {
         }
         let ended = running.join_all().await;
         let sent = Instant::now();
-        let keys = Keyspace::read(&server, engines[0].clone()).await;
+        let keys = Keyspace::read(&server, engines[0].clone(), round_begun).await;
         let latency = sent.elapsed();
         for lane in ended {
             seen.add(lane.end(&keys, sent, latency).await);

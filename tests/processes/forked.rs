@@ -159,7 +159,7 @@ fn say_outcome<T: Send + 'static>(
     });
     let outcome = match outcome.recv_timeout(Duration::from_secs(2)) {
         Ok(Ok(())) => "done".to_owned(),
-        Ok(Err(Error::Closed { .. })) => "closed".to_owned(),
+        Ok(Err(Error::Closed { forked: true, .. })) => "closed".to_owned(),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "hangs".to_owned(),
     };

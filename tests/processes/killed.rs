@@ -1,12 +1,13 @@
 //! A holder that dies without a word.
 
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
 use super::process::{say, url};
-use super::{LEASE, PATIENCE, Process, RedisServer, connect};
+use super::{LEASE, PATIENCE, Pace, Process, RedisServer, connect};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_killed_with_kill_9_frees_its_locks_within_its_lease_and_a_quarter_of_a_second() {
@@ -15,11 +16,13 @@ async fn a_holder_killed_with_kill_9_frees_its_locks_within_its_lease_and_a_quar
     let owners = holder.hear("holds");
     let client = connect(&server.url()).await;
     let mut waiting = JoinSet::new();
+    let pace = Arc::new(Pace::start());
     for name in NAMES {
         let busy = client.lock(name).try_acquire().await.unwrap();
         assert!(busy.is_none(), "the worker holds it");
         let waiter = client.lock(name).acquire();
-        waiting.spawn(async move { (waiter.await.unwrap(), Instant::now()) });
+        let pace = pace.clone();
+        waiting.spawn(async move { (waiter.await.unwrap(), pace.now()) });
     }
     // All of them wait, and it is really kept alive, or the kill would prove nothing.
     super::eventually(PATIENCE, "everybody listens", async || {
@@ -37,7 +40,7 @@ async fn a_holder_killed_with_kill_9_frees_its_locks_within_its_lease_and_a_quar
         );
     }
 
-    let killed = Instant::now();
+    let killed = pace.now();
     holder.kill();
     let mut took = Vec::new();
     while let Some(granted) = waiting.join_next().await {

@@ -25,7 +25,7 @@ use std::time::Duration;
 use distlock::{Client, Lease};
 
 use self::process::Process;
-use self::support::{RedisServer, eventually};
+use self::support::{Pace, RedisServer, eventually};
 
 static SHARED: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
@@ -49,6 +49,6 @@ async fn connect(url: &str) -> Client {
 }
 
 /// Two thirds of it are what a busy machine may cost without costing the lock.
-const LEASE: Duration = Duration::from_millis(1500);
+const LEASE: Duration = Duration::from_secs(3);
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -7,7 +7,6 @@
 mod support;
 
 mod format;
-mod java;
 mod peers;
 mod turns;
 mod without_end;

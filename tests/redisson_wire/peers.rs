@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Error, Lease, LostReason};
 
-use super::java::{Java, Subscriber, channel};
+use super::support::java::{Java, Subscriber, channel};
 use super::support::{RedisServer, eventually};
 use super::{LEASE, PATIENCE, assert_just_set, connect, hold, leaves_nothing};
 
@@ -169,16 +169,17 @@ async fn javas_watchdog_extends_its_own_locks_and_not_ours() {
 async fn our_watchdog_does_not_extend_what_java_took_from_us() {
     let server = RedisServer::start();
     let (client, java) = (connect(&server).await, Java::start(&server).await);
-    let lease = Lease::KeepAlive(Duration::from_millis(900));
+    // Renewed after two seconds, while Java has the lock for less long than we would make it.
+    let lease = Lease::KeepAlive(Duration::from_secs(6));
     let lock = client.lock("order").with_lease(lease);
     let guard = lock.acquire().await.unwrap();
     assert!(java.force_unlock("order").await);
-    assert_eq!(java.lock("order", 47, "500").await, None);
+    assert_eq!(java.lock("order", 47, "4500").await, None);
     let lost = tokio::time::timeout(PATIENCE, guard.lost()).await;
     let lost = lost.expect("the next renewal tells").expect("not released");
     assert_eq!(lost.reason, LostReason::TakenOver);
     assert!(!guard.is_held());
-    assert!(server.pttl("order") <= 500);
+    assert!(server.pttl("order") <= 4500);
     // Java's hold is Java's, also when we give back what we have lost.
     assert_eq!(java.lock("order", 47, "60000").await, None);
     let released = guard.release().await;

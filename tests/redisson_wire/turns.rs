@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::java::{Java, Subscriber, channel};
 use super::support::RedisServer;
+use super::support::java::{Java, Subscriber, channel};
 use super::{PATIENCE, connect, leaves_nothing};
 
 /// A client that asked again at once once kept a Java `tryLock` of twenty seconds out.

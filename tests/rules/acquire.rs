@@ -3,10 +3,10 @@
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use distlock::{Backoff, Error, Wait};
+use distlock::{Backoff, Error, Lock, Wait};
 use tokio::runtime::Handle;
 
-use super::support::{Fault, Match, eventually};
+use super::support::{Fault, Match, eventually, paced};
 use super::{
     ACQUIRE, PATIENCE, RELEASE, World, begun, connect, in_time, ms, pending_until, script, take,
 };
@@ -15,7 +15,7 @@ use super::{
 /// the caller's.
 #[tokio::test]
 async fn one_deadline_covers_connect_subscribe_and_script() {
-    const WAIT: Duration = ms(300);
+    const WAIT: Duration = ms(1000);
     let world = World::start();
     // All of them far longer than the wait.
     let patient = world
@@ -24,15 +24,16 @@ async fn one_deadline_covers_connect_subscribe_and_script() {
         .connect_timeout(PATIENCE);
     let (client, other) = (connect(patient).await, world.other().await);
     let _held = take(other.lock("taken")).await;
-    let on_time = |what: &str, started: Instant| {
-        let took = started.elapsed();
-        assert!((WAIT..WAIT + ms(1500)).contains(&took), "{what}: {took:?}");
+    let on_time = async |what: &str, lock: Lock| {
+        let started = Instant::now();
+        let (got, took) = paced(lock.acquire_timeout(WAIT)).await;
+        assert!(started.elapsed() >= WAIT, "{what}: {:?}", started.elapsed());
+        assert!(took < WAIT + ms(1500), "{what}: {took:?}");
+        got
     };
 
     world.proxy.rule(script(ACQUIRE), Fault::HoldRequest);
-    let started = Instant::now();
-    let got = client.lock("script").acquire_timeout(WAIT).await;
-    on_time("script", started);
+    let got = on_time("script", client.lock("script")).await;
     assert!(matches!(got, Err(Error::Timeout { .. })), "{got:?}");
     world.proxy.clear_rules();
     world.proxy.let_go();
@@ -40,9 +41,7 @@ async fn one_deadline_covers_connect_subscribe_and_script() {
     world
         .proxy
         .rule(Match::command("SUBSCRIBE"), Fault::HoldRequest);
-    let started = Instant::now();
-    let got = client.lock("taken").acquire_timeout(WAIT).await;
-    on_time("subscribe", started);
+    let got = on_time("subscribe", client.lock("taken")).await;
     assert!(matches!(got, Ok(None)), "somebody else has it: {got:?}");
     world.proxy.clear_rules();
     world.proxy.let_go();
@@ -57,9 +56,7 @@ async fn one_deadline_covers_connect_subscribe_and_script() {
     .await;
     world.proxy.partition(true);
     world.proxy.refuse(false);
-    let started = Instant::now();
-    let got = client.lock("connect").acquire_timeout(WAIT).await;
-    on_time("connect", started);
+    let got = on_time("connect", client.lock("connect")).await;
     assert!(matches!(got, Err(Error::Timeout { .. })), "{got:?}");
     world.proxy.partition(false);
 }
@@ -68,7 +65,7 @@ async fn one_deadline_covers_connect_subscribe_and_script() {
 #[tokio::test]
 async fn one_deadline_covers_a_re_entry_behind_another() {
     let world = World::start();
-    let client = connect(world.builder().command_timeout(ms(3000))).await;
+    let client = connect(world.builder().command_timeout(PATIENCE)).await;
     let me = client.new_owner();
     let lock = client.lock("stock").with_owner(&me);
     let outer = take(lock.clone()).await;
@@ -79,9 +76,7 @@ async fn one_deadline_covers_a_re_entry_behind_another() {
         world.proxy.injected().len() == 1
     })
     .await;
-    let started = Instant::now();
-    let got = lock.acquire_timeout(ms(300)).await;
-    let took = started.elapsed();
+    let (got, took) = paced(lock.acquire_timeout(ms(300))).await;
     assert!(took < ms(1800), "{took:?} instead of 300 ms");
     assert!(matches!(got, Err(Error::Timeout { .. })), "{got:?}");
     world.proxy.let_go();
@@ -98,7 +93,7 @@ async fn one_deadline_covers_a_re_entry_behind_another() {
 #[tokio::test]
 async fn a_waiter_rides_through_an_outage_but_a_first_attempt_does_not() {
     let world = World::start();
-    let (client, other) = (world.hasty(ms(300)).await, world.other().await);
+    let (client, other) = (world.hasty(ms(1000)).await, world.other().await);
     let _held = take(other.lock("stock")).await;
     let _polled = take(other.lock("order")).await;
     // One that listens, and one that asks all the time and so meets the outage again and again.
@@ -155,7 +150,7 @@ async fn a_connection_that_died_while_idle_is_no_outage() {
 #[tokio::test]
 async fn a_waiter_behind_a_hold_of_its_own_client_rides_through_an_outage() {
     let world = World::start();
-    let client = world.hasty(ms(300)).await;
+    let client = world.hasty(ms(1000)).await;
     let held = take(client.lock("stock")).await;
     let mut waiting = begun(
         client

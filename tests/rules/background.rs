@@ -10,10 +10,10 @@ use super::{soon, take};
 /// leases. The watchdog has a thread and a connection of its own.
 #[tokio::test]
 async fn a_blocked_runtime_does_not_let_leases_lapse() {
-    const LEASE: Duration = ms(900);
+    const LEASE: Duration = ms(2400);
     let world = World::start();
     let client = world.client().await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(900))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(2400))).await;
     std::thread::sleep(2 * LEASE);
     assert!(guard.is_held());
     assert_eq!(world.holder("stock"), Some((guard.owner(), 1)));
@@ -26,20 +26,19 @@ async fn a_blocked_runtime_does_not_let_leases_lapse() {
 async fn a_stalled_data_connection_does_not_let_leases_lapse() {
     let world = World::start();
     let client = world.hasty(PATIENCE).await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(900))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(2400))).await;
     world.proxy.rule(script(super::ACQUIRE), Fault::HoldRequest);
     let mut stuck = begun(client.lock("another").acquire());
     pending_until(&mut stuck, "the connection is stuck", async || {
         world.proxy.injected().len() == 1
     })
     .await;
-    let before = world.runs_for(RENEW, &guard.owner());
-    pending_until(&mut stuck, "two leases are over", async || {
-        world.runs_for(RENEW, &guard.owner()) >= before + 6
+    let granted = guard.valid_until();
+    pending_until(&mut stuck, "more than a lease is over", async || {
+        guard.check().expect("it is renewed in time");
+        guard.valid_until() > granted + ms(2400)
     })
     .await;
-    assert!(guard.is_held());
-    assert_eq!(guard.at_risk(), None);
 }
 
 /// 4: nor the watchdog's own connection, if nothing moves on that: the next attempt takes another.
@@ -47,7 +46,7 @@ async fn a_stalled_data_connection_does_not_let_leases_lapse() {
 async fn a_stalled_watchdog_connection_does_not_let_leases_lapse() {
     let world = World::start();
     let client = world.client().await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(1800))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(3000))).await;
     world.proxy.rule(script(RENEW).nth(1), Fault::HoldReply);
     world.injected(1).await;
     eventually(PATIENCE, "it is renewed all the same", async || {
@@ -58,14 +57,47 @@ async fn a_stalled_watchdog_connection_does_not_let_leases_lapse() {
     assert_eq!(world.holder("stock"), Some((guard.owner(), 1)));
 }
 
+/// 4: but a connection that is merely slow is kept: a renewal is given up behind a release that took long,
+/// and the next one would wait for a new connection to the same busy server.
+#[tokio::test]
+async fn a_slow_watchdog_connection_is_not_replaced_while_it_answers() {
+    let world = World::start();
+    let client = world.client().await;
+    let dropped = take(client.lock("dropped")).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(4500))).await;
+    let greetings = || {
+        let requests = world.proxy.requests();
+        requests.iter().filter(|words| words[0] == "HELLO").count()
+    };
+    // The release is answered while the renewal, due after 1.5 s, waits for its 1.5 s in vain.
+    world
+        .proxy
+        .rule(script(RELEASE), Fault::DelayReply(ms(1500)));
+    let renewal = script(RENEW).nth(1);
+    world.proxy.rule(renewal, Fault::DelayRequest(ms(2000)));
+    tokio::time::sleep(ms(1200)).await;
+    drop(dropped);
+    eventually(PATIENCE, "a renewal is given up", async || {
+        guard.at_risk().is_some()
+    })
+    .await;
+    let before = greetings();
+    eventually(PATIENCE, "another is answered", async || {
+        guard.at_risk().is_none()
+    })
+    .await;
+    assert!(guard.is_held());
+    assert_eq!(greetings(), before, "the connection was replaced");
+}
+
 /// 4: a hold leaves the watchdog's care before its release is sent: a renewal behind it would find it
 /// gone, or keep alive what nobody holds.
 #[tokio::test]
 async fn nothing_is_renewed_once_its_release_was_sent() {
     let world = World::start();
     let client = world.client().await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(750))).await;
-    let dropped = take(client.lock("dropped").with_lease(keep_alive(750))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(2400))).await;
+    let dropped = take(client.lock("dropped").with_lease(keep_alive(2400))).await;
     eventually(PATIENCE, "both are renewed", async || {
         world.runs_for(RENEW, &guard.owner()) > 0 && world.runs_for(RENEW, &dropped.owner()) > 0
     })
@@ -79,7 +111,7 @@ async fn nothing_is_renewed_once_its_release_was_sent() {
     let renewed = |owner: &String| world.runs_for(RENEW, owner);
     let before = owners.each_ref().map(renewed);
     // Twice as long as between two renewals.
-    tokio::time::sleep(ms(500)).await;
+    tokio::time::sleep(ms(1600)).await;
     assert_eq!(owners.each_ref().map(renewed), before);
     world.proxy.let_go();
     let gone = soon("the release", releasing).await.expect("no panic");
@@ -98,7 +130,7 @@ fn a_guard_dropped_after_its_runtime_has_gone_is_released() {
     let (dropped, renewed) = runtime.block_on(async {
         let client = world.client().await;
         let dropped = take(client.lock("dropped").with_lease(fixed(600_000))).await;
-        let renewed = take(client.lock("renewed").with_lease(keep_alive(900))).await;
+        let renewed = take(client.lock("renewed").with_lease(keep_alive(2400))).await;
         (dropped, renewed)
     });
     drop(runtime);
@@ -121,7 +153,7 @@ fn a_guard_dropped_after_its_runtime_has_gone_is_released() {
 #[tokio::test]
 async fn a_dropped_guard_is_released_through_an_outage_of_the_network() {
     let world = World::start();
-    let client = world.hasty(ms(200)).await;
+    let client = world.hasty(ms(1000)).await;
     let guard = take(client.lock("stock").with_lease(fixed(600_000))).await;
     world.proxy.refuse(true);
     world.proxy.cut_all();

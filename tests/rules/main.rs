@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Guard, Lease, Lock};
 
-use support::{ChaosProxy, Match, RedisServer, eventually};
+use support::{ChaosProxy, Match, RedisServer, eventually, paced_timeout};
 
 /// A server, a network before it that misbehaves on request, and clients on either side of that.
 struct World {
@@ -162,8 +162,9 @@ async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
 /// Awaits something that must come, and soon: well before the two seconds after which a waiter asks
 /// without having been told.
 async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let done = tokio::time::timeout(SOON, work).await;
-    done.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"))
+    let done = paced_timeout(SOON, work).await;
+    let (done, _) = done.unwrap_or_else(|| panic!("not within {SOON:?}: {what}"));
+    done
 }
 
 /// Polls `work` until `condition` holds, and panics if it is done before.
@@ -222,13 +223,13 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-const ACQUIRE: &str = include_str!("../../src/engine/redis/lua/acquire.lua");
-const PASS: &str = include_str!("../../src/engine/redis/lua/pass.lua");
-const RELEASE: &str = include_str!("../../src/engine/redis/lua/release.lua");
-const RENEW: &str = include_str!("../../src/engine/redis/lua/renew.lua");
-const UNDO: &str = include_str!("../../src/engine/redis/lua/undo.lua");
+const ACQUIRE: &str = include_str!("../../src/engine/redis/lua/mutex/acquire.lua");
+const PASS: &str = include_str!("../../src/engine/redis/lua/mutex/pass.lua");
+const RELEASE: &str = include_str!("../../src/engine/redis/lua/mutex/release.lua");
+const RENEW: &str = include_str!("../../src/engine/redis/lua/mutex/renew.lua");
+const UNDO: &str = include_str!("../../src/engine/redis/lua/mutex/undo.lua");
 const SCRIPTS: [&str; 5] = [ACQUIRE, PASS, RELEASE, RENEW, UNDO];
 
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(1700);

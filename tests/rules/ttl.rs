@@ -1,5 +1,6 @@
 //! 3.4 Times to live only grow, and every lock key has one.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -66,17 +67,17 @@ async fn a_partial_release_keeps_the_lease_that_was_asked_for() {
 #[tokio::test]
 async fn no_request_carries_our_wall_clock() {
     let world = World::start();
-    let client = connect(world.builder().handoff_limit(0).command_timeout(ms(200))).await;
+    let client = connect(world.builder().handoff_limit(0).command_timeout(ms(1000))).await;
     let me = client.new_owner();
     let lock = client.lock("stock").with_owner(&me);
-    let outer = take(lock.clone().with_lease(keep_alive(600))).await;
+    let outer = take(lock.clone().with_lease(keep_alive(3000))).await;
     let inner = take(lock).await;
     eventually(PATIENCE, "it is renewed", async || {
         !world.runs(RENEW).is_empty()
     })
     .await;
     inner.release().await.expect("it is ours");
-    let next = begun(client.lock("stock").with_lease(keep_alive(600)).acquire());
+    let next = begun(client.lock("stock").with_lease(keep_alive(3000)).acquire());
     outer.release().await.expect("it is ours");
     drop(soon("its turn", next).await.expect("it is free"));
     world.proxy.rule(script(ACQUIRE).nth(1), Fault::HoldRequest);
@@ -96,10 +97,11 @@ async fn no_request_carries_our_wall_clock() {
 /// any two scripts for as long as they come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_key_never_exists_without_a_ttl() {
+    const ENOUGH: u32 = 100;
     const NAMES: [&str; 3] = ["one", "two", "three"];
     let world = World::start();
     let done = AtomicBool::new(false);
-    let held = AtomicU32::new(0);
+    let held = Arc::new(AtomicU32::new(0));
     let lua = "local n = 0
         for _, key in ipairs(KEYS) do
           local ttl = redis.call('PTTL', key)
@@ -129,10 +131,13 @@ async fn a_lock_key_never_exists_without_a_ttl() {
     let started = Instant::now();
     let working = (0..6).map(|worker| {
         let client = clients[worker % 2].clone();
-        let mut rng = SeededRng::new(rng.next_u64());
+        let (mut rng, held) = (SeededRng::new(rng.next_u64()), held.clone());
         tokio::spawn(async move {
             let me = client.new_owner();
-            while started.elapsed() < ms(1200) {
+            // For longer on a machine too busy to show much.
+            let hardly = || held.load(Ordering::Relaxed) <= ENOUGH;
+            let longest = || if hardly() { PATIENCE / 2 } else { ms(1200) };
+            while started.elapsed() < longest() {
                 let lease = *rng.pick(&[fixed(15), fixed(200), keep_alive(60), keep_alive(300)]);
                 let name = *rng.pick(&NAMES);
                 let lock = client.lock(name).with_lease(lease).with_owner(&me);
@@ -163,5 +168,5 @@ async fn a_lock_key_never_exists_without_a_ttl() {
     tokio::join!(looking, finish);
     let held = held.load(Ordering::Relaxed);
     eprintln!("looked at a held lock {held} times");
-    assert!(held > 100, "there was hardly anything to see: {held}");
+    assert!(held > ENOUGH, "there was hardly anything to see: {held}");
 }

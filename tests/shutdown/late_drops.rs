@@ -4,14 +4,10 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
 
 use distlock::Guard;
 
 use super::{COMPANY, at_once, on_every_store};
-
-/// How soon after its drop a lock is free.
-const SOON: Duration = Duration::from_secs(1);
 
 #[test]
 fn a_guard_may_be_dropped_after_its_client_was_closed() {
@@ -20,7 +16,7 @@ fn a_guard_may_be_dropped_after_its_client_was_closed() {
         let guard = runtime.block_on(client.lock("late").acquire()).unwrap();
         let held = guard.held();
         runtime.block_on(client.close()).unwrap();
-        store.is_freed_within(SOON, "late");
+        store.is_freed("late");
         at_once("the drop", || runtime.block_on(async { drop(guard) }));
         assert!(!held.is_held());
         at_once("the client's drop", || drop(client));
@@ -35,7 +31,7 @@ fn a_guard_may_be_dropped_on_a_plain_thread() {
         assert!(store.holds("thread"));
         let dropping = thread::spawn(move || at_once("the drop", || drop(guard)));
         dropping.join().expect("no panic");
-        store.is_freed_within(SOON, "thread");
+        store.is_freed("thread");
     });
 }
 
@@ -51,7 +47,7 @@ fn a_guard_may_be_dropped_in_a_panic() {
         }));
         let message = panicked.expect_err("it panicked");
         assert_eq!(message.downcast_ref(), Some(&"on purpose"));
-        store.is_freed_within(SOON, "panic");
+        store.is_freed("panic");
         // The same in a task of the runtime.
         let lock = client.lock("panic");
         let task = runtime.spawn(async move {
@@ -60,7 +56,7 @@ fn a_guard_may_be_dropped_in_a_panic() {
         });
         let error = runtime.block_on(task).expect_err("it panicked");
         assert!(error.is_panic());
-        store.is_freed_within(SOON, "panic");
+        store.is_freed("panic");
     });
 }
 
@@ -91,7 +87,7 @@ fn a_guard_may_be_dropped_with_its_threads_variables() {
                 }
             });
             at_once("the thread's end", || ending.join()).expect("no panic");
-            store.is_freed_within(SOON, &name);
+            store.is_freed(&name);
         }
     });
 }
@@ -108,10 +104,10 @@ fn a_guard_may_be_dropped_after_its_runtime_has_gone() {
         at_once("the runtime's end", || drop(runtime));
         assert!(store.holds("runtime") && store.holds("nested"));
         at_once("the drops", || drop((guard, inner)));
-        store.is_freed_within(SOON, "runtime");
+        store.is_freed("runtime");
         assert!(store.holds("nested"), "one of its guards is left");
         at_once("the drop", || drop(outer));
-        store.is_freed_within(SOON, "nested");
+        store.is_freed("nested");
         at_once("the client's drop", || drop(client));
     });
 }
@@ -129,7 +125,7 @@ fn a_guard_may_be_dropped_from_a_static_after_everything_else() {
         thread::spawn(move || at_once("the drop", || drop(guard)))
             .join()
             .expect("no panic");
-        store.is_freed_within(SOON, "static");
+        store.is_freed("static");
     });
 }
 
@@ -144,7 +140,7 @@ fn a_waiter_that_is_dropped_with_its_runtime_leaves_nothing() {
         at_once("the runtime's end", || drop(runtime));
         // Passed on to one of them, it would be held by nobody.
         drop(held);
-        store.is_freed_within(SOON, "waited");
+        store.is_freed("waited");
         drop(waiters);
     });
 }

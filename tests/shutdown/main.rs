@@ -73,11 +73,12 @@ impl Store {
         }
     }
 
-    fn is_freed_within(&self, limit: Duration, name: &str) {
+    /// Long before its lease would free it.
+    fn is_freed(&self, name: &str) {
         let begun = Instant::now();
         while self.holds(name) {
             assert!(
-                begun.elapsed() < limit,
+                begun.elapsed() < PATIENCE,
                 "{}: `{name}` is still held",
                 self.url
             );
@@ -91,7 +92,8 @@ fn at_once<T>(what: &str, act: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let done = act();
     let took = begun.elapsed();
-    assert!(took < Duration::from_millis(500), "{what} took {took:?}");
+    // Whatever blocks here waits for a server, which may take two seconds to answer.
+    assert!(took < Duration::from_millis(1500), "{what} took {took:?}");
     done
 }
 
@@ -103,4 +105,4 @@ fn fresh_number() -> u64 {
 }
 
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(15);

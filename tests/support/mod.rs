@@ -10,6 +10,8 @@
     reason = "a fake network and a real server are made of threads, tasks and timers"
 )]
 
+pub(crate) mod java;
+pub(crate) mod pace;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod resp;
@@ -17,6 +19,8 @@ pub(crate) mod seed;
 
 use std::time::Duration;
 
+pub(crate) use self::java::Java;
+pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::seed::SeededRng;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use distlock::{Client, Lease, Lock};
+use distlock::{Lease, Lock};
 use tokio::task::JoinSet;
 
 use super::support::{RedisServer, eventually};
-use super::{COMPANY, PATIENCE, connect, give_back, long, scripts, until_listeners};
+use super::{COMPANY, PATIENCE, connect, give_back, long, patient, scripts, until_listeners};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_waiters_cost_at_most_two_scripts_each() {
@@ -20,7 +20,7 @@ async fn ten_thousand_waiters_cost_at_most_two_scripts_each() {
     for (waiters, handoff_limit) in [(10_000, 32), (2_000, 0)] {
         let holder = connect(&server.url()).await;
         let held = long(holder.lock("crowd")).acquire().await.unwrap();
-        let client = Client::builder(&server.url()).handoff_limit(handoff_limit);
+        let client = patient(&server.url()).handoff_limit(handoff_limit);
         let client = client.connect().await.unwrap();
         let started = Arc::new(AtomicUsize::new(0));
         let mut waiting = JoinSet::new();
@@ -66,7 +66,13 @@ struct Turn {
 }
 
 /// Lets tasks take turns for a while, one for each lock given, and says who had it in which order.
-async fn turns(locks: Vec<(usize, Lock)>, hold: Duration) -> Vec<Turn> {
+///
+/// For longer on a machine so busy that it has not shown `enough`.
+async fn turns(
+    locks: Vec<(usize, Lock)>,
+    hold: Duration,
+    enough: impl Fn(&[Turn]) -> bool,
+) -> Vec<Turn> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let over = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
@@ -93,7 +99,13 @@ async fn turns(locks: Vec<(usize, Lock)>, hold: Duration) -> Vec<Turn> {
             }
         });
     }
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    let begun = Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        if enough(&seen.lock().unwrap()) || begun.elapsed() > PATIENCE / 2 {
+            break;
+        }
+    }
     over.store(true, Ordering::Relaxed);
     while let Some(ended) = tokio::time::timeout(PATIENCE, tasks.join_next())
         .await
@@ -116,7 +128,7 @@ async fn a_lock_is_passed_on_without_the_store() {
     let client = connect(&server.url()).await;
     let before = scripts(&server);
     let locks = (0..64).map(|_| (0, client.lock("local"))).collect();
-    let turns = turns(locks, Duration::ZERO).await;
+    let turns = turns(locks, Duration::ZERO, |turns| turns.len() > 1000).await;
     let calls = scripts(&server) - before;
     let (grants, longest) = (turns.len(), longest(&turns));
     eprintln!(
@@ -135,10 +147,13 @@ async fn a_lock_is_passed_on_a_limited_number_of_times_in_a_row() {
     let _company = COMPANY.read().await;
     let server = RedisServer::start();
     for limit in [1, 5] {
-        let client = Client::builder(&server.url()).handoff_limit(limit);
+        let client = patient(&server.url())
+            .handoff_limit(limit)
+            .handoff_window(PATIENCE);
         let client = client.connect().await.unwrap();
         let locks = (0..16).map(|_| (0, client.lock("limited"))).collect();
-        let longest = longest(&turns(locks, Duration::ZERO).await);
+        let enough = |turns: &[Turn]| longest(turns) > limit as usize;
+        let longest = longest(&turns(locks, Duration::ZERO, enough).await);
         // The grant by the store, and then as often as allowed.
         assert_eq!(longest, limit as usize + 1);
     }
@@ -149,12 +164,13 @@ async fn a_lock_is_passed_on_for_a_limited_time() {
     let _company = COMPANY.read().await;
     let server = RedisServer::start();
     let window = Duration::from_millis(40);
-    let client = Client::builder(&server.url())
+    let client = patient(&server.url())
         .handoff_limit(u32::MAX)
         .handoff_window(window);
     let client = client.connect().await.unwrap();
     let locks = (0..16).map(|_| (0, client.lock("window"))).collect();
-    let turns = turns(locks, Duration::from_millis(2)).await;
+    let enough = |turns: &[Turn]| longest(turns) > 2 && runs(turns).len() > 3;
+    let turns = turns(locks, Duration::from_millis(2), enough).await;
     let runs = runs(&turns);
     assert!(longest(&turns) > 2, "nothing was passed on");
     assert!(runs.len() > 3, "the store was asked {} times", runs.len());
@@ -172,11 +188,11 @@ async fn a_lock_is_passed_on_for_a_limited_time() {
 async fn a_limit_of_zero_asks_the_store_every_time() {
     let _company = COMPANY.read().await;
     let server = RedisServer::start();
-    let client = Client::builder(&server.url()).handoff_limit(0);
+    let client = patient(&server.url()).handoff_limit(0);
     let client = client.connect().await.unwrap();
     let before = scripts(&server);
     let locks = (0..16).map(|_| (0, client.lock("never"))).collect();
-    let turns = turns(locks, Duration::ZERO).await;
+    let turns = turns(locks, Duration::ZERO, |turns| turns.len() > 100).await;
     assert!(turns.len() > 100, "only {} turns", turns.len());
     assert_eq!(longest(&turns), 1);
     assert!(scripts(&server) - before >= turns.len() as u64);
@@ -193,8 +209,14 @@ async fn a_lock_is_never_passed_to_a_waiter_who_wants_another_lease() {
         let lease = number / 2 % leases.len();
         (lease, client.lock("terms").with_lease(leases[lease]))
     });
-    let turns = turns(locks.collect(), Duration::ZERO).await;
-    let passed_on = turns.windows(2).filter(|two| two[0].owner == two[1].owner);
+    let passed_on = |two: &&[Turn]| two[0].owner == two[1].owner;
+    let changes = |two: &&[Turn]| two[0].lease != two[1].lease;
+    let enough = |turns: &[Turn]| {
+        let pairs = || turns.windows(2);
+        pairs().filter(passed_on).count() > 10 && pairs().filter(changes).count() > 10
+    };
+    let turns = turns(locks.collect(), Duration::ZERO, enough).await;
+    let passed_on = turns.windows(2).filter(passed_on);
     let mut seen = 0;
     for two in passed_on {
         assert_eq!(two[0].lease, two[1].lease, "after {seen} good ones");
@@ -202,7 +224,7 @@ async fn a_lock_is_never_passed_to_a_waiter_who_wants_another_lease() {
     }
     eprintln!("{} turns, {seen} of them passed on", turns.len());
     assert!(seen > 10, "only {seen} passed on");
-    let changes = turns.windows(2).filter(|two| two[0].lease != two[1].lease);
+    let changes = turns.windows(2).filter(changes);
     assert!(changes.count() > 10, "leases did not meet");
 }
 
@@ -216,7 +238,7 @@ async fn a_fixed_lease_or_one_with_a_longest_hold_is_never_passed_on() {
     let bounded = client.lock("bounded").with_max_hold(lease);
     for lock in [fixed, bounded] {
         let locks = (0..16).map(|_| (0, lock.clone())).collect();
-        let turns = turns(locks, Duration::ZERO).await;
+        let turns = turns(locks, Duration::ZERO, |turns| turns.len() > 50).await;
         assert!(turns.len() > 50, "only {} turns", turns.len());
         assert_eq!(longest(&turns), 1, "`{}` was passed on", lock.name());
     }

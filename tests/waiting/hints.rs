@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::support::{RedisServer, eventually};
+use super::support::{RedisServer, eventually, paced_timeout};
 use super::{
     COMPANY, PATIENCE, connect, give_back, hold_as_stranger, listeners, long, release_as_stranger,
     until_listeners,
@@ -37,9 +37,8 @@ async fn a_message_wakes_a_waiter_at_once_though_the_lease_is_long() {
     took.sort();
     let (median, longest) = (took[took.len() / 2], took[took.len() - 1]);
     eprintln!("woken after {median:?} (median), {longest:?} (longest)");
-    assert!(median < Duration::from_millis(200), "{median:?}");
-    // Without a message it would sleep for two seconds.
-    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    // Without a message it would sleep for two seconds, every time.
+    assert!(median < Duration::from_secs(1), "{median:?}");
 }
 
 #[tokio::test]
@@ -61,15 +60,12 @@ async fn redissons_message_wakes_a_waiter_at_once() {
             async || server.pubsub_channels() == [channel.clone()],
         )
         .await;
-        let released = Instant::now();
         server.cmd(&["DEL", name]);
         server.cmd(&["PUBLISH", &channel, "0"]);
-        let guard = tokio::time::timeout(PATIENCE, waiting)
-            .await
-            .unwrap()
-            .unwrap();
-        assert!(released.elapsed() < Duration::from_secs(1));
-        give_back(guard.unwrap()).await;
+        // Without a message it would sleep for two seconds.
+        let woken = paced_timeout(Duration::from_millis(1500), waiting).await;
+        let (guard, _) = woken.expect("it is woken by the message");
+        give_back(guard.unwrap().unwrap()).await;
         eventually(PATIENCE, "it listens no longer", async || {
             server.pubsub_channels().is_empty()
         })

@@ -13,11 +13,10 @@ mod handoff;
 mod hints;
 mod lost_messages;
 mod outages;
-mod peer;
 
 use std::time::Duration;
 
-use distlock::{Client, Guard, Lease, Lock};
+use distlock::{Client, ClientBuilder, Guard, Lease, Lock};
 use tokio::sync::RwLock;
 
 use support::{RedisServer, eventually};
@@ -25,8 +24,15 @@ use support::{RedisServer, eventually};
 /// Taken by every test, and alone by those whose outcome is a matter of milliseconds.
 static COMPANY: RwLock<()> = RwLock::const_new(());
 
+/// A server on a busy machine is slow to answer, and not down.
+fn patient(url: &str) -> ClientBuilder {
+    Client::builder(url)
+        .command_timeout(PATIENCE)
+        .connect_timeout(PATIENCE)
+}
+
 async fn connect(url: &str) -> Client {
-    Client::connect(url).await.expect("the server is up")
+    patient(url).connect().await.expect("the server is up")
 }
 
 /// A lease so long that only a message or a bounded sleep can explain a quick grant.
@@ -78,6 +84,6 @@ async fn give_back(guard: Guard) {
 
 const STRANGER: &str = "5b3e1d7c-0000-4000-8000-000000000000:1";
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How much later than planned things may happen on a busy machine.
-const SLACK: Duration = Duration::from_millis(700);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How much later than planned things may happen, in the machine's time.
+const SLACK: Duration = Duration::from_millis(1000);

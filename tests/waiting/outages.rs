@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{Client, Error, Guard};
 use tokio::task::JoinHandle;
 
-use super::support::{ChaosProxy, RedisServer};
+use super::support::{ChaosProxy, RedisServer, paced};
 use super::{
     COMPANY, PATIENCE, SLACK, connect, give_back, hold_as_stranger, release_as_stranger,
     until_listeners,
@@ -26,12 +26,12 @@ async fn a_waiter_rides_through_the_death_of_the_server() {
     let _company = COMPANY.read().await;
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    hold_as_stranger(&server, "outage", Duration::from_millis(300));
+    hold_as_stranger(&server, "outage", PATIENCE);
     let first = wait_for(&client, "outage");
     until_listeners(&server, "outage", 1).await;
     let second = wait_for(&client, "outage");
     server.kill();
-    // Long enough that the holder's lease is over and the store is asked more than once.
+    // Long enough that the store is asked more than once.
     tokio::time::sleep(Duration::from_millis(900)).await;
     assert!(!first.is_finished() && !second.is_finished());
     server.restart();
@@ -47,7 +47,7 @@ async fn a_waiter_who_becomes_the_head_of_its_line_in_an_outage_rides_through_it
     let _company = COMPANY.read().await;
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    hold_as_stranger(&server, "next", Duration::from_millis(300));
+    hold_as_stranger(&server, "next", PATIENCE);
     let head = wait_for(&client, "next");
     until_listeners(&server, "next", 1).await;
     let next = wait_for(&client, "next");
@@ -58,25 +58,6 @@ async fn a_waiter_who_becomes_the_head_of_its_line_in_an_outage_rides_through_it
     tokio::time::sleep(Duration::from_millis(600)).await;
     head.abort();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(!next.is_finished(), "{:?}", next.await);
-    server.restart();
-    give_back(granted(next).await).await;
-}
-
-#[tokio::test]
-async fn a_waiter_behind_a_hold_of_its_own_client_rides_through_an_outage() {
-    let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    // Otherwise the lock would be passed on in memory, and nobody would notice the outage.
-    let client = Client::builder(&server.url()).handoff_limit(0);
-    let client = client.connect().await.unwrap();
-    let held = client.lock("behind").acquire().await.unwrap();
-    let next = wait_for(&client, "behind");
-    tokio::task::yield_now().await;
-    server.kill();
-    let error = held.release().await.expect_err("the server is down");
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!next.is_finished(), "{:?}", next.await);
     server.restart();
     give_back(granted(next).await).await;
@@ -99,9 +80,7 @@ async fn a_waiter_rides_through_a_network_that_refuses_connections() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!waiting.is_finished());
     proxy.refuse(false);
-    let healed = Instant::now();
-    let guard = granted(waiting).await;
-    let took = healed.elapsed();
+    let (guard, took) = paced(granted(waiting)).await;
     eprintln!("granted {took:?} after the network was back");
     assert!(took < Duration::from_secs(2) + SLACK, "{took:?}");
     give_back(guard).await;
@@ -112,26 +91,29 @@ async fn a_wait_that_ends_in_an_outage_ends_on_time_and_does_not_say_busy() {
     let _company = COMPANY.read().await;
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    let wait = Duration::from_millis(1500);
+    let wait = Duration::from_millis(3000);
     let begun = Instant::now();
-    hold_as_stranger(&server, "timeout", Duration::from_millis(300));
+    // Over before the wait is, so that nobody can be said to have it still.
+    hold_as_stranger(&server, "timeout", Duration::from_millis(1500));
     let first = tokio::spawn(client.lock("timeout").acquire_timeout(wait));
     until_listeners(&server, "timeout", 1).await;
     let second = tokio::spawn(client.lock("timeout").acquire_timeout(wait));
     // It has its place in the line when it has been polled once.
     tokio::task::yield_now().await;
     server.kill();
-    for waiting in [first, second] {
-        let ended = tokio::time::timeout(PATIENCE, waiting)
-            .await
-            .unwrap()
-            .unwrap();
+    let waiting = async {
+        let ended = tokio::time::timeout(PATIENCE, async { tokio::join!(first, second) });
+        let (first, second) = ended.await.unwrap();
+        [first.unwrap(), second.unwrap()]
+    };
+    let (ended, took) = paced(waiting).await;
+    assert!(begun.elapsed() >= wait, "{:?}", begun.elapsed());
+    assert!(took < wait + SLACK, "{took:?}");
+    for ended in ended {
         let error = ended.expect_err("nobody can say whether it is busy");
         assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
         assert!(error.to_string().contains("`timeout`"), "{error}");
         assert!(error.is_transient());
-        let took = begun.elapsed();
-        assert!(took >= wait && took < wait + SLACK, "{took:?}");
     }
 }
 
@@ -144,18 +126,19 @@ async fn a_first_attempt_with_the_store_down_is_an_error_at_once() {
     server.kill();
     for round in 0..3 {
         let lock = client.lock("down");
-        let begun = Instant::now();
-        let errors = [
-            lock.acquire().await.expect_err("the server is down"),
-            lock.try_acquire().await.expect_err("the server is down"),
-            lock.acquire_timeout(Duration::from_secs(30))
-                .await
-                .expect_err("the server is down"),
-        ];
-        let took = begun.elapsed();
+        let attempts = async {
+            [
+                lock.acquire().await.expect_err("the server is down"),
+                lock.try_acquire().await.expect_err("the server is down"),
+                lock.acquire_timeout(2 * PATIENCE)
+                    .await
+                    .expect_err("the server is down"),
+            ]
+        };
+        let (errors, took) = paced(attempts).await;
         eprintln!("round {round}: three errors in {took:?}");
-        // Connecting and asking may take two seconds each, every time; being refused does not.
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        // Connecting and asking may take far longer each, every time; being refused does not.
+        assert!(took < SLACK, "{took:?}");
         for error in errors {
             assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
             assert!(error.is_transient());

@@ -6,8 +6,8 @@ use distlock::{Error, Lease, LostReason};
 use tokio::task::JoinSet;
 
 use super::{
-    ChaosProxy, Journal, LEASE, PATIENCE, RedisServer, SHARED, connect, connect_with, eventually,
-    renewed,
+    ChaosProxy, Fault, Journal, LEASE, Match, PATIENCE, RedisServer, SHARED, connect, connect_with,
+    eventually, renewed,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,6 +93,51 @@ async fn a_key_of_the_wrong_type_in_a_batch_costs_only_its_own_lock() {
     SHARED.cmd(&["DEL", "wrong-b"]);
 }
 
+/// One key that may not be touched spoils the call of them all; what is then sent for each must not wait
+/// for the one before, or a slow network costs them all their lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denied_key_in_a_batch_costs_only_its_own_lock_also_over_a_slow_network() {
+    let server = RedisServer::start();
+    let allow = |keys: &str| {
+        let user = [
+            "ACL",
+            "SETUSER",
+            "worker",
+            "on",
+            ">secret",
+            "+@all",
+            "allchannels",
+        ];
+        server.cmd(&[&user[..], &["resetkeys", keys]].concat());
+    };
+    allow("~*");
+    let proxy = ChaosProxy::start(server.addr());
+    let url = proxy.url().replace("redis://", "redis://worker:secret@");
+    let client = connect_with(&url, MANY_LEASE, PATIENCE).await;
+    let mut guards = Vec::new();
+    for number in 0..60 {
+        let lock = client.lock(format!("fine-{number}"));
+        guards.push(lock.acquire().await.expect("nobody else wants it"));
+    }
+    let spoilt = client.lock("spoilt").acquire().await.expect("allowed yet");
+    allow("~*fine-*");
+    // One after the other, these would take longer than a lease.
+    proxy.rule(Match::any(), Fault::DelayReply(Duration::from_millis(100)));
+
+    let lost = tokio::time::timeout(PATIENCE, spoilt.lost()).await;
+    let lost = lost.expect("it is lost").expect("nobody gave it back");
+    assert_eq!(lost.reason, LostReason::Expired);
+    for guard in &guards {
+        guard.check().expect("none of the others is lost");
+    }
+    let latest = guards.iter().map(|guard| guard.valid_until()).min();
+    let latest = latest.expect("there are some");
+    eventually(PATIENCE, "they are renewed once more", async || {
+        guards.iter().all(|guard| guard.valid_until() > latest)
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fixed_lease_is_never_renewed() {
     let proxy = ChaosProxy::start(SHARED.addr());
@@ -111,4 +156,4 @@ async fn a_fixed_lease_is_never_renewed() {
 }
 
 const MANY: u64 = 1000;
-const MANY_LEASE: Duration = Duration::from_millis(2400);
+const MANY_LEASE: Duration = Duration::from_millis(4500);

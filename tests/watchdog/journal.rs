@@ -77,5 +77,5 @@ fn read(words: &[Vec<u8>]) -> Option<Renewal> {
     })
 }
 
-const RENEW: &str = include_str!("../../src/engine/redis/lua/renew.lua");
+const RENEW: &str = include_str!("../../src/engine/redis/lua/mutex/renew.lua");
 static HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(RENEW).get_hash().to_owned());

@@ -30,7 +30,7 @@ use self::support::{ChaosProxy, Fault, Match, RedisServer, eventually};
 static SHARED: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
 async fn connect(url: &str) -> Client {
-    connect_with(url, LEASE, COMMAND).await
+    connect_with(url, LEASE, PATIENCE).await
 }
 
 async fn connect_with(url: &str, lease: Duration, command: Duration) -> Client {
@@ -55,7 +55,8 @@ async fn renewed(guard: &Guard) {
 }
 
 /// Two thirds of it are what a busy machine may cost without costing the lock.
-const LEASE: Duration = Duration::from_secs(2);
-const COMMAND: Duration = Duration::from_millis(300);
+const LEASE: Duration = Duration::from_secs(3);
+/// As long as a renewal may take: the next one is due then.
+const COMMAND: Duration = Duration::from_secs(1);
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);

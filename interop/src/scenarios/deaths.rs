@@ -8,27 +8,37 @@ use tokio::process::{Child, Command};
 
 use super::{ROUNDING, SLACK};
 use crate::clock::Stamp;
-use crate::failure::{Outcome, ensure};
+use crate::failure::{Outcome, ensure, in_time};
 use crate::party::{JavaThread, Party, Term};
 use crate::stage::{Stage, java_thread};
 
-/// The lock stays the dead one's until its lease is over, and is the waiter's then.
+/// However it dies, the lock stays the dead one's until its lease is over, and is the waiter's then.
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
+    let mut remarks = Vec::new();
+    for death in Death::ALL {
+        let mortal = Mortal::lock(stage, death, NAME).await?;
+        let after = inherit(stage, mortal).await?;
+        let millis = after.as_millis();
+        remarks.push(format!("{death:?}: free after {millis} ms"));
+    }
+    Ok(remarks.join(", "))
+}
+
+/// How long after the death the other had the lock.
+async fn inherit(stage: &mut Stage, mortal: Mortal) -> Outcome<Duration> {
     let lease = stage.terms.watchdog;
-    let name = "death";
-    let mortal = Mortal::lock(stage, name).await?;
+    let name = NAME;
     let Stage { other, world, .. } = stage;
     let kill = async {
         world.asleep(name).await?;
         let seen = Stamp::now();
-        let left = u64::try_from(world.server.pttl(name))?;
-        let promised = seen + Duration::from_millis(left);
+        let promised = seen + world.left(name)?;
         Ok((mortal.die().await?, promised))
     };
     let (waited, (died, promised)) = tokio::try_join!(other.lock(name, Term::Kept), kill)?;
     ensure!(waited.to > died, "the other had it while the holder lived");
     let after = waited.to.since(died);
-    ensure!(after <= lease + SLACK, "it took {after:?} to be free");
+    in_time!(after <= lease + SLACK, "it took {after:?} to be free");
     // What the last renewal promised is kept, even to the dead.
     ensure!(
         waited.to + ROUNDING >= promised,
@@ -36,18 +46,31 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         promised.since(waited.to)
     );
     other.unlock(name).await?.done()?;
-    Ok(format!("free after {} ms", after.as_millis()))
+    Ok(after)
+}
+
+/// How a process may go without a word.
+#[derive(Clone, Copy, Debug)]
+enum Death {
+    /// By itself: `Runtime.halt` in Java, `abort` here.
+    Halt,
+    /// By `kill -9`.
+    Kill,
+}
+
+impl Death {
+    const ALL: [Self; 2] = [Self::Halt, Self::Kill];
 }
 
 /// A process of its own that holds a lock.
 enum Mortal {
-    Java(JavaThread),
-    Ours(Child),
+    Java(JavaThread, Death),
+    Ours(Child, Death),
 }
 
 impl Mortal {
     /// Of the same kind as the holder.
-    async fn lock(stage: &Stage, name: &str) -> Outcome<Self> {
+    async fn lock(stage: &Stage, death: Death, name: &str) -> Outcome<Self> {
         let Stage {
             holder,
             world,
@@ -59,31 +82,46 @@ impl Mortal {
             let jvm = world.fresh_jvm(version).await?;
             let thread = java_thread(world, &jvm, *terms).await?;
             thread.lock(name, Term::Kept).await?;
-            return Ok(Self::Java(thread));
+            return Ok(Self::Java(thread, death));
         }
         let lease = terms.watchdog.as_millis().to_string();
         let mut child = Command::new(std::env::current_exe()?)
             .args(["hold", &world.server.url(), name, &lease])
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
         let said = child.stdout.take().expect("it is piped");
         let line = BufReader::new(said).lines().next_line().await?;
         ensure!(line.as_deref() == Some("held"), "the process said {line:?}");
-        Ok(Self::Ours(child))
+        Ok(Self::Ours(child, death))
     }
 
     /// Without a last word. Says when.
     async fn die(self) -> Outcome<Stamp> {
         match self {
-            Self::Java(thread) => thread.peer().halt().await,
-            Self::Ours(mut child) => {
+            Self::Java(thread, death) => {
+                // It must not have died by itself before.
+                let held = thread.ask_bool("is_locked", NAME).await?;
+                ensure!(held, "it was not locked any more");
+                match death {
+                    Death::Halt => thread.peer().halt().await,
+                    Death::Kill => thread.peer().kill_hard().await,
+                }
+            }
+            Self::Ours(mut child, death) => {
                 let now = Stamp::now();
-                // SIGKILL, and waits for it.
-                child.kill().await?;
+                match death {
+                    // The end of what it reads is its end.
+                    Death::Halt => drop(child.stdin.take()),
+                    Death::Kill => child.start_kill()?,
+                }
+                let ended = child.wait().await?;
+                ensure!(ended.code().is_none(), "it ended in order: {ended}");
                 Ok(now)
             }
         }
     }
 }
+
+const NAME: &str = "death";

@@ -24,6 +24,8 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
             other.is_locked(name).await?,
             "the other does not see `{name}`"
         );
+        ensure!(holder.is_held(name).await?, "its holder does not think so");
+        ensure!(!other.is_held(name).await?, "the other thinks it has it");
         let expected = BTreeMap::from([(holder.owner(name)?, 1)]);
         for side in [&*holder, &*other] {
             let seen = side.holders(name).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{AT_ONCE, ROUNDING, SLACK};
-use crate::failure::{Outcome, ensure};
+use crate::failure::{Failure, Outcome, ensure, in_time};
 use crate::party::Term;
 use crate::stage::Stage;
 
@@ -21,7 +21,7 @@ pub(super) async fn expires(stage: &mut Stage) -> Outcome<String> {
         (held.from + lease).since(waited.to)
     );
     let late = waited.to.since(held.to + lease);
-    ensure!(
+    in_time!(
         late <= SLACK,
         "the other had it {late:?} after the lease was over"
     );
@@ -45,14 +45,18 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
         ..
     } = stage;
     let name = "watchdog";
-    let time = Duration::from_secs(if world.pace.quick { 3 } else { 6 });
+    let time = Duration::from_secs(6);
     holder.lock(name, Term::Kept).await?;
     let mut renewals = 0;
     let mut lowest = lease;
+    // How long this machine stood still: only that excuses a lease that was over for a while.
+    let mut stall = Duration::ZERO;
     let watch = async {
         let mut before = lease;
         loop {
+            let slept = std::time::Instant::now();
             tokio::time::sleep(Duration::from_millis(50)).await;
+            stall = stall.max(slept.elapsed());
             let left = u64::try_from(world.server.pttl(name)).map(Duration::from_millis);
             let left = left.unwrap_or_default();
             renewals += u32::from(left > before);
@@ -64,15 +68,19 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
         waited = other.try_lock(name, time, Term::Kept) => waited?,
         () = watch => unreachable!("it watches until the wait is over"),
     };
-    ensure!(
-        !granted,
-        "the other got it after {:?} of {time:?}",
-        span.took()
-    );
-    ensure!(lowest > Duration::ZERO, "the lease was over for a while");
-    ensure!(lowest <= lease, "the lease is longer than {lease:?}");
+    let excused = stall > lease / 4;
+    if granted || lowest == Duration::ZERO {
+        let took = span.took();
+        let what =
+            format!("the lease was over within {took:?} of {time:?}; standing still for {stall:?}");
+        return Err(if excused {
+            Failure::late(what)
+        } else {
+            Failure::new(what)
+        });
+    }
     let wanted = u32::try_from(time.as_millis() / lease.as_millis())?;
-    ensure!(renewals >= wanted, "only {renewals} renewals in {time:?}");
+    in_time!(renewals >= wanted, "only {renewals} renewals in {time:?}");
 
     let unlock = async {
         world.asleep(name).await?;
@@ -80,7 +88,7 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     };
     let (waited, freed) = tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
     let late = waited.to.since(freed.from);
-    ensure!(late <= AT_ONCE, "after the unlock it took {late:?}");
+    in_time!(late <= AT_ONCE, "after the unlock it took {late:?}");
     other.unlock(name).await?.done()?;
     Ok(format!(
         "{renewals} renewals, lowest {} ms",

@@ -1,7 +1,7 @@
 //! Whatever a lock is called, both sides mean the same one.
 
 use super::{AT_ONCE, LONG};
-use crate::failure::{Outcome, ensure};
+use crate::failure::{Outcome, ensure, in_time};
 use crate::party::{Party, Term};
 use crate::stage::Stage;
 use crate::world::channel;
@@ -74,7 +74,7 @@ async fn meets(stage: &mut Stage, name: &str, key: &str) -> Outcome {
     };
     let (waited, freed) = tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
     let late = waited.to.since(freed.from);
-    ensure!(late <= AT_ONCE * 2, "after the unlock it took {late:?}");
+    in_time!(late <= AT_ONCE * 2, "after the unlock it took {late:?}");
     other.unlock(name).await?.done()?;
     world.is_clean().await
 }

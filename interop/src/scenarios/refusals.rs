@@ -60,7 +60,7 @@ pub(super) async fn forced(stage: &mut Stage) -> Outcome<String> {
             let lost = tokio::time::timeout(lease + SLACK, task.lost(name));
             let lost = lost
                 .await
-                .map_err(|_| Failure::new("we were not told within a lease"))??;
+                .map_err(|_| Failure::late("we were not told within a lease"))??;
             let lost = lost.ok_or_else(|| Failure::new("told that we gave it back"))?;
             ensure!(!task.is_held(name), "lost, and yet held");
             lost.to_string()
@@ -69,7 +69,7 @@ pub(super) async fn forced(stage: &mut Stage) -> Outcome<String> {
     let why = holder.unlock(name).await?.refused()?;
     // A watchdog that went on would bring the lock back, or keep the next one's.
     other.lock(name, Term::Fixed(lease)).await?;
-    let left = Duration::from_millis(u64::try_from(world.server.pttl(name))?);
+    let left = world.left(name)?;
     tokio::time::sleep(left + ROUNDING).await;
     ensure!(
         !holder.is_locked(name).await?,

@@ -3,7 +3,10 @@
 //! The crate's own connection manager retries behind our back (nine seconds in an outage, measured);
 //! here a call either goes out on a live connection or fails at once, and the caller's deadline rules.
 
-#![expect(clippy::disallowed_methods, reason = "engines may read the clock")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "engines may read the clock and start tasks"
+)]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -62,8 +65,9 @@ struct Silence {
 }
 
 impl Connection {
-    /// Calls that are abandoned after `patience` without a word from the server cost the connection its
-    /// place: the next call makes another.
+    /// A call that is abandoned when the server has not said a word for `patience`, and for half of the
+    /// time that call has waited, costs the connection its place: the next call makes another. One that
+    /// answers, however slowly, is better than none yet.
     pub(crate) fn new(client: Client, connect_timeout: Duration, patience: Duration) -> Self {
         Self {
             client,
@@ -161,6 +165,12 @@ impl Connection {
                 .get_multiplexed_async_connection_with_config(&config)
                 .await;
             let made = made.map_err(|error| failure::of_connecting(&error));
+            // The address only: what else it takes to connect is nobody's business.
+            let server = client.get_connection_info().addr();
+            match &made {
+                Ok(_) => tracing::debug!(%server, again = generation > 1, "connected"),
+                Err(failure) => tracing::debug!(%server, why = failure.detail, "cannot connect"),
+            }
             let result = made.map(|connection| {
                 *lock(&live) = Some(Live {
                     generation,
@@ -208,16 +218,18 @@ struct Wait<'a> {
     connection: &'a Connection,
     generation: u64,
     silence: Arc<Mutex<Silence>>,
+    begun: Instant,
     answered: bool,
 }
 
 impl<'a> Wait<'a> {
     fn begin(connection: &'a Connection, live: &Live) -> Self {
         let silence = live.silence.clone();
+        let begun = Instant::now();
         {
             let mut silence = lock(&silence);
             if silence.waiting == 0 && !silence.abandoned {
-                silence.since = Instant::now();
+                silence.since = begun;
             }
             silence.waiting += 1;
         }
@@ -225,6 +237,7 @@ impl<'a> Wait<'a> {
             connection,
             generation: live.generation,
             silence,
+            begun,
             answered: false,
         }
     }
@@ -247,7 +260,8 @@ impl Drop for Wait<'_> {
         let mut silence = lock(&self.silence);
         silence.waiting -= 1;
         silence.abandoned = true;
-        if silence.since.elapsed() >= self.connection.patience {
+        let too_long = self.connection.patience.max(self.begun.elapsed() / 2);
+        if silence.since.elapsed() >= too_long {
             bury(&self.connection.live, self.generation);
         }
     }

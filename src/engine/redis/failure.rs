@@ -6,7 +6,16 @@ use crate::engine::{Cause, Failure};
 
 /// A connection that could not be made: nothing was sent on it.
 pub(crate) fn of_connecting(error: &RedisError) -> Failure {
-    let failure = of_calling(error);
+    let mut failure = of_calling(error);
+    if failure.detail.contains("NOAUTH") {
+        failure.detail = "it asks for a password: redis://user:password@host/".into();
+    } else if failure.detail.contains("WRONGPASS") {
+        failure.detail += " (special characters in an address must be percent-encoded)";
+    }
+    if error.kind() == ErrorKind::Parse {
+        // Trying again would not make a Redis server of it.
+        return failure;
+    }
     match failure.cause {
         Cause::Interrupted | Cause::TimedOut | Cause::Unexpected => {
             Failure::new(Cause::Unreachable, failure.detail)
@@ -30,13 +39,10 @@ pub(crate) fn of_calling(error: &RedisError) -> Failure {
             | ServerErrorKind::ClusterDown
             | ServerErrorKind::TryAgain,
         ) => Cause::Unready,
-        ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::AuthenticationFailed => {
-            Cause::Denied
-        }
+        ErrorKind::AuthenticationFailed => Cause::Denied,
         // A script passes on what stopped it, with the code in front of the text.
-        ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension => {
-            return from_text(&text(error));
-        }
+        ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)
+        | ErrorKind::Extension => return from_text(&text(error)),
         ErrorKind::Parse => {
             let why = "what answers there does not speak Redis' protocol (wrong port, or TLS?)";
             return Failure::new(Cause::Unexpected, why);
@@ -50,37 +56,52 @@ pub(crate) fn of_calling(error: &RedisError) -> Failure {
 
 /// An error as the server words it.
 pub(crate) fn from_text(text: &str) -> Failure {
-    let says = |word: &str| text.contains(word);
-    let cause = if says("WRONGTYPE") {
-        Cause::WrongKind
-    } else if says("OOM") {
-        Cause::OutOfMemory
-    } else if says("executing the script") || (says("NOPERM") && says("script: ")) {
-        Cause::DeniedInPart
-    } else if says("NOPERM") || says("WRONGPASS") || says("NOAUTH") || says("ACL failure") {
-        Cause::Denied
-    } else if [
-        "BUSY",
-        "LOADING",
-        "READONLY",
-        "MASTERDOWN",
-        "MISCONF",
-        "NOREPLICAS",
-    ]
-    .iter()
-    .any(|word| says(word))
-    {
-        Cause::Unready
-    } else {
-        Cause::Unexpected
+    let (said, in_script) = of_the_cause(text);
+    let code = said.split(' ').next().unwrap_or(said);
+    let cause = match code {
+        "WRONGTYPE" => Cause::WrongKind,
+        "OOM" => Cause::OutOfMemory,
+        "NOPERM" if in_script => Cause::DeniedInPart,
+        "NOPERM" | "NOAUTH" | "WRONGPASS" => Cause::Denied,
+        // Redis up to 7.0, and later ones; what the script did before stays done.
+        _ if said.starts_with("The user executing the script")
+            || said.starts_with("ERR The user executing the script")
+            || said.starts_with("ERR ACL failure in script") =>
+        {
+            Cause::DeniedInPart
+        }
+        "BUSY" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" | "READONLY" => Cause::Unready,
+        _ => Cause::Unexpected,
     };
-    Failure::new(cause, tidied(text))
+    Failure::new(cause, tidied(said))
+}
+
+/// What stopped a script, without what servers before 7.0 put around it, and whether it was a script.
+fn of_the_cause(text: &str) -> (&str, bool) {
+    if let Some((_, inner)) = text.rsplit_once("@user_script:")
+        && let Some((line, said)) = inner.trim_start().split_once(": ")
+        && line.bytes().all(|b| b.is_ascii_digit())
+    {
+        return (said.trim_start_matches('-'), true);
+    }
+    (text, behind(text).is_some())
 }
 
 /// Without what only a script's author can use: its hash, its line, a full stop.
 fn tidied(text: &str) -> &str {
-    let text = text.split(" script: ").next().unwrap_or(text);
+    let text = behind(text).unwrap_or(text);
     text.trim_end_matches(['.', ',', ' '])
+}
+
+/// What comes before the hash of the script that servers since 7.0 name at the end.
+fn behind(text: &str) -> Option<&str> {
+    let (said, script) = text.rsplit_once(" script: ")?;
+    let hash = script.split([',', '.']).next().unwrap_or(script);
+    let is_hash = hash
+        .trim_start_matches("f_")
+        .bytes()
+        .all(|b| b.is_ascii_hexdigit());
+    is_hash.then_some(said)
 }
 
 /// The server's own words. The crate's errors carry no credentials; ours must not either.
@@ -88,5 +109,86 @@ fn text(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As servers have worded them: 6.2, 7.0, later Redis and Valkey.
+    #[test]
+    fn every_version_says_the_same_in_other_words() {
+        let hash = "8e3d8b8d2f6a4c0e9b1d7a5c3e1f0d2b4a6c8e0f";
+        let old = format!(
+            "ERR Error running script (call to f_{hash}): @user_script:9: @user_script: 9: "
+        );
+        for (text, cause, detail) in [
+            (
+                format!("{old}-OOM command not allowed when used memory > 'maxmemory'."),
+                Cause::OutOfMemory,
+                "OOM command not allowed when used memory > 'maxmemory'",
+            ),
+            (
+                format!(
+                    "OOM command not allowed when used memory > 'maxmemory'. script: {hash}, on @user_script:9."
+                ),
+                Cause::OutOfMemory,
+                "OOM command not allowed when used memory > 'maxmemory'",
+            ),
+            (
+                format!("{old}The user executing the script can't run this command or subcommand"),
+                Cause::DeniedInPart,
+                "The user executing the script can't run this command or subcommand",
+            ),
+            (
+                "ERR Error running script (call to f_0): @user_script:15: WRONGTYPE Operation against a key".into(),
+                Cause::WrongKind,
+                "WRONGTYPE Operation against a key",
+            ),
+            (
+                format!("{old}WRONGTYPE Operation against a key holding the wrong kind of value"),
+                Cause::WrongKind,
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+            ),
+            (
+                format!(
+                    "ERR The user executing the script can't run this command or subcommand script: {hash}, on @user_script:9."
+                ),
+                Cause::DeniedInPart,
+                "ERR The user executing the script can't run this command or subcommand",
+            ),
+            (
+                format!(
+                    "ERR ACL failure in script: User ZOOM has no permissions to run the 'pexpire' command script: {hash}, on @user_script:9."
+                ),
+                Cause::DeniedInPart,
+                "ERR ACL failure in script: User ZOOM has no permissions to run the 'pexpire' command",
+            ),
+            (
+                format!(
+                    "{old}-NOPERM this user has no permissions to access one of the keys used as arguments"
+                ),
+                Cause::DeniedInPart,
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+            ),
+            (
+                "NOPERM User BUSY has no permissions to run the 'evalsha' command".into(),
+                Cause::Denied,
+                "NOPERM User BUSY has no permissions to run the 'evalsha' command",
+            ),
+            (
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL.".into(),
+                Cause::Unready,
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
+            ),
+            (
+                "ERR unknown command".into(),
+                Cause::Unexpected,
+                "ERR unknown command",
+            ),
+        ] {
+            assert_eq!(from_text(&text), Failure::new(cause, detail), "{text}");
+        }
     }
 }

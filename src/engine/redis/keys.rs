@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::protocol::{Kind, Subject};
+use crate::protocol::Channel;
 
 /// Turns lock names into keys and channels, and keys back into names.
 #[derive(Clone, Debug)]
@@ -21,12 +21,11 @@ impl Keys {
         format!("{}{name}", self.prefix)
     }
 
-    /// Where its release is announced.
-    pub(crate) fn channel(&self, subject: &Subject) -> String {
-        let prefix = match subject.kind {
-            Kind::Mutex => "redisson_lock__channel",
-        };
-        in_slot(prefix, &self.lock(&subject.name))
+    /// Where releases are announced.
+    pub(crate) fn channel(&self, channel: &Channel) -> String {
+        match channel {
+            Channel::Lock(name) => in_slot("redisson_lock__channel", &self.lock(name)),
+        }
     }
 
     /// The acquires that were taken back before they came. Private to us: Redisson never looks at it.
@@ -106,7 +105,7 @@ mod tests {
             ("{}foo", "redisson_lock__channel:{}foo"),
             ("foo}bar", "redisson_lock__channel:{foo}bar}"),
         ] {
-            assert_eq!(keys.channel(&Subject::new(Kind::Mutex, name)), channel);
+            assert_eq!(keys.channel(&Channel::Lock(name.into())), channel);
         }
     }
 
@@ -114,8 +113,8 @@ mod tests {
     fn a_prefix_goes_before_the_name_everywhere() {
         let keys = Keys::new("test::".into());
         assert_eq!(keys.lock("a"), "test::a");
-        let subject = Subject::new(Kind::Mutex, "a");
-        assert_eq!(keys.channel(&subject), "redisson_lock__channel:{test::a}");
+        let channel = Channel::Lock("a".into());
+        assert_eq!(keys.channel(&channel), "redisson_lock__channel:{test::a}");
         assert_eq!(keys.name("test::a"), Some("a"));
         assert_eq!(keys.name("a"), None);
         assert_eq!(Keys::new("a*".into()).pattern("x*"), r"a\*x*");

@@ -3,15 +3,13 @@
 //! Three connections: one for callers who wait, on their own runtime; one for what nobody waits for
 //! (renewals, releases of dropped guards) and one that listens, both on the driver's own thread.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{
-    Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, Value,
-};
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::runtime::Handle;
 
+mod apart;
 mod connection;
 mod failure;
 mod keys;
@@ -23,8 +21,8 @@ use self::keys::Keys;
 use self::pubsub::PubSub;
 use self::scripts::Call;
 use crate::engine::glob;
-use crate::engine::{Answer, Cause, Engine, Failure, Listener};
-use crate::protocol::{Kind, Reply, Request, Subject};
+use crate::engine::{Answer, Cause, Engine, Failure, Listener, Page};
+use crate::protocol::{Channel, Kind, Reply, Request, Subject};
 
 /// However long a command may take, the network is given up after twice this.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
@@ -90,7 +88,7 @@ impl Redis {
             waited_for: Connection::new(client.clone(), connecting, settings.command_timeout),
             // Nobody waits here but the driver, which gives up only what took too long.
             apart: Connection::new(client.clone(), connecting, Duration::ZERO),
-            pubsub: PubSub::start(client, connecting, apart),
+            pubsub: PubSub::start(client, &settings, apart),
         });
         redis.waited_for.ready().await?;
         // A server that does not answer this is met again soon enough.
@@ -118,62 +116,21 @@ impl Redis {
         }
     }
 
-    async fn batch(&self, requests: &[Request]) -> Vec<Result<Reply, Failure>> {
-        let Some(call) = Call::renew_all(requests, &self.keys) else {
-            return self.one_by_one(requests).await;
-        };
-        match self.apart.run(&call).await {
-            Ok(Value::Array(answers)) if answers.len() == requests.len() => {
-                answers.into_iter().map(scripts::renewal).collect()
-            }
-            Ok(other) => {
-                let failure = Failure::new(Cause::Unexpected, format!("unexpected {other:?}"));
-                vec![Err(failure); requests.len()]
-            }
-            // One key we may not touch fails the whole call: find out which, and spare the others.
-            Err(failure) if failure.cause == Cause::Denied && requests.len() > 1 => {
-                self.one_by_one(requests).await
-            }
-            Err(failure) => vec![Err(failure); requests.len()],
-        }
-    }
-
-    async fn one_by_one(&self, requests: &[Request]) -> Vec<Result<Reply, Failure>> {
-        let mut replies = Vec::with_capacity(requests.len());
-        for request in requests {
-            let result = self.apart.run(&Call::new(request, &self.keys)).await;
-            replies.push(result.and_then(|value| scripts::reply(request, value)));
-        }
-        replies
-    }
-
-    async fn scan(&self, pattern: &str) -> Result<Vec<Subject>, Failure> {
-        let glob = self.keys.pattern(pattern);
-        let mut names = HashSet::new();
-        let mut cursor = String::from("0");
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor)
-                .arg("MATCH")
-                .arg(&glob)
-                .arg("COUNT")
-                .arg(1000);
-            scan.arg("TYPE").arg("hash");
-            let page = self.waited_for.send(&scan).await?;
-            let (next, keys): (String, Vec<Vec<u8>>) = redis::from_redis_value(page)
-                .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))?;
-            // Names are text; a key that is not was made by somebody else.
-            let keys = keys
-                .into_iter()
-                .filter_map(|key| String::from_utf8(key).ok());
-            let found = keys.filter_map(|key| self.keys.name(&key).map(Arc::<str>::from));
-            names.extend(found.filter(|name| glob::matches(pattern, name)));
-            cursor = next;
-            if cursor == "0" {
-                let subject = |name: Arc<str>| Subject::new(Kind::Mutex, name);
-                return Ok(names.into_iter().map(subject).collect());
-            }
-        }
+    async fn scan(&self, pattern: &str, from: u64) -> Result<Page, Failure> {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(from).arg("MATCH").arg(self.keys.pattern(pattern));
+        scan.arg("COUNT").arg(1000).arg("TYPE").arg("hash");
+        let page = self.waited_for.send(&scan).await?;
+        let (next, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(page)
+            .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))?;
+        // Names are text; a key that is not was made by somebody else.
+        let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
+        let names = keys.filter_map(|key| self.keys.name(key));
+        let found = names.filter(|name| glob::matches(pattern, name));
+        Ok(Page {
+            found: found.map(|name| Subject::new(Kind::Mutex, name)).collect(),
+            next: (next != 0).then_some(next),
+        })
     }
 }
 
@@ -186,19 +143,19 @@ impl Engine for Redis {
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
-        Box::pin(async move { self.batch(&requests).await })
+        Box::pin(apart::call(self, requests))
     }
 
-    fn call_now(&self, _request: &Request) -> Option<Reply> {
+    fn call_now(&self, _request: &Request) -> Option<Result<Reply, Failure>> {
         None
     }
 
-    fn listen(self: Arc<Self>, subject: Subject) -> Answer<Result<Listener, Failure>> {
-        Box::pin(async move { self.pubsub.listen(self.keys.channel(&subject)).await })
+    fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
+        Box::pin(async move { self.pubsub.listen(self.keys.channel(&channel)).await })
     }
 
-    fn find(self: Arc<Self>, pattern: String) -> Answer<Result<Vec<Subject>, Failure>> {
-        Box::pin(async move { self.scan(&pattern).await })
+    fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
+        Box::pin(async move { self.scan(&pattern, from).await })
     }
 
     fn announce(

@@ -3,6 +3,10 @@
 //! A task of its own owns the connection and the list of channels; it ends when the engine goes. It
 //! is apart from the commands so that a listener kicked out by the server costs no command its reply.
 //! After a reconnect every listener is told: a message may have been missed meanwhile.
+//!
+//! The task waits for whatever happens next and for nothing in particular: connecting, subscribing and
+//! leaving go on beside it, so that a slow one keeps no message from those who listen already. For one
+//! channel there is one of them at a time; its answer decides what comes next ([`Phase`]).
 
 #![expect(
     clippy::disallowed_methods,
@@ -10,18 +14,26 @@
 )]
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, Value};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, PushInfo, PushKind, RedisResult, Value,
+};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::failure;
+mod channel;
+
+use self::channel::{Channel, Phase, Ready};
+use super::{Settings, failure};
 use crate::engine::{Cause, Ear, Failure, Listener};
 
-/// Between attempts to connect again.
+/// Between the beginnings of two attempts to connect; doubled until one leads to a subscription.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -36,7 +48,7 @@ enum Order {
     Listen {
         channel: String,
         ear: Weak<Ear>,
-        ready: oneshot::Sender<Result<(), Failure>>,
+        ready: Ready,
     },
     Leave {
         channel: String,
@@ -46,17 +58,18 @@ enum Order {
 
 impl PubSub {
     /// Starts the task on `runtime`; it connects when there is something to listen to.
-    pub(crate) fn start(client: Client, timeout: Duration, runtime: &Handle) -> Self {
+    pub(crate) fn start(client: Client, settings: &Settings, runtime: &Handle) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (pushes, news) = mpsc::unbounded_channel();
         let task = Task {
             client,
-            timeout,
+            connect_timeout: settings.connect_timeout,
+            command_timeout: settings.command_timeout,
             inbox,
-            pushes,
-            news,
-            connection: None,
             channels: HashMap::new(),
+            link: Link::Idle,
+            under_way: JoinSet::new(),
+            pause: PAUSE,
+            not_before: Instant::now(),
         };
         // Ends by itself when the last `PubSub` is dropped and the inbox closes.
         runtime.spawn(task.run());
@@ -89,38 +102,59 @@ impl PubSub {
 
 struct Task {
     client: Client,
-    timeout: Duration,
+    connect_timeout: Duration,
+    command_timeout: Duration,
     inbox: mpsc::UnboundedReceiver<Order>,
-    pushes: mpsc::UnboundedSender<PushInfo>,
-    news: mpsc::UnboundedReceiver<PushInfo>,
-    connection: Option<MultiplexedConnection>,
-    channels: HashMap<String, Vec<Weak<Ear>>>,
+    channels: HashMap<String, Channel>,
+    link: Link,
+    /// What goes on beside the task, on this connection or for the next; it ends with it.
+    under_way: JoinSet<Done>,
+    /// How long it will be, at most, from the next attempt to connect to the one after it.
+    pause: Duration,
+    /// When the next attempt may be made.
+    not_before: Instant,
+}
+
+enum Link {
+    Connecting,
+    /// There is none, and this is why; another attempt follows the pause.
+    Down(Failure),
+    /// Nobody has wanted one yet, or not since it went.
+    Idle,
+    Up {
+        connection: MultiplexedConnection,
+        news: News,
+    },
+}
+
+type News = mpsc::UnboundedReceiver<PushInfo>;
+
+/// Something that was under way has come to its end.
+enum Done {
+    Connected(Result<(MultiplexedConnection, News), Failure>),
+    Left(Vec<String>, Result<(), Failure>),
+    Subscribed(Vec<String>, Result<(), Failure>),
 }
 
 impl Task {
     async fn run(mut self) {
         loop {
-            if self.connection.is_none() && !self.channels.is_empty() {
-                self.reconnect().await;
-            }
+            let pause = tokio::time::sleep_until(self.not_before);
             tokio::select! {
                 order = self.inbox.recv() => match order {
-                    Some(order) => self.obey(order).await,
+                    Some(order) => self.obey(order),
                     None => return,
                 },
-                Some(push) = self.news.recv() => match push.kind {
-                    PushKind::Message => self.pass_on(&push.data),
-                    PushKind::Disconnection => self.connection = None,
-                    _ => {}
-                },
+                push = self.link.news() => self.hear(push),
+                Some(Ok(done)) = self.under_way.join_next() => self.conclude(done),
+                () = pause, if matches!(self.link, Link::Down(_)) => self.retry(),
             }
         }
     }
 
     /// Carries out this order and all that have come meanwhile, in one command of each sort.
-    async fn obey(&mut self, first: Order) {
-        let mut waiting = Vec::new();
-        let mut wanted = Vec::new();
+    fn obey(&mut self, first: Order) {
+        let (mut joined, mut left) = (Vec::new(), Vec::new());
         let mut order = Some(first);
         while let Some(next) = order {
             match next {
@@ -129,179 +163,221 @@ impl Task {
                     ear,
                     ready,
                 } => {
-                    let ears = self.channels.entry(channel.clone()).or_default();
-                    if ears.is_empty() {
-                        wanted.push(channel.clone());
+                    if let Link::Down(why) = &self.link {
+                        // At once, so that they poll meanwhile.
+                        let _ = ready.send(Err(why.clone()));
+                    } else {
+                        let known = self.channels.entry(channel.clone()).or_default();
+                        known.join(ear, ready);
+                        joined.push(channel);
                     }
-                    ears.push(ear);
-                    waiting.push((channel, ready));
                 }
-                Order::Leave { channel, ear } => self.leave(channel, &ear, &mut wanted).await,
+                Order::Leave { channel, ear } => {
+                    if let Some(known) = self.channels.get_mut(&channel) {
+                        known.part(&ear);
+                        left.push(channel);
+                    }
+                }
             }
             order = self.inbox.try_recv().ok();
         }
-        let mut failed = HashMap::new();
-        if let Err(failure) = self.subscribe(&wanted).await {
-            // One refused channel refuses them all: ask for each alone, to blame the right one.
-            let alone = failure.cause == Cause::Denied && wanted.len() > 1;
-            for channel in wanted {
-                let verdict = if alone {
-                    self.subscribe(std::slice::from_ref(&channel)).await
-                } else {
-                    Err(failure.clone())
-                };
-                if let Err(failure) = verdict {
-                    self.channels.remove(&channel);
-                    failed.insert(channel, failure);
+        self.leave(left);
+        if matches!(self.link, Link::Idle) {
+            self.retry();
+        } else {
+            self.subscribe(joined);
+        }
+    }
+
+    fn hear(&mut self, push: Option<PushInfo>) {
+        let Some(push) = push.filter(|push| push.kind != PushKind::Disconnection) else {
+            let why = "the listening connection has ended";
+            return self.disconnected(Failure::new(Cause::Unreachable, why));
+        };
+        if push.kind == PushKind::Message
+            && let Some(Value::BulkString(channel)) = push.data.first()
+            && let Some(channel) = self.channels.get(&*String::from_utf8_lossy(channel))
+        {
+            channel.tell();
+        }
+    }
+
+    fn conclude(&mut self, done: Done) {
+        match done {
+            Done::Connected(Ok((connection, news))) => {
+                self.link = Link::Up { connection, news };
+                let all: Vec<String> = self.channels.keys().cloned().collect();
+                tracing::debug!(server = %self.server(), channels = all.len(), "connected to listen");
+                self.subscribe(all);
+            }
+            Done::Subscribed(names, Ok(())) => {
+                self.pause = PAUSE;
+                for name in &names {
+                    if let Some(channel) = self.channels.get_mut(name) {
+                        channel.confirmed();
+                    }
+                }
+                // Whoever asked for it may have gone meanwhile.
+                self.leave(names);
+            }
+            Done::Subscribed(names, Err(why)) if why.cause == Cause::Denied => {
+                self.denied(names, &why);
+            }
+            Done::Left(names, Ok(())) => self.parted(names),
+            // One who may not leave hears what it does not need.
+            Done::Left(names, Err(why)) if why.cause == Cause::Denied => self.parted(names),
+            Done::Connected(Err(why)) | Done::Left(_, Err(why)) | Done::Subscribed(_, Err(why)) => {
+                self.disconnected(why);
+            }
+        }
+    }
+
+    /// One refused channel refuses them all: ask for each alone, to blame the right one.
+    fn denied(&mut self, names: Vec<String>, why: &Failure) {
+        let alone = names.len() == 1;
+        for name in names {
+            if alone {
+                if let Some(channel) = self.channels.remove(&name) {
+                    channel.refused(why);
+                }
+            } else if let Some(channel) = self.channels.get_mut(&name) {
+                channel.phase = Phase::Wanted;
+                self.subscribe(vec![name]);
+            }
+        }
+    }
+
+    /// The server has let go of these; some may be wanted again.
+    fn parted(&mut self, names: Vec<String>) {
+        for name in &names {
+            if let Some(channel) = self.channels.get_mut(name) {
+                channel.phase = Phase::Wanted;
+                if channel.is_empty() {
+                    self.channels.remove(name);
                 }
             }
         }
-        for (channel, ready) in waiting {
-            // A waiter that has gone has sent a `Leave` behind this.
-            let _ = ready.send(failed.get(&channel).cloned().map_or(Ok(()), Err));
-        }
+        self.subscribe(names);
     }
 
-    async fn leave(&mut self, channel: String, ear: &Weak<Ear>, wanted: &mut Vec<String>) {
-        let Some(ears) = self.channels.get_mut(&channel) else {
+    /// Asks for those of these that nobody has asked for.
+    fn subscribe(&mut self, mut names: Vec<String>) {
+        let Link::Up { connection, .. } = &self.link else {
             return;
         };
-        // By name, not by whether it is still alive: the listener that sends this is about to go.
-        ears.retain(|known| !known.ptr_eq(ear));
-        if !ears.is_empty() {
+        let known = &mut self.channels;
+        names.retain(|name| step(known.get_mut(name), Phase::Wanted, Phase::Asked));
+        if names.is_empty() {
             return;
         }
-        self.channels.remove(&channel);
-        if let Some(asked) = wanted.iter().position(|name| *name == channel) {
-            wanted.swap_remove(asked);
-        } else if let Some(connection) = &mut self.connection
-            && tokio::time::timeout(self.timeout, connection.unsubscribe(&channel))
-                .await
-                .is_err()
-        {
-            self.connection = None;
-        }
-    }
-
-    async fn subscribe(&mut self, channels: &[String]) -> Result<(), Failure> {
-        if channels.is_empty() {
-            return Ok(());
-        }
-        let fresh = self.connection.is_none();
-        if fresh {
-            self.connect().await?;
-            // All of them: a new connection listens to nothing yet.
-            let all: Vec<String> = self.channels.keys().cloned().collect();
-            return self.send_subscribe(&all).await;
-        }
-        self.send_subscribe(channels).await
-    }
-
-    async fn send_subscribe(&mut self, channels: &[String]) -> Result<(), Failure> {
-        let Some(connection) = &mut self.connection else {
-            return Err(Failure::new(Cause::Unreachable, "not connected"));
-        };
-        if channels.is_empty() {
-            return Ok(());
-        }
-        let failure = match tokio::time::timeout(self.timeout, connection.subscribe(channels)).await
-        {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => failure::of_calling(&error),
-            Err(_) => Failure::new(Cause::TimedOut, "no confirmation of a subscription in time"),
-        };
-        if failure.cause != Cause::Denied {
-            self.connection = None;
-        }
-        Err(failure)
-    }
-
-    async fn connect(&mut self) -> Result<(), Failure> {
-        // A message of the old connection would be taken for the new one's end.
-        let (pushes, news) = mpsc::unbounded_channel();
-        self.pushes = pushes;
-        self.news = news;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(None)
-            .set_push_sender(self.pushes.clone());
-        let connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| failure::of_connecting(&error))?;
-        self.connection = Some(connection);
-        Ok(())
-    }
-
-    /// Until it works or nobody listens any more; then everyone is told to look for themselves.
-    async fn reconnect(&mut self) {
-        self.all_ears(|ear| ear.set_deaf(true));
-        let mut pause = PAUSE;
-        while !self.channels.is_empty() {
-            let all: Vec<String> = self.channels.keys().cloned().collect();
-            match self.subscribe(&all).await {
-                Ok(()) => break,
-                Err(failure) if failure.cause == Cause::Denied => self.drop_denied(all).await,
-                Err(_) => {}
-            }
-            tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
-                order = self.inbox.recv() => match order {
-                    Some(order) => Box::pin(self.obey_deaf(order)).await,
-                    None => return,
-                },
-            }
-        }
-        self.all_ears(|ear| {
-            ear.set_deaf(false);
-            ear.tell();
+        let (mut connection, limit) = (connection.clone(), self.command_timeout);
+        self.under_way.spawn(async move {
+            let answered = answered(limit, connection.subscribe(&names)).await;
+            Done::Subscribed(names, answered)
         });
     }
 
-    /// One refused channel refuses them all: those who listen to it are told to look for themselves, and
-    /// hear the reason when they listen anew.
-    async fn drop_denied(&mut self, all: Vec<String>) {
-        for channel in all {
-            let refused = self.send_subscribe(std::slice::from_ref(&channel)).await;
-            if refused.is_err_and(|failure| failure.cause == Cause::Denied) {
-                for ear in self.channels.remove(&channel).into_iter().flatten() {
-                    if let Some(ear) = ear.upgrade() {
-                        ear.dismiss();
-                    }
-                }
+    /// Leaves those of these that nobody listens to any more.
+    fn leave(&mut self, mut names: Vec<String>) {
+        let known = &mut self.channels;
+        names.retain(|name| {
+            let channel = known.get_mut(name).filter(|channel| channel.is_empty());
+            match channel.as_ref().map(|channel| channel.phase) {
+                Some(Phase::Wanted) => known.remove(name).is_none(),
+                Some(Phase::Heard) => step(channel, Phase::Heard, Phase::Left),
+                // What is under way leads here again.
+                Some(Phase::Asked | Phase::Left) | None => false,
             }
-        }
-    }
-
-    /// While there is no connection: newcomers are turned away at once, so that they poll meanwhile.
-    async fn obey_deaf(&mut self, order: Order) {
-        match order {
-            Order::Listen { ready, .. } => {
-                let _ = ready.send(Err(Failure::new(
-                    Cause::Unreachable,
-                    "the listening connection is being made anew",
-                )));
-            }
-            Order::Leave { channel, ear } => self.leave(channel, &ear, &mut Vec::new()).await,
-        }
-    }
-
-    fn pass_on(&self, data: &[Value]) {
-        let Some(Value::BulkString(channel)) = data.first() else {
+        });
+        let Link::Up { connection, .. } = &self.link else {
             return;
         };
-        let channel = String::from_utf8_lossy(channel);
-        for ear in self.channels.get(&*channel).into_iter().flatten() {
-            if let Some(ear) = ear.upgrade() {
-                ear.tell();
-            }
+        if names.is_empty() {
+            return;
         }
+        let (mut connection, limit) = (connection.clone(), self.command_timeout);
+        self.under_way.spawn(async move {
+            let answered = answered(limit, connection.unsubscribe(&names)).await;
+            Done::Left(names, answered)
+        });
     }
 
-    fn all_ears(&self, tell: impl Fn(&Ear)) {
-        for ear in self.channels.values().flatten().filter_map(Weak::upgrade) {
-            tell(&ear);
+    /// Connects again if anybody wants it.
+    fn retry(&mut self) {
+        if self.channels.is_empty() {
+            self.link = Link::Idle;
+            return;
+        }
+        self.link = Link::Connecting;
+        self.not_before = Instant::now() + at_random(self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        let (client, limit) = (self.client.clone(), self.connect_timeout);
+        self.under_way.spawn(async move {
+            // One for each connection: an old one's messages would be taken for the new one's.
+            let (pushes, news) = mpsc::unbounded_channel();
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(limit))
+                .set_response_timeout(None)
+                .set_push_sender(pushes);
+            let made = client.get_multiplexed_async_connection_with_config(&config);
+            let made = made.await.map_err(|error| failure::of_connecting(&error));
+            Done::Connected(made.map(|connection| (connection, news)))
+        });
+    }
+
+    /// For events: the address alone, without a password.
+    fn server(&self) -> &ConnectionAddr {
+        self.client.get_connection_info().addr()
+    }
+
+    /// Those who listen hear nothing until there is another connection, and are told then.
+    fn disconnected(&mut self, why: Failure) {
+        tracing::debug!(server = %self.server(), why = why.detail, "not connected to listen");
+        self.under_way = JoinSet::new();
+        self.channels.retain(|_, channel| {
+            channel.disconnected(&why);
+            !channel.is_empty()
+        });
+        self.link = Link::Down(why);
+        if self.not_before <= Instant::now() {
+            self.retry();
         }
     }
+}
+
+impl Link {
+    async fn news(&mut self) -> Option<PushInfo> {
+        match self {
+            Self::Up { news, .. } => news.recv().await,
+            Self::Connecting | Self::Down(_) | Self::Idle => std::future::pending().await,
+        }
+    }
+}
+
+/// Takes a channel from one phase to the next, and says whether it was there.
+fn step(channel: Option<&mut Channel>, from: Phase, to: Phase) -> bool {
+    let Some(channel) = channel.filter(|channel| channel.phase == from) else {
+        return false;
+    };
+    channel.phase = to;
+    true
+}
+
+async fn answered(
+    limit: Duration,
+    answer: impl Future<Output = RedisResult<()>> + Send,
+) -> Result<(), Failure> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer.map_err(|error| failure::of_calling(&error)),
+        Err(_) => {
+            let why = "no confirmation of a subscription in time";
+            Err(Failure::new(Cause::TimedOut, why))
+        }
+    }
+}
+
+/// Half of it to all of it, so that a crowd of clients does not come back all at once.
+fn at_random(pause: Duration) -> Duration {
+    let random = RandomState::new().hash_one(()) % 1024;
+    pause / 2 + pause.mul_f64(f64::from(u16::try_from(random).unwrap_or(0)) / 2048.0)
 }

@@ -1,40 +1,18 @@
-//! Requests as script calls, and script results as replies.
-//!
-//! The scripts are files of their own, each headed by its keys, arguments and results; the numbers
-//! here are explained there.
-
-use std::sync::LazyLock;
-use std::time::Duration;
+//! Requests as script calls, and script results as replies: a module for each primitive.
 
 use redis::{Cmd, Value};
 
 use super::keys::Keys;
-use crate::engine::{Cause, Failure};
-use crate::protocol::state::MARK_TTL;
-use crate::protocol::{Action, Entry, Holding, Kind, Reply, Request, Subject};
+use crate::engine::Failure;
+use crate::protocol::{Action, Kind, Reply, Request};
+
+mod mutex;
 
 /// A script and the hash the server knows it by.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: &'static str,
     hash: String,
-}
-
-macro_rules! scripts {
-    ($($name:ident = $file:literal;)*) => {
-        $(static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(include_str!(concat!("lua/", $file))));)*
-    };
-}
-
-scripts! {
-    ACQUIRE = "acquire.lua";
-    FORCE_RELEASE = "force_release.lua";
-    INSPECT = "inspect.lua";
-    PASS = "pass.lua";
-    RELEASE = "release.lua";
-    RENEW = "renew.lua";
-    UNDO = "undo.lua";
 }
 
 impl Script {
@@ -56,29 +34,15 @@ impl Call {
     /// The call that carries out one request.
     pub(crate) fn new(request: &Request, keys: &Keys) -> Self {
         match request.subject.kind {
-            Kind::Mutex => mutex(&request.subject, &request.action, keys),
+            Kind::Mutex => mutex::call(&request.subject, &request.action, keys),
         }
     }
 
-    /// The call that renews many holds at once; `None` if a request among them is no renewal.
-    pub(crate) fn renew_all(requests: &[Request], keys: &Keys) -> Option<Self> {
-        let mut names = Vec::with_capacity(requests.len());
-        let mut args = Vec::with_capacity(2 * requests.len());
-        for request in requests {
-            let (Kind::Mutex, Action::Renew { owner, lease }) =
-                (request.subject.kind, &request.action)
-            else {
-                return None;
-            };
-            names.push(keys.lock(&request.subject.name));
-            args.push(owner.to_string());
-            args.push(millis(*lease));
+    /// One call that renews many holds of this kind.
+    pub(crate) fn renew_all(kind: Kind, requests: &[Request], keys: &Keys) -> Self {
+        match kind {
+            Kind::Mutex => mutex::renew_all(requests, keys),
         }
-        Some(Self {
-            script: &RENEW,
-            keys: names,
-            args,
-        })
     }
 
     /// By hash: a few bytes, once the server knows the script.
@@ -104,174 +68,29 @@ impl Call {
     }
 }
 
-fn mutex(subject: &Subject, action: &Action, keys: &Keys) -> Call {
-    let lock = keys.lock(&subject.name);
-    let channel = || keys.channel(subject);
-    let undone = || keys.undone(&subject.name);
-    match action {
-        Action::Acquire {
-            owner,
-            entry,
-            lease,
-        } => {
-            let count = match *entry {
-                Entry::First => 1,
-                Entry::Again { count, .. } => count,
-            };
-            Call {
-                script: &ACQUIRE,
-                keys: vec![lock, undone()],
-                args: vec![
-                    owner.to_string(),
-                    entry.attempt().to_string(),
-                    count.to_string(),
-                    millis(*lease),
-                ],
-            }
-        }
-        Action::ForceRelease => Call {
-            script: &FORCE_RELEASE,
-            keys: vec![lock, channel()],
-            args: Vec::new(),
-        },
-        Action::Inspect => Call {
-            script: &INSPECT,
-            keys: vec![lock],
-            args: Vec::new(),
-        },
-        Action::Pass {
-            from,
-            to,
-            lease,
-            own_listeners,
-        } => Call {
-            script: &PASS,
-            keys: vec![lock, channel(), undone()],
-            args: vec![
-                from.to_string(),
-                to.to_string(),
-                millis(*lease),
-                own_listeners.to_string(),
-            ],
-        },
-        Action::Release { owner, left } => Call {
-            script: &RELEASE,
-            keys: vec![lock, channel()],
-            args: vec![owner.to_string(), left.to_string()],
-        },
-        Action::Renew { owner, lease } => Call {
-            script: &RENEW,
-            keys: vec![lock],
-            args: vec![owner.to_string(), millis(*lease)],
-        },
-        Action::Undo { owner, entry } => {
-            let left = match *entry {
-                Entry::First => 0,
-                Entry::Again { count, .. } => count,
-            };
-            Call {
-                script: &UNDO,
-                keys: vec![lock, channel(), undone()],
-                args: vec![
-                    owner.to_string(),
-                    entry.attempt().to_string(),
-                    left.to_string(),
-                    millis(MARK_TTL),
-                ],
-            }
-        }
-    }
-}
-
 /// What a script's result means for this request.
 pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, Failure> {
     match request.subject.kind {
-        Kind::Mutex => mutex_reply(&request.action, result),
+        Kind::Mutex => mutex::reply(&request.action, result),
     }
 }
 
-fn mutex_reply(action: &Action, result: Value) -> Result<Reply, Failure> {
-    match (action, result) {
-        (Action::Acquire { .. }, Value::Int(code)) => match code {
-            -3 => Ok(Reply::Granted),
-            -4 => Ok(Reply::Undone),
-            -5 => Ok(Reply::Gone),
-            ttl => Ok(Reply::Busy {
-                ttl: remaining(ttl),
-            }),
-        },
-        (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
-        (Action::Inspect, Value::Array(answer)) => inspected(answer),
-        (Action::Pass { .. }, Value::Int(-3)) => Ok(Reply::Granted),
-        (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
-            renewal(answers.remove(0))
-        }
-        (Action::Release { .. } | Action::Pass { .. } | Action::Undo { .. }, Value::Int(code)) => {
-            match code {
-                -6 => Ok(Reply::Marked),
-                -3 => Ok(Reply::Kept),
-                -2 => Ok(Reply::Taken),
-                -1 => Ok(Reply::Gone),
-                listeners => Ok(Reply::Released {
-                    listeners: u32::try_from(listeners).unwrap_or(0),
-                }),
-            }
-        }
-        (_, other) => Err(unexpected(&other)),
+/// With which others it can be renewed in one call, if it is a renewal.
+pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
+    match request.action {
+        Action::Renew { .. } => Some(request.subject.kind),
+        Action::Acquire { .. }
+        | Action::ForceRelease
+        | Action::Inspect
+        | Action::Pass { .. }
+        | Action::Release { .. }
+        | Action::Undo { .. } => None,
     }
 }
 
-/// What one line of a renewal's result means.
-pub(crate) fn renewal(answer: Value) -> Result<Reply, Failure> {
-    match answer {
-        Value::Int(1) => Ok(Reply::Renewed),
-        Value::Int(-1) => Ok(Reply::Gone),
-        Value::Int(-2) => Ok(Reply::Taken),
-        Value::BulkString(error) => {
-            Err(super::failure::from_text(&String::from_utf8_lossy(&error)))
-        }
-        other => Err(unexpected(&other)),
+/// What one line of the result of [`Call::renew_all`] means.
+pub(crate) fn renewed(kind: Kind, answer: Value) -> Result<Reply, Failure> {
+    match kind {
+        Kind::Mutex => mutex::renewal(answer),
     }
-}
-
-fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
-    let mut answer = answer.into_iter();
-    let ttl = match answer.next() {
-        Some(Value::Int(ttl)) => ttl,
-        other => return Err(unexpected(&other.unwrap_or(Value::Nil))),
-    };
-    let mut owners = Vec::new();
-    while let (Some(owner), Some(count)) = (answer.next(), answer.next()) {
-        let owner: String = redis::from_redis_value(owner).map_err(|e| unexpected(&e))?;
-        let count: String = redis::from_redis_value(count).map_err(|e| unexpected(&e))?;
-        // Fields of other primitives (a read/write lock's `mode`), or of none, are no owners.
-        let is_owner = owner.contains(':');
-        if let Ok(count) = count.parse()
-            && is_owner
-        {
-            owners.push((owner, count));
-        }
-    }
-    if ttl == -2 {
-        return Ok(Reply::Inspected(None));
-    }
-    if owners.is_empty() {
-        return Err(Failure::new(Cause::WrongKind, "a hash that is no lock"));
-    }
-    Ok(Reply::Inspected(Some(Holding {
-        owners,
-        ttl: remaining(ttl),
-    })))
-}
-
-fn remaining(ttl: i64) -> Option<Duration> {
-    u64::try_from(ttl).ok().map(Duration::from_millis)
-}
-
-fn millis(time: Duration) -> String {
-    time.as_millis().to_string()
-}
-
-fn unexpected(what: &impl std::fmt::Debug) -> Failure {
-    Failure::new(Cause::Unexpected, format!("unexpected answer {what:?}"))
 }

@@ -206,11 +206,11 @@ async fn a_client_may_be_closed_twice(stage: &Stage) -> Played {
 async fn a_client_that_is_dropped_does_not_take_its_guards_along(stage: &Stage) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lease = Duration::from_millis(600);
+    let lease = Duration::from_millis(2000);
     let lock = a.lock(&*name).with_lease(distlock::Lease::KeepAlive(lease));
     let held = lock.acquire().await?;
     drop((a, lock));
-    tokio::time::sleep(lease * 2).await;
+    tokio::time::sleep(lease * 3 / 2).await;
     held.check()?;
     assert!(b.lock(&*name).try_acquire().await?.is_none());
     held.release().await?;

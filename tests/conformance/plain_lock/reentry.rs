@@ -268,9 +268,11 @@ async fn an_owner_whose_lease_has_just_run_out_begins_anew(stage: &Stage) -> Pla
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());
-    let lock = lock.with_lease(Lease::Fixed(Duration::from_millis(100)));
+    let brief = lock
+        .clone()
+        .with_lease(Lease::Fixed(Duration::from_millis(800)));
     for _ in 0..3 {
-        let old = lock.acquire().await?;
+        let old = brief.acquire().await?;
         sleep(old.remaining()).await;
         while old.is_held() {
             sleep(Duration::from_micros(100)).await;

@@ -21,17 +21,16 @@ on_every_engine! { play:
     a_good_guard_is_not_at_risk,
 }
 
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(1000);
 
 async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
-    let held = lock
-        .with_lease(Lease::KeepAlive(SHORT * 2))
-        .acquire()
-        .await?;
+    let lease = SHORT * 2;
+    let held = lock.with_lease(Lease::KeepAlive(lease)).acquire().await?;
     let mut lost = begun(held.lost()).await;
-    assert!(timeout(SHORT * 4, &mut lost).await.is_err());
+    // For longer than the lease would be without renewals.
+    assert!(timeout(lease * 3 / 2, &mut lost).await.is_err());
     held.release().await?;
     assert_eq!(in_time(lost).await, None);
     Ok(())
@@ -158,7 +157,7 @@ async fn the_signal_comes_no_sooner_than_the_end_of_validity(stage: &Stage) -> P
     assert!(!held.is_held());
     let heard = asked.elapsed();
     assert!(heard + Duration::from_millis(2) >= left, "{heard:?}");
-    assert!(heard < left + Duration::from_secs(1), "{heard:?}");
+    assert!(heard < left + stage.slack(), "{heard:?}");
     Ok(())
 }
 

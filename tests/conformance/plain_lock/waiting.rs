@@ -7,7 +7,7 @@ use distlock::{Backoff, Lease, Wait};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::stage::{PATIENCE, Played, SOON, Stage, begun, in_time, waits};
+use crate::stage::{PATIENCE, Played, Stage, begun, in_time, soon, waits};
 use crate::support::eventually;
 
 on_every_engine! { play:
@@ -27,19 +27,25 @@ on_every_engine! { play:
     waiters_that_leave_leave_nothing_behind,
 }
 
+/// Long enough for the store to have said that somebody else has the lock.
+const A_WAIT: Duration = Duration::from_millis(1500);
+
 async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(stage: &Stage) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
-        let held = holder.lock(&*name).acquire().await?;
-        let mut waiting = begun(b.lock(&*name).acquire()).await;
-        assert!(waits(&mut waiting).await);
-        let released = Instant::now();
-        held.release().await?;
-        let next = in_time(waiting).await?;
-        let waited = released.elapsed();
-        assert!(waited < SOON, "it was told too late: {waited:?}");
-        next.release().await?;
+        soon(async || {
+            let held = holder.lock(&*name).acquire().await?;
+            let mut waiting = begun(b.lock(&*name).acquire()).await;
+            assert!(waits(&mut waiting).await);
+            let released = Instant::now();
+            held.release().await?;
+            let next = in_time(waiting).await?;
+            let waited = released.elapsed();
+            next.release().await?;
+            Ok(waited)
+        })
+        .await?;
     }
     Ok(())
 }
@@ -81,11 +87,9 @@ async fn a_busy_lock_is_no_reason_to_wait_for_who_only_tries(stage: &Stage) -> P
         begun(a.lock(&*name).acquire()).await,
         begun(b.lock(&*name).acquire()).await,
     );
-    let asked = Instant::now();
     for client in [&a, &b] {
-        assert!(client.lock(&*name).try_acquire().await?.is_none());
+        assert!(in_time(client.lock(&*name).try_acquire()).await?.is_none());
     }
-    assert!(asked.elapsed() < SOON);
     held.release().await
 }
 
@@ -93,16 +97,16 @@ async fn a_wait_that_is_over_ends_with_none(stage: &Stage) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
-    for wait in [Duration::from_micros(1), Duration::from_millis(250)] {
+    for wait in [Duration::from_micros(1), A_WAIT] {
         for client in [&a, &b] {
             let begun = Instant::now();
             let got = client.lock(&*name).acquire_timeout(wait).await;
             let waited = begun.elapsed();
             // So short a wait may be over before the store has said anything.
-            let too_short = wait < Duration::from_millis(1) && got.is_err();
+            let too_short = wait < A_WAIT && got.is_err();
             assert!(too_short || got?.is_none());
             assert!(waited >= wait, "it gave up early: {waited:?}");
-            assert!(waited < wait + SOON, "it gave up late: {waited:?}");
+            assert!(waited < wait + stage.slack(), "it gave up late: {waited:?}");
         }
     }
     assert!(held.is_held());
@@ -116,10 +120,8 @@ async fn a_wait_ends_with_the_lock_when_it_is_released_in_time(stage: &Stage) ->
         let held = holder.lock(&*name).acquire().await?;
         let mut waiting = begun(b.lock(&*name).acquire_timeout(PATIENCE)).await;
         assert!(waits(&mut waiting).await);
-        let released = Instant::now();
         held.release().await?;
         let got = waiting.await?.expect("it was released in time");
-        assert!(released.elapsed() < SOON);
         got.release().await?;
     }
     Ok(())
@@ -182,13 +184,13 @@ async fn a_poller_gets_the_lock_without_listening(stage: &Stage) -> Played {
 async fn a_poller_may_be_as_patient_as_it_likes(stage: &Stage) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lease = Duration::from_millis(150);
+    let lease = Duration::from_millis(1500);
     for pause in [Duration::MAX, Duration::ZERO] {
         let patient = Wait::Poll(Backoff::new(pause, pause));
         let fixed = a.lock(&*name).with_lease(Lease::Fixed(lease));
         let held = fixed.acquire().await?;
         let polling = begun(b.lock(&*name).with_wait(patient).acquire()).await;
-        held.extend(lease * 3).await?;
+        held.extend(lease * 2).await?;
         in_time(polling).await?.release().await?;
         assert!(!held.is_held());
     }
@@ -256,13 +258,12 @@ async fn a_wait_that_is_over_lets_the_next_one_move_up(stage: &Stage) -> Played 
     let name = stage.name("stock");
     for holder in [&a, &b] {
         let held = holder.lock(&*name).acquire().await?;
-        let wait = Duration::from_millis(100);
-        let hasty = begun(a.lock(&*name).acquire_timeout(wait)).await;
+        let hasty = begun(a.lock(&*name).acquire_timeout(A_WAIT)).await;
         let patient = begun(a.lock(&*name).acquire()).await;
         let (hasty, released, patient) = tokio::join!(
             hasty,
             async {
-                tokio::time::sleep(wait * 2).await;
+                tokio::time::sleep(A_WAIT * 3 / 2).await;
                 held.release().await
             },
             in_time(patient),

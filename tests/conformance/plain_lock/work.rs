@@ -26,7 +26,8 @@ on_every_engine! { play:
     work_that_panics_gives_the_lock_back,
 }
 
-const SHORT: Duration = Duration::from_millis(500);
+/// Long enough to see that work is being done under it.
+const SHORT: Duration = Duration::from_millis(2000);
 
 /// Work that never ends and says by its `Arc` whether it still exists.
 fn endless(alive: &Arc<()>) -> impl Future<Output = ()> + Send + use<> {

@@ -49,6 +49,8 @@ final class Clients {
         config.setLockWatchdogTimeout(command.number("watchdog", config.getLockWatchdogTimeout()));
         config.useSingleServer()
                 .setAddress(command.text("address"))
+                // The harness looks who listens.
+                .setClientName("redisson")
                 .setConnectionMinimumIdleSize(2)
                 .setSubscriptionConnectionMinimumIdleSize(1);
 

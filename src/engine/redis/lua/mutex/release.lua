@@ -1,13 +1,13 @@
 -- Gives the plain lock back, wholly or in part.
 --
--- KEYS  1 the lock   2 its channel (published to, never stored)
--- ARGV  1 owner   2 count to hold afterwards, 0 for none
+-- KEYS  1 the lock
+-- ARGV  1 owner   2 count to hold afterwards, 0 for none   3 the lock's channel
 -- Returns  -1 nobody holds it   -2 somebody else does   -3 still held by the owner
 --          otherwise released, and how many listened
 if ARGV[2] == '0' then
   -- The last field takes the hash with it. Needs no memory.
   if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
-    return redis.call('PUBLISH', KEYS[2], '0')
+    return redis.call('PUBLISH', ARGV[3], '0')
   end
 else
   local held = redis.call('HGET', KEYS[1], ARGV[1])

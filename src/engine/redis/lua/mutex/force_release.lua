@@ -1,6 +1,7 @@
 -- Takes the plain lock from whoever holds it.
 --
--- KEYS  1 the lock   2 its channel
+-- KEYS  1 the lock
+-- ARGV  1 its channel
 -- Returns  1 taken   0 it was free
 -- A key of another type, or a hash without an owner in it, is an error: no lock to break.
 local size = redis.call('HLEN', KEYS[1])
@@ -10,9 +11,9 @@ end
 -- Nobody has that many owners; a great hash is not worth reading.
 local fields = size <= 100 and redis.call('HGETALL', KEYS[1]) or {}
 for i = 1, #fields, 2 do
-  if string.match(fields[i], '^.+:%-?%d+$') then
+  if string.match(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+') then
     redis.call('DEL', KEYS[1])
-    redis.call('PUBLISH', KEYS[2], '0')
+    redis.call('PUBLISH', ARGV[1], '0')
     return 1
   end
 end

@@ -31,7 +31,7 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
     -- Nobody has that many owners; a great hash is not worth reading.
     local fields = redis.call('HLEN', KEYS[1]) <= 100 and redis.call('HGETALL', KEYS[1]) or {}
     for i = 1, #fields, 2 do
-      if string.match(fields[i], '^.+:%-?%d+$') then
+      if string.match(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+') then
         return ttl
       end
     end

@@ -4,16 +4,16 @@
 //! text.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, FromRedisValue};
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{AsyncConnectionConfig, FromRedisValue};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::PATIENCE;
-use super::support::RedisServer;
-use super::support::resp::{Frames, words};
+use super::redis::RedisServer;
+use super::resp::{Frames, words};
 
 /// One Redisson instance; its threads are told apart by number.
 pub(crate) struct Java {
@@ -26,7 +26,7 @@ impl Java {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
-        let client = redis::Client::open(server.url()).expect("a server's address is right");
+        let client = ::redis::Client::open(server.url()).expect("a server's address is right");
         let connection = client.get_multiplexed_async_connection_with_config(&config);
         Self {
             connection: connection.await.expect("the server is up"),
@@ -45,6 +45,34 @@ impl Java {
             .await
     }
 
+    /// `tryLock(wait, lease)`: try, subscribe, try again, and then after every message or lease.
+    pub(crate) async fn try_lock(
+        &self,
+        server: &RedisServer,
+        name: &str,
+        thread: i64,
+        wait: Duration,
+    ) -> bool {
+        let deadline = Instant::now() + wait;
+        if self.lock(name, thread, WATCHDOG).await.is_none() {
+            return true;
+        }
+        let mut ear = Subscriber::start(server, &channel(name)).await;
+        let mut got = false;
+        while Instant::now() < deadline {
+            let Some(pttl) = self.lock(name, thread, WATCHDOG).await else {
+                got = true;
+                break;
+            };
+            let ttl = u64::try_from(pttl).map_or(Duration::MAX, Duration::from_millis);
+            let left = deadline.saturating_duration_since(Instant::now());
+            // Without a message it asks again when the holder's time is over.
+            let _ = tokio::time::timeout(left.min(ttl), ear.message()).await;
+        }
+        ear.unsubscribe().await;
+        got
+    }
+
     /// Whether it is free now; `None` if the thread did not hold it.
     pub(crate) async fn unlock(&self, name: &str, thread: i64) -> Option<bool> {
         let request = self.unlocks.fetch_add(1, Ordering::Relaxed);
@@ -53,7 +81,7 @@ impl Java {
         let args = ["0", WATCHDOG, &self.owner(thread), "PUBLISH", "16000"];
         let unlocked: Option<i64> = self.eval(UNLOCK, &keys, &args).await;
         // Redisson does not wait for this one.
-        let _: i64 = self.send(redis::cmd("DEL").arg(latch)).await;
+        let _: i64 = self.send(::redis::cmd("DEL").arg(latch)).await;
         unlocked.map(|freed| freed == 1)
     }
 
@@ -76,12 +104,12 @@ impl Java {
     }
 
     async fn eval<T: FromRedisValue>(&self, script: &str, keys: &[&str], args: &[&str]) -> T {
-        let mut eval = redis::cmd("EVAL");
+        let mut eval = ::redis::cmd("EVAL");
         eval.arg(script).arg(keys.len()).arg(keys).arg(args);
         self.send(&eval).await
     }
 
-    async fn send<T: FromRedisValue>(&self, cmd: &redis::Cmd) -> T {
+    async fn send<T: FromRedisValue>(&self, cmd: &::redis::Cmd) -> T {
         let mut connection = self.connection.clone();
         cmd.query_async(&mut connection)
             .await
@@ -175,6 +203,8 @@ fn in_slot(prefix: &str, name: &str) -> String {
 }
 
 pub(crate) const UUID: &str = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// `lockWatchdogTimeout` in ms, unless somebody has changed it.
 const WATCHDOG: &str = "30000";
 

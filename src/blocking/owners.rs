@@ -1,0 +1,46 @@
+//! The owners of this thread, one for each client it has asked for one.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
+use super::worker::Worker;
+use crate::Owner;
+
+/// This thread's owner at the client that has this worker; the first time, a `new` one.
+pub(super) fn of_this_thread(worker: &Arc<Worker>, new: impl FnOnce() -> Owner) -> Owner {
+    OWNERS.with_borrow_mut(|owners| {
+        // While there is such a weak one, no other worker can be in that place in memory.
+        let known = |(of, _): &&(Weak<Worker>, Owner)| of.as_ptr() == Arc::as_ptr(worker);
+        if let Some((_, owner)) = owners.iter().find(known) {
+            return owner.clone();
+        }
+        // A thread may outlive any number of clients.
+        owners.retain(|(of, _)| of.strong_count() > 0);
+        let owner = new();
+        owners.push((Arc::downgrade(worker), owner.clone()));
+        owner
+    })
+}
+
+thread_local! {
+    /// Few: as many as there are clients in use.
+    static OWNERS: RefCell<Vec<(Weak<Worker>, Owner)>> = RefCell::default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OWNERS;
+    use crate::blocking::Client;
+
+    #[test]
+    fn owners_of_clients_that_are_gone_do_not_pile_up() {
+        let kept = Client::connect("memory:").expect("memory is always there");
+        let mine = kept.thread_owner();
+        for _ in 0..10 {
+            let client = Client::connect("memory:").expect("memory is always there");
+            assert_ne!(client.thread_owner(), mine);
+        }
+        assert_eq!(OWNERS.with_borrow(Vec::len), 2, "the first and the last");
+        assert_eq!(kept.thread_owner(), mine);
+    }
+}

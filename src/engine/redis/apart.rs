@@ -1,0 +1,88 @@
+//! What nobody waits for, on a connection of its own: renewals together, the rest each for itself.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "they are not to wait for each other"
+)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use redis::Value;
+use tokio::task::JoinSet;
+
+use super::Redis;
+use super::scripts::{self, Call};
+use crate::engine::{Cause, Failure};
+use crate::protocol::{Kind, Reply, Request};
+
+type Answer = Result<Reply, Failure>;
+
+/// Carries them out and returns the answers in the same order. None waits for another's answer.
+pub(super) async fn call(redis: Arc<Redis>, requests: Vec<Request>) -> Vec<Answer> {
+    let mut answers = vec![None; requests.len()];
+    let mut renewals: HashMap<Kind, (Vec<usize>, Vec<Request>)> = HashMap::new();
+    let mut parts = JoinSet::new();
+    for (place, request) in requests.into_iter().enumerate() {
+        match scripts::renewal(&request) {
+            Some(kind) => {
+                let (places, together) = renewals.entry(kind).or_default();
+                places.push(place);
+                together.push(request);
+            }
+            None => {
+                let redis = redis.clone();
+                parts.spawn(async move { (vec![place], vec![alone(&redis, &request).await]) });
+            }
+        }
+    }
+    for (kind, (places, together)) in renewals {
+        let redis = redis.clone();
+        parts.spawn(async move { (places, renew(redis, kind, together).await) });
+    }
+    while let Some(part) = parts.join_next().await {
+        // One that did not come to its end leaves its places empty.
+        let (places, part) = part.unwrap_or_default();
+        for (place, answer) in places.into_iter().zip(part) {
+            answers[place] = Some(answer);
+        }
+    }
+    let unknown = || Err(Failure::new(Cause::Interrupted, "the call was given up"));
+    let answers = answers.into_iter();
+    answers
+        .map(|answer| answer.unwrap_or_else(unknown))
+        .collect()
+}
+
+async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Answer> {
+    let call = Call::renew_all(kind, &requests, &redis.keys);
+    match redis.apart.run(&call).await {
+        Ok(Value::Array(answers)) if answers.len() == requests.len() => {
+            let answers = answers.into_iter();
+            answers
+                .map(|answer| scripts::renewed(kind, answer))
+                .collect()
+        }
+        Ok(other) => {
+            let failure = Failure::new(Cause::Unexpected, format!("unexpected {other:?}"));
+            vec![Err(failure); requests.len()]
+        }
+        // One key we may not touch fails the whole call: find out which, and spare the others.
+        Err(failure) if failure.cause == Cause::Denied && requests.len() > 1 => {
+            let mut each = JoinSet::new();
+            for (place, request) in requests.into_iter().enumerate() {
+                let redis = redis.clone();
+                each.spawn(async move { (place, alone(&redis, &request).await) });
+            }
+            let mut answers = each.join_all().await;
+            answers.sort_by_key(|(place, _)| *place);
+            answers.into_iter().map(|(_, answer)| answer).collect()
+        }
+        Err(failure) => vec![Err(failure); requests.len()],
+    }
+}
+
+async fn alone(redis: &Redis, request: &Request) -> Answer {
+    let call = Call::new(request, &redis.keys);
+    scripts::reply(request, redis.apart.run(&call).await?)
+}

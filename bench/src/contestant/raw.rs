@@ -193,8 +193,12 @@ impl Scripts {
             Ok(Script::new(text).prepare_invoke().load(&mut connection)?)
         };
         Ok(Self {
-            acquire: load(include_str!("../../../src/engine/redis/lua/acquire.lua"))?,
-            release: load(include_str!("../../../src/engine/redis/lua/release.lua"))?,
+            acquire: load(include_str!(
+                "../../../src/engine/redis/lua/mutex/acquire.lua"
+            ))?,
+            release: load(include_str!(
+                "../../../src/engine/redis/lua/mutex/release.lua"
+            ))?,
             // As long as the real ones.
             client: "b5dbdb44-6a3c-4c2e-9d0b-7f1d3a0c9e11".into(),
             owners: AtomicU64::new(0),
@@ -215,8 +219,8 @@ impl Scripts {
 
     pub(super) fn release(&self, name: &str, owner: &str) -> Vec<u8> {
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        let words = ["EVALSHA", &self.release, "2", name, &channel];
-        encode(&[words.as_slice(), &[owner, "0"]].concat())
+        let words = ["EVALSHA", &self.release, "1", name, owner, "0", &channel];
+        encode(&words)
     }
 }
 

@@ -1,0 +1,30 @@
+//! The contestants that are part of this program. rslock is a program of its own beside those of other
+//! languages: its dependencies are not to become ours.
+
+mod distlock;
+mod embedded;
+mod raw;
+mod raw_blocking;
+
+use tokio::runtime::Builder;
+
+use crate::failure::{Failure, Outcome};
+use crate::serve::serve;
+
+/// Runs the contestant of this name until the input ends.
+pub(crate) fn run(name: &str) -> Outcome {
+    let many = || Builder::new_multi_thread().enable_all().build();
+    let one = || Builder::new_current_thread().enable_all().build();
+    match name {
+        "distlock" => serve::<distlock::Distlock>(&many()?),
+        "raw" => serve::<raw::Raw>(&many()?),
+        "raw-yield" => serve::<raw::Yielding>(&many()?),
+        "raw-blocking" => raw_blocking::serve(),
+        // The embedded ones are compared on one core.
+        "memory" => serve::<distlock::Distlock>(&one()?),
+        "sqlite" => serve::<distlock::Distlock>(&one()?),
+        "tokio-mutex" => serve::<embedded::TokioMutex>(&one()?),
+        "flock" => embedded::serve_flock(),
+        other => Err(Failure::new(format!("there is no contestant `{other}`"))),
+    }
+}

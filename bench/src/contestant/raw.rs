@@ -1,0 +1,255 @@
+//! The raw ceiling: a minimal tokio client that pipelines our own two scripts, one call each, and does
+//! nothing else: no leases to renew, nothing to cancel, nobody to wait, no second connection.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::Script;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::failure::{Failure, Outcome, ensure};
+use crate::line::{Job, Work};
+use crate::serve::Locker;
+
+/// Writes whatever has been asked for, at once.
+#[derive(Clone)]
+pub(super) struct Raw(Pipe);
+
+/// Lets other tasks run once before it writes, so that more goes into one write: what a gatherer gains
+/// without any script of its own.
+#[derive(Clone)]
+pub(super) struct Yielding(Pipe);
+
+macro_rules! locker {
+    ($name:ident, $version:literal, $yields:literal) => {
+        impl Locker for $name {
+            type Hold = Taken;
+
+            fn cannot(work: &Work) -> Option<&'static str> {
+                match work.job {
+                    // Whoever finds the lock held fails.
+                    Job::Cycle if work.names >= work.callers => None,
+                    Job::Cycle | Job::Queue | Job::Step => Some("does not wait"),
+                    Job::Hold => Some("does not renew"),
+                }
+            }
+
+            fn version() -> String {
+                $version.into()
+            }
+
+            async fn connect(work: &Work) -> Outcome<Self> {
+                Ok(Self(Pipe::open(&work.url, $yields).await?))
+            }
+
+            async fn acquire(&self, name: &Arc<str>) -> Outcome<Taken> {
+                self.0.acquire(name).await
+            }
+
+            async fn release(&self, hold: Taken) -> Outcome {
+                self.0.release(hold).await
+            }
+        }
+    };
+}
+
+locker!(Raw, "one script a call, tokio", false);
+locker!(Yielding, "the same, yields once before writing", true);
+
+/// A lock that was taken: its name and who took it.
+pub(super) struct Taken {
+    name: Arc<str>,
+    owner: String,
+}
+
+#[derive(Clone)]
+struct Pipe {
+    calls: mpsc::UnboundedSender<Call>,
+    scripts: Arc<Scripts>,
+}
+
+struct Call {
+    bytes: Vec<u8>,
+    answer: oneshot::Sender<i64>,
+}
+
+impl Pipe {
+    /// Both tasks end when the last handle is gone: the writer's input ends, the reader's connection with it.
+    async fn open(url: &str, yields: bool) -> Outcome<Self> {
+        let stream = TcpStream::connect(address(url)?).await?;
+        stream.set_nodelay(true)?;
+        let (reading, writing) = stream.into_split();
+        let (calls, inbox) = mpsc::unbounded_channel();
+        let (sent, owed) = mpsc::unbounded_channel();
+        tokio::spawn(write(writing, inbox, sent, yields));
+        tokio::spawn(read(reading, owed));
+        Ok(Self {
+            calls,
+            scripts: Arc::new(Scripts::load(url)?),
+        })
+    }
+
+    async fn acquire(&self, name: &Arc<str>) -> Outcome<Taken> {
+        let owner = self.scripts.fresh_owner();
+        let said = self.call(self.scripts.acquire(name, &owner)).await?;
+        ensure!(said == -3, "acquire answered {said}");
+        let name = name.clone();
+        Ok(Taken { name, owner })
+    }
+
+    async fn release(&self, taken: Taken) -> Outcome {
+        let call = self.scripts.release(&taken.name, &taken.owner);
+        let said = self.call(call).await?;
+        ensure!(said >= 0, "release answered {said}");
+        Ok(())
+    }
+
+    async fn call(&self, bytes: Vec<u8>) -> Outcome<i64> {
+        let (answer, answered) = oneshot::channel();
+        let gone = || Failure::new("the connection is gone");
+        let call = Call { bytes, answer };
+        self.calls.send(call).map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())
+    }
+}
+
+async fn write(
+    mut stream: OwnedWriteHalf,
+    mut inbox: mpsc::UnboundedReceiver<Call>,
+    sent: mpsc::UnboundedSender<oneshot::Sender<i64>>,
+    yields: bool,
+) -> io::Result<()> {
+    let mut calls = Vec::new();
+    let mut bytes = Vec::new();
+    while inbox.recv_many(&mut calls, MOST).await > 0 {
+        if yields {
+            tokio::task::yield_now().await;
+            while let Ok(call) = inbox.try_recv() {
+                calls.push(call);
+            }
+        }
+        bytes.clear();
+        for call in calls.drain(..) {
+            bytes.extend_from_slice(&call.bytes);
+            // Fails only when the reader has given up, and then so does the write.
+            let _ = sent.send(call.answer);
+        }
+        stream.write_all(&bytes).await?;
+    }
+    Ok(())
+}
+
+async fn read(
+    mut stream: OwnedReadHalf,
+    mut owed: mpsc::UnboundedReceiver<oneshot::Sender<i64>>,
+) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(1 << 16);
+    while stream.read_buf(&mut bytes).await? > 0 {
+        let mut from = 0;
+        while let Some(length) = bytes[from..].iter().position(|byte| *byte == b'\n') {
+            let line = &bytes[from..from + length];
+            from += length + 1;
+            let answer = owed.recv().await.expect("an answer follows its question");
+            let number = number(line).ok_or_else(|| {
+                io::Error::other(format!("answered: {}", String::from_utf8_lossy(line)))
+            })?;
+            // A caller that is gone wants no answer.
+            let _ = answer.send(number);
+        }
+        bytes.drain(..from);
+    }
+    Ok(())
+}
+
+/// `:123\r`, or nothing.
+pub(super) fn number(line: &[u8]) -> Option<i64> {
+    let digits = line.strip_prefix(b":")?.strip_suffix(b"\r")?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+pub(super) fn address(url: &str) -> Outcome<&str> {
+    let address = url
+        .strip_prefix("redis://")
+        .map(|rest| rest.trim_end_matches('/'));
+    address.ok_or_else(|| Failure::new(format!("not an address: {url}")))
+}
+
+/// Our own two scripts, as calls on the wire.
+pub(super) struct Scripts {
+    acquire: String,
+    release: String,
+    client: String,
+    owners: AtomicU64,
+}
+
+impl Scripts {
+    pub(super) fn load(url: &str) -> Outcome<Self> {
+        let mut connection = redis::Client::open(url)?.get_connection()?;
+        let mut load = |text| -> Outcome<String> {
+            Ok(Script::new(text).prepare_invoke().load(&mut connection)?)
+        };
+        Ok(Self {
+            acquire: load(include_str!(
+                "../../../src/engine/redis/lua/mutex/acquire.lua"
+            ))?,
+            release: load(include_str!(
+                "../../../src/engine/redis/lua/mutex/release.lua"
+            ))?,
+            // As long as the real ones.
+            client: "b5dbdb44-6a3c-4c2e-9d0b-7f1d3a0c9e11".into(),
+            owners: AtomicU64::new(0),
+        })
+    }
+
+    /// Nobody's yet, as our own protocol has it.
+    pub(super) fn fresh_owner(&self) -> String {
+        let number = self.owners.fetch_add(1, Ordering::Relaxed);
+        format!("{}:{number}", self.client)
+    }
+
+    pub(super) fn acquire(&self, name: &str, owner: &str) -> Vec<u8> {
+        let undone = format!("distlock_undone:{{{name}}}");
+        let words = ["EVALSHA", &self.acquire, "2", name, &undone];
+        encode(&[words.as_slice(), &[owner, "1", "1", LEASE]].concat())
+    }
+
+    pub(super) fn release(&self, name: &str, owner: &str) -> Vec<u8> {
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        let words = ["EVALSHA", &self.release, "1", name, owner, "0", &channel];
+        encode(&words)
+    }
+}
+
+fn encode(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+const LEASE: &str = "30000";
+/// As many as there may be callers: one write for all that is there.
+const MOST: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_encoded_word_by_word() {
+        assert_eq!(encode(&["GET", "ab"]), b"*2\r\n$3\r\nGET\r\n$2\r\nab\r\n");
+    }
+
+    #[test]
+    fn an_error_is_no_number() {
+        assert_eq!(number(b":-3\r"), Some(-3));
+        assert_eq!(number(b"-NOSCRIPT\r"), None);
+    }
+}

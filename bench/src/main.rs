@@ -1,0 +1,102 @@
+//! Measures distlock beside other lock libraries, on the same work in the same minutes.
+//!
+//! ```sh
+//! scripts/bench                          # everything, with everybody; builds what it needs
+//! scripts/bench --quick U H              # some of it, in less time
+//! scripts/bench --only distlock,raw U    # without the other languages
+//! ```
+//!
+//! Each [`contestant`] is a process that is told its work by [lines](mod@line) of JSON; those in other
+//! languages are in `bench/contestants`. A [`scenario`] is played by all of them in turn on a fresh
+//! [`server`], several times over; the [`book`] keeps every result, [`report`], [`targets`] and [`plot`] read it.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    reason = "a program whose results are for people to read"
+)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a clock, threads and tasks are what this is about"
+)]
+
+mod book;
+mod child;
+mod clock;
+mod contestant;
+mod failure;
+mod histogram;
+mod line;
+mod options;
+mod plot;
+mod report;
+mod roster;
+mod run;
+mod scenario;
+mod serve;
+mod server;
+mod spin;
+mod stage;
+mod targets;
+
+use std::fs;
+use std::process::ExitCode;
+
+use crate::failure::Outcome;
+use crate::options::{Options, Order};
+
+fn main() -> ExitCode {
+    let order = match Order::parse(std::env::args().skip(1)) {
+        Ok(order) => order,
+        Err(wrong) => {
+            eprintln!("bench: {wrong}");
+            return ExitCode::from(64);
+        }
+    };
+    let done = match order {
+        Order::Contestant(name) => contestant::run(&name).map(|()| ExitCode::SUCCESS),
+        Order::List => {
+            list();
+            Ok(ExitCode::SUCCESS)
+        }
+        Order::Run(options) => run(&options),
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("bench: {failure}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Fails if something could not be measured, never because something is slow.
+fn run(options: &Options) -> Outcome<ExitCode> {
+    let machine = report::Machine::look()?;
+    let book = run::run(options, |line| eprintln!("{line}"));
+    let text = report::markdown(&book, &machine);
+    println!("{text}");
+    fs::create_dir_all(&options.folder)?;
+    fs::write(options.folder.join("report.md"), &text)?;
+    for (name, picture) in plot::pictures(&book) {
+        fs::write(options.folder.join(name), picture)?;
+    }
+    if let Some(file) = &options.json {
+        fs::write(file, serde_json::to_string_pretty(&book)?)?;
+    }
+    let failures = book.failures();
+    for failure in &failures {
+        eprintln!("bench: {failure}");
+    }
+    Ok(if failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn list() {
+    for scenario in scenario::ALL {
+        println!("{:<16} {}", scenario.name, scenario.shows);
+    }
+    println!();
+    for contestant in roster::ALL {
+        println!("{:<16} {}", contestant.name, contestant.title);
+    }
+}

@@ -1,0 +1,150 @@
+//! What was asked for on the command line.
+
+use std::path::PathBuf;
+
+use crate::failure::{Failure, Outcome, ensure};
+use crate::roster::{self, Contestant};
+use crate::scenario::{self, Scenario};
+
+/// What this process is to do.
+pub(crate) enum Order {
+    /// `contestant NAME`: be one.
+    Contestant(String),
+    /// `list`: say who and what there is.
+    List,
+    /// `run --contestants FOLDER [--quick | --smoke] [--only NAMES] [--json FILE] [SCENARIO…]`.
+    Run(Options),
+}
+
+/// What to measure.
+pub(crate) struct Options {
+    /// Where the contestants of other languages were built, and where results go.
+    pub(crate) folder: PathBuf,
+    pub(crate) scenarios: Vec<&'static Scenario>,
+    pub(crate) contestants: Vec<&'static Contestant>,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) pace: Pace,
+}
+
+/// How thorough to be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Pace {
+    /// What figures are published from.
+    Full,
+    /// To see that everything works.
+    Quick,
+    /// The same in seconds.
+    Smoke,
+}
+
+impl Order {
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Outcome<Self> {
+        match words.next().as_deref() {
+            Some("contestant") => {
+                let name = words.next();
+                let missing = || Failure::new("the contestant's name is missing");
+                Ok(Self::Contestant(name.ok_or_else(missing)?))
+            }
+            Some("list") => Ok(Self::List),
+            Some("run") => Options::parse(words).map(Self::Run),
+            other => Err(Failure::new(format!(
+                "{other:?} is not contestant, list or run; see scripts/bench"
+            ))),
+        }
+    }
+}
+
+impl Options {
+    fn parse(mut words: impl Iterator<Item = String>) -> Outcome<Self> {
+        let mut folder = None;
+        let mut json = None;
+        let mut pace = Pace::Full;
+        let mut only: Option<Vec<&'static Contestant>> = None;
+        let mut scenarios = Vec::new();
+        while let Some(word) = words.next() {
+            let mut value = || {
+                let value = words.next();
+                value.ok_or_else(|| Failure::new(format!("`{word}` needs a value")))
+            };
+            match word.as_str() {
+                "--contestants" => folder = Some(PathBuf::from(value()?)),
+                "--json" => json = Some(PathBuf::from(value()?)),
+                "--quick" => pace = Pace::Quick,
+                "--smoke" => pace = Pace::Smoke,
+                "--only" => {
+                    let names = value()?;
+                    let named: Outcome<_> = names.split(',').map(Contestant::named).collect();
+                    only = Some(named?);
+                }
+                name => scenarios.push(scenario::named(name)?),
+            }
+        }
+        let folder = folder.ok_or_else(|| Failure::new("`--contestants` is missing"))?;
+        if scenarios.is_empty() {
+            scenarios = scenario::ALL.iter().collect();
+        }
+        let everybody = || roster::ALL.iter().collect();
+        let mut contestants = only.unwrap_or_else(everybody);
+        if pace == Pace::Smoke {
+            contestants.retain(|one| one.is_embedded() || roster::OURS_AND_RAW.contains(&one.name));
+        }
+        ensure!(!contestants.is_empty(), "nobody is left to measure");
+        Ok(Self {
+            folder,
+            scenarios,
+            contestants,
+            json,
+            pace,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Outcome<Order> {
+        Order::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    fn run(line: &str) -> Options {
+        match parse(line) {
+            Ok(Order::Run(options)) => options,
+            Ok(_) => panic!("not an order to run: {line}"),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+
+    #[test]
+    fn everything_is_measured_unless_something_is_named() {
+        let all = run("run --contestants f");
+        assert_eq!(all.scenarios.len(), scenario::ALL.len());
+        assert_eq!(all.contestants.len(), roster::ALL.len());
+        let some = run("run --contestants f U --only raw,distlock --quick");
+        assert_eq!((some.scenarios.len(), some.contestants.len()), (1, 2));
+        assert_eq!(some.pace, Pace::Quick);
+    }
+
+    #[test]
+    fn smoke_needs_no_other_language() {
+        let smoke = run("run --contestants f --smoke");
+        assert!(smoke.contestants.iter().all(|one| one.name != "redisson"));
+        assert!(smoke.contestants.iter().any(|one| one.name == "distlock"));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "",
+            "walk",
+            "contestant",
+            "run",
+            "run --contestants",
+            "run --contestants f X",
+            "run --contestants f --only nobody",
+            "run --contestants f --smoke --only redisson",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

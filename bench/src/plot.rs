@@ -1,0 +1,207 @@
+//! Pictures of U and H, as SVG: dots on logarithmic axes, joined where they belong to one contestant.
+
+use std::fmt::Write as _;
+
+use crate::book::{Book, Place, figure};
+use crate::roster;
+
+/// File names and what goes into them; only what was measured.
+pub(crate) fn pictures(book: &Book) -> Vec<(&'static str, String)> {
+    let throughput = Picture {
+        title: "Uncontended lock + unlock (U)",
+        across: "callers",
+        upward: "cycles a second",
+        marks: book.cells("U"),
+        lines: lines(book, |contestant| {
+            let cells = book.cells("U").into_iter().enumerate();
+            cells
+                .filter_map(|(mark, cell)| {
+                    let value = book.median(("U", &cell), contestant, figure::RATE)?;
+                    Some((mark, value))
+                })
+                .collect()
+        }),
+    };
+    let at: Place<'_> = ("H", "2 processes");
+    let parts = [figure::P50, figure::P99, figure::P999];
+    let handoff = Picture {
+        title: "Hand-off between processes (H)",
+        across: "percentile",
+        upward: "microseconds",
+        marks: ["50", "99", "99.9"].map(str::to_owned).into(),
+        lines: lines(book, |contestant| {
+            let parts = parts.iter().enumerate();
+            parts
+                .filter_map(|(mark, part)| Some((mark, book.median(at, contestant, part)?)))
+                .collect()
+        }),
+    };
+    let both = [("uncontended.svg", throughput), ("handoff.svg", handoff)];
+    both.into_iter()
+        .filter(|(_, picture)| !picture.lines.is_empty())
+        .map(|(name, picture)| (name, picture.svg()))
+        .collect()
+}
+
+struct Picture {
+    title: &'static str,
+    across: &'static str,
+    upward: &'static str,
+    marks: Vec<String>,
+    lines: Vec<Line>,
+}
+
+/// A contestant's dots: at which mark, how high.
+struct Line {
+    title: String,
+    color: &'static str,
+    dots: Vec<(usize, f64)>,
+}
+
+fn lines(book: &Book, dots: impl Fn(&str) -> Vec<(usize, f64)>) -> Vec<Line> {
+    let measured = roster::ALL.iter().zip(COLORS.iter().cycle());
+    measured
+        .map(|(one, color)| Line {
+            title: match book.versions.get(one.name) {
+                Some(_) => one.title.replace("**", ""),
+                None => one.name.to_owned(),
+            },
+            color,
+            dots: dots(one.name),
+        })
+        .filter(|line| !line.dots.is_empty())
+        .collect()
+}
+
+impl Picture {
+    fn svg(&self) -> String {
+        let heights = || {
+            self.lines
+                .iter()
+                .flat_map(|line| &line.dots)
+                .map(|dot| dot.1)
+        };
+        let low = heights()
+            .fold(f64::INFINITY, f64::min)
+            .max(1.0)
+            .log10()
+            .floor();
+        let high = heights().fold(1.0, f64::max).log10().ceil().max(low + 1.0);
+        let y = |value: f64| {
+            let part = (value.max(1.0).log10() - low) / (high - low);
+            BOTTOM - part * (BOTTOM - TOP)
+        };
+        let x = |mark: usize| {
+            let steps = self.marks.len().saturating_sub(1).max(1);
+            #[expect(clippy::cast_precision_loss, reason = "a handful of marks")]
+            let part = mark as f64 / steps as f64;
+            LEFT + 30.0 + part * (RIGHT - LEFT - 60.0)
+        };
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n\
+             <text x=\"{LEFT}\" y=\"22\" font-size=\"15\">{}</text>\n",
+            self.title
+        );
+        let mut power = low;
+        while power <= high {
+            let value = 10_f64.powf(power);
+            let at = y(value);
+            let _ = writeln!(
+                out,
+                "<line x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{value:.0}</text>",
+                LEFT - 6.0,
+                at + 4.0
+            );
+            power += 1.0;
+        }
+        for (number, mark) in self.marks.iter().enumerate() {
+            let (at, below) = (x(number), BOTTOM + 18.0);
+            let _ = writeln!(
+                out,
+                "<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{mark}</text>"
+            );
+        }
+        let _ = writeln!(
+            out,
+            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
+             <text x=\"16\" y=\"{:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {:.1})\">{}</text>",
+            f64::midpoint(LEFT, RIGHT),
+            BOTTOM + 38.0,
+            self.across,
+            f64::midpoint(TOP, BOTTOM),
+            f64::midpoint(TOP, BOTTOM),
+            self.upward
+        );
+        let mut beside = TOP + 4.0;
+        for line in &self.lines {
+            out += &line.svg(x, y, beside);
+            beside += 20.0;
+        }
+        out + "</svg>\n"
+    }
+}
+
+impl Line {
+    fn svg(&self, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64, beside: f64) -> String {
+        let Self { title, color, dots } = self;
+        let points = dots.iter().map(|(mark, value)| (x(*mark), y(*value)));
+        let mut path = String::new();
+        let mut circles = String::new();
+        for (across, up) in points {
+            let _ = write!(path, "{across:.1},{up:.1} ");
+            let _ = write!(
+                circles,
+                "<circle cx=\"{across:.1}\" cy=\"{up:.1}\" r=\"3.5\" fill=\"{color}\"/>"
+            );
+        }
+        let legend = RIGHT + 14.0;
+        format!(
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.8\"/>{circles}\
+             <rect x=\"{legend}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{color}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\">{title}</text>\n",
+            path.trim_end(),
+            beside - 10.0,
+            legend + 18.0,
+            beside
+        )
+    }
+}
+
+const WIDTH: f64 = 820.0;
+const HEIGHT: f64 = 420.0;
+const LEFT: f64 = 80.0;
+const RIGHT: f64 = 590.0;
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = 360.0;
+const COLORS: &[&str] = &[
+    "#d62728", "#111111", "#777777", "#bbbbbb", "#1f77b4", "#7fb2dd", "#ff7f0e", "#2ca02c",
+    "#17becf", "#9467bd", "#8c564b",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::book::{Entry, Result};
+
+    #[test]
+    fn only_what_was_measured_is_drawn() {
+        let mut book = Book::default();
+        assert!(pictures(&book).is_empty());
+        book.entries.push(Entry {
+            scenario: "U",
+            cell: "1".into(),
+            contestant: "distlock",
+            repetition: 0,
+            result: Result::Figures([(figure::RATE, 12_345.0)].into()),
+        });
+        let pictures = pictures(&book);
+        assert_eq!(pictures.len(), 1);
+        let (name, svg) = &pictures[0];
+        assert_eq!(*name, "uncontended.svg");
+        assert_eq!(svg.matches("<circle").count(), 1);
+        assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+    }
+}

@@ -1,0 +1,186 @@
+//! The tables, as Markdown.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::process::Command;
+
+use crate::book::{Book, Place, figure};
+use crate::failure::Outcome;
+use crate::roster::{self, Contestant};
+use crate::scenario;
+use crate::targets;
+
+/// Where this was measured.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    date: String,
+    system: String,
+    processor: String,
+    cores: usize,
+    redis: String,
+}
+
+impl Machine {
+    pub(crate) fn look() -> Outcome<Self> {
+        let said = |program: &str, arguments: &[&str]| -> Outcome<String> {
+            let out = Command::new(program).args(arguments).output()?;
+            Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+        };
+        let cpus = fs::read_to_string("/proc/cpuinfo")?;
+        let model = cpus
+            .lines()
+            .find_map(|line| line.strip_prefix("model name"));
+        let model = model.and_then(|line| line.split_once(": "));
+        let redis = said("redis-server", &["--version"])?;
+        let redis = redis
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("v="));
+        Ok(Self {
+            date: said("date", &["-u", "+%Y-%m-%d"])?,
+            system: said("uname", &["-sr"])?,
+            processor: model.map_or("?", |(_, model)| model).to_owned(),
+            cores: std::thread::available_parallelism()?.get(),
+            redis: redis.unwrap_or("?").to_owned(),
+        })
+    }
+}
+
+/// Everything that was measured.
+pub(crate) fn markdown(book: &Book, machine: &Machine) -> String {
+    let Machine {
+        date,
+        system,
+        processor,
+        cores,
+        redis,
+    } = machine;
+    let mut text = format!(
+        "Measured {date} on {processor}, {cores} cores for clients and server together, {system}, \
+         redis {redis}, loopback.\n"
+    );
+    for (name, version) in &book.versions {
+        let _ = write!(text, "\n- {name}: {version}");
+    }
+    text.push('\n');
+    for scenario in scenario::ALL {
+        for cell in book.cells(scenario.name) {
+            let _ = write!(
+                text,
+                "\n### {}, {cell}: {}\n\n",
+                scenario.name, scenario.shows
+            );
+            text += &table(book, (scenario.name, &cell));
+        }
+    }
+    let _ = write!(text, "\n### Targets\n\n{}", targets::list(book));
+    text
+}
+
+/// A column: its head, its figure, how many digits.
+struct Column(&'static str, &'static str, usize);
+
+const COLUMNS: &[Column] = &[
+    Column("cycles/s", figure::RATE, 0),
+    Column("hand-offs/s", figure::HANDOFFS, 0),
+    Column("p50 µs", figure::P50, 0),
+    Column("p99 µs", figure::P99, 0),
+    Column("p99.9 µs", figure::P999, 0),
+    Column("n", figure::COUNT, 0),
+    Column("commands", figure::COMMANDS, 2),
+    Column("server reads", figure::READS, 2),
+    Column("client CPU", figure::CLIENT_CPU, 2),
+    Column("server CPU", figure::SERVER_CPU, 2),
+    Column("least process", figure::LEAST_SHARE, 2),
+    Column("least ÷ most caller", figure::EVENNESS, 2),
+    Column("scripts", figure::SCRIPTS, 2),
+    Column("client cores", figure::CLIENT_LOAD, 3),
+    Column("server cores", figure::SERVER_LOAD, 3),
+    Column("bytes each", figure::MEMORY, 0),
+    Column("lost", figure::LOST, 0),
+    Column("subscriptions", figure::SUBSCRIPTIONS, 0),
+];
+
+fn table(book: &Book, at: Place<'_>) -> String {
+    let rows: Vec<&Contestant> = roster::ALL
+        .iter()
+        .filter(|one| {
+            book.excuse(at, one.name).is_some()
+                || COLUMNS
+                    .iter()
+                    .any(|Column(_, figure, _)| book.median(at, one.name, figure).is_some())
+        })
+        .collect();
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .filter(|Column(_, figure, _)| {
+            rows.iter()
+                .any(|one| book.median(at, one.name, figure).is_some())
+        })
+        .collect();
+    let mut text = String::from("| |");
+    for Column(head, ..) in &columns {
+        let _ = write!(text, " {head} |");
+    }
+    text += "\n|---|";
+    text += &"--:|".repeat(columns.len());
+    for one in rows {
+        let _ = write!(text, "\n| {} |", one.title);
+        if let Some(why) = book.excuse(at, one.name) {
+            let _ = write!(
+                text,
+                " {why} |{}",
+                " |".repeat(columns.len().saturating_sub(1))
+            );
+            continue;
+        }
+        for Column(_, figure, digits) in &columns {
+            let _ = write!(text, " {} |", cell(book, at, one.name, figure, *digits));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// The median; for what is raced for, with what lay on both sides of it.
+fn cell(book: &Book, at: Place<'_>, contestant: &str, name: &str, digits: usize) -> String {
+    let Some(spread) = book.spread(at, contestant, name) else {
+        return String::new();
+    };
+    // Less than ten microseconds want to be seen more closely.
+    let close = name.ends_with("_us") && spread.median < 10.0;
+    let digits = if close { 2 } else { digits };
+    let median = grouped(spread.median, digits);
+    let shown = [figure::RATE, figure::HANDOFFS, figure::P50, figure::P99].contains(&name);
+    if !shown || (spread.most - spread.least).abs() < f64::EPSILON {
+        return median;
+    }
+    let (least, most) = (grouped(spread.least, digits), grouped(spread.most, digits));
+    format!("{median} ({least}–{most})")
+}
+
+/// `1,234,567.8`
+pub(crate) fn grouped(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let mut out = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at) % 3 == 0 && !out.ends_with('-') {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_by_three() {
+        assert_eq!(grouped(1_234_567.89, 1), "1,234,567.9");
+        assert_eq!(grouped(999.0, 0), "999");
+        assert_eq!(grouped(-1000.0, 0), "-1,000");
+        assert_eq!(grouped(-100.0, 0), "-100");
+    }
+}

@@ -1,0 +1,103 @@
+//! Plays every scenario with everybody, and keeps the book.
+
+use std::collections::HashSet;
+
+use crate::book::{Book, Entry, Result, figure};
+use crate::options::Options;
+use crate::scenario::{Act, Scenario};
+use crate::stage::Stage;
+
+/// Measures everything; `told` hears of each measurement as it is made.
+pub(crate) fn run(options: &Options, mut told: impl FnMut(&str)) -> Book {
+    let mut book = Book::default();
+    for scenario in &options.scenarios {
+        // Processes of one scenario are not carried into the next: they have grown threads and heaps.
+        let mut stage = Stage::new(options.folder.clone(), options.pace);
+        told(&format!("{}: {}", scenario.name, scenario.shows));
+        play(scenario, &mut stage, options, &mut book, &mut told);
+        book.versions.append(&mut stage.versions);
+    }
+    book
+}
+
+/// Repetition by repetition, and within one cell contestant by contestant, so that those who are compared
+/// are neighbours in time. Everybody goes first once in a while.
+fn play(
+    scenario: &Scenario,
+    stage: &mut Stage,
+    options: &Options,
+    book: &mut Book,
+    told: &mut impl FnMut(&str),
+) {
+    let mut contestants = options.contestants.clone();
+    contestants.retain(|one| (scenario.takes_part)(**one));
+    if contestants.is_empty() {
+        return;
+    }
+    let mut out = HashSet::new();
+    let repetitions = if scenario.once {
+        1
+    } else {
+        stage.repetitions()
+    };
+    for repetition in 0..repetitions {
+        for cell in (scenario.cells)(options.pace) {
+            for contestant in &contestants {
+                if out.contains(&(cell.label.clone(), contestant.name)) {
+                    continue;
+                }
+                let act = Act {
+                    scenario: scenario.name,
+                    cell: cell.clone(),
+                    contestant,
+                    repetition,
+                };
+                let played = (scenario.play)(stage, &act);
+                let result = played.unwrap_or_else(|failure| Result::Failed(failure.to_string()));
+                if !matches!(result, Result::Figures(_)) {
+                    // Once is enough to know.
+                    out.insert((cell.label.clone(), contestant.name));
+                }
+                told(&line(&act, &result));
+                book.entries.push(Entry {
+                    scenario: scenario.name,
+                    cell: act.cell.label,
+                    contestant: contestant.name,
+                    repetition,
+                    result,
+                });
+            }
+            contestants.rotate_left(1);
+        }
+    }
+}
+
+/// For whoever watches the run.
+fn line(act: &Act, result: &Result) -> String {
+    let said = match result {
+        Result::Cannot(why) => format!("cannot: {why}"),
+        Result::Failed(why) => format!("FAILED: {why}"),
+        Result::Figures(figures) => {
+            let shown = [
+                figure::RATE,
+                figure::HANDOFFS,
+                figure::P50,
+                figure::P99,
+                figure::SCRIPTS,
+                figure::MEMORY,
+            ];
+            let shown = shown.iter().filter_map(|name| {
+                let value = figures.get(name)?;
+                Some(format!("{name} {value:.1}"))
+            });
+            shown.collect::<Vec<_>>().join("  ")
+        }
+    };
+    format!(
+        "  {} {:<16} #{} {:<15} {said}",
+        act.scenario,
+        act.cell.label,
+        act.repetition + 1,
+        act.contestant.name
+    )
+}

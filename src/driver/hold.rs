@@ -273,7 +273,7 @@ impl Hold {
         let sent = self.now();
         let request = self.request(Action::Renew { owner, lease });
         // Nothing to undo when the answer is lost: a longer lease than we know of harms nobody.
-        let reply = core.call(request, core.settings.command_timeout).await;
+        let reply = core.call(request).await;
         match reply.map_err(Trouble::Failure)? {
             Reply::Renewed => self.extended(lease, sent),
             reply => return Err(self.refused(&reply)),

@@ -70,6 +70,6 @@ pub(crate) async fn force_release(core: &Arc<Core>, subject: &Subject) -> Result
 
 async fn call(core: &Core, subject: &Subject, action: Action) -> Result<Reply, Trouble> {
     core.usable()?;
-    let reply = core.call(subject.request(action), core.settings.command_timeout);
+    let reply = core.call(subject.request(action));
     reply.await.map_err(Trouble::Failure)
 }

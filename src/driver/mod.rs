@@ -213,14 +213,13 @@ impl Core {
         answer.unwrap_or_else(|| Err(no_answer(limit)))
     }
 
-    /// One request to the store, for at most `limit`.
-    pub(crate) async fn call(&self, request: Request, limit: Duration) -> Result<Reply, Failure> {
+    /// One request to the store, for as long as a request may take.
+    pub(crate) async fn call(&self, request: Request) -> Result<Reply, Failure> {
         if let Some(answer) = self.engine.call_now(&request) {
             return answer;
         }
         needs_a_runtime()?;
-        let answer = within(limit, self.engine.clone().call(request)).await;
-        answer.unwrap_or_else(|| Err(no_answer(limit)))
+        self.within_limit(self.engine.clone().call(request)).await
     }
 
     /// Refuses new work, fails the waiters, gives back what is held and waits, for at most `limit`,

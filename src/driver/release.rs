@@ -145,10 +145,7 @@ async fn give_back(hold: &Arc<Hold>) -> Result<(), Trouble> {
         _ => None,
     };
     let sent = hold.now();
-    let reply = core
-        .call(request, core.settings.command_timeout)
-        .await
-        .map_err(Trouble::Failure)?;
+    let reply = core.call(request).await.map_err(Trouble::Failure)?;
     unfinished.settled();
     match (reply, taker) {
         (Reply::Granted, Some(owner)) => {
@@ -190,7 +187,7 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     };
     let reply = match answer {
         Some(answer) => answer,
-        None => core.call(request, limit).await,
+        None => core.call(request).await,
     };
     let reply = reply.map_err(Trouble::Failure)?;
     unfinished.settled();
@@ -212,7 +209,7 @@ async fn find_out(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
         owner: hold.owner.clone(),
         left: 0,
     });
-    match core.call(request, core.settings.command_timeout).await {
+    match core.call(request).await {
         Ok(Reply::Taken) => LostReason::TakenOver,
         Ok(_) | Err(_) => reason,
     }

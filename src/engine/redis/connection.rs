@@ -52,6 +52,7 @@ type Attempt = Option<Result<(), Failure>>;
 struct Live {
     generation: u64,
     connection: MultiplexedConnection,
+    runtime: Handle,
     silence: Arc<Mutex<Silence>>,
 }
 
@@ -76,6 +77,11 @@ impl Connection {
             live: Arc::default(),
             connecting: Mutex::default(),
         }
+    }
+
+    /// The runtime that the connection lives on, if there is one.
+    pub(crate) fn runtime(&self) -> Option<Handle> {
+        self.lock().as_ref().map(|live| live.runtime.clone())
     }
 
     /// Makes the connection if there is none.
@@ -160,6 +166,7 @@ impl Connection {
             .set_push_sender(self.obituary(generation));
         let (client, live) = (self.client.clone(), self.live.clone());
         let (end, attempt) = watch::channel(None);
+        let home = runtime.clone();
         runtime.spawn(async move {
             let made = client
                 .get_multiplexed_async_connection_with_config(&config)
@@ -175,6 +182,7 @@ impl Connection {
                 *lock(&live) = Some(Live {
                     generation,
                     connection,
+                    runtime: home,
                     silence: Arc::new(Mutex::new(Silence {
                         waiting: 0,
                         abandoned: false,

@@ -10,12 +10,14 @@ use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisCo
 use tokio::runtime::Handle;
 
 mod apart;
+mod batch;
 mod connection;
 mod failure;
 mod keys;
 mod pubsub;
 mod scripts;
 
+use self::batch::Batches;
 use self::connection::Connection;
 use self::keys::Keys;
 use self::pubsub::PubSub;
@@ -64,7 +66,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Redis {
     keys: Keys,
-    waited_for: Connection,
+    waited_for: Arc<Batches>,
     apart: Connection,
     pubsub: PubSub,
 }
@@ -85,12 +87,16 @@ impl Redis {
         let connecting = settings.connect_timeout;
         let redis = Arc::new(Self {
             keys: Keys::new(settings.prefix.clone()),
-            waited_for: Connection::new(client.clone(), connecting, settings.command_timeout),
+            waited_for: Batches::new(Connection::new(
+                client.clone(),
+                connecting,
+                settings.command_timeout,
+            )),
             // Nobody waits here but the driver, which gives up only what took too long.
             apart: Connection::new(client.clone(), connecting, Duration::ZERO),
             pubsub: PubSub::start(client, &settings, apart),
         });
-        redis.waited_for.ready().await?;
+        redis.waited_for.connection().ready().await?;
         // A server that does not answer this is met again soon enough.
         let _ = tokio::time::timeout(connecting, redis.warn_of_eviction()).await;
         Ok(redis)
@@ -101,7 +107,7 @@ impl Redis {
         let mut info = redis::cmd("INFO");
         info.arg("memory");
         // Servers for rent often forbid INFO; then there is nothing to go by.
-        let Ok(answer) = self.waited_for.send(&info).await else {
+        let Ok(answer) = self.waited_for.connection().send(&info).await else {
             return;
         };
         let text: String = redis::from_redis_value(answer).unwrap_or_default();
@@ -120,7 +126,7 @@ impl Redis {
         let mut scan = redis::cmd("SCAN");
         scan.arg(from).arg("MATCH").arg(self.keys.pattern(pattern));
         scan.arg("COUNT").arg(1000).arg("TYPE").arg("hash");
-        let page = self.waited_for.send(&scan).await?;
+        let page = self.waited_for.connection().send(&scan).await?;
         let (next, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(page)
             .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))?;
         // Names are text; a key that is not was made by somebody else.
@@ -138,7 +144,7 @@ impl Engine for Redis {
     fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>> {
         Box::pin(async move {
             let call = Call::new(&request, &self.keys);
-            scripts::reply(&request, self.waited_for.run(&call).await?)
+            scripts::reply(&request, self.waited_for.run(call).await?)
         })
     }
 
@@ -197,7 +203,7 @@ impl Engine for Redis {
             for client in &clients {
                 get.arg(self.keys.label(client));
             }
-            let labels = self.waited_for.send(&get).await?;
+            let labels = self.waited_for.connection().send(&get).await?;
             redis::from_redis_value(labels)
                 .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))
         })

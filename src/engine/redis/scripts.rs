@@ -1,5 +1,8 @@
 //! Requests as script calls, and script results as replies: a module for each primitive.
 
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
 use redis::{Cmd, Value};
 
 use super::keys::Keys;
@@ -8,16 +11,33 @@ use crate::protocol::{Action, Kind, Reply, Request};
 
 mod mutex;
 
+/// The scripts whose calls may travel together, with the number of their keys and arguments. A call names
+/// them by their place in this list, counted from 1.
+static TRAVELLERS: [(&LazyLock<Script>, usize, usize); 3] = mutex::TRAVELLERS;
+
+/// All of them as functions, and what calls them one after the other: the very same texts, whose `KEYS`
+/// and `ARGV` are then parameters.
+static BATCH: LazyLock<Script> = LazyLock::new(|| {
+    let mut text = String::from("local scripts = {\n");
+    for (script, keys, args) in TRAVELLERS {
+        let body = &script.text;
+        text += &format!("{{function(KEYS, ARGV)\n{body}\nend, {keys}, {args}}},\n");
+    }
+    text += "}\n";
+    text += include_str!("lua/batch.lua");
+    Script::new(Cow::Owned(text))
+});
+
 /// A script and the hash the server knows it by.
 #[derive(Debug)]
 pub(crate) struct Script {
-    text: &'static str,
+    text: Cow<'static, str>,
     hash: String,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        let hash = redis::Script::new(text).get_hash().to_owned();
+    fn new(text: Cow<'static, str>) -> Self {
+        let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }
 }
@@ -45,6 +65,38 @@ impl Call {
         }
     }
 
+    /// Many calls in one, each with its own answer in the same order.
+    pub(crate) fn batch(calls: &[&Self]) -> Self {
+        let mut keys = Vec::with_capacity(2 * calls.len());
+        let mut args = Vec::with_capacity(5 * calls.len());
+        for call in calls {
+            let number = call.traveller().map_or(0, |place| place + 1);
+            args.push(number.to_string());
+            args.extend_from_slice(&call.args);
+            keys.extend_from_slice(&call.keys);
+        }
+        Self {
+            script: &BATCH,
+            keys,
+            args,
+        }
+    }
+
+    /// Whether it may go out together with others.
+    pub(crate) fn may_travel(&self) -> bool {
+        self.traveller().is_some()
+    }
+
+    /// Whether a lock may be free after it.
+    pub(crate) fn gives_back(&self) -> bool {
+        !mutex::takes(self.script)
+    }
+
+    fn traveller(&self) -> Option<usize> {
+        let mut travellers = TRAVELLERS.iter();
+        travellers.position(|(script, ..)| std::ptr::eq(self.script, &***script))
+    }
+
     /// By hash: a few bytes, once the server knows the script.
     pub(crate) fn by_hash(&self) -> Cmd {
         self.command("EVALSHA", &self.script.hash)
@@ -52,7 +104,7 @@ impl Call {
 
     /// By text: for a server that does not know it yet, or no longer.
     pub(crate) fn by_text(&self) -> Cmd {
-        self.command("EVAL", self.script.text)
+        self.command("EVAL", &self.script.text)
     }
 
     fn command(&self, word: &str, script: &str) -> Cmd {

@@ -3,6 +3,7 @@
 //! The scripts are files of their own, each headed by its keys, arguments and results; the numbers here
 //! are explained there.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::protocol::{Action, Entry, Holding, Reply, Request, Subject};
 macro_rules! scripts {
     ($($name:ident = $file:literal;)*) => {
         $(static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(include_str!(concat!("../lua/mutex/", $file))));)*
+            LazyLock::new(|| Script::new(Cow::Borrowed(include_str!(concat!("../lua/mutex/", $file)))));)*
     };
 }
 
@@ -30,6 +31,15 @@ scripts! {
     RELEASE = "release.lua";
     RENEW = "renew.lua";
     UNDO = "undo.lua";
+}
+
+/// What one waits for; the rest is rare, or goes its own way.
+pub(super) const TRAVELLERS: [(&LazyLock<Script>, usize, usize); 3] =
+    [(&ACQUIRE, 2, 4), (&RELEASE, 1, 3), (&PASS, 2, 5)];
+
+/// Whether this script takes a lock and frees none.
+pub(super) fn takes(script: &Script) -> bool {
+    std::ptr::eq(script, &*ACQUIRE)
 }
 
 /// The call that carries out one action.

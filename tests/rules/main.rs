@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Guard, Lease, Lock};
 
-use support::{ChaosProxy, Match, RedisServer, eventually, paced_timeout};
+use support::{ChaosProxy, Match, RedisServer, batch, eventually, paced_timeout};
 
 /// A server, a network before it that misbehaves on request, and clients on either side of that.
 struct World {
@@ -74,6 +74,7 @@ impl World {
         let (hash, requests) = (hash(script), self.proxy.requests());
         let runs = requests
             .into_iter()
+            .flat_map(batch::apart)
             .filter(|words| words.get(1).is_some_and(|word| *word == hash));
         runs.collect()
     }

@@ -61,12 +61,17 @@ async fn an_undo_works_when_redis_is_out_of_memory() {
     use super::{ACQUIRE, ms, script};
 
     let world = World::start();
-    let client = world.hasty(ms(300)).await;
-    world.proxy.rule(script(ACQUIRE).nth(1), Fault::HoldReply);
-    world.proxy.rule(script(ACQUIRE).nth(2), Fault::HoldRequest);
+    // Each alone on its connection, so that each is a request of its own.
+    let (client, other) = (world.hasty(ms(300)).await, world.hasty(ms(300)).await);
+    world
+        .proxy
+        .rule(script(ACQUIRE).arg(3, "done").nth(1), Fault::HoldReply);
+    world
+        .proxy
+        .rule(script(ACQUIRE).arg(3, "stalled").nth(1), Fault::HoldRequest);
     let (done, stalled) = tokio::join!(
         client.lock("done").try_acquire(),
-        client.lock("stalled").try_acquire(),
+        other.lock("stalled").try_acquire(),
     );
     world.server.config_set("maxmemory", "1");
     assert!(done.is_err() && stalled.is_err(), "no replies");

@@ -10,6 +10,7 @@
     reason = "a fake network and a real server are made of threads, tasks and timers"
 )]
 
+pub(crate) mod batch;
 pub(crate) mod java;
 pub(crate) mod pace;
 pub(crate) mod proxy;

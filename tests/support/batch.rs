@@ -1,33 +1,43 @@
-//! Calls that travelled together, taken apart again.
+//! Calls that travelled together, taken apart again. The only place in the tests that knows how they travel.
 
 use std::sync::LazyLock;
 
-/// The scripts that may travel, in the order they are numbered, with the number of keys and arguments.
-const TRAVELLERS: [(&str, usize, usize); 3] = [
+/// The scripts that may travel, in the order they are numbered: text, number of keys, and for each argument
+/// the value that goes without saying, if it has one.
+const PASSENGERS: [(&str, usize, &[Option<&str>]); 3] = [
     (
         include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
         2,
-        4,
+        &[None, Some("1"), Some("1"), None],
     ),
     (
         include_str!("../../src/engine/redis/lua/mutex/release.lua"),
         1,
-        3,
+        &[None, Some("0"), None],
     ),
     (
         include_str!("../../src/engine/redis/lua/mutex/pass.lua"),
         2,
-        5,
+        &[None; 5],
     ),
 ];
 
 /// The script they travel in.
 pub(crate) static BATCH: LazyLock<String> = LazyLock::new(|| {
-    let functions = TRAVELLERS.map(|(text, keys, args)| {
-        format!("{{function(KEYS, ARGV)\n{text}\nend, {keys}, {args}}},\n")
-    });
+    let head = include_str!("../../src/engine/redis/lua/batch_head.lua");
     let main = include_str!("../../src/engine/redis/lua/batch.lua");
-    format!("local scripts = {{\n{}}}\n{main}", functions.concat())
+    let functions = (1..).zip(PASSENGERS).map(|(script, (text, keys, args))| {
+        let mut body = text.replace("KEYS[", "KEYS[k + ");
+        let mut sent = 0;
+        for (place, value) in (1..).zip(args) {
+            sent += usize::from(value.is_none());
+            let found = value.map_or_else(|| format!("ARGV[a + {sent}]"), |v| format!("'{v}'"));
+            body = body.replace(&format!("ARGV[{place}]"), &found);
+        }
+        format!("['{script}'] = {{function(k, a)\n{body}\nend, {keys}, {sent}}},\n")
+    });
+    let functions: String = functions.collect();
+    format!("{head}local scripts = {{\n{functions}}}\n{main}")
 });
 
 /// The calls in one request: itself, or each of those that travelled in it as if it had come alone.
@@ -42,13 +52,19 @@ pub(crate) fn apart(words: Vec<String>) -> Vec<Vec<String>> {
     let mut calls = Vec::new();
     while let Some((number, rest)) = args.split_first() {
         let number: usize = number.parse().expect("the number of a script");
-        let (text, its_keys, its_args) = TRAVELLERS[number - 1];
+        let (text, its_keys, its_args) = PASSENGERS[number - 1];
         let hash = ::redis::Script::new(text).get_hash().to_owned();
         let mut call = vec!["EVALSHA".to_owned(), hash, its_keys.to_string()];
         call.extend_from_slice(&keys[..its_keys]);
-        call.extend_from_slice(&rest[..its_args]);
+        let mut sent = rest.iter();
+        let all = its_args.iter().map(|value| match value {
+            Some(value) => (*value).to_owned(),
+            None => sent.next().expect("an argument").clone(),
+        });
+        call.extend(all);
+        args = sent.as_slice();
+        keys = &keys[its_keys..];
         calls.push(call);
-        (keys, args) = (&keys[its_keys..], &rest[its_args..]);
     }
     assert!(keys.is_empty(), "keys without a call");
     calls

@@ -16,8 +16,10 @@ use tokio::sync::oneshot;
 
 use super::connection::Connection;
 use super::failure;
-use super::scripts::Call;
+use super::keys::Keys;
+use super::scripts::{self, Call};
 use crate::engine::{Cause, Failure};
+use crate::protocol::{Reply, Request};
 
 /// How many items travel in one call: more gain little, and hold up the server for everyone else.
 const MOST: usize = 64;
@@ -26,29 +28,32 @@ const MOST: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Batches {
     connection: Connection,
+    keys: Keys,
     queue: Mutex<Queue>,
 }
 
+/// What goes out next; somebody has been told to take it.
 #[derive(Debug, Default)]
 struct Queue {
     /// How many calls the server has not answered yet.
     under_way: usize,
-    /// What goes out next; somebody has been told to take it.
-    waiting: Vec<Item>,
+    /// What frees a lock comes before what takes one.
+    giving: Vec<Item>,
+    taking: Vec<Item>,
 }
 
-/// One caller's call.
+/// One caller's request.
 #[derive(Debug)]
 struct Item {
-    call: Call,
+    request: Request,
     answer: oneshot::Sender<Answer>,
 }
 
-type Answer = Result<Value, Failure>;
+type Answer = Result<Reply, Failure>;
 
-/// How a call goes out.
+/// How a request goes out.
 enum Entered {
-    Alone(Call),
+    Alone(Request),
     InCompany(oneshot::Receiver<Answer>),
 }
 
@@ -59,9 +64,13 @@ struct Departure(Option<Arc<Batches>>);
 struct UnderWay<'a>(&'a Batches);
 
 impl Batches {
-    pub(crate) fn new(connection: Connection) -> Arc<Self> {
+    pub(crate) fn new(connection: Connection, keys: Keys) -> Arc<Self> {
         let queue = Mutex::default();
-        Arc::new(Self { connection, queue })
+        Arc::new(Self {
+            connection,
+            keys,
+            queue,
+        })
     }
 
     /// The connection itself, for what travels alone.
@@ -69,15 +78,15 @@ impl Batches {
         &self.connection
     }
 
-    /// Runs a script, alone or in company. Dropping this leaves open whether it ran.
-    pub(crate) async fn run(self: &Arc<Self>, call: Call) -> Answer {
-        if !call.may_travel() {
-            return self.connection.run(&call).await;
+    /// Carries out a request, alone or in company. Dropping this leaves open whether it was.
+    pub(crate) async fn run(self: Arc<Self>, request: Request) -> Answer {
+        if !scripts::may_travel(&request) {
+            return self.alone(&request).await;
         }
-        match self.enter(call) {
-            Entered::Alone(call) => {
-                let _under_way = UnderWay(self);
-                self.connection.run(&call).await
+        match self.enter(request) {
+            Entered::Alone(request) => {
+                let _under_way = UnderWay(&self);
+                self.alone(&request).await
             }
             Entered::InCompany(answer) => answer.await.unwrap_or_else(|_| {
                 let why = "the connection's runtime has gone";
@@ -86,22 +95,42 @@ impl Batches {
         }
     }
 
-    fn enter(self: &Arc<Self>, call: Call) -> Entered {
+    async fn alone(&self, request: &Request) -> Answer {
+        let call = Call::new(request, &self.keys);
+        scripts::reply(request, self.connection.run(&call).await?)
+    }
+
+    fn enter(self: &Arc<Self>, request: Request) -> Entered {
         let mut queue = self.lock();
         // On the connection's own runtime: where that stands still, so does everything else.
-        let runtime = self.connection.runtime();
-        let Some(runtime) = runtime.filter(|_| queue.under_way > 0) else {
+        let first = queue.is_empty();
+        if queue.under_way == 0 {
             queue.under_way += 1;
-            return Entered::Alone(call);
+            return Entered::Alone(request);
+        }
+        let runtime = if first {
+            self.connection.runtime()
+        } else {
+            None
         };
+        if first && runtime.is_none() {
+            // Not connected: whoever tries, tries for all.
+            queue.under_way += 1;
+            return Entered::Alone(request);
+        }
         let (sender, answer) = oneshot::channel();
-        queue.waiting.push(Item {
-            call,
+        let gives = scripts::gives_back(&request);
+        let line = if gives {
+            &mut queue.giving
+        } else {
+            &mut queue.taking
+        };
+        line.push(Item {
+            request,
             answer: sender,
         });
-        let first = queue.waiting.len() == 1;
         drop(queue);
-        if first {
+        if let Some(runtime) = runtime {
             // Not under the lock: a runtime that has gone drops it here and now.
             runtime.spawn(Departure(Some(self.clone())).leave());
         }
@@ -109,52 +138,67 @@ impl Batches {
     }
 
     /// One call with all these items.
-    async fn send(&self, mut items: Vec<Item>) {
+    async fn send(&self, items: Vec<Item>) {
         let _under_way = UnderWay(self);
-        // What frees a lock comes before what takes one.
-        items.sort_by_key(|item| !item.call.gives_back());
-        let answers = {
-            let calls: Vec<_> = items.iter().map(|item| &item.call).collect();
-            let batch = Call::batch(&calls);
-            // Whoever gave up is not waited for; without anyone left, the connection is to know that.
-            tokio::select! {
-                answer = self.connection.run(&batch) => answer,
-                () = all_gone(&mut items) => return,
-            }
+        let mut requests = Vec::with_capacity(items.len());
+        let mut waiting = Vec::with_capacity(items.len());
+        for item in items {
+            requests.push(item.request);
+            waiting.push(item.answer);
+        }
+        let batch = Call::batch(&requests, &self.keys);
+        // Whoever gave up is not waited for; without anyone left, the connection is to know that.
+        let answers = tokio::select! {
+            biased;
+            answer = self.connection.run(&batch) => answer,
+            () = all_gone(&mut waiting) => return,
         };
         match answers {
-            Ok(Value::Array(answers)) if answers.len() == items.len() => {
-                for (item, answer) in items.into_iter().zip(answers) {
+            Ok(Value::Array(answers)) if answers.len() == waiting.len() => {
+                let answers = answers.into_iter().zip(&requests);
+                for (caller, (answer, request)) in waiting.into_iter().zip(answers) {
                     // A text is the item's own error.
                     let answer = match answer {
                         Value::BulkString(error) => {
                             Err(failure::from_text(&String::from_utf8_lossy(&error)))
                         }
-                        answer => Ok(answer),
+                        answer => scripts::reply(request, answer),
                     };
-                    let _ = item.answer.send(answer);
+                    let _ = caller.send(answer);
                 }
             }
             Ok(other) => {
                 let failure = Failure::new(Cause::Unexpected, format!("unexpected {other:?}"));
-                answer_all(items, &failure);
+                answer_all(waiting, &failure);
             }
             // One key we may not touch fails the whole call: find out which, and spare the others.
             Err(failure) if failure.cause == Cause::Denied => {
-                for mut item in items {
+                for (mut caller, request) in waiting.into_iter().zip(&requests) {
                     let answer = tokio::select! {
-                        answer = self.connection.run(&item.call) => answer,
-                        () = item.answer.closed() => continue,
+                        answer = self.alone(request) => answer,
+                        () = caller.closed() => continue,
                     };
-                    let _ = item.answer.send(answer);
+                    let _ = caller.send(answer);
                 }
             }
-            Err(failure) => answer_all(items, &failure),
+            Err(failure) => answer_all(waiting, &failure),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    const fn is_empty(&self) -> bool {
+        self.giving.is_empty() && self.taking.is_empty()
+    }
+
+    fn take(&mut self) -> Vec<Item> {
+        let mut items = std::mem::take(&mut self.giving);
+        items.append(&mut self.taking);
+        items
     }
 }
 
@@ -165,7 +209,7 @@ impl Departure {
         let Some(batches) = self.0.take() else { return };
         let mut items = {
             let mut queue = batches.lock();
-            let items = std::mem::take(&mut queue.waiting);
+            let items = queue.take();
             queue.under_way += items.len().div_ceil(MOST);
             items
         };
@@ -182,7 +226,7 @@ impl Departure {
 impl Drop for Departure {
     fn drop(&mut self) {
         if let Some(batches) = self.0.take() {
-            let left_behind = std::mem::take(&mut batches.lock().waiting);
+            let left_behind = batches.lock().take();
             drop(left_behind);
         }
     }
@@ -195,14 +239,14 @@ impl Drop for UnderWay<'_> {
 }
 
 /// Resolves when nobody waits for any of these any more.
-async fn all_gone(items: &mut [Item]) {
-    for item in items {
-        item.answer.closed().await;
+async fn all_gone(waiting: &mut [oneshot::Sender<Answer>]) {
+    for caller in waiting {
+        caller.closed().await;
     }
 }
 
-fn answer_all(items: Vec<Item>, failure: &Failure) {
-    for item in items {
-        let _ = item.answer.send(Err(failure.clone()));
+fn answer_all(waiting: Vec<oneshot::Sender<Answer>>, failure: &Failure) {
+    for caller in waiting {
+        let _ = caller.send(Err(failure.clone()));
     }
 }

@@ -90,7 +90,7 @@ impl Connection {
     }
 
     /// Runs a script, by its hash or, where the server does not know it, by its text.
-    pub(crate) async fn run(&self, call: &Call) -> Result<Value, Failure> {
+    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Failure> {
         let mut live = self.live().await?;
         let wait = Wait::begin(self, &live);
         let mut result = live.connection.send_packed_command(&call.by_hash()).await;

@@ -1,5 +1,6 @@
 //! Redisson's names for keys and channels.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::protocol::Channel;
@@ -10,6 +11,10 @@ pub(crate) struct Keys {
     prefix: Arc<str>,
 }
 
+/// A key or channel, not yet put together: most are only ever written to a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'a>([&'a str; 4]);
+
 impl Keys {
     /// `prefix` goes before every lock's name, as a Redisson `NameMapper` would put it.
     pub(crate) const fn new(prefix: Arc<str>) -> Self {
@@ -17,26 +22,34 @@ impl Keys {
     }
 
     /// The hash a lock lives in.
-    pub(crate) fn lock(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
+    pub(crate) fn lock<'a>(&'a self, name: &'a str) -> Key<'a> {
+        Key(["", &self.prefix, name, ""])
     }
 
     /// Where releases are announced.
-    pub(crate) fn channel(&self, channel: &Channel) -> String {
+    pub(crate) fn channel<'a>(&'a self, channel: &'a Channel) -> Key<'a> {
         match channel {
-            Channel::Lock(name) => in_slot("redisson_lock__channel", &self.lock(name)),
+            Channel::Lock(name) => {
+                let lock = self.lock(name);
+                // Redisson's brace rule: a name with a brace in it is taken to carry its own hash tag.
+                if lock.has_brace() {
+                    lock.between("redisson_lock__channel:", "")
+                } else {
+                    lock.between("redisson_lock__channel:{", "}")
+                }
+            }
         }
     }
 
     /// The acquires that were taken back before they came. Private to us: Redisson never looks at it.
     /// In the lock's own slot, by the rule that servers go by; names that allow of no such key
     /// (`foo}bar`, `{}foo`) are none for a cluster.
-    pub(crate) fn undone(&self, name: &str) -> String {
+    pub(crate) fn undone<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
-        if has_hash_tag(&lock) {
-            format!("distlock_undone:{lock}")
+        if lock.has_brace() && has_hash_tag(&lock.to_string()) {
+            lock.between("distlock_undone:", "")
         } else {
-            format!("distlock_undone:{{{lock}}}")
+            lock.between("distlock_undone:{", "}")
         }
     }
 
@@ -73,12 +86,25 @@ impl Keys {
     }
 }
 
-/// Redisson's brace rule: a name with a brace in it is taken to carry its own hash tag.
-fn in_slot(prefix: &str, name: &str) -> String {
-    if name.contains('{') {
-        format!("{prefix}:{name}")
-    } else {
-        format!("{prefix}:{{{name}}}")
+impl<'a> Key<'a> {
+    /// Its text, piece by piece.
+    pub(crate) const fn pieces(&self) -> &[&'a str] {
+        &self.0
+    }
+
+    fn has_brace(&self) -> bool {
+        self.0.iter().any(|piece| piece.contains('{'))
+    }
+
+    const fn between(self, before: &'static str, behind: &'static str) -> Self {
+        let [_, prefix, name, _] = self.0;
+        Key([before, prefix, name, behind])
+    }
+}
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| f.write_str(piece))
     }
 }
 
@@ -105,16 +131,18 @@ mod tests {
             ("{}foo", "redisson_lock__channel:{}foo"),
             ("foo}bar", "redisson_lock__channel:{foo}bar}"),
         ] {
-            assert_eq!(keys.channel(&Channel::Lock(name.into())), channel);
+            let of = Channel::Lock(name.into());
+            assert_eq!(keys.channel(&of).to_string(), channel);
         }
     }
 
     #[test]
     fn a_prefix_goes_before_the_name_everywhere() {
         let keys = Keys::new("test::".into());
-        assert_eq!(keys.lock("a"), "test::a");
+        assert_eq!(keys.lock("a").to_string(), "test::a");
         let channel = Channel::Lock("a".into());
-        assert_eq!(keys.channel(&channel), "redisson_lock__channel:{test::a}");
+        let channel = keys.channel(&channel).to_string();
+        assert_eq!(channel, "redisson_lock__channel:{test::a}");
         assert_eq!(keys.name("test::a"), Some("a"));
         assert_eq!(keys.name("a"), None);
         assert_eq!(Keys::new("a*".into()).pattern("x*"), r"a\*x*");

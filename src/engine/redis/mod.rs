@@ -21,7 +21,6 @@ use self::batch::Batches;
 use self::connection::Connection;
 use self::keys::Keys;
 use self::pubsub::PubSub;
-use self::scripts::Call;
 use crate::engine::glob;
 use crate::engine::{Answer, Cause, Engine, Failure, Listener, Page};
 use crate::protocol::{Channel, Kind, Reply, Request, Subject};
@@ -85,13 +84,11 @@ impl Redis {
     ) -> Result<Arc<Self>, Failure> {
         let client = client(&address, &settings)?;
         let connecting = settings.connect_timeout;
+        let keys = Keys::new(settings.prefix.clone());
+        let waited_for = Connection::new(client.clone(), connecting, settings.command_timeout);
         let redis = Arc::new(Self {
-            keys: Keys::new(settings.prefix.clone()),
-            waited_for: Batches::new(Connection::new(
-                client.clone(),
-                connecting,
-                settings.command_timeout,
-            )),
+            waited_for: Batches::new(waited_for, keys.clone()),
+            keys,
             // Nobody waits here but the driver, which gives up only what took too long.
             apart: Connection::new(client.clone(), connecting, Duration::ZERO),
             pubsub: PubSub::start(client, &settings, apart),
@@ -142,10 +139,7 @@ impl Redis {
 
 impl Engine for Redis {
     fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>> {
-        Box::pin(async move {
-            let call = Call::new(&request, &self.keys);
-            scripts::reply(&request, self.waited_for.run(call).await?)
-        })
+        Box::pin(self.waited_for.clone().run(request))
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
@@ -157,7 +151,10 @@ impl Engine for Redis {
     }
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
-        Box::pin(async move { self.pubsub.listen(self.keys.channel(&channel)).await })
+        Box::pin(async move {
+            let channel = self.keys.channel(&channel).to_string();
+            self.pubsub.listen(channel).await
+        })
     }
 
     fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {

@@ -1,32 +1,17 @@
 //! Requests as script calls, and script results as replies: a module for each primitive.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use redis::{Cmd, Value};
 
+mod batch;
+mod mutex;
+mod words;
+
+use self::words::Words;
 use super::keys::Keys;
 use crate::engine::Failure;
 use crate::protocol::{Action, Kind, Reply, Request};
-
-mod mutex;
-
-/// The scripts whose calls may travel together, with the number of their keys and arguments. A call names
-/// them by their place in this list, counted from 1.
-static TRAVELLERS: [(&LazyLock<Script>, usize, usize); 3] = mutex::TRAVELLERS;
-
-/// All of them as functions, and what calls them one after the other: the very same texts, whose `KEYS`
-/// and `ARGV` are then parameters.
-static BATCH: LazyLock<Script> = LazyLock::new(|| {
-    let mut text = String::from("local scripts = {\n");
-    for (script, keys, args) in TRAVELLERS {
-        let body = &script.text;
-        text += &format!("{{function(KEYS, ARGV)\n{body}\nend, {keys}, {args}}},\n");
-    }
-    text += "}\n";
-    text += include_str!("lua/batch.lua");
-    Script::new(Cow::Owned(text))
-});
 
 /// A script and the hash the server knows it by.
 #[derive(Debug)]
@@ -42,59 +27,51 @@ impl Script {
     }
 }
 
-/// One script with its keys and arguments.
-#[derive(Debug)]
-pub(crate) struct Call {
+/// One script, run for some requests. Their keys and arguments are written when it is sent, not before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
     script: &'static Script,
-    keys: Vec<String>,
-    args: Vec<String>,
+    requests: &'a [Request],
+    keys: &'a Keys,
+    /// Whether each request is a passenger, told by the number of its own script.
+    batched: bool,
 }
 
-impl Call {
+impl<'a> Call<'a> {
     /// The call that carries out one request.
-    pub(crate) fn new(request: &Request, keys: &Keys) -> Self {
-        match request.subject.kind {
-            Kind::Mutex => mutex::call(&request.subject, &request.action, keys),
+    pub(crate) fn new(request: &'a Request, keys: &'a Keys) -> Self {
+        let script = match request.subject.kind {
+            Kind::Mutex => mutex::script(&request.action),
+        };
+        Self {
+            script,
+            requests: std::slice::from_ref(request),
+            keys,
+            batched: false,
         }
     }
 
     /// One call that renews many holds of this kind.
-    pub(crate) fn renew_all(kind: Kind, requests: &[Request], keys: &Keys) -> Self {
-        match kind {
-            Kind::Mutex => mutex::renew_all(requests, keys),
-        }
-    }
-
-    /// Many calls in one, each with its own answer in the same order.
-    pub(crate) fn batch(calls: &[&Self]) -> Self {
-        let mut keys = Vec::with_capacity(2 * calls.len());
-        let mut args = Vec::with_capacity(5 * calls.len());
-        for call in calls {
-            let number = call.traveller().map_or(0, |place| place + 1);
-            args.push(number.to_string());
-            args.extend_from_slice(&call.args);
-            keys.extend_from_slice(&call.keys);
-        }
+    pub(crate) fn renew_all(kind: Kind, requests: &'a [Request], keys: &'a Keys) -> Self {
+        let script = match kind {
+            Kind::Mutex => mutex::renewals(),
+        };
         Self {
-            script: &BATCH,
+            script,
+            requests,
             keys,
-            args,
+            batched: false,
         }
     }
 
-    /// Whether it may go out together with others.
-    pub(crate) fn may_travel(&self) -> bool {
-        self.traveller().is_some()
-    }
-
-    /// Whether a lock may be free after it.
-    pub(crate) fn gives_back(&self) -> bool {
-        !mutex::takes(self.script)
-    }
-
-    fn traveller(&self) -> Option<usize> {
-        let mut travellers = TRAVELLERS.iter();
-        travellers.position(|(script, ..)| std::ptr::eq(self.script, &***script))
+    /// One call for many requests that [`may_travel`], each with its own answer in the same order.
+    pub(crate) fn batch(requests: &'a [Request], keys: &'a Keys) -> Self {
+        Self {
+            script: batch::script(),
+            requests,
+            keys,
+            batched: true,
+        }
     }
 
     /// By hash: a few bytes, once the server knows the script.
@@ -108,16 +85,56 @@ impl Call {
     }
 
     fn command(&self, word: &str, script: &str) -> Cmd {
-        let mut cmd = redis::cmd(word);
-        cmd.arg(script).arg(self.keys.len());
-        for key in &self.keys {
-            cmd.arg(key);
+        let mut words = Words::new(word, script, self.requests.len());
+        let keys = self.requests.iter().map(|request| places(request).len());
+        words.number(keys.sum::<usize>());
+        for request in self.requests {
+            for place in places(request) {
+                let name = &request.subject.name;
+                words.key(&match place {
+                    Place::Lock => self.keys.lock(name),
+                    Place::Undone => self.keys.undone(name),
+                });
+            }
         }
-        for arg in &self.args {
-            cmd.arg(arg);
+        for request in self.requests {
+            if self.batched
+                && let Some((number, omitted)) = batch::passenger(request)
+            {
+                words.number(number);
+                words.omit(omitted);
+            }
+            match request.subject.kind {
+                Kind::Mutex => mutex::args(request, self.keys, &mut words),
+            }
         }
-        cmd
+        words.finish()
     }
+}
+
+/// One of a request's keys.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// What is held.
+    Lock,
+    /// What was taken back before it came.
+    Undone,
+}
+
+fn places(request: &Request) -> &'static [Place] {
+    match request.subject.kind {
+        Kind::Mutex => mutex::places(&request.action),
+    }
+}
+
+/// Whether it may go out together with others.
+pub(crate) fn may_travel(request: &Request) -> bool {
+    batch::passenger(request).is_some()
+}
+
+/// Whether a lock may be free after it.
+pub(crate) const fn gives_back(request: &Request) -> bool {
+    !matches!(request.action, Action::Acquire { .. })
 }
 
 /// What a script's result means for this request.

@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{Call, Script};
+use super::batch::Passenger;
+use super::words::Words;
+use super::{Place, Script};
 use crate::engine::redis::failure;
 use crate::engine::redis::keys::Keys;
 use crate::engine::{Cause, Failure};
 use crate::protocol::state::MARK_TTL;
-use crate::protocol::{Action, Entry, Holding, Reply, Request, Subject};
+use crate::protocol::{Action, Entry, Holding, Reply, Request};
 
 macro_rules! scripts {
     ($($name:ident = $file:literal;)*) => {
@@ -33,113 +35,125 @@ scripts! {
     UNDO = "undo.lua";
 }
 
-/// What one waits for; the rest is rare, or goes its own way.
-pub(super) const TRAVELLERS: [(&LazyLock<Script>, usize, usize); 3] =
-    [(&ACQUIRE, 2, 4), (&RELEASE, 1, 3), (&PASS, 2, 5)];
+/// What one waits for, from zero and to the end; the rest is rare, or goes its own way.
+pub(super) const PASSENGERS: [Passenger; 3] = [
+    Passenger {
+        script: &ACQUIRE,
+        keys: 2,
+        args: &[None, Some("1"), Some("1"), None],
+    },
+    Passenger {
+        script: &RELEASE,
+        keys: 1,
+        args: &[None, Some("0"), None],
+    },
+    Passenger {
+        script: &PASS,
+        keys: 2,
+        args: &[None; 5],
+    },
+];
 
-/// Whether this script takes a lock and frees none.
-pub(super) fn takes(script: &Script) -> bool {
-    std::ptr::eq(script, &*ACQUIRE)
+/// Its place among the [`PASSENGERS`].
+pub(super) const fn passenger(action: &Action) -> Option<usize> {
+    match action {
+        Action::Acquire {
+            entry: Entry::First,
+            ..
+        } => Some(0),
+        Action::Release { left: 0, .. } => Some(1),
+        Action::Pass { .. } => Some(2),
+        Action::Acquire { .. }
+        | Action::ForceRelease
+        | Action::Inspect
+        | Action::Release { .. }
+        | Action::Renew { .. }
+        | Action::Undo { .. } => None,
+    }
 }
 
-/// The call that carries out one action.
-pub(crate) fn call(subject: &Subject, action: &Action, keys: &Keys) -> Call {
-    let lock = keys.lock(&subject.name);
-    // An argument, not a key: it is published to, never stored, and in a cluster has no slot.
-    let channel = || keys.channel(&subject.channel());
-    let undone = || keys.undone(&subject.name);
+/// The script that carries out one action.
+pub(super) fn script(action: &Action) -> &'static Script {
     match action {
+        Action::Acquire { .. } => &ACQUIRE,
+        Action::ForceRelease => &FORCE_RELEASE,
+        Action::Inspect => &INSPECT,
+        Action::Pass { .. } => &PASS,
+        Action::Release { .. } => &RELEASE,
+        Action::Renew { .. } => &RENEW,
+        Action::Undo { .. } => &UNDO,
+    }
+}
+
+/// The script that renews many holds at once: the same.
+pub(super) fn renewals() -> &'static Script {
+    &RENEW
+}
+
+/// The keys of that script.
+pub(super) const fn places(action: &Action) -> &'static [Place] {
+    match action {
+        Action::Acquire { .. } | Action::Pass { .. } | Action::Undo { .. } => {
+            &[Place::Lock, Place::Undone]
+        }
+        Action::ForceRelease | Action::Inspect | Action::Release { .. } | Action::Renew { .. } => {
+            &[Place::Lock]
+        }
+    }
+}
+
+/// The arguments of that script.
+pub(super) fn args(request: &Request, keys: &Keys, words: &mut Words) {
+    // An argument, not a key: it is published to, never stored, and in a cluster has no slot.
+    let channel = request.subject.channel();
+    let channel = keys.channel(&channel);
+    match &request.action {
         Action::Acquire {
             owner,
             entry,
             lease,
         } => {
-            let count = match *entry {
+            words.owner(owner);
+            words.number(entry.attempt());
+            words.number(match *entry {
                 Entry::First => 1,
                 Entry::Again { count, .. } => count,
-            };
-            Call {
-                script: &ACQUIRE,
-                keys: vec![lock, undone()],
-                args: vec![
-                    owner.to_string(),
-                    entry.attempt().to_string(),
-                    count.to_string(),
-                    millis(*lease),
-                ],
-            }
+            });
+            words.millis(*lease);
         }
-        Action::ForceRelease => Call {
-            script: &FORCE_RELEASE,
-            keys: vec![lock],
-            args: vec![channel()],
-        },
-        Action::Inspect => Call {
-            script: &INSPECT,
-            keys: vec![lock],
-            args: Vec::new(),
-        },
+        Action::ForceRelease => words.text(&channel),
+        Action::Inspect => {}
         Action::Pass {
             from,
             to,
             lease,
             own_listeners,
-        } => Call {
-            script: &PASS,
-            keys: vec![lock, undone()],
-            args: vec![
-                from.to_string(),
-                to.to_string(),
-                millis(*lease),
-                own_listeners.to_string(),
-                channel(),
-            ],
-        },
-        Action::Release { owner, left } => Call {
-            script: &RELEASE,
-            keys: vec![lock],
-            args: vec![owner.to_string(), left.to_string(), channel()],
-        },
-        Action::Renew { owner, lease } => Call {
-            script: &RENEW,
-            keys: vec![lock],
-            args: vec![owner.to_string(), millis(*lease)],
-        },
+        } => {
+            words.owner(from);
+            words.owner(to);
+            words.millis(*lease);
+            words.number(own_listeners);
+            words.text(&channel);
+        }
+        Action::Release { owner, left } => {
+            words.owner(owner);
+            words.number(left);
+            words.text(&channel);
+        }
+        Action::Renew { owner, lease } => {
+            words.owner(owner);
+            words.millis(*lease);
+        }
         Action::Undo { owner, entry } => {
-            let left = match *entry {
+            words.owner(owner);
+            words.number(entry.attempt());
+            words.number(match *entry {
                 Entry::First => 0,
                 Entry::Again { count, .. } => count,
-            };
-            Call {
-                script: &UNDO,
-                keys: vec![lock, undone()],
-                args: vec![
-                    owner.to_string(),
-                    entry.attempt().to_string(),
-                    left.to_string(),
-                    millis(MARK_TTL),
-                    channel(),
-                ],
-            }
+            });
+            words.millis(MARK_TTL);
+            words.text(&channel);
         }
-    }
-}
-
-/// The call that renews many holds at once. Whoever asks has seen that they are renewals.
-pub(crate) fn renew_all(requests: &[Request], keys: &Keys) -> Call {
-    let mut locks = Vec::with_capacity(requests.len());
-    let mut args = Vec::with_capacity(2 * requests.len());
-    for request in requests {
-        if let Action::Renew { owner, lease } = &request.action {
-            locks.push(keys.lock(&request.subject.name));
-            args.push(owner.to_string());
-            args.push(millis(*lease));
-        }
-    }
-    Call {
-        script: &RENEW,
-        keys: locks,
-        args,
     }
 }
 
@@ -219,10 +233,6 @@ fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
 
 fn remaining(ttl: i64) -> Option<Duration> {
     u64::try_from(ttl).ok().map(Duration::from_millis)
-}
-
-fn millis(time: Duration) -> String {
-    time.as_millis().to_string()
 }
 
 fn unexpected(what: &impl std::fmt::Debug) -> Failure {

@@ -6,7 +6,7 @@
 -- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
 --          otherwise the holder's remaining ms, -1 if it has no end
 -- A key of another type, or a hash without an owner in it, is an error.
-local owner, count, lease = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+local owner = ARGV[1]
 
 if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
   if redis.call('ZSCORE', KEYS[2], owner .. '#' .. ARGV[2]) then
@@ -14,10 +14,10 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
   end
   local held = redis.call('HGET', KEYS[1], owner)
   if held then
-    if redis.call('PTTL', KEYS[1]) < lease then
+    if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[4]) then
       redis.call('PEXPIRE', KEYS[1], ARGV[4])
     end
-    if tonumber(held) < count then
+    if tonumber(held) < tonumber(ARGV[3]) then
       -- A server short of memory refuses HSET as a script's first write, but lets it through behind
       -- one that frees. Nobody is called ''.
       redis.call('HDEL', KEYS[1], '')

@@ -1,0 +1,78 @@
+//! Writes a command word by word, straight to where it is sent from.
+
+use std::io::Write;
+use std::time::Duration;
+
+use redis::{Cmd, RedisWrite};
+
+use crate::engine::redis::keys::Key;
+use crate::protocol::OwnerId;
+
+/// The words of a command. What a batch's own text says already is left out.
+pub(super) struct Words {
+    cmd: Cmd,
+    omitted: &'static [Option<&'static str>],
+}
+
+impl Words {
+    /// Runs a script, given by its hash or text, for this many requests.
+    pub(super) fn new(word: &str, script: &str, requests: usize) -> Self {
+        // What one request needs, roughly: too little costs time, never more.
+        let mut cmd = Cmd::with_capacity(3 + 7 * requests, script.len() + 192 * requests);
+        cmd.write_arg(word.as_bytes());
+        cmd.write_arg(script.as_bytes());
+        let omitted = &[];
+        Self { cmd, omitted }
+    }
+
+    /// The arguments that follow are one request's; those that have a value here go without saying.
+    pub(super) const fn omit(&mut self, omitted: &'static [Option<&'static str>]) {
+        self.omitted = omitted;
+    }
+
+    pub(super) fn key(&mut self, key: &Key<'_>) {
+        let mut word = self.cmd.writer_for_next_arg();
+        for piece in key.pieces() {
+            // It is written to memory, which does not fail.
+            let _ = word.write_all(piece.as_bytes());
+        }
+    }
+
+    /// A key or channel that is an argument.
+    pub(super) fn text(&mut self, text: &Key<'_>) {
+        if self.is_wanted() {
+            self.key(text);
+        }
+    }
+
+    pub(super) fn owner(&mut self, owner: &OwnerId) {
+        if self.is_wanted() {
+            self.cmd.write_arg_fmt(owner);
+        }
+    }
+
+    pub(super) fn number(&mut self, number: impl std::fmt::Display) {
+        if self.is_wanted() {
+            self.cmd.write_arg_fmt(number);
+        }
+    }
+
+    pub(super) fn millis(&mut self, time: Duration) {
+        self.number(time.as_millis());
+    }
+
+    pub(super) fn finish(self) -> Cmd {
+        self.cmd
+    }
+
+    /// Whether the next argument is to be said.
+    const fn is_wanted(&mut self) -> bool {
+        match self.omitted.split_first() {
+            Some((value, rest)) => {
+                self.omitted = rest;
+                value.is_none()
+            }
+            None => true,
+        }
+    }
+}

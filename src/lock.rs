@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::Core;
 use crate::driver::acquire::{self, Patience, Wish};
+use crate::driver::{Core, Trouble};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::held::Held;
@@ -163,13 +163,10 @@ impl<K> Lock<K> {
     /// # Ok(()) }
     /// ```
     pub fn acquire(&self) -> impl Future<Output = Result<Guard<K>, Error>> + Send + use<K> {
-        let acquired = self.start(Patience::Endless);
-        let name = self.subject.name.clone();
-        async move {
-            let guard = acquired.await?;
+        self.start(Patience::Endless, |guard, name| {
             // Without a deadline the wait cannot be over.
-            guard.ok_or_else(|| Error::of(&name, crate::driver::Trouble::TimedOut))
-        }
+            guard.ok_or_else(|| Error::of(name, Trouble::TimedOut))
+        })
     }
 
     /// Takes the lock if it is free now.
@@ -193,7 +190,7 @@ impl<K> Lock<K> {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
-        self.start(Patience::Once)
+        self.start(Patience::Once, |guard, _| Ok(guard))
     }
 
     /// Waits for the lock for at most `wait`, connecting and asking included; `None` if somebody else
@@ -220,7 +217,7 @@ impl<K> Lock<K> {
         &self,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
-        self.start(Patience::Within(wait))
+        self.start(Patience::Within(wait), |guard, _| Ok(guard))
     }
 
     /// Acquires, works, releases. The work is dropped the moment the lock is lost.
@@ -267,18 +264,23 @@ impl<K> Lock<K> {
         }
     }
 
-    fn start(
+    /// One future, not one in another: each of them would make room for all that is inside.
+    fn start<T>(
         &self,
         patience: Patience,
-    ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
+        got: Got<K, T>,
+    ) -> impl Future<Output = Result<T, Error>> + Send + use<K, T> {
         let core = self.core.clone();
         let wish = self.wish().map_err(|error| error.about(self.name()));
         async move {
-            let wish = wish?;
-            let claim = acquire::acquire(&core, &wish, patience)
+            let wish = match &wish {
+                Ok(wish) => wish,
+                Err(error) => return Err(error.clone()),
+            };
+            let claim = acquire::acquire(&core, wish, patience)
                 .await
                 .map_err(|trouble| Error::of(&wish.subject.name, trouble))?;
-            Ok(claim.map(Guard::new))
+            got(claim.map(Guard::new), &wish.subject.name)
         }
     }
 
@@ -306,6 +308,9 @@ impl<K> Lock<K> {
         })
     }
 }
+
+/// What a call makes of the guard it got, if it got one.
+type Got<K, T> = fn(Option<Guard<K>>, &Arc<str>) -> Result<T, Error>;
 
 impl<K> Clone for Lock<K> {
     fn clone(&self) -> Self {

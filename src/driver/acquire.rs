@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::{Asked, ask};
+use super::ask::{Asked, ask, ask_now};
+use super::head::Headed;
 use super::hold::Claim;
 use super::reenter::reenter;
 use super::seat::Turn;
 use super::spot::Spot;
-use super::{Core, Trouble, needs_a_runtime, no_answer};
+use super::waiters::Asker;
+use super::{Core, Trouble, needs_a_runtime};
 use crate::engine::{Failure, Listener};
-use crate::protocol::acquire::{Acquire, Hearing, Step};
+use crate::protocol::acquire::{Acquire, Hearing};
 use crate::protocol::lease::{LostReason, Terms};
 use crate::protocol::{Moment, OwnerId, Subject};
 
@@ -41,6 +43,7 @@ pub(crate) async fn acquire(
     patience: Patience,
 ) -> Result<Option<Claim>, Trouble> {
     core.usable()?;
+    // Read seldom: on the shortest way the clock would be most of the work.
     let begun = core.clock.now();
     let patience = match patience {
         Patience::Within(Duration::ZERO) => Patience::Once,
@@ -52,31 +55,39 @@ pub(crate) async fn acquire(
     };
     let got = match reenter(core, wish, deadline).await? {
         Some(claim) => Some(claim),
-        None if matches!(patience, Patience::Once) => match once(core, wish).await? {
-            Some(claim) => Some(claim),
-            // Perhaps this very owner has got it meanwhile: it is not busy for itself.
-            None => reenter(core, wish, deadline).await?,
-        },
+        None if matches!(patience, Patience::Once) => {
+            match Box::pin(once(core, wish, begun)).await? {
+                Some(claim) => Some(claim),
+                // Perhaps this very owner has got it meanwhile: it is not busy for itself.
+                None => reenter(core, wish, deadline).await?,
+            }
+        }
         None => {
             let machine = Acquire::new(wish.hearing, deadline, core.fresh_seed());
-            Attempt::new(core, wish, machine).run().await?
+            Attempt::new(core, wish, machine, begun).run().await?
         }
     };
     let Some(claim) = got else {
         return Ok(None);
     };
     // A client that was closed meanwhile has given back what it knew of; not yet this.
-    core.usable()?;
-    let waited = core.clock.now().since(begun);
-    tracing::debug!(name = ?wish.subject.name, owner = %claim.hold().owner, ?waited, "granted");
+    if core.is_closed() {
+        return Err(Trouble::Closed);
+    }
+    tracing::debug!(
+        name = ?wish.subject.name,
+        owner = %claim.hold().owner,
+        waited = ?core.clock.now().since(begun),
+        "granted"
+    );
     Ok(Some(claim))
 }
 
 /// Asks the store itself, past the line: nobody is waited for.
-async fn once(core: &Arc<Core>, wish: &Wish) -> Result<Option<Claim>, Trouble> {
-    match ask(core, wish, core.fresh_owner(), None).await {
-        Ok(Asked::Granted(claim)) => {
-            core.waiters.granted(claim.hold());
+async fn once(core: &Arc<Core>, wish: &Wish, now: Moment) -> Result<Option<Claim>, Trouble> {
+    match ask(core, wish, core.fresh_owner(), now, None).await {
+        Ok(Asked::Granted(claim, now)) => {
+            core.waiters.granted(claim.hold(), Asker::PastTheLine, now);
             Ok(Some(claim))
         }
         Ok(Asked::TooLate) => Err(Trouble::Lost(LostReason::Expired)),
@@ -86,18 +97,20 @@ async fn once(core: &Arc<Core>, wish: &Wish) -> Result<Option<Claim>, Trouble> {
 }
 
 /// One waiter at work.
-struct Attempt<'a> {
-    core: &'a Arc<Core>,
-    wish: &'a Wish,
-    machine: Acquire,
-    listener: Option<Arc<Listener>>,
-    failure: Option<Failure>,
+pub(super) struct Attempt<'a> {
+    pub(super) core: &'a Arc<Core>,
+    pub(super) wish: &'a Wish,
+    pub(super) machine: Acquire,
+    pub(super) listener: Option<Arc<Listener>>,
+    pub(super) failure: Option<Failure>,
     /// Who it asks as; none while a request in that name may be under way.
-    owner: Option<OwnerId>,
+    pub(super) owner: Option<OwnerId>,
+    /// When the clock was last looked at.
+    now: Moment,
 }
 
 impl<'a> Attempt<'a> {
-    const fn new(core: &'a Arc<Core>, wish: &'a Wish, machine: Acquire) -> Self {
+    const fn new(core: &'a Arc<Core>, wish: &'a Wish, machine: Acquire, now: Moment) -> Self {
         Self {
             core,
             wish,
@@ -105,6 +118,7 @@ impl<'a> Attempt<'a> {
             listener: None,
             failure: None,
             owner: None,
+            now,
         }
     }
 
@@ -115,8 +129,28 @@ impl<'a> Attempt<'a> {
             user,
             ..
         } = self.wish;
-        let (mut spot, turn) = Spot::enter(self.core, subject, *terms, *user, self.polls());
+        let polls = self.polls();
+        let (mut spot, turn) = Spot::enter(self.core, subject, *terms, *user, polls, self.now);
+        let mut first = None;
         let mut turn = match turn {
+            Some(Turn::Ask { not_before: None }) => {
+                // Nobody is there but us, most often.
+                let owner = self.core.fresh_owner();
+                let asked = match ask_now(self.core, self.wish, owner, self.now) {
+                    Some(asked) => asked,
+                    // Boxed, as everything but standing in line is: that is what ten thousand do.
+                    None => Box::pin(self.first_ask(owner)).await?,
+                };
+                match asked {
+                    Ok(Asked::Granted(claim, now)) => {
+                        spot.hold(claim.hold(), now);
+                        return Ok(Some(claim));
+                    }
+                    _ if self.core.is_closed() => return Err(Trouble::Closed),
+                    asked => first = Some(asked),
+                }
+                Turn::Ask { not_before: None }
+            }
             Some(turn) => turn,
             None => match self.wait_in_line(&spot).await? {
                 Some(turn) => turn,
@@ -125,7 +159,10 @@ impl<'a> Attempt<'a> {
         };
         loop {
             let not_before = match turn {
-                Turn::Lock(claim) => return Ok(Some(claim)),
+                Turn::Lock(claim) => {
+                    spot.taken();
+                    return Ok(Some(claim));
+                }
                 Turn::Closed => return Err(Trouble::Closed),
                 Turn::Reenter => {
                     let deadline = self.machine.deadline();
@@ -145,9 +182,10 @@ impl<'a> Attempt<'a> {
                 }
                 Turn::Ask { not_before } => not_before,
             };
-            match self.at_the_head(&mut spot, not_before).await? {
-                Headed::Granted(claim) => {
-                    self.core.waiters.granted(claim.hold());
+            let headed = Box::pin(self.at_the_head(&mut spot, not_before, first.take()));
+            match headed.await? {
+                Headed::Granted(claim, now) => {
+                    spot.hold(claim.hold(), now);
                     return Ok(Some(claim));
                 }
                 Headed::GaveUp { busy } => return self.give_up(busy),
@@ -156,8 +194,18 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Asks before anything is known of the lock.
+    async fn first_ask(&self, owner: OwnerId) -> Result<Result<Asked, Failure>, Trouble> {
+        let deadline = self.machine.deadline();
+        tokio::select! {
+            biased;
+            asked = ask(self.core, self.wish, owner, self.now, deadline) => Ok(asked),
+            () = self.core.closed() => Err(Trouble::Closed),
+        }
+    }
+
     /// Sits until called; `None` when time is over.
-    async fn wait_in_line(&self, spot: &Spot) -> Result<Option<Turn>, Trouble> {
+    async fn wait_in_line(&self, spot: &Spot<'_>) -> Result<Option<Turn>, Trouble> {
         let deadline = self.machine.deadline();
         tokio::select! {
             biased;
@@ -169,150 +217,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Asks, listens and sleeps until it has the lock, is told otherwise, or time is over.
-    async fn at_the_head(
-        &mut self,
-        spot: &mut Spot,
-        not_before: Option<Moment>,
-    ) -> Result<Headed, Trouble> {
-        if spot.is_seated() {
-            self.machine.stood_in_line(spot.is_busy());
-        }
-        if let Some(listener) = spot.listener() {
-            // The line hears already: what is asked from now on misses nothing.
-            self.listener = Some(listener);
-            self.machine.listening();
-        }
-        if not_before.is_some() {
-            // Deaf on purpose: what we would hear is our own release.
-            tokio::select! {
-                biased;
-                turn = spot.turn() => return Ok(Headed::Told(turn)),
-                () = self.sleep(not_before) => {}
-            }
-        }
-        let mut step = self.machine.woken(self.core.clock.now());
-        loop {
-            needs_a_runtime().map_err(Trouble::Failure)?;
-            step = match step {
-                Step::Ask => {
-                    let (asked, nudge) = match self.ask(spot).await {
-                        Ok(asked) => asked,
-                        Err(turn) => return Ok(Headed::Told(turn)),
-                    };
-                    let now = self.core.clock.now();
-                    match asked {
-                        Ok(Asked::Granted(claim)) => return Ok(Headed::Granted(claim)),
-                        Ok(Asked::TooLate) => return Err(Trouble::Lost(LostReason::Expired)),
-                        Ok(Asked::Busy { owner, ttl }) => {
-                            self.owner = Some(owner);
-                            if self.listener.is_none() {
-                                tracing::debug!(name = ?self.wish.subject.name, ?ttl, "waiting: somebody else holds it");
-                            }
-                            spot.sit(self.wish.terms, self.wish.user, self.polls());
-                            if self.polls() && spot.has_listening_company() {
-                                self.machine.listen_too();
-                            }
-                            spot.note(true);
-                            if self.listener.as_ref().is_some_and(|ear| ear.is_dismissed()) {
-                                self.listener = None;
-                                spot.stop_listening();
-                                self.machine.not_listening();
-                            }
-                            if self.owner_holds_it() {
-                                return Ok(Headed::Told(Turn::Reenter));
-                            }
-                            let step = self.machine.busy(ttl, now);
-                            match (nudge, step) {
-                                (Some(again), Step::Sleep(_)) => return Ok(Headed::Told(again)),
-                                (_, step) => step,
-                            }
-                        }
-                        Err(failure) => {
-                            spot.note(false);
-                            let passing = failure.is_passing();
-                            self.failure = Some(failure);
-                            self.machine.failed(passing, now)
-                        }
-                    }
-                }
-                Step::Listen => {
-                    let listening = tokio::select! {
-                        biased;
-                        turn = spot.turn() => return Ok(Headed::Told(turn)),
-                        listening = self.listen(spot) => listening,
-                    };
-                    match listening {
-                        Ok(listener) => {
-                            self.listener = Some(listener);
-                            self.machine.listening()
-                        }
-                        Err(failure) if failure.is_passing() => {
-                            tracing::debug!(name = ?self.wish.subject.name, why = failure.detail, "cannot listen; asking now and then");
-                            self.machine.deaf(self.core.clock.now())
-                        }
-                        Err(failure) => return Err(Trouble::Failure(failure)),
-                    }
-                }
-                Step::Sleep(until) => {
-                    tokio::select! {
-                        biased;
-                        turn = spot.turn() => return Ok(Headed::Told(turn)),
-                        () = heard(self.listener.as_deref()) => {}
-                        () = self.sleep(Some(until)) => {}
-                    }
-                    self.machine.woken(self.core.clock.now())
-                }
-                Step::Busy => return Ok(Headed::GaveUp { busy: true }),
-                Step::TimedOut => return Ok(Headed::GaveUp { busy: false }),
-                Step::Fail => {
-                    let failure = self.failure.take();
-                    return Err(failure.map_or(Trouble::TimedOut, Trouble::Failure));
-                }
-            }
-        }
-    }
-
-    /// Asks the store, and says whether we were told to ask again meanwhile. A lock that is passed to us
-    /// first is taken instead; what is under way then is undone.
-    async fn ask(&mut self, spot: &Spot) -> Result<(Result<Asked, Failure>, Option<Turn>), Turn> {
-        let owner = self.owner.take();
-        let owner = owner.unwrap_or_else(|| self.core.fresh_owner());
-        let asking = ask(self.core, self.wish, owner, self.machine.deadline());
-        let mut asking = std::pin::pin!(asking);
-        let mut nudge = None;
-        loop {
-            tokio::select! {
-                biased;
-                turn = spot.turn() => match turn {
-                    Turn::Ask { .. } => nudge = Some(turn),
-                    Turn::Closed | Turn::Lock(_) | Turn::Reenter => return Err(turn),
-                },
-                asked = &mut asking => return Ok((asked, nudge)),
-            }
-        }
-    }
-
-    /// The line's listener, or a new one; confirmed in either case.
-    async fn listen(&self, spot: &Spot) -> Result<Arc<Listener>, Failure> {
-        if let Some(listener) = spot.listener() {
-            return Ok(listener);
-        }
-        let limit = self.core.limit(self.machine.deadline());
-        let engine = self.core.engine.clone();
-        let listening = engine.listen(self.wish.subject.channel());
-        tokio::select! {
-            listener = listening => Ok(spot.keep(listener?)),
-            () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_answer(limit)),
-        }
-    }
-
-    const fn polls(&self) -> bool {
+    pub(super) const fn polls(&self) -> bool {
         matches!(self.wish.hearing, Hearing::Poll { .. })
     }
 
     /// Whether the lock is busy because this very owner has got it meanwhile.
-    fn owner_holds_it(&self) -> bool {
+    pub(super) fn owner_holds_it(&self) -> bool {
         let Wish { subject, user, .. } = self.wish;
         user.is_some_and(|user| self.core.owners.find(user, subject).is_some())
     }
@@ -324,27 +234,10 @@ impl<'a> Attempt<'a> {
         Err(Trouble::TimedOut)
     }
 
-    async fn sleep(&self, until: Option<Moment>) {
-        sleep_until(self.core, until).await;
-    }
-}
-
-pub(super) async fn sleep_until(core: &Core, until: Option<Moment>) {
-    match until {
-        Some(moment) => core.clock.sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
-enum Headed {
-    Granted(Claim),
-    GaveUp { busy: bool },
-    Told(Turn),
-}
-
-async fn heard(listener: Option<&Listener>) {
-    match listener {
-        Some(listener) => listener.heard().await,
-        None => std::future::pending().await,
+    pub(super) async fn sleep(&self, until: Option<Moment>) {
+        match until {
+            Some(moment) => self.core.clock.sleep_until(moment).await,
+            None => std::future::pending().await,
+        }
     }
 }

@@ -9,8 +9,7 @@ use super::job::Job;
 use super::unfinished::Unfinished;
 use super::{Core, unexpected};
 use crate::engine::Failure;
-use crate::protocol::lease::Terms;
-use crate::protocol::{Action, Entry, Moment, OwnerId, Reply};
+use crate::protocol::{Action, Entry, Moment, OwnerId, Reply, Request};
 
 /// What the store made of one request.
 pub(super) enum Asked {
@@ -19,35 +18,26 @@ pub(super) enum Asked {
         owner: OwnerId,
         ttl: Option<Duration>,
     },
-    Granted(Claim),
+    /// It is ours, as of a moment ago.
+    Granted(Claim, Moment),
     /// Granted, but the lease ran out before we heard of it.
     TooLate,
 }
 
 /// One request from zero. Dropping it, or losing its reply, has it undone, and its owner is not to be used
-/// again; a busy lock's answer brings the owner back.
+/// again; a busy lock's answer brings the owner back. It is `sent` now or has been a moment ago: the store's
+/// clock starts no earlier.
 pub(super) async fn ask(
     core: &Arc<Core>,
     wish: &Wish,
     owner: OwnerId,
+    sent: Moment,
     deadline: Option<Moment>,
 ) -> Result<Asked, Failure> {
-    let Terms { lease, .. } = wish.terms;
-    let request = wish.subject.request(Action::Acquire {
-        owner: owner.clone(),
-        entry: Entry::First,
-        lease,
-    });
-    let undo = Job::Undo {
-        core: core.clone(),
-        subject: wish.subject.clone(),
-        owner: owner.clone(),
-        lease,
-    };
-    let mut unfinished = Unfinished::new(core.clone(), vec![undo]);
-    // Before it is sent: the store's clock starts no earlier.
-    let sent = core.clock.now();
-    let reply = match unfinished.ask(request, core.limit(deadline)).await {
+    let undo = || [undo(core, wish, owner)];
+    let mut unfinished = Unfinished::new(core, undo);
+    let limit = core.limit(deadline);
+    let reply = match unfinished.ask(request(wish, owner), limit).await {
         Ok(reply) => reply,
         Err(failure) => {
             if !failure.leaves_doubt() {
@@ -56,22 +46,54 @@ pub(super) async fn ask(
             return Err(failure);
         }
     };
+    let asked = understand(core, wish, owner, sent, &reply);
+    if matches!(asked, Ok(Asked::Granted(..) | Asked::Busy { .. })) {
+        unfinished.settled();
+    }
+    asked
+}
+
+/// The same where the store answers on the spot.
+pub(super) fn ask_now(
+    core: &Arc<Core>,
+    wish: &Wish,
+    owner: OwnerId,
+    sent: Moment,
+) -> Option<Result<Asked, Failure>> {
+    let reply = core.engine.call_now(&request(wish, owner))?;
+    let asked = reply.and_then(|reply| understand(core, wish, owner, sent, &reply));
+    if !matches!(asked, Ok(Asked::Granted(..) | Asked::Busy { .. })) {
+        core.cleanup.push(undo(core, wish, owner));
+    }
+    Some(asked)
+}
+
+fn request(wish: &Wish, owner: OwnerId) -> Request {
+    wish.subject.request(Action::Acquire {
+        owner,
+        entry: Entry::First,
+        lease: wish.terms.lease,
+    })
+}
+
+fn undo(core: &Arc<Core>, wish: &Wish, owner: OwnerId) -> Job {
+    Job::undo(core, &wish.subject, owner, wish.terms.lease)
+}
+
+fn understand(
+    core: &Arc<Core>,
+    wish: &Wish,
+    owner: OwnerId,
+    sent: Moment,
+    reply: &Reply,
+) -> Result<Asked, Failure> {
     match reply {
         Reply::Granted => {
-            let claim = Hold::granted(core, wish, owner, sent);
-            // Without a claim it is still `unfinished` that takes the grant back.
-            Ok(match claim {
-                Some(claim) => {
-                    unfinished.settled();
-                    Asked::Granted(claim)
-                }
-                None => Asked::TooLate,
-            })
+            let now = core.clock.now();
+            let claim = Hold::granted(core, wish, owner, sent, now);
+            Ok(claim.map_or(Asked::TooLate, |claim| Asked::Granted(claim, now)))
         }
-        Reply::Busy { ttl } => {
-            unfinished.settled();
-            Ok(Asked::Busy { owner, ttl })
-        }
-        other => Err(unexpected(&other)),
+        Reply::Busy { ttl } => Ok(Asked::Busy { owner, ttl: *ttl }),
+        other => Err(unexpected(other)),
     }
 }

@@ -1,10 +1,12 @@
 //! The only clock.
 
+use std::pin::Pin;
 use std::sync::LazyLock;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio::time::Sleep;
 
 use crate::protocol::Moment;
 
@@ -24,14 +26,16 @@ impl Clock {
         match self {
             Self::Boot => boot_time(),
             Self::Tokio(runtime) => {
-                let gone = Handle::try_current().is_err_and(|e| e.is_thread_local_destroyed());
-                let now = if gone {
+                let now = match Handle::try_current() {
+                    Ok(here) if here.id() == runtime.id() => tokio::time::Instant::now().into_std(),
                     // A guard in a thread-local variable, dropped while its thread ends.
-                    Instant::now()
-                } else {
-                    // Also right on a thread outside of the runtime, such as one that drops a guard.
-                    let _inside = runtime.enter();
-                    tokio::time::Instant::now().into_std()
+                    Err(error) if error.is_thread_local_destroyed() => Instant::now(),
+                    // A thread outside of the runtime, such as one that drops a guard.
+                    // Entering costs more than the clock.
+                    Ok(_) | Err(_) => {
+                        let _inside = runtime.enter();
+                        tokio::time::Instant::now().into_std()
+                    }
                 };
                 Moment::at(now.saturating_duration_since(*LONG_AGO))
             }
@@ -46,7 +50,8 @@ impl Clock {
                 return;
             }
             // Tokio counts in whole milliseconds and may end a little early by our clock.
-            pause(left.max(Duration::from_millis(1))).await;
+            let limit = left.max(Duration::from_millis(1));
+            Pause { limit, sleep: None }.await;
             if !in_a_runtime() {
                 return;
             }
@@ -55,32 +60,50 @@ impl Clock {
 }
 
 /// The answer, or `None` if it takes longer than `limit`, or if there is no runtime to wait with.
-pub(super) async fn within<T: Send>(
-    limit: Duration,
-    answer: impl Future<Output = T> + Send,
-) -> Option<T> {
-    tokio::select! {
-        biased;
-        answer = answer => Some(answer),
-        () = pause(limit) => None,
+pub(super) const fn within<A: Future + Unpin>(limit: Duration, answer: A) -> Within<A> {
+    let pause = Pause { limit, sleep: None };
+    Within { answer, pause }
+}
+
+/// See [`within`]. Written out, because it is part of everything that waits, and an `async fn` is twice the
+/// size of what it is given.
+pub(super) struct Within<A> {
+    answer: A,
+    pause: Pause,
+}
+
+impl<A: Future + Unpin> Future for Within<A> {
+    type Output = Option<A::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(cx) {
+            return Poll::Ready(Some(answer));
+        }
+        Pin::new(&mut self.pause).poll(cx).map(|()| None)
     }
 }
 
 /// Tokio's sleep, but over at once where tokio's would panic: without a runtime, or after it has gone.
-#[expect(clippy::disallowed_methods, reason = "this is the clock")]
-async fn pause(time: Duration) {
-    if !in_a_runtime() {
-        return;
-    }
-    let mut sleep = std::pin::pin!(tokio::time::sleep(time));
-    std::future::poll_fn(|cx| {
-        if in_a_runtime() {
-            sleep.as_mut().poll(cx)
-        } else {
-            Poll::Ready(())
+struct Pause {
+    limit: Duration,
+    /// Once it has begun.
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Future for Pause {
+    type Output = ();
+
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if !in_a_runtime() {
+            return Poll::Ready(());
         }
-    })
-    .await;
+        let limit = self.limit;
+        let sleep = self
+            .sleep
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        sleep.as_mut().poll(cx)
+    }
 }
 
 pub(super) fn in_a_runtime() -> bool {

@@ -57,8 +57,9 @@ impl Hold {
         wish: &Wish,
         owner: OwnerId,
         sent: Moment,
+        now: Moment,
     ) -> Option<Claim> {
-        let lease = Lease::granted(wish.terms, sent, core.clock.now())?;
+        let lease = Lease::granted(wish.terms, sent, now)?;
         let Wish {
             subject,
             terms,
@@ -269,7 +270,7 @@ impl Hold {
         if let Some(reason) = self.lost() {
             return Err(Trouble::Lost(reason));
         }
-        let owner = self.owner.clone();
+        let owner = self.owner;
         let sent = self.now();
         let request = self.request(Action::Renew { owner, lease });
         // Nothing to undo when the answer is lost: a longer lease than we know of harms nobody.

@@ -39,6 +39,21 @@ pub(crate) enum Job {
 }
 
 impl Job {
+    /// To take back what `owner` asked for with this lease.
+    pub(super) fn undo(
+        core: &Arc<Core>,
+        subject: &Subject,
+        owner: OwnerId,
+        lease: Duration,
+    ) -> Self {
+        Self::Undo {
+            core: core.clone(),
+            subject: subject.clone(),
+            owner,
+            lease,
+        }
+    }
+
     /// Sends until the store has answered, or has certainly forgotten by itself. What is still under way
     /// is heard out first: its answer may make this needless.
     pub(super) async fn finish(mut self, under_way: Option<UnderWay>, turns: &Semaphore) {
@@ -83,7 +98,7 @@ impl Job {
         // Held while the store is asked: a re-entry meanwhile would change the count we send. But one
         // that nobody polls would keep it for ever.
         let _order = match self {
-            Self::Recount { hold, .. } => within(limit, hold.recount.lock()).await,
+            Self::Recount { hold, .. } => within(limit, Box::pin(hold.recount.lock())).await,
             Self::Release(_) | Self::Undo { .. } => None,
         };
         let Some((request, _)) = self.request() else {
@@ -112,7 +127,7 @@ impl Job {
         let (core, request) = match self {
             Self::Recount { hold, in_doubt } => {
                 return hold.counted(|state| {
-                    let (owner, count) = (hold.owner.clone(), state.lease.count());
+                    let (owner, count) = (hold.owner, state.lease.count());
                     if state.lease.end().is_some() || count == 0 {
                         return None;
                     }
@@ -126,7 +141,7 @@ impl Job {
                 });
             }
             Self::Release(hold) => {
-                let owner = hold.owner.clone();
+                let owner = hold.owner;
                 (&hold.core, hold.request(Action::Release { owner, left: 0 }))
             }
             Self::Undo {
@@ -136,7 +151,7 @@ impl Job {
                 ..
             } => {
                 let undo = Action::Undo {
-                    owner: owner.clone(),
+                    owner: *owner,
                     entry: Entry::First,
                 };
                 (core, subject.request(undo))

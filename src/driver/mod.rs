@@ -1,6 +1,6 @@
 //! What runs: the only tasks, timers and clock of the library.
 //!
-//! - [`acquire`] drives one acquisition (past the line, [`reenter`]), [`release`] one release;
+//! - [`acquire`] drives one acquisition (past the line, [`reenter`]; at its head, [`head`]), [`release`] one release;
 //! - [`waiters`] keeps the line of local waiters for each name and passes locks on in memory;
 //! - [`hold`] is one grant while it lasts, shared by its guards and the watchdog;
 //! - [`watchdog`] renews what is held and notices what is lost;
@@ -18,13 +18,14 @@ use tokio::sync::Notify;
 
 use crate::engine::{Answer, Cause, Engine, Failure};
 use crate::protocol::lease::LostReason;
-use crate::protocol::{Moment, OwnerId, Reply, Request};
+use crate::protocol::{ClientId, Moment, OwnerId, Reply, Request};
 
 pub(crate) mod acquire;
 mod ask;
 pub(crate) mod background;
 pub(crate) mod cleanup;
 pub(crate) mod clock;
+mod head;
 pub(crate) mod hold;
 mod job;
 pub(crate) mod lookup;
@@ -74,6 +75,7 @@ pub(crate) struct Core {
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) cleanup: Cleanup,
     id: Arc<str>,
+    client: ClientId,
     pid: u32,
     closed: AtomicBool,
     closing: Notify,
@@ -122,6 +124,7 @@ impl Core {
         let core = Arc::new(Self {
             salt: id.as_u64_pair().1,
             id: id.to_string().into(),
+            client: ClientId::new(id.into_bytes()),
             pid: std::process::id(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
@@ -146,7 +149,7 @@ impl Core {
 
     /// An owner nobody has used before, nor ever will.
     pub(crate) fn fresh_owner(&self) -> OwnerId {
-        OwnerId::new(self.id.clone(), self.fresh_number())
+        OwnerId::new(self.client, self.fresh_number())
     }
 
     pub(crate) fn fresh_number(&self) -> i64 {
@@ -249,7 +252,7 @@ impl Core {
                 let _ = engine.announce(self.id.clone(), None, Duration::ZERO).await;
             }
         };
-        within(limit, finish).await.is_some()
+        within(limit, std::pin::pin!(finish)).await.is_some()
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::hold::{Claim, Hold};
 use super::seat::{Seat, Turn};
+use super::waiters::LONGEST_RUN;
 use crate::engine::Listener;
 use crate::protocol::Moment;
 use crate::protocol::lease::Terms;
@@ -23,7 +24,8 @@ pub(super) struct Place {
     /// Passed on in memory since the store last granted it, and when that was.
     pub(super) handed: u32,
     pub(super) granted_at: Option<Moment>,
-    pub(super) passes: u32,
+    /// Since when this client has had it, one after another and without a break for others.
+    pub(super) run_since: Option<Moment>,
     pub(super) stand_back: Option<Moment>,
 }
 
@@ -76,6 +78,26 @@ impl Place {
         }
         self.hold_here(claim.hold().clone());
         seat.call(Turn::Lock(claim))
+    }
+
+    /// Whether it is this waiter who asks the store.
+    pub(super) fn is_head(&self, seat: Option<&Arc<Seat>>) -> bool {
+        match (&self.head, seat) {
+            (Head::Standing, None) => true,
+            (Head::Seated(head), Some(seat)) => Arc::ptr_eq(head, seat),
+            (Head::Nobody | Head::Standing | Head::Seated(_), _) => false,
+        }
+    }
+
+    /// Whether it is time to let those have a chance who hear of nothing.
+    pub(super) fn has_run_long(&self, now: Moment) -> bool {
+        let since = self.run_since;
+        since.is_some_and(|since| now.since(since) >= LONGEST_RUN)
+    }
+
+    /// Whether nobody here asks for it or waits for it.
+    pub(super) fn is_deserted(&self) -> bool {
+        matches!(self.head, Head::Nobody) && self.line.is_empty()
     }
 
     /// The next in line, if it wants the lock on these terms.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::acquire::Wish;
 use super::clock::within;
-use super::hold::Claim;
+use super::hold::{Claim, Hold};
 use super::job::Job;
 use super::unfinished::Unfinished;
 use super::{Core, Trouble};
@@ -18,12 +18,23 @@ pub(super) async fn reenter(
     wish: &Wish,
     deadline: Option<Moment>,
 ) -> Result<Option<Claim>, Trouble> {
-    let Some(hold) = wish
+    let hold = wish
         .user
-        .and_then(|user| core.owners.find(user, &wish.subject))
-    else {
-        return Ok(None);
-    };
+        .and_then(|user| core.owners.find(user, &wish.subject));
+    match hold {
+        // Boxed: most have no owner, and need not carry the room for this.
+        Some(hold) => Box::pin(join(core, wish, hold, deadline)).await,
+        None => Ok(None),
+    }
+}
+
+/// Takes part in this hold, if it is still one.
+async fn join(
+    core: &Arc<Core>,
+    wish: &Wish,
+    hold: Arc<Hold>,
+    deadline: Option<Moment>,
+) -> Result<Option<Claim>, Trouble> {
     let guard = {
         let now = hold.now();
         let mut state = hold.state();
@@ -41,7 +52,7 @@ pub(super) async fn reenter(
     };
     let claim = Claim::new(hold.clone(), guard);
     // One that nobody polls would keep it for ever; after this long its request is no longer new.
-    let order = within(core.limit(deadline), hold.recount.lock()).await;
+    let order = within(core.limit(deadline), Box::pin(hold.recount.lock())).await;
     let Terms { lease, .. } = wish.terms;
     let (mut attempt, mut count) = (0, 0);
     let sent = hold.now();
@@ -49,19 +60,18 @@ pub(super) async fn reenter(
         state.attempts += 1;
         (attempt, count) = (state.attempts, state.lease.count());
         Some(Action::Acquire {
-            owner: hold.owner.clone(),
+            owner: hold.owner,
             entry: Entry::Again { attempt, count },
             lease,
         })
     });
     let (request, answer) = counted.expect("there is always something to ask");
-    let mut unfinished = Unfinished::new(
-        core.clone(),
-        vec![Job::Recount {
+    let mut unfinished = Unfinished::new(core, || {
+        [Job::Recount {
             hold: hold.clone(),
             in_doubt: Some(attempt),
-        }],
-    );
+        }]
+    });
     let reply = match answer {
         Some(answer) => answer,
         None => unfinished.ask(request, core.limit(deadline)).await,

@@ -7,8 +7,9 @@ use super::clock::within;
 use super::hold::{Claim, Hold};
 use super::job::Job;
 use super::unfinished::Unfinished;
+use super::waiters::Handed;
 use crate::protocol::lease::{End, LostReason};
-use crate::protocol::{Action, Reply};
+use crate::protocol::{Action, Moment, Reply};
 
 /// What a guard leaves behind.
 enum Parting {
@@ -22,21 +23,23 @@ enum Parting {
 
 /// Gives a claim back and says whether it was still ours.
 pub(crate) async fn release(claim: Claim) -> Result<(), Trouble> {
-    let core = claim.hold().core.clone();
-    if core.is_forked() {
+    if claim.hold().core.is_forked() {
         std::mem::forget(claim);
         return Err(Trouble::Forked);
     }
-    if core.waiters.hand_on(claim.hold()) {
-        claim.into_hold().say_ended();
-        return Ok(());
-    }
     let guard = claim.guard;
     let hold = claim.into_hold();
-    match part(&hold, guard) {
-        Parting::Last => give_back(&hold).await,
-        Parting::Lost(reason) => Err(Trouble::Lost(find_out(&hold, reason).await)),
-        Parting::Others => recount(&hold).await,
+    let now = hold.now();
+    let handed = hold.core.waiters.hand_on(&hold, now);
+    if handed == Handed::On {
+        hold.say_ended();
+        return Ok(());
+    }
+    match part(&hold, guard, now) {
+        Parting::Last => give_back(&hold, handed, now).await,
+        // Boxed: what is seldom should not make the rest long.
+        Parting::Lost(reason) => Err(Trouble::Lost(Box::pin(find_out(&hold, reason)).await)),
+        Parting::Others => Box::pin(recount(&hold)).await,
     }
 }
 
@@ -48,10 +51,11 @@ pub(super) fn abandon(hold: &Arc<Hold>, guard: u32) {
         std::mem::forget(hold.clone());
         return;
     }
-    if core.waiters.hand_on(hold) {
+    let now = hold.now();
+    if core.waiters.hand_on(hold, now) == Handed::On {
         return hold.say_ended();
     }
-    match part(hold, guard) {
+    match part(hold, guard, now) {
         Parting::Last => {
             hold.say_ended();
             core.cleanup.push(Job::Release(hold.clone()));
@@ -86,8 +90,7 @@ pub(crate) fn forget(claim: Claim) {
 }
 
 /// Takes a guard off its hold.
-fn part(hold: &Arc<Hold>, guard: u32) -> Parting {
-    let now = hold.now();
+fn part(hold: &Arc<Hold>, guard: u32, now: Moment) -> Parting {
     let mut state = hold.state();
     let noticed = state.lease.end().is_some();
     if let Some(reason) = state.lease.lost(now) {
@@ -112,39 +115,32 @@ fn part(hold: &Arc<Hold>, guard: u32) -> Parting {
 }
 
 /// Gives the lock back through the store, and lets the next in line have it.
-async fn give_back(hold: &Arc<Hold>) -> Result<(), Trouble> {
+async fn give_back(hold: &Arc<Hold>, handed: Handed, sent: Moment) -> Result<(), Trouble> {
     let core = &hold.core;
     hold.say_ended();
-    let pass = core.waiters.may_pass(hold);
-    let mut jobs = vec![Job::Release(hold.clone())];
-    let action = match pass {
-        Some(own_listeners) => {
-            let to = core.fresh_owner();
-            jobs.push(Job::Undo {
-                core: core.clone(),
-                subject: hold.subject.clone(),
-                owner: to.clone(),
-                lease: hold.terms.lease,
-            });
-            Action::Pass {
-                from: hold.owner.clone(),
-                to,
-                lease: hold.terms.lease,
-                own_listeners,
-            }
-        }
-        None => Action::Release {
-            owner: hold.owner.clone(),
+    let lease = hold.terms.lease;
+    let pass = match handed {
+        Handed::NobodyWaits => None,
+        Handed::Not | Handed::On => core.waiters.may_pass(hold, sent),
+    };
+    let taker = pass.map(|_| core.fresh_owner());
+    let action = match (pass, taker) {
+        (Some(own_listeners), Some(to)) => Action::Pass {
+            from: hold.owner,
+            to,
+            lease,
+            own_listeners,
+        },
+        (_, _) => Action::Release {
+            owner: hold.owner,
             left: 0,
         },
     };
-    let unfinished = Unfinished::new(core.clone(), jobs);
+    let unfinished = Unfinished::new(core, || {
+        let undo = taker.map(|owner| Job::undo(core, &hold.subject, owner, lease));
+        std::iter::once(Job::Release(hold.clone())).chain(undo)
+    });
     let request = hold.request(action);
-    let taker = match &request.action {
-        Action::Pass { to, .. } => Some(to.clone()),
-        _ => None,
-    };
-    let sent = hold.now();
     let reply = core.call(request).await.map_err(Trouble::Failure)?;
     unfinished.settled();
     match (reply, taker) {
@@ -166,19 +162,18 @@ async fn give_back(hold: &Arc<Hold>) -> Result<(), Trouble> {
 /// Brings the store's count down to the number of guards.
 async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     let core = &hold.core;
-    let unfinished = Unfinished::new(
-        core.clone(),
-        vec![Job::Recount {
+    let unfinished = Unfinished::new(core, || {
+        [Job::Recount {
             hold: hold.clone(),
             in_doubt: None,
-        }],
-    );
+        }]
+    });
     let limit = core.settings.command_timeout;
     // A re-entry that nobody polls would keep it for ever; after this long its request is no longer new.
-    let _order = within(limit, hold.recount.lock()).await;
+    let _order = within(limit, Box::pin(hold.recount.lock())).await;
     let counted = hold.counted(|state| {
         let left = state.lease.count();
-        let owner = hold.owner.clone();
+        let owner = hold.owner;
         (left > 0).then_some(Action::Release { owner, left })
     });
     let Some((request, answer)) = counted else {
@@ -206,7 +201,7 @@ async fn find_out(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
     }
     let core = &hold.core;
     let request = hold.request(Action::Release {
-        owner: hold.owner.clone(),
+        owner: hold.owner,
         left: 0,
     });
     match core.call(request).await {

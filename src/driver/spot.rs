@@ -3,32 +3,36 @@
 use std::sync::Arc;
 
 use super::Core;
+use super::hold::Hold;
 use super::place::{Head, Heard};
 use super::seat::{Seat, Turn};
+use super::waiters::Asker;
 use crate::engine::Listener;
-use crate::protocol::Subject;
 use crate::protocol::lease::Terms;
+use crate::protocol::{Moment, Subject};
 
 /// A waiter's place in a line; dropping it leaves the line and lets the next one move up.
 #[derive(Debug)]
-pub(super) struct Spot {
-    core: Arc<Core>,
-    subject: Subject,
+pub(super) struct Spot<'a> {
+    core: &'a Arc<Core>,
+    subject: &'a Subject,
     seat: Option<Arc<Seat>>,
+    /// It has left the line with the lock.
+    gone: bool,
     /// Somebody had the lock when this waiter came.
     came_busy: bool,
 }
 
-impl Spot {
+impl<'a> Spot<'a> {
     /// Joins the line. Says when to ask if it is this waiter's turn at once.
     pub(super) fn enter(
-        core: &Arc<Core>,
-        subject: &Subject,
+        core: &'a Arc<Core>,
+        subject: &'a Subject,
         terms: Terms,
         user: Option<u64>,
         polls: bool,
+        now: Moment,
     ) -> (Self, Option<Turn>) {
-        let now = core.clock.now();
         let mut names = core.waiters.lock();
         names.tidy(now);
         let closed = names.closed;
@@ -58,12 +62,25 @@ impl Spot {
             (Some(seat), own.then_some(Turn::Reenter))
         };
         let spot = Self {
-            core: core.clone(),
-            subject: subject.clone(),
+            core,
+            subject,
             seat,
+            gone: false,
             came_busy,
         };
         (spot, turn)
+    }
+
+    /// The store has granted the lock to this waiter, who asked for the line.
+    pub(super) fn hold(mut self, hold: &Arc<Hold>, now: Moment) {
+        self.gone = true;
+        let asker = Asker::Head(self.seat.take());
+        self.core.waiters.granted(hold, asker, now);
+    }
+
+    /// The lock was passed to this waiter, who has its seat no longer.
+    pub(super) const fn taken(&mut self) {
+        self.gone = true;
     }
 
     /// Takes a seat, so that a lock can be passed to this waiter while it sleeps.
@@ -72,7 +89,11 @@ impl Spot {
             return;
         }
         let seat = Arc::new(Seat::new(terms, user, polls));
-        if let Some(place) = self.core.waiters.lock().places.get_mut(&self.subject) {
+        let mut names = self.core.waiters.lock();
+        if names.closed {
+            let _ = seat.call(Turn::Closed);
+        }
+        if let Some(place) = names.places.get_mut(self.subject) {
             place.head = Head::Seated(seat.clone());
         }
         self.seat = Some(seat);
@@ -96,7 +117,7 @@ impl Spot {
     /// Whether somebody held the lock when this waiter came, or is known to hold it now.
     pub(super) fn is_busy(&self) -> bool {
         let names = self.core.waiters.lock();
-        match names.places.get(&self.subject).map(|place| place.heard) {
+        match names.places.get(self.subject).map(|place| place.heard) {
             Some(Heard::Busy) => true,
             Some(Heard::Trouble) => false,
             Some(Heard::Nothing) | None => self.came_busy,
@@ -106,7 +127,7 @@ impl Spot {
     /// Whether somebody in the line behind this waiter counts on messages.
     pub(super) fn has_listening_company(&self) -> bool {
         let names = self.core.waiters.lock();
-        let place = names.places.get(&self.subject);
+        let place = names.places.get(self.subject);
         place.is_some_and(|place| {
             place
                 .line
@@ -118,31 +139,28 @@ impl Spot {
     /// Whether it is this waiter who asks the store.
     pub(super) fn is_head(&self) -> bool {
         let names = self.core.waiters.lock();
-        let head = names.places.get(&self.subject).map(|place| &place.head);
-        match (head, &self.seat) {
-            (Some(Head::Seated(head)), Some(seat)) => Arc::ptr_eq(head, seat),
-            (Some(Head::Standing), None) => true,
-            (Some(Head::Nobody | Head::Standing | Head::Seated(_)) | None, _) => false,
-        }
+        let place = names.places.get(self.subject);
+        place.is_some_and(|place| place.is_head(self.seat.as_ref()))
     }
 
     /// Notes what the store said to the head.
     pub(super) fn note(&self, busy: bool) {
-        if let Some(place) = self.core.waiters.lock().places.get_mut(&self.subject) {
+        if let Some(place) = self.core.waiters.lock().places.get_mut(self.subject) {
             place.heard = if busy { Heard::Busy } else { Heard::Trouble };
+            place.run_since = None;
         }
     }
 
     /// The line's listener, if it has one.
     pub(super) fn listener(&self) -> Option<Arc<Listener>> {
         let names = self.core.waiters.lock();
-        names.places.get(&self.subject)?.listener.clone()
+        names.places.get(self.subject)?.listener.clone()
     }
 
     /// Lets go of the line's listener.
     pub(super) fn stop_listening(&self) {
         let mut names = self.core.waiters.lock();
-        let place = names.places.get_mut(&self.subject);
+        let place = names.places.get_mut(self.subject);
         let silenced = place.and_then(|place| place.listener.take());
         drop(names);
         drop(silenced);
@@ -152,20 +170,18 @@ impl Spot {
     pub(super) fn keep(&self, listener: Listener) -> Arc<Listener> {
         let listener = Arc::new(listener);
         let mut names = self.core.waiters.lock();
-        if let Some(place) = names.places.get_mut(&self.subject) {
+        if let Some(place) = names.places.get_mut(self.subject) {
             place.listener = Some(listener.clone());
         }
         listener
     }
 }
 
-impl Drop for Spot {
+impl Drop for Spot<'_> {
     fn drop(&mut self) {
-        if !self.core.is_forked() {
+        if !self.gone && !self.core.is_forked() {
             let now = self.core.clock.now();
-            self.core
-                .waiters
-                .leave(&self.subject, self.seat.take(), now);
+            self.core.waiters.leave(self.subject, self.seat.take(), now);
         }
     }
 }

@@ -7,13 +7,17 @@ use std::time::Duration;
 use super::clock::within;
 use super::job::Job;
 use super::{Core, no_answer};
-use crate::engine::{Answer, Failure};
+use crate::engine::{Answer, Cause, Failure};
 use crate::protocol::{Reply, Request};
 
-/// Jobs that are pushed if the future that would have made them needless is dropped.
-pub(super) struct Unfinished {
-    core: Arc<Core>,
-    jobs: Vec<Job>,
+/// Jobs that are made and pushed if the future that would have made them needless is dropped.
+pub(super) struct Unfinished<'a, J, F>
+where
+    J: IntoIterator<Item = Job>,
+    F: FnOnce() -> J,
+{
+    core: &'a Arc<Core>,
+    jobs: Option<F>,
     under_way: Option<Answer<Result<Reply, Failure>>>,
 }
 
@@ -23,11 +27,15 @@ pub(super) struct UnderWay {
     limit: Duration,
 }
 
-impl Unfinished {
-    pub(super) const fn new(core: Arc<Core>, jobs: Vec<Job>) -> Self {
+impl<'a, J, F> Unfinished<'a, J, F>
+where
+    J: IntoIterator<Item = Job>,
+    F: FnOnce() -> J,
+{
+    pub(super) const fn new(core: &'a Arc<Core>, jobs: F) -> Self {
         Self {
             core,
-            jobs,
+            jobs: Some(jobs),
             under_way: None,
         }
     }
@@ -47,26 +55,35 @@ impl Unfinished {
         let answer = within(limit, answer).await;
         // Answered, or given up: nothing more is to be heard of it.
         self.under_way = None;
+        if self.core.is_forked() {
+            return Err(Failure::new(
+                Cause::Interrupted,
+                "the answer is another process's",
+            ));
+        }
         answer.unwrap_or_else(|| Err(no_answer(limit)))
     }
 
     /// The outcome is known: nothing to clean up.
     pub(super) fn settled(mut self) {
-        self.jobs.clear();
+        self.jobs = None;
     }
 }
 
-impl Drop for Unfinished {
+impl<J, F> Drop for Unfinished<'_, J, F>
+where
+    J: IntoIterator<Item = Job>,
+    F: FnOnce() -> J,
+{
     fn drop(&mut self) {
+        let Some(jobs) = self.jobs.take() else { return };
         if self.core.is_forked() {
             return;
         }
         let limit = self.core.settings.command_timeout;
-        let mut under_way = self
-            .under_way
-            .take()
-            .map(|answer| UnderWay { answer, limit });
-        for job in self.jobs.drain(..) {
+        let answer = self.under_way.take();
+        let mut under_way = answer.map(|answer| UnderWay { answer, limit });
+        for job in jobs() {
             self.core.cleanup.push_behind(job, under_way.take());
         }
     }
@@ -76,14 +93,6 @@ impl UnderWay {
     /// What it came to, if that can still be learnt.
     pub(super) async fn answer(self) -> Option<Reply> {
         within(self.limit, self.answer).await?.ok()
-    }
-}
-
-impl fmt::Debug for Unfinished {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unfinished")
-            .field("jobs", &self.jobs)
-            .finish_non_exhaustive()
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::hold::Hold;
 use super::job::Job;
@@ -16,8 +17,28 @@ use crate::protocol::acquire::stand_back;
 use crate::protocol::lease::Lease;
 use crate::protocol::{Moment, OwnerId, Subject};
 
-/// Waiters that poll do not listen, so nobody counts them: every so many passes are for them.
-const PASSES_IN_A_ROW: u32 = 8;
+/// Waiters that poll do not listen, so nobody counts them: whoever has had a lock for this long without a
+/// break makes one for them.
+pub(super) const LONGEST_RUN: Duration = Duration::from_millis(100);
+
+/// Who asked the store for a lock that was granted.
+#[derive(Debug)]
+pub(super) enum Asker {
+    /// The head of the line, on its seat if it has one.
+    Head(Option<Arc<Seat>>),
+    PastTheLine,
+}
+
+/// What became of a hold that is given back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Handed {
+    /// It is another's now.
+    On,
+    /// Nobody here waits for it.
+    NobodyWaits,
+    /// It has to go through the store.
+    Not,
+}
 
 /// All lines of a client.
 #[derive(Debug, Default)]
@@ -35,74 +56,89 @@ pub(super) struct Names {
 
 impl Waiters {
     /// The store has granted the lock to this client: from now on the line waits for that hold, if it
-    /// keeps all others out.
-    pub(super) fn granted(&self, hold: &Arc<Hold>) {
-        if !hold.subject.kind.is_exclusive() {
-            return;
-        }
-        let now = hold.now();
+    /// keeps all others out. Who asked for the line leaves it.
+    pub(super) fn granted(&self, hold: &Arc<Hold>, asker: Asker, now: Moment) {
         let mut names = self.lock();
-        if hold.state().lease.end().is_some() {
-            // Lost before anybody saw it, and vacated: nobody would ever clear it away.
-            return;
+        // Lost before anybody saw it, it has been vacated: nobody would ever clear it away.
+        let holds = hold.subject.kind.is_exclusive() && hold.state().lease.end().is_none();
+        let place = match names.places.get_mut(&hold.subject) {
+            Some(place) => place,
+            None if holds => names.places.entry(hold.subject.clone()).or_default(),
+            None => return,
+        };
+        if holds {
+            place.hold_here(hold.clone());
+            place.handed = 0;
+            place.granted_at = Some(now);
+            place.run_since.get_or_insert(now);
         }
-        let place = names.places.entry(hold.subject.clone()).or_default();
-        place.hold_here(hold.clone());
-        place.handed = 0;
-        place.granted_at = Some(now);
+        let unheard = match asker {
+            Asker::PastTheLine => None,
+            Asker::Head(seat) => {
+                if place.is_head(seat.as_ref()) {
+                    place.head = Head::Nobody;
+                }
+                // A lock in it that the waiter never saw goes back when this is dropped.
+                seat.and_then(|seat| seat.leave())
+            }
+        };
+        let silenced = names.move_up(&hold.subject, now);
+        drop(names);
+        drop(silenced);
+        drop(unheard);
     }
 
-    /// Passes a hold that is being given back to the next in line, in memory. Says whether it did.
-    pub(super) fn hand_on(&self, hold: &Arc<Hold>) -> bool {
+    /// Passes a hold that is being given back to the next in line, in memory.
+    pub(super) fn hand_on(&self, hold: &Arc<Hold>, now: Moment) -> Handed {
         if !hold.subject.kind.may_be_handed_on() {
-            return false;
+            return Handed::Not;
         }
         let core = &hold.core;
-        let now = hold.now();
         let mut names = self.lock();
         let Some(place) = names.place_held_by(hold) else {
-            return false;
+            return Handed::Not;
         };
+        if place.is_deserted() {
+            return Handed::NobodyWaits;
+        }
         let recent = place
             .granted_at
             .is_some_and(|at| now.since(at) < core.settings.handoff_window);
         if !recent || place.handed >= core.settings.handoff_limit {
-            return false;
+            return Handed::Not;
         }
         let Some(seat) = place.next_like(&hold.terms) else {
-            return false;
+            return Handed::Not;
         };
         let mut state = hold.state();
         // Where the owner has entered again, a recount or a mark of that may still be under way.
         if state.attempts > 1 || !state.lease.may_hand_on(now) {
-            return false;
+            return Handed::Not;
         }
         let lease = state.lease.hand_on(seat.terms, now);
         hold.unwatch(&mut state);
         drop(state);
-        let owner = hold.owner.clone();
-        let claim = hold.succeed(owner, seat.user, lease);
+        let claim = hold.succeed(hold.owner, seat.user, lease);
         place.handed += 1;
         let missed = place.seat_holder(&seat, claim);
         drop(names);
         // It left in this very moment: dropping the claim tries the next one.
         drop(missed);
-        true
+        Handed::On
     }
 
     /// Whether the store should be asked to give the lock to the next in line in the same breath, and
     /// how many of those who listen are we.
-    pub(super) fn may_pass(&self, hold: &Arc<Hold>) -> Option<u32> {
+    pub(super) fn may_pass(&self, hold: &Arc<Hold>, now: Moment) -> Option<u32> {
         let mut names = self.lock();
         let place = names.place_held_by(hold)?;
         let fits = hold.subject.kind.may_be_handed_on()
             && hold.terms.keep_alive
             && hold.terms.max_hold.is_none();
-        if !fits || place.passes >= PASSES_IN_A_ROW {
+        if !fits || place.has_run_long(now) {
             return None;
         }
         place.next_like(&hold.terms)?;
-        place.passes += 1;
         Some(place.own_listeners())
     }
 
@@ -111,12 +147,8 @@ impl Waiters {
         let core = &hold.core;
         let now = hold.now();
         let Some(lease) = Lease::granted(hold.terms, sent, now) else {
-            core.cleanup.push(Job::Undo {
-                core: core.clone(),
-                subject: hold.subject.clone(),
-                owner,
-                lease: hold.terms.lease,
-            });
+            let undo = Job::undo(core, &hold.subject, owner, hold.terms.lease);
+            core.cleanup.push(undo);
             return self.vacate(hold, None);
         };
         let mut names = self.lock();
@@ -151,9 +183,10 @@ impl Waiters {
         // Nobody has it, as far as we know; the next one to ask will hear.
         place.heard = Heard::Nothing;
         let others = listeners.is_some_and(|all| all > place.own_listeners());
-        let pollers = place.passes >= PASSES_IN_A_ROW;
+        // Where nobody here waits for it, it lies free often enough.
+        let pollers = place.has_run_long(now) && !place.is_deserted();
         if others || pollers {
-            place.passes = 0;
+            place.run_since = None;
             let until = now + stand_back(hold.core.fresh_seed(), pollers);
             place.stand_back = Some(until);
             names.resting.push_back((until, hold.subject.clone()));
@@ -211,11 +244,7 @@ impl Waiters {
         let Some(place) = names.places.get_mut(subject) else {
             return;
         };
-        let was_head = match (&place.head, &seat) {
-            (Head::Standing, None) => true,
-            (Head::Seated(head), Some(seat)) => Arc::ptr_eq(head, seat),
-            (Head::Nobody | Head::Standing | Head::Seated(_), _) => false,
-        };
+        let was_head = place.is_head(seat.as_ref());
         let was_in_line = seat.as_ref().is_some_and(|seat| seat.is_in_line());
         // A lock in it that the waiter never saw goes back when this is dropped.
         let unheard = seat.map(|seat| seat.leave());

@@ -184,7 +184,7 @@ async fn renew(
     limit: Duration,
 ) {
     let requests = batch.iter().map(|(hold, lease)| {
-        let owner = hold.owner.clone();
+        let owner = hold.owner;
         hold.request(Action::Renew {
             owner,
             lease: *lease,

@@ -4,6 +4,7 @@
 //! pause it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -79,18 +80,24 @@ impl Memory {
         let now = self.now();
         let mut store = self.store();
         store.sweep(now);
-        let key = self.key(&request.subject.name);
-        let listeners = store.listeners(&self.with_prefix(&request.subject.channel()));
-        let state = store.states.entry(key.clone()).or_default();
-        let outcome = state.apply(request, now, listeners);
-        if state.is_empty(now) {
-            store.states.remove(&key);
+        let listeners = if store.ears.is_empty() {
+            0
+        } else {
+            store.listeners(&self.with_prefix(&request.subject.channel()))
+        };
+        let mut state = match store.states.entry(self.key(&request.subject.name)) {
+            Entry::Occupied(state) => state,
+            Entry::Vacant(free) => free.insert_entry(State::default()),
+        };
+        let outcome = state.get_mut().apply(request, now, listeners);
+        if state.get_mut().is_empty(now) {
+            state.remove();
         }
-        let news = outcome.news.map(|channel| self.with_prefix(&channel));
+        let news = outcome.news.filter(|_| listeners > 0);
+        let news = news.map(|channel| self.with_prefix(&channel));
         let ears = news.and_then(|channel| store.ears.get(&channel).cloned());
-        let ears = ears.unwrap_or_default();
         drop(store);
-        for ear in ears.iter().filter_map(Weak::upgrade) {
+        for ear in ears.iter().flatten().filter_map(Weak::upgrade) {
             ear.tell();
         }
         outcome.reply

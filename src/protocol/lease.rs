@@ -91,8 +91,15 @@ pub struct Lease {
     renewing: bool,
     risk: Option<Risk>,
     end: Option<End>,
-    guards: Vec<GuardTerms>,
+    guards: Guards,
     next_guard: u32,
+}
+
+/// Nearly always one, which needs no memory of its own.
+#[derive(Debug, Default)]
+struct Guards {
+    first: Option<GuardTerms>,
+    more: Vec<GuardTerms>,
 }
 
 #[derive(Debug)]
@@ -111,7 +118,7 @@ impl Lease {
             renewing: false,
             risk: None,
             end: None,
-            guards: Vec::with_capacity(1),
+            guards: Guards::default(),
             next_guard: 0,
         };
         lease.add_guard(terms, sent, now);
@@ -141,7 +148,7 @@ impl Lease {
             renewing: false,
             risk: None,
             end: None,
-            guards: Vec::with_capacity(1),
+            guards: Guards::default(),
             next_guard: 0,
         };
         next.guards.push(GuardTerms {
@@ -155,7 +162,7 @@ impl Lease {
 
     /// A guard has gone; returns how many are left.
     pub fn leave(&mut self, guard: u32) -> u32 {
-        self.guards.retain(|terms| terms.guard != guard);
+        self.guards.remove(guard);
         self.count()
     }
 
@@ -273,7 +280,7 @@ impl Lease {
 
     /// How many guards it has.
     pub fn count(&self) -> u32 {
-        u32::try_from(self.guards.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.guards.iter().count()).unwrap_or(u32::MAX)
     }
 
     /// Whether it is good enough to be passed on to another waiter of this client: alone, renewed,
@@ -283,7 +290,7 @@ impl Lease {
             return false;
         };
         let whole = lease.saturating_sub(drift(lease));
-        self.guards.len() == 1
+        self.count() == 1
             && !self.renewing
             && self.risk.is_none()
             && self.cutoff().is_none()
@@ -331,6 +338,31 @@ impl Lease {
 
     fn cutoff(&self) -> Option<Moment> {
         self.guards.iter().filter_map(|terms| terms.cutoff).min()
+    }
+}
+
+impl Guards {
+    fn push(&mut self, terms: GuardTerms) {
+        if self.first.is_none() {
+            self.first = Some(terms);
+        } else {
+            self.more.push(terms);
+        }
+    }
+
+    fn remove(&mut self, guard: u32) {
+        self.more.retain(|terms| terms.guard != guard);
+        if self
+            .first
+            .as_ref()
+            .is_some_and(|terms| terms.guard == guard)
+        {
+            self.first = self.more.pop();
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &GuardTerms> {
+        self.first.iter().chain(&self.more)
     }
 }
 

@@ -3,7 +3,8 @@
 //! Everything here is pure. There is no clock, no socket and no runtime below this line: `now` is an
 //! argument and the answer is a value, so that a million histories can be tried in a minute.
 //!
-//! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart;
+//! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart,
+//!   [`owner`] who holds;
 //! - [`state`] and [`mutex`] decide *at* the store: one `apply` for each primitive;
 //! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
 //!   lost after it.
@@ -26,9 +27,11 @@ pub mod kind;
 pub mod lease;
 pub mod moment;
 pub mod mutex;
+pub mod owner;
 pub mod request;
 pub mod state;
 
 pub use kind::Kind;
 pub use moment::Moment;
-pub use request::{Action, Channel, Entry, Holding, OwnerId, Reply, Request, Subject};
+pub use owner::{ClientId, OwnerId};
+pub use request::{Action, Channel, Entry, Holding, Reply, Request, Subject};

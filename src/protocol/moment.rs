@@ -8,24 +8,28 @@ use std::time::Duration;
 /// `std::time::Instant` cannot be made up in a test and stands still while a machine sleeps; this one
 /// is only a number, and who reads the clock decides what it means.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Moment(Duration);
+pub struct Moment {
+    /// Since the clock's zero; enough for five centuries.
+    nanos: u64,
+}
 
 impl Moment {
     /// The moment this long after the clock's zero.
-    pub const fn at(since_start: Duration) -> Self {
-        Self(since_start)
+    pub fn at(since_start: Duration) -> Self {
+        let nanos = nanos(since_start);
+        Self { nanos }
     }
 
     /// How long ago `earlier` was; zero if it is still to come.
-    pub fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
 
     /// This moment rounded down to a multiple of `grid`.
     pub fn align_down(self, grid: Duration) -> Self {
-        let grid = grid.as_nanos().max(1);
-        let over = self.0.as_nanos() % grid;
-        Self(self.0.saturating_sub(nanos(over)))
+        let over = self.nanos % nanos(grid).max(1);
+        let nanos = self.nanos - over;
+        Self { nanos }
     }
 }
 
@@ -34,10 +38,12 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, wait: Duration) -> Self {
-        Self(self.0.saturating_add(wait))
+        let nanos = self.nanos.saturating_add(nanos(wait));
+        Self { nanos }
     }
 }
 
-fn nanos(count: u128) -> Duration {
-    Duration::from_nanos(u64::try_from(count).unwrap_or(u64::MAX))
+fn nanos(time: Duration) -> u64 {
+    let seconds = time.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::from(time.subsec_nanos()))
 }

@@ -16,7 +16,7 @@ pub struct Mutex {
 impl Mutex {
     fn new(owner: &OwnerId, until: Moment) -> Self {
         Self {
-            owner: owner.clone(),
+            owner: *owner,
             count: 1,
             until,
         }

@@ -1,11 +1,10 @@
 //! The whole vocabulary between a client and a store: a [`Request`] goes in, a [`Reply`] comes out.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Kind;
 use super::lease::LostReason;
+use super::{Kind, OwnerId};
 
 /// One call on one primitive.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -189,31 +188,5 @@ impl Subject {
     pub fn request(&self, action: Action) -> Request {
         let subject = self.clone();
         Request { subject, action }
-    }
-}
-
-/// An owner as it stands in the store: `<client uuid>:<number>`, Redisson's form.
-#[derive(Clone, Eq, Hash, PartialEq)]
-pub struct OwnerId {
-    client: Arc<str>,
-    number: i64,
-}
-
-impl OwnerId {
-    /// The `number`-th owner of the client with this uuid.
-    pub const fn new(client: Arc<str>, number: i64) -> Self {
-        Self { client, number }
-    }
-}
-
-impl fmt::Display for OwnerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.client, self.number)
-    }
-}
-
-impl fmt::Debug for OwnerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }

@@ -52,7 +52,7 @@ impl State {
         let attempt = entry.attempt();
         self.marks.retain(|mark| !mark.is(owner, attempt));
         self.marks.push(Mark {
-            owner: owner.clone(),
+            owner: *owner,
             attempt,
             until: now + MARK_TTL,
         });

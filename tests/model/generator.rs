@@ -1,9 +1,8 @@
 //! Thinks up what is asked of one lock next.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::internals::protocol::{Action, Entry, Holding, OwnerId};
+use distlock::internals::protocol::{Action, ClientId, Entry, Holding, OwnerId};
 
 use super::support::SeededRng;
 
@@ -41,14 +40,10 @@ pub(crate) enum Road {
 impl Cast {
     /// Two clients of ours and one of Java's, whose thread numbers may be negative.
     pub(crate) fn new(rng: &mut SeededRng) -> Self {
-        let clients = ["a", "b", "c"].map(|last| {
-            let uuid = format!("71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c1{last}");
-            Arc::<str>::from(uuid)
-        });
-        let [ours, other, java] = clients;
+        let [ours, other, java] = [1_u8, 2, 3].map(|number| ClientId::new([number; 16]));
         let thread = -i64::try_from(rng.below(100)).expect("below a hundred");
         let owners = vec![
-            OwnerId::new(ours.clone(), 1),
+            OwnerId::new(ours, 1),
             OwnerId::new(ours, 2),
             OwnerId::new(other, 1),
             OwnerId::new(java, thread),
@@ -145,7 +140,7 @@ impl Cast {
 
     fn acquire_as(&self, who: usize, attempt: u32, count: u32, lease: Duration) -> Action {
         Action::Acquire {
-            owner: self.owners[who].clone(),
+            owner: self.owners[who],
             entry: entry(attempt, count),
             lease,
         }
@@ -155,14 +150,14 @@ impl Cast {
         let most = held.unwrap_or(1);
         let left = *rng.pick(&[0, 0, 1, 1, 2, most.saturating_sub(1)]);
         Action::Release {
-            owner: self.owners[self.somebody(70, rng)].clone(),
+            owner: self.owners[self.somebody(70, rng)],
             left,
         }
     }
 
     fn renew(&self, lease: Duration, rng: &mut SeededRng) -> Action {
         Action::Renew {
-            owner: self.owners[self.somebody(75, rng)].clone(),
+            owner: self.owners[self.somebody(75, rng)],
             lease,
         }
     }
@@ -183,7 +178,7 @@ impl Cast {
             self.undone.push(who);
         }
         Action::Undo {
-            owner: self.owners[who].clone(),
+            owner: self.owners[who],
             entry: entry(attempt, left),
         }
     }
@@ -198,8 +193,8 @@ impl Cast {
         };
         self.numbered[to] = self.numbered[to].max(1);
         Action::Pass {
-            from: self.owners[from].clone(),
-            to: self.owners[to].clone(),
+            from: self.owners[from],
+            to: self.owners[to],
             lease,
             own_listeners: number_below(3, rng),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use distlock::internals::engine::redis::Redis;
 use distlock::internals::engine::{Engine, Listener};
-use distlock::internals::protocol::{Action, Entry, Kind, OwnerId, Subject};
+use distlock::internals::protocol::{Action, ClientId, Entry, Kind, OwnerId, Subject};
 
 /// Knows when every message sent before has arrived: one more that travels behind them.
 pub(crate) struct Fence {
@@ -31,9 +31,9 @@ impl Fence {
     }
 
     pub(crate) async fn wait(&self) {
-        let owner = OwnerId::new("71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11".into(), 1);
+        let owner = OwnerId::new(ClientId::new([7; 16]), 1);
         let take = Action::Acquire {
-            owner: owner.clone(),
+            owner,
             entry: Entry::First,
             lease: Duration::from_secs(60),
         };

@@ -24,7 +24,7 @@ const PASSENGERS: [(&str, usize, &[Option<&str>]); 3] = [
 
 /// The script they travel in.
 pub(crate) static BATCH: LazyLock<String> = LazyLock::new(|| {
-    let head = include_str!("../../src/engine/redis/lua/batch_head.lua");
+    let head = "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\n";
     let main = include_str!("../../src/engine/redis/lua/batch.lua");
     let functions = (1..).zip(PASSENGERS).map(|(script, (text, keys, args))| {
         let mut body = text.replace("KEYS[", "KEYS[k + ");

@@ -14,13 +14,16 @@ pub(super) struct Passenger {
     pub(super) args: &'static [Option<&'static str>],
 }
 
+/// What every item uses is found once.
+const HEAD: &str = "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\n";
+
 /// In a batch they are told by their place in this list, counted from 1.
 static PASSENGERS: &[Passenger] = &mutex::PASSENGERS;
 
 /// The passengers as functions, and what calls them one after the other. Where each finds its keys and
 /// arguments is written into its text: tables of its own would cost the server more than batches save.
 static BATCH: LazyLock<Script> = LazyLock::new(|| {
-    let mut text = String::from(include_str!("../lua/batch_head.lua"));
+    let mut text = String::from(HEAD);
     text += "local scripts = {\n";
     for (place, passenger) in PASSENGERS.iter().enumerate() {
         let mut body = passenger.script.text.replace("KEYS[", "KEYS[k + ");

@@ -47,7 +47,9 @@ impl Words {
 
     pub(super) fn owner(&mut self, owner: &OwnerId) {
         if self.is_wanted() {
-            self.cmd.write_arg_fmt(owner);
+            let mut word = self.cmd.writer_for_next_arg();
+            let _ = word.write_all(&owner.client().text());
+            let _ = write!(word, ":{}", owner.number());
         }
     }
 

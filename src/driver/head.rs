@@ -1,0 +1,182 @@
+//! The head of a line at work: it alone asks the store, and listens for everyone behind it.
+
+use std::sync::Arc;
+
+use super::acquire::Attempt;
+use super::ask::{Asked, ask};
+use super::hold::Claim;
+use super::seat::Turn;
+use super::spot::Spot;
+use super::{Trouble, needs_a_runtime, no_answer};
+use crate::engine::{Failure, Listener};
+use crate::protocol::Moment;
+use crate::protocol::acquire::Step;
+use crate::protocol::lease::LostReason;
+
+/// What came of it.
+pub(super) enum Headed {
+    Granted(Claim, Moment),
+    GaveUp { busy: bool },
+    Told(Turn),
+}
+
+impl Attempt<'_> {
+    /// Asks, listens and sleeps until it has the lock, is told otherwise, or time is over.
+    pub(super) async fn at_the_head(
+        &mut self,
+        spot: &mut Spot<'_>,
+        not_before: Option<Moment>,
+        mut asked: Option<Result<Asked, Failure>>,
+    ) -> Result<Headed, Trouble> {
+        if spot.is_seated() {
+            self.machine.stood_in_line(spot.is_busy());
+        }
+        if asked.is_none()
+            && let Some(listener) = spot.listener()
+        {
+            // The line hears already: what is asked from now on misses nothing.
+            self.listener = Some(listener);
+            self.machine.listening();
+        }
+        if not_before.is_some() {
+            // Deaf on purpose: what we would hear is our own release.
+            tokio::select! {
+                biased;
+                turn = spot.turn() => return Ok(Headed::Told(turn)),
+                () = self.sleep(not_before) => {}
+            }
+        }
+        let mut step = match asked {
+            Some(_) => Step::Ask,
+            None => self.machine.woken(self.core.clock.now()),
+        };
+        loop {
+            needs_a_runtime().map_err(Trouble::Failure)?;
+            step = match step {
+                Step::Ask => {
+                    let (asked, nudge) = match asked.take() {
+                        Some(asked) => (asked, None),
+                        None => match self.ask(spot).await {
+                            Ok(asked) => asked,
+                            Err(turn) => return Ok(Headed::Told(turn)),
+                        },
+                    };
+                    let now = self.core.clock.now();
+                    match asked {
+                        Ok(Asked::Granted(claim, now)) => return Ok(Headed::Granted(claim, now)),
+                        Ok(Asked::TooLate) => return Err(Trouble::Lost(LostReason::Expired)),
+                        Ok(Asked::Busy { owner, ttl }) => {
+                            self.owner = Some(owner);
+                            if self.listener.is_none() {
+                                tracing::debug!(name = ?self.wish.subject.name, ?ttl, "waiting: somebody else holds it");
+                            }
+                            spot.sit(self.wish.terms, self.wish.user, self.polls());
+                            if self.polls() && spot.has_listening_company() {
+                                self.machine.listen_too();
+                            }
+                            spot.note(true);
+                            if self.listener.as_ref().is_some_and(|ear| ear.is_dismissed()) {
+                                self.listener = None;
+                                spot.stop_listening();
+                                self.machine.not_listening();
+                            }
+                            if self.owner_holds_it() {
+                                return Ok(Headed::Told(Turn::Reenter));
+                            }
+                            let step = self.machine.busy(ttl, now);
+                            match (nudge, step) {
+                                (Some(again), Step::Sleep(_)) => return Ok(Headed::Told(again)),
+                                (_, step) => step,
+                            }
+                        }
+                        Err(failure) => {
+                            self.core.usable()?;
+                            spot.note(false);
+                            let passing = failure.is_passing();
+                            self.failure = Some(failure);
+                            self.machine.failed(passing, now)
+                        }
+                    }
+                }
+                Step::Listen => {
+                    let listening = tokio::select! {
+                        biased;
+                        turn = spot.turn() => return Ok(Headed::Told(turn)),
+                        listening = self.listen(spot) => listening,
+                    };
+                    match listening {
+                        Ok(listener) => {
+                            self.listener = Some(listener);
+                            self.machine.listening()
+                        }
+                        Err(failure) if failure.is_passing() => {
+                            tracing::debug!(name = ?self.wish.subject.name, why = failure.detail, "cannot listen; asking now and then");
+                            self.machine.deaf(self.core.clock.now())
+                        }
+                        Err(failure) => return Err(Trouble::Failure(failure)),
+                    }
+                }
+                Step::Sleep(until) => {
+                    tokio::select! {
+                        biased;
+                        turn = spot.turn() => return Ok(Headed::Told(turn)),
+                        () = heard(self.listener.as_deref()) => {}
+                        () = self.sleep(Some(until)) => {}
+                    }
+                    self.machine.woken(self.core.clock.now())
+                }
+                Step::Busy => return Ok(Headed::GaveUp { busy: true }),
+                Step::TimedOut => return Ok(Headed::GaveUp { busy: false }),
+                Step::Fail => {
+                    let failure = self.failure.take();
+                    return Err(failure.map_or(Trouble::TimedOut, Trouble::Failure));
+                }
+            }
+        }
+    }
+
+    /// Asks the store, and says whether we were told to ask again meanwhile. A lock that is passed to us
+    /// first is taken instead; what is under way then is undone.
+    async fn ask(
+        &mut self,
+        spot: &Spot<'_>,
+    ) -> Result<(Result<Asked, Failure>, Option<Turn>), Turn> {
+        let owner = self.owner.take();
+        let owner = owner.unwrap_or_else(|| self.core.fresh_owner());
+        let sent = self.core.clock.now();
+        let asking = ask(self.core, self.wish, owner, sent, self.machine.deadline());
+        let mut asking = std::pin::pin!(asking);
+        let mut nudge = None;
+        loop {
+            tokio::select! {
+                biased;
+                turn = spot.turn() => match turn {
+                    Turn::Ask { .. } => nudge = Some(turn),
+                    Turn::Closed | Turn::Lock(_) | Turn::Reenter => return Err(turn),
+                },
+                asked = &mut asking => return Ok((asked, nudge)),
+            }
+        }
+    }
+
+    /// The line's listener, or a new one; confirmed in either case.
+    async fn listen(&self, spot: &Spot<'_>) -> Result<Arc<Listener>, Failure> {
+        if let Some(listener) = spot.listener() {
+            return Ok(listener);
+        }
+        let limit = self.core.limit(self.machine.deadline());
+        let engine = self.core.engine.clone();
+        let listening = engine.listen(self.wish.subject.channel());
+        tokio::select! {
+            listener = listening => Ok(spot.keep(listener?)),
+            () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_answer(limit)),
+        }
+    }
+}
+
+async fn heard(listener: Option<&Listener>) {
+    match listener {
+        Some(listener) => listener.heard().await,
+        None => std::future::pending().await,
+    }
+}

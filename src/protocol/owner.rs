@@ -1,0 +1,94 @@
+//! Who holds, as it stands in the store: `<client uuid>:<number>`, Redisson's form.
+
+use std::fmt;
+
+/// A client's uuid.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub struct ClientId([u8; 16]);
+
+/// One owner of a client.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub struct OwnerId {
+    client: ClientId,
+    number: i64,
+}
+
+/// How long a uuid is in text.
+const LENGTH: usize = 36;
+
+impl ClientId {
+    /// The client with this uuid.
+    pub const fn new(uuid: [u8; 16]) -> Self {
+        Self(uuid)
+    }
+
+    /// The uuid as text, in lower case and with its hyphens.
+    pub fn text(self) -> [u8; LENGTH] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [b'-'; LENGTH];
+        let mut at = 0;
+        for (place, byte) in self.0.into_iter().enumerate() {
+            if matches!(place, 4 | 6 | 8 | 10) {
+                at += 1;
+            }
+            text[at] = DIGITS[usize::from(byte >> 4)];
+            text[at + 1] = DIGITS[usize::from(byte & 0xf)];
+            at += 2;
+        }
+        text
+    }
+}
+
+impl OwnerId {
+    /// The `number`-th owner of a client.
+    pub const fn new(client: ClientId, number: i64) -> Self {
+        Self { client, number }
+    }
+
+    /// Whose owner.
+    pub const fn client(self) -> ClientId {
+        self.client
+    }
+
+    /// Which of the client's owners.
+    pub const fn number(self) -> i64 {
+        self.number
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.text();
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.client, self.number)
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_reads_as_redisson_writes_it() {
+        let client = ClientId::new(0x71b9_6ce8_2746_4c1e_9f3b_0a5c_1c0f_9c11_u128.to_be_bytes());
+        let owner = OwnerId::new(client, -12).to_string();
+        assert_eq!(owner, "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:-12");
+    }
+}

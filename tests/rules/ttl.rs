@@ -77,8 +77,10 @@ async fn no_request_carries_our_wall_clock() {
     })
     .await;
     inner.release().await.expect("it is ours");
-    let next = begun(client.lock("stock").with_lease(keep_alive(3000)).acquire());
     outer.release().await.expect("it is ours");
+    let first = take(client.lock("stock")).await;
+    let next = begun(client.lock("stock").acquire());
+    first.release().await.expect("it is ours");
     drop(soon("its turn", next).await.expect("it is free"));
     world.proxy.rule(script(ACQUIRE).nth(1), Fault::HoldRequest);
     assert!(client.lock("order").try_acquire().await.is_err());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::{Asked, ask, ask_now};
+use super::clock::Sleeping;
 use super::head::Headed;
 use super::hold::Claim;
 use super::reenter::reenter;
@@ -64,7 +65,8 @@ pub(crate) async fn acquire(
         }
         None => {
             let machine = Acquire::new(wish.hearing, deadline, core.fresh_seed());
-            Attempt::new(core, wish, machine, begun).run().await?
+            let mut attempt = Attempt::new(core, wish, machine, begun);
+            attempt.run().await?
         }
     };
     let Some(claim) = got else {
@@ -122,7 +124,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn run(mut self) -> Result<Option<Claim>, Trouble> {
+    async fn run(&mut self) -> Result<Option<Claim>, Trouble> {
         let Wish {
             subject,
             terms,
@@ -234,10 +236,7 @@ impl<'a> Attempt<'a> {
         Err(Trouble::TimedOut)
     }
 
-    pub(super) async fn sleep(&self, until: Option<Moment>) {
-        match until {
-            Some(moment) => self.core.clock.sleep_until(moment).await,
-            None => std::future::pending().await,
-        }
+    pub(super) fn sleep(&self, until: Option<Moment>) -> Sleeping<'_> {
+        self.core.clock.sleep_until(until)
     }
 }

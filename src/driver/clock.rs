@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::LazyLock;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -42,19 +42,40 @@ impl Clock {
         }
     }
 
-    /// Sleeps at least until `moment`, by this clock; without a runtime, not at all.
-    pub(crate) async fn sleep_until(&self, moment: Moment) {
+    /// Sleeps at least until this moment, by this clock, or for ever; without a runtime, not at all.
+    pub(crate) const fn sleep_until(&self, until: Option<Moment>) -> Sleeping<'_> {
+        Sleeping {
+            clock: self,
+            until,
+            pause: None,
+        }
+    }
+}
+
+/// See [`Clock::sleep_until`].
+pub(crate) struct Sleeping<'a> {
+    clock: &'a Clock,
+    until: Option<Moment>,
+    pause: Option<Pause>,
+}
+
+impl Future for Sleeping<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(until) = self.until else {
+            return Poll::Pending;
+        };
         loop {
-            let left = moment.since(self.now());
-            if left.is_zero() {
-                return;
+            let left = until.since(self.clock.now());
+            if left.is_zero() || !in_a_runtime() {
+                return Poll::Ready(());
             }
             // Tokio counts in whole milliseconds and may end a little early by our clock.
             let limit = left.max(Duration::from_millis(1));
-            Pause { limit, sleep: None }.await;
-            if !in_a_runtime() {
-                return;
-            }
+            let pause = self.pause.get_or_insert(Pause { limit, sleep: None });
+            ready!(Pin::new(pause).poll(cx));
+            self.pause = None;
         }
     }
 }

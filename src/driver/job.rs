@@ -88,7 +88,7 @@ impl Job {
             }
             // Not all at the same instant, where many lost the same server.
             let rest = pause / 2 + spread(pause / 2, core.fresh_seed());
-            core.clock.sleep_until(core.clock.now() + rest).await;
+            core.clock.sleep_until(Some(core.clock.now() + rest)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

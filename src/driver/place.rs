@@ -80,6 +80,38 @@ impl Place {
         seat.call(Turn::Lock(claim))
     }
 
+    /// Lets the next in line be the head, if there is none and nobody here holds the lock. Returns the
+    /// listener when nobody is left to listen; it is to be dropped without the line's lock.
+    pub(super) fn move_up(&mut self, now: Moment) -> Option<Arc<Listener>> {
+        let vacant = matches!(self.head, Head::Nobody);
+        if vacant && self.holder.is_none() {
+            let not_before = self.stand_back.filter(|until| *until > now);
+            while let Some(seat) = self.line.pop_front() {
+                seat.set_in_line(false);
+                if seat.call(Turn::Ask { not_before }).is_none() {
+                    self.head = Head::Seated(seat);
+                    break;
+                }
+            }
+        }
+        if !matches!(self.head, Head::Nobody) || self.front().is_some() {
+            return None;
+        }
+        self.listener.take()
+    }
+
+    /// Whether there is nothing to remember of it.
+    pub(super) fn is_idle(&self, now: Moment) -> bool {
+        self.holder.is_none()
+            && self.is_deserted()
+            && self.stand_back.is_none_or(|until| until <= now)
+    }
+
+    pub(super) fn is_held_by(&self, hold: &Arc<Hold>) -> bool {
+        let holder = self.holder.as_ref();
+        holder.is_some_and(|holder| Arc::ptr_eq(holder, hold))
+    }
+
     /// Whether it is this waiter who asks the store.
     pub(super) fn is_head(&self, seat: Option<&Arc<Seat>>) -> bool {
         match (&self.head, seat) {

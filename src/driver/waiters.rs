@@ -4,7 +4,8 @@
 //! of this client one waits for its end, which is always told. A lock that is given back may be passed
 //! to the next in line without asking the store, a bounded number of times; then others get their turn.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,6 @@ use super::hold::Hold;
 use super::job::Job;
 use super::place::{Head, Heard, Place};
 use super::seat::{Seat, Turn};
-use crate::engine::Listener;
 use crate::protocol::acquire::stand_back;
 use crate::protocol::lease::Lease;
 use crate::protocol::{Moment, OwnerId, Subject};
@@ -82,7 +82,7 @@ impl Waiters {
                 seat.and_then(|seat| seat.leave())
             }
         };
-        let silenced = names.move_up(&hold.subject, now);
+        let silenced = place.move_up(now);
         drop(names);
         drop(silenced);
         drop(unheard);
@@ -176,9 +176,16 @@ impl Waiters {
         let now = hold.now();
         let mut names = self.lock();
         names.tidy(now);
-        let Some(place) = names.place_held_by(hold) else {
+        let Names {
+            places, resting, ..
+        } = &mut *names;
+        let Entry::Occupied(mut entry) = places.entry(hold.subject.clone()) else {
             return;
         };
+        let place = entry.get_mut();
+        if !place.is_held_by(hold) {
+            return;
+        }
         place.holder = None;
         // Nobody has it, as far as we know; the next one to ask will hear.
         place.heard = Heard::Nothing;
@@ -189,17 +196,18 @@ impl Waiters {
             place.run_since = None;
             let until = now + stand_back(hold.core.fresh_seed(), pollers);
             place.stand_back = Some(until);
-            names.resting.push_back((until, hold.subject.clone()));
+            resting.push_back((until, hold.subject.clone()));
         }
-        if let Some(place) = names.places.get(&hold.subject)
-            && let Head::Seated(seat) = &place.head
-        {
+        if let Head::Seated(seat) = &place.head {
             // Asleep until some message; this is one.
             let _ = seat.call(Turn::Ask {
                 not_before: place.stand_back,
             });
         }
-        let silenced = names.move_up(&hold.subject, now);
+        let silenced = place.move_up(now);
+        if place.is_idle(now) {
+            entry.remove();
+        }
         drop(names);
         drop(silenced);
     }
@@ -241,9 +249,10 @@ impl Waiters {
 
     pub(super) fn leave(&self, subject: &Subject, seat: Option<Arc<Seat>>, now: Moment) {
         let mut names = self.lock();
-        let Some(place) = names.places.get_mut(subject) else {
+        let Entry::Occupied(mut entry) = names.places.entry(subject.clone()) else {
             return;
         };
+        let place = entry.get_mut();
         let was_head = place.is_head(seat.as_ref());
         let was_in_line = seat.as_ref().is_some_and(|seat| seat.is_in_line());
         // A lock in it that the waiter never saw goes back when this is dropped.
@@ -257,7 +266,10 @@ impl Waiters {
                 place.left = 0;
             }
         }
-        let silenced = names.move_up(subject, now);
+        let silenced = place.move_up(now);
+        if place.is_idle(now) {
+            entry.remove();
+        }
         drop(names);
         drop(silenced);
         drop(unheard);
@@ -273,32 +285,7 @@ impl Names {
     /// The place this very hold occupies.
     fn place_held_by(&mut self, hold: &Arc<Hold>) -> Option<&mut Place> {
         let place = self.places.get_mut(&hold.subject)?;
-        let here = place.holder.as_ref();
-        here.is_some_and(|holder| Arc::ptr_eq(holder, hold))
-            .then_some(place)
-    }
-
-    /// Lets the next in line be the head, if there is none and nobody here holds the lock. Returns the
-    /// listener when nobody is left to listen; it is to be dropped without this lock.
-    fn move_up(&mut self, subject: &Subject, now: Moment) -> Option<Arc<Listener>> {
-        let place = self.places.get_mut(subject)?;
-        let vacant = matches!(place.head, Head::Nobody);
-        if vacant && place.holder.is_none() {
-            let not_before = place.stand_back.filter(|until| *until > now);
-            while let Some(seat) = place.line.pop_front() {
-                seat.set_in_line(false);
-                if seat.call(Turn::Ask { not_before }).is_none() {
-                    place.head = Head::Seated(seat);
-                    break;
-                }
-            }
-        }
-        if !matches!(place.head, Head::Nobody) || place.front().is_some() {
-            return None;
-        }
-        let silenced = place.listener.take();
-        self.forget_if_idle(subject, now);
-        silenced
+        place.is_held_by(hold).then_some(place)
     }
 
     /// Forgets places that were kept only to stand back for a while.
@@ -306,20 +293,14 @@ impl Names {
         while let Some((until, _)) = self.resting.front()
             && *until <= now
         {
-            if let Some((_, subject)) = self.resting.pop_front() {
-                self.forget_if_idle(&subject, now);
+            if let Some((_, subject)) = self.resting.pop_front()
+                && self
+                    .places
+                    .get(&subject)
+                    .is_some_and(|place| place.is_idle(now))
+            {
+                self.places.remove(&subject);
             }
-        }
-    }
-
-    fn forget_if_idle(&mut self, subject: &Subject, now: Moment) {
-        if let Some(place) = self.places.get(subject)
-            && place.holder.is_none()
-            && matches!(place.head, Head::Nobody)
-            && place.line.is_empty()
-            && place.stand_back.is_none_or(|until| until <= now)
-        {
-            self.places.remove(subject);
         }
     }
 }

@@ -164,12 +164,7 @@ pub(super) async fn run(
             (next, announce) => next.or(announce),
         };
         tokio::select! {
-            () = async {
-                match next {
-                    Some(moment) => clock.sleep_until(moment).await,
-                    None => std::future::pending().await,
-                }
-            } => {}
+            () = clock.sleep_until(next) => {}
             () = schedule.sooner.notified() => {}
             Some(_) = renewals.join_next() => {}
         }

@@ -58,6 +58,8 @@ impl Company {
         calls: Vec<Call<T>>,
     ) -> Vec<JoinHandle<T>> {
         let many = calls.len();
+        // There is a connection, whatever went before.
+        drop(self.client.admin().inspect("first").await);
         self.proxy.partition(true);
         self.proxy.clear_requests();
         let mut first = Box::pin(self.client.lock("first").try_acquire());

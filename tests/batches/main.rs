@@ -25,6 +25,7 @@ mod case;
 mod company;
 mod mix;
 mod sweep;
+mod trouble;
 
 use std::time::Duration;
 

@@ -24,6 +24,7 @@ mod answers;
 mod case;
 mod company;
 mod mix;
+mod read_only;
 mod sweep;
 mod trouble;
 

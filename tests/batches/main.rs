@@ -27,6 +27,7 @@ mod mix;
 mod read_only;
 mod sweep;
 mod trouble;
+mod woken;
 
 use std::time::Duration;
 

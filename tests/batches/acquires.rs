@@ -98,7 +98,7 @@ async fn whatever_becomes_of_a_batch_the_store_has_what_the_guards_say() {
         Fault::HoldRequest,
     ] {
         let world = World::start().await;
-        let batch = Match::words(|words| is_batch(words));
+        let batch = Match::words(is_batch);
         world.proxy.rule(batch.nth(1), fault);
         let acquired = world.acquire(&names()).await.join_all().await;
         let mut guards = BTreeMap::new();
@@ -133,7 +133,7 @@ async fn whatever_becomes_of_a_batch_the_store_has_what_the_guards_say() {
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_that_go_while_their_batch_is_under_way_leave_nothing_behind() {
     let world = World::start().await;
-    let batch = Match::words(|words| is_batch(words));
+    let batch = Match::words(is_batch);
     world
         .proxy
         .rule(batch.nth(1), Fault::DelayReply(TIME_OUT / 2));

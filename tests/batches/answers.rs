@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use distlock::{Error, Guard};
 
 use super::PATIENCE;
-use super::company::{Call, Company, ended, said};
+use super::company::{Answer, Call, Company, ended, said};
 use super::mix::begin;
 use super::support::{Fault, Match, RedisServer, Script, SeededRng, eventually};
 
@@ -70,7 +70,7 @@ async fn a_bad_key_of_any_sort_costs_only_its_own_caller_anything() {
             company.server.cmd(command);
         }
     }
-    let mut calls: Vec<Call<Result<Option<Guard>, Error>>> = Vec::new();
+    let mut calls: Vec<Call<Answer>> = Vec::new();
     let mut in_line = Vec::new();
     for name in &names {
         if !name.contains("held") {
@@ -138,7 +138,7 @@ async fn keys_we_may_not_touch_cost_only_their_own_callers_anything_even_if_the_
         company
             .server
             .cmd(&[&["ACL", "SETUSER", "worker", "resetkeys"], KEYS].concat());
-        let mut calls: Vec<Call<(String, Result<Option<Guard>, Error>)>> = Vec::new();
+        let mut calls: Vec<Call<(String, Answer)>> = Vec::new();
         for (name, guard) in kept {
             calls.push(Box::pin(async move {
                 (name.to_owned(), guard.release().await.map(|()| None))

@@ -19,6 +19,8 @@ pub(crate) struct Company {
 }
 
 pub(crate) type Call<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// A guard for who takes a lock; none for who gives one back, or finds it busy.
+pub(crate) type Answer = Result<Option<Guard>, Error>;
 
 impl Company {
     pub(crate) async fn start() -> Self {

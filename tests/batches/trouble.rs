@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use distlock::{Error, Guard};
+use distlock::Error;
 
 use super::PATIENCE;
-use super::company::{Call, Company, ended, said};
+use super::company::{Answer, Call, Company, ended, said};
 use super::mix::begin;
 use super::support::batch::is_batch;
 use super::support::{Fault, Match, RedisServer, eventually};
@@ -17,7 +17,7 @@ async fn trouble_is_the_same_in_company_as_alone() {
             drop(server.cmd(&[&["ACL", "SETUSER", "worker"], right].concat()))
         }
     };
-    let troubles: [(&str, &dyn Fn(&RedisServer)); 6] = [
+    let troubles: [Trouble<'_>; 6] = [
         ("no memory", &|server| server.config_set("maxmemory", "1")),
         ("no replicas", &|server| {
             server.config_set("min-replicas-to-write", "3")
@@ -39,7 +39,7 @@ async fn trouble_is_the_same_in_company_as_alone() {
             held.push(company.hold(name).await);
         }
         make(&company.server);
-        let mut calls: Vec<Call<Result<Option<Guard>, Error>>> = Vec::new();
+        let mut calls: Vec<Call<Answer>> = Vec::new();
         for name in ["take-alone", "take-1", "take-2"] {
             let acquiring = company.client.lock(name).try_acquire();
             calls.push(Box::pin(acquiring));
@@ -87,8 +87,11 @@ const NAMES: [&str; 6] = [
     "give-2",
 ];
 
+/// A name, and what makes it.
+type Trouble<'a> = (&'a str, &'a dyn Fn(&RedisServer));
+
 /// What a call came to, without the names in it.
-fn kind(answer: &Result<Option<Guard>, Error>) -> String {
+fn kind(answer: &Answer) -> String {
     match answer {
         Ok(guard) => format!("{}", guard.is_some()),
         Err(error) => {
@@ -119,7 +122,7 @@ async fn without_memory_each_call_of_a_batch_is_answered_rightly() {
         company.server.cmd(&["PEXPIRE", "busy", "60000"]);
         company.server.config_set("maxmemory", "1");
 
-        let mut calls: Vec<Call<(&str, Result<Option<Guard>, Error>)>> = Vec::new();
+        let mut calls: Vec<Call<(&str, Answer)>> = Vec::new();
         for name in ["free-1", "busy", "free-2"] {
             let taking = company.client.lock(name).try_acquire();
             calls.push(Box::pin(async move { (name, taking.await) }));
@@ -184,12 +187,12 @@ async fn a_server_that_has_forgotten_its_scripts_answers_a_batch_all_the_same() 
             builder.command_timeout(PATIENCE / 8)
         });
         let company = company.await;
-        let batch = Match::words(|words| is_batch(words));
+        let batch = Match::words(is_batch);
         company.proxy.rule(batch.nth(nth), fault);
         let (given, passed) = (company.hold("given").await, company.hold("passed").await);
         let mut next = company.acquire("passed");
         assert!(begin(next.as_mut()), "it is held");
-        let mut calls: Vec<Call<(&str, Result<Option<Guard>, Error>)>> = Vec::new();
+        let mut calls: Vec<Call<(&str, Answer)>> = Vec::new();
         for name in ["free-1", "free-2", "free-3"] {
             let taking = company.acquire(name);
             calls.push(Box::pin(async move { (name, taking.await.map(Some)) }));

@@ -61,6 +61,36 @@ async fn each_caller_gets_its_own_answer_and_never_a_neighbours() {
 }
 
 #[tokio::test]
+async fn what_frees_a_lock_comes_before_what_takes_it() {
+    let company = Company::start().await;
+    let mut calls: Vec<Call<(String, Answer)>> = Vec::new();
+    let mut giving: Vec<Call<(String, Answer)>> = Vec::new();
+    for number in 0..5 {
+        let name = format!("stock-{number}");
+        let held = company.hold(&name).await;
+        // Past the line of those who wait here.
+        let taking = company.client.lock(name.as_str()).try_acquire();
+        let again = name.clone();
+        giving.push(Box::pin(async {
+            (again, held.release().await.map(|()| None))
+        }));
+        calls.push(Box::pin(async { (name, taking.await) }));
+    }
+    calls.append(&mut giving);
+    let answers = company.together(calls).await;
+    let (taken, given) = answers.split_at(5);
+    for (name, answer) in given {
+        assert!(matches!(answer, Ok(None)), "{name}: {answer:?}");
+    }
+    for (name, answer) in taken {
+        let Ok(Some(guard)) = answer else {
+            panic!("`{name}` is given back in the same breath, but: {answer:?}");
+        };
+        assert_eq!(company.holds(name), said(guard));
+    }
+}
+
+#[tokio::test]
 async fn a_bad_key_of_any_sort_costs_only_its_own_caller_anything() {
     let company = Company::start().await;
     let mut names: Vec<String> = (0..8).map(|number| format!("good-{number}")).collect();

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use distlock::{Backoff, Client, Error, Lease, Wait};
-use support::{ChaosProxy, Fault, Match, RedisServer, eventually};
+use support::{ChaosProxy, Fault, Match, RedisServer, batch, eventually};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -244,7 +244,7 @@ async fn acquires_that_were_cancelled_on_a_silent_connection_hold_up_no_dropped_
         tasks.spawn(client.lock(format!("lost-{number}")).acquire());
     }
     eventually(PATIENCE, "all are sent", async || {
-        let sent = proxy.requests().into_iter();
+        let sent = proxy.requests().into_iter().flat_map(batch::apart);
         sent.filter(|words| words.iter().any(|word| is_lost(word.as_bytes())))
             .count()
             >= LOST

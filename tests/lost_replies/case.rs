@@ -10,8 +10,9 @@ use tokio::time::timeout;
 
 use super::rules::{LetGo, Rule};
 use super::stories::{Repeated, Story};
-use super::support::{ChaosProxy, Fault, Match, eventually};
-use super::world::{Script, Words, World};
+use super::support::batch::apart;
+use super::support::{ChaosProxy, Fault, Match, Script, Words, eventually};
+use super::world::World;
 use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
 
 pub(crate) struct Case {
@@ -204,10 +205,18 @@ impl Case {
 
     /// The request that the network did wrong to, once it has.
     pub(crate) fn target(&self) -> Option<Words> {
+        let mut calls = self.harmed("");
+        calls.retain(|call| self.story.is_target(call));
+        calls.into_iter().next()
+    }
+
+    /// The calls that faults of this sort fell on.
+    fn harmed(&self, fault: &str) -> Vec<Words> {
         let injected = self.proxy.injected();
-        let calls = injected.iter().filter_map(|text| text.split_once(": "));
-        let mut calls = calls.map(|(_, call)| call.split(' ').map(ToOwned::to_owned).collect());
-        calls.find(|call: &Words| self.story.is_target(call))
+        let injected = injected.iter().filter(|text| text.starts_with(fault));
+        let requests = injected.filter_map(|text| text.split_once(": "));
+        let words = |(_, request): (_, &str)| request.split(' ').map(ToOwned::to_owned).collect();
+        requests.map(words).flat_map(apart).collect()
     }
 
     /// Waits until the client has undone the target, whose call was given up, or done it again.
@@ -254,10 +263,9 @@ impl Case {
     async fn everything_arrived(&self) {
         let mut sent = self.proxy.requests();
         sent.retain(|words| words[0] == "EVALSHA");
-        let injected = self.proxy.injected();
-        let never = injected.iter().filter(|text| text.starts_with("CutBefore"));
-        let twice = injected.iter().filter(|text| text.starts_with("Duplicate"));
-        let expected = sent.len() + twice.count() - never.count();
+        let sent: Vec<_> = sent.into_iter().flat_map(apart).collect();
+        let (never, twice) = (self.harmed("CutBefore"), self.harmed("Duplicate"));
+        let expected = sent.len() + twice.len() - never.len();
         eventually(PATIENCE, "all requests arrive", async || {
             let ours = |words: &[String]| sent.iter().any(|call| call == words);
             self.world.witness.count(&self.name, ours) == expected

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use distlock::{Client, ClientBuilder, Error, Guard, Lease, Lock};
 
-use super::support::{ChaosProxy, Fault, Match, eventually};
-use super::world::{Script, World};
+use super::support::batch::apart;
+use super::support::{ChaosProxy, Fault, Match, Script, Words, eventually};
+use super::world::World;
 use super::{LEASE, PATIENCE};
 
 #[tokio::test]
@@ -46,7 +47,7 @@ async fn a_lost_re_entry_leaves_no_ghost_when_the_outer_guard_goes_meanwhile() {
     .await;
     client.close().await.unwrap();
 
-    let late = held_back(&proxy);
+    let late = held_back(&proxy, Script::Acquire);
     assert_eq!(world.witness.count("stock", |words| words == late), 0);
     proxy.let_go();
     world.witness.executed(&late, 0).await;
@@ -112,7 +113,7 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to() {
         );
         let guard = waiting.await.unwrap();
 
-        let late = held_back(&proxy);
+        let late = held_back(&proxy, Script::Acquire);
         proxy.let_go();
         world.witness.executed(&late, 0).await;
         let said = BTreeMap::from([(guard.owner(), guard.hold_count())]);
@@ -175,7 +176,7 @@ async fn a_re_entry_that_is_late_and_polled_late_counts_once() {
             > 0
     })
     .await;
-    let late = held_back(&proxy);
+    let late = held_back(&proxy, Script::Acquire);
     proxy.let_go();
     world.witness.executed(&late, 0).await;
     let again = again.await;
@@ -206,7 +207,7 @@ async fn a_partial_release_that_comes_after_a_later_re_entry_lets_nobody_in() {
         matches!(released, Err(Error::Timeout { .. })),
         "{released:?}"
     );
-    let late = held_back(&proxy);
+    let late = held_back(&proxy, Script::Release);
     world.witness.executed(&late, 0).await;
     let inner = lock.acquire().await.unwrap();
     assert_eq!(
@@ -309,13 +310,15 @@ async fn injected(proxy: &ChaosProxy, times: usize) {
     .await;
 }
 
-/// The request that the proxy was last told to hold back.
-fn held_back(proxy: &ChaosProxy) -> Vec<String> {
+/// The call of this script that the proxy was last told to hold back.
+fn held_back(proxy: &ChaosProxy, script: Script) -> Words {
     let injected = proxy.injected();
     let mut held = injected.iter().rev();
     let held = held.find_map(|text| text.strip_prefix("HoldRequest: "));
     let held = held.expect("it holds one back").split(' ');
-    held.map(ToOwned::to_owned).collect()
+    let mut calls = apart(held.map(ToOwned::to_owned).collect()).into_iter();
+    let call = calls.find(|call| script.runs(call));
+    call.expect("it was to hold back one of these")
 }
 
 /// Long enough to arrange things while a call is under way.

@@ -107,7 +107,7 @@ const fn held(name: &'static str, fault: Fault, let_go: LetGo) -> Rule {
 }
 
 const BRIEFLY: Duration = Duration::from_millis(30);
-const LONG: Duration = Duration::from_millis(350);
+const LONG: Duration = about(150);
 
 /// A call that timed out is undone at once, so this races with its undo.
 const fn about(millis: u64) -> Duration {

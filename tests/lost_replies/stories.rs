@@ -9,8 +9,7 @@ use std::time::Duration;
 use distlock::{Backoff, Error, Guard, Lease, Wait};
 
 use super::case::Case;
-use super::support::{Fault, Match, eventually};
-use super::world::Script;
+use super::support::{Fault, Match, Script, eventually};
 use super::{LEASE, PATIENCE};
 
 pub(crate) struct Story {

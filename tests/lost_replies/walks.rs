@@ -11,8 +11,9 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet, LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
-use super::support::{ChaosProxy, Fault, Match, SeededRng, eventually};
-use super::world::{Script, World};
+use super::support::batch::apart;
+use super::support::{ChaosProxy, Fault, Match, Script, SeededRng, eventually};
+use super::world::World;
 use super::{AT_ONCE, COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
 
 #[tokio::test]
@@ -190,8 +191,9 @@ impl Walk {
         let held = |text: &String| text.starts_with("HoldRequest");
         for text in self.proxy.injected().into_iter().filter(held) {
             let (_, call) = text.split_once(": ").expect("a fault and a request");
-            let call: Vec<_> = call.split(' ').map(ToOwned::to_owned).collect();
-            self.world.witness.executed(&call, 0).await;
+            for call in apart(call.split(' ').map(ToOwned::to_owned).collect()) {
+                self.world.witness.executed(&call, 0).await;
+            }
         }
         let left = self.world.holds(&self.name).await;
         assert_eq!(left, BTreeMap::new(), "a ghost: {}", self.diary);

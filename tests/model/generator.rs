@@ -26,15 +26,17 @@ pub(crate) struct Step {
     pub(crate) road: Road,
 }
 
-/// The engine's two entrances, and the two things the second makes of a batch.
+/// The engine's two entrances, and the two things each makes of many.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Road {
     /// `call_apart`, with all sorts of requests.
     ApartMixed,
     /// `call_apart`, with nothing but renewals.
     ApartRenewals,
-    /// `call`.
+    /// `call`, and nothing else at the same time.
     Call,
+    /// `call`, of many at the same time: most travel in batches.
+    Together,
 }
 
 impl Cast {
@@ -100,6 +102,7 @@ impl Cast {
         let road = match action {
             Action::Renew { .. } if apart && rng.chance(85) => Road::ApartRenewals,
             _ if apart => Road::ApartMixed,
+            _ if rng.chance(60) => Road::Together,
             _ => Road::Call,
         };
         Some(Step { action, road })

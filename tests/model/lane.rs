@@ -1,17 +1,19 @@
 //! Some sequences, turn by turn on both engines.
 
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use distlock::internals::engine::memory::Memory;
 use distlock::internals::engine::redis::Redis;
-use distlock::internals::engine::{Engine, Failure};
+use distlock::internals::engine::{Answer, Engine, Failure};
 use distlock::internals::protocol::{Action, Holding, Moment, Reply, Request};
 use tokio::time::Instant;
 
-use super::compare::{Coverage, Divergence};
+use super::compare::{Coverage, Divergence, TRAVELLERS, name_of};
 use super::generator::{Road, Step};
 use super::keyspace::Keyspace;
 use super::listening::{Fence, listen};
@@ -30,6 +32,8 @@ const LEAVE: u32 = 8;
 const RENEWALS: usize = 64;
 /// Others travel one by one; a long batch would take long.
 const MIXED: usize = 6;
+/// More than go into one call, with what other lanes ask at the same time.
+const TOGETHER: usize = 40;
 
 /// Some sequences, and where they run.
 pub(crate) struct Lane {
@@ -48,6 +52,12 @@ pub(crate) struct Outcome {
     pub(crate) sequences: usize,
     pub(crate) unclear: usize,
     pub(crate) coverage: Coverage,
+    /// The same, of what was asked together.
+    pub(crate) together: Coverage,
+    /// What was sent that may travel in company, whether it counts or not.
+    pub(crate) may_travel: u64,
+    /// What else was sent.
+    pub(crate) others: u64,
     pub(crate) divergences: Vec<Divergence>,
     pub(crate) slowest_answer: Duration,
     pub(crate) slowest_tick: Duration,
@@ -58,6 +68,9 @@ impl Outcome {
         self.sequences += other.sequences;
         self.unclear += other.unclear;
         self.coverage.add(&other.coverage);
+        self.together.add(&other.together);
+        self.may_travel += other.may_travel;
+        self.others += other.others;
         self.divergences.extend(other.divergences);
         self.slowest_answer = self.slowest_answer.max(other.slowest_answer);
         self.slowest_tick = self.slowest_tick.max(other.slowest_tick);
@@ -146,6 +159,7 @@ impl Run {
     ) {
         let mut renewals = Batch::new();
         let mut mixed = Batch::new();
+        let mut together = Batch::new();
         let mut acted = BTreeSet::new();
         for index in 0..self.sequences.len() {
             let sequence = &mut self.sequences[index];
@@ -158,10 +172,16 @@ impl Run {
                 continue;
             };
             acted.insert(index);
+            if step.road == Road::Together && TRAVELLERS.contains(&name_of(&step.action)) {
+                self.outcome.may_travel += 1;
+            } else {
+                self.outcome.others += 1;
+            }
             match step.road {
                 Road::ApartMixed => mixed.push((index, step)),
                 Road::ApartRenewals => renewals.push((index, step)),
                 Road::Call => self.call(index, step).await,
+                Road::Together => together.push((index, step)),
             }
             if mixed.len() == MIXED {
                 self.call_apart(std::mem::take(&mut mixed)).await;
@@ -169,11 +189,16 @@ impl Run {
             if renewals.len() == RENEWALS {
                 self.call_apart(std::mem::take(&mut renewals)).await;
             }
+            if together.len() == TOGETHER {
+                self.call_together(std::mem::take(&mut together)).await;
+            }
         }
+        self.call_together(together).await;
         self.call_apart(mixed).await;
         self.call_apart(renewals).await;
 
         self.fence.wait().await;
+        self.outcome.others += Fence::CALLS;
         for index in acted {
             let divergence = self.sequences[index].listen();
             self.outcome.divergences.extend(divergence);
@@ -189,16 +214,43 @@ impl Run {
         self.record(asked, index, step, memory, redis);
     }
 
+    /// All at the same time, as callers do who know nothing of each other.
+    async fn call_together(&mut self, batch: Batch) {
+        let requests = self.requests(&batch);
+        let sent = self.now();
+        let memory = self.memory.clone().call_apart(requests.clone()).await;
+        let calls = requests
+            .into_iter()
+            .map(|request| self.redis.clone().call(request));
+        let redis = all(calls.collect()).await;
+        let asked = self.since(sent);
+        self.record_all(asked, batch, memory, redis);
+    }
+
     async fn call_apart(&mut self, batch: Batch) {
-        let request = |(index, step): &(usize, Step)| {
-            let sequence: &Sequence = &self.sequences[*index];
-            sequence.request(step.action.clone())
-        };
-        let requests: Vec<Request> = batch.iter().map(request).collect();
+        let requests = self.requests(&batch);
         let sent = self.now();
         let memory = self.memory.clone().call_apart(requests.clone()).await;
         let redis = self.redis.clone().call_apart(requests).await;
         let asked = self.since(sent);
+        self.record_all(asked, batch, memory, redis);
+    }
+
+    fn requests(&self, batch: &Batch) -> Vec<Request> {
+        let request = |(index, step): &(usize, Step)| {
+            let sequence: &Sequence = &self.sequences[*index];
+            sequence.request(step.action.clone())
+        };
+        batch.iter().map(request).collect()
+    }
+
+    fn record_all(
+        &mut self,
+        asked: Asked,
+        batch: Batch,
+        memory: Vec<Result<Reply, Failure>>,
+        redis: Vec<Result<Reply, Failure>>,
+    ) {
         assert_eq!(memory.len(), batch.len(), "a reply to every request");
         assert_eq!(redis.len(), batch.len(), "a reply to every request");
         for (((index, step), memory), redis) in batch.into_iter().zip(memory).zip(redis) {
@@ -265,6 +317,9 @@ impl Run {
                     self.outcome.sequences += 1;
                     for line in sequence.lines() {
                         self.outcome.coverage.count(&line.step.action, &line.memory);
+                        if line.step.road == Road::Together {
+                            self.outcome.together.count(&line.step.action, &line.memory);
+                        }
                     }
                 }
                 Fate::Unclear => self.outcome.unclear += 1,
@@ -290,6 +345,24 @@ impl Run {
         self.outcome.slowest_answer = self.outcome.slowest_answer.max(latency);
         Asked { sent, latency }
     }
+}
+
+/// Waits for all of them, and looks at each in turn: the first poll sends it.
+async fn all<T>(calls: Vec<Answer<T>>) -> Vec<T> {
+    let mut calls: Vec<_> = calls.into_iter().map(|call| (call, None)).collect();
+    poll_fn(|cx| {
+        for (call, answer) in &mut calls {
+            if answer.is_none()
+                && let Poll::Ready(ready) = call.as_mut().poll(cx)
+            {
+                *answer = Some(ready);
+            }
+        }
+        let done = calls.iter().all(|(_, answer)| answer.is_some());
+        if done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    calls.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
 /// How the lock stands in memory's time.

@@ -17,6 +17,9 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
+    /// How many calls waiting takes.
+    pub(crate) const CALLS: u64 = 2;
+
     pub(crate) async fn build(engines: &[Arc<Redis>; 2], lane: &str) -> Self {
         let name: Arc<str> = format!("fence-of-{lane}").into();
         let mut listeners = Vec::new();

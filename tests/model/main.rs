@@ -28,6 +28,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use compare::{EVERYTHING, TRAVELLERS};
 use keyspace::Keyspace;
 use lane::{Lane, Outcome, TICK};
 use support::{RedisServer, SeededRng, eventually};
@@ -97,7 +98,13 @@ async fn random_requests_get_the_same_replies_from_memory_and_from_redis() {
         seen.sequences >= ENOUGH,
         "this machine is too busy: nothing can be said"
     );
-    seen.coverage.assert_everything_was_seen();
+    seen.coverage.assert_everything_was_seen_of(EVERYTHING);
+    seen.together.assert_everything_was_seen_of(TRAVELLERS);
+    let calls = server.commandstats("evalsha") + server.commandstats("eval");
+    let (may_travel, others) = (seen.may_travel, seen.others);
+    eprintln!("{may_travel} requests that may travel, {others} others: {calls} calls");
+    // Whatever did not travel in company was a call of its own.
+    assert!(calls < others + may_travel / 2, "they travel alone");
     eventually(
         Duration::from_secs(10),
         "every listener has left",

@@ -40,11 +40,16 @@ pub(crate) static BATCH: LazyLock<String> = LazyLock::new(|| {
     format!("{head}local scripts = {{\n{functions}}}\n{main}")
 });
 
+static HASH: LazyLock<String> = LazyLock::new(|| hash(&BATCH));
+
+/// Whether calls travel together in this request.
+pub(crate) fn is_batch(words: &[impl AsRef<[u8]>]) -> bool {
+    words.len() > 3 && [BATCH.as_bytes(), HASH.as_bytes()].contains(&words[1].as_ref())
+}
+
 /// The calls in one request: itself, or each of those that travelled in it as if it had come alone.
 pub(crate) fn apart(words: Vec<String>) -> Vec<Vec<String>> {
-    let is_batch = words.len() > 3
-        && (words[1] == *BATCH || words[1] == ::redis::Script::new(&BATCH).get_hash());
-    if !is_batch {
+    if !is_batch(&words) {
         return vec![words];
     }
     let all_keys: usize = words[2].parse().expect("the number of keys");
@@ -53,8 +58,7 @@ pub(crate) fn apart(words: Vec<String>) -> Vec<Vec<String>> {
     while let Some((number, rest)) = args.split_first() {
         let number: usize = number.parse().expect("the number of a script");
         let (text, its_keys, its_args) = PASSENGERS[number - 1];
-        let hash = ::redis::Script::new(text).get_hash().to_owned();
-        let mut call = vec!["EVALSHA".to_owned(), hash, its_keys.to_string()];
+        let mut call = vec!["EVALSHA".to_owned(), hash(text), its_keys.to_string()];
         call.extend_from_slice(&keys[..its_keys]);
         let mut sent = rest.iter();
         let all = its_args.iter().map(|value| match value {
@@ -68,4 +72,8 @@ pub(crate) fn apart(words: Vec<String>) -> Vec<Vec<String>> {
     }
     assert!(keys.is_empty(), "keys without a call");
     calls
+}
+
+fn hash(script: &str) -> String {
+    ::redis::Script::new(script).get_hash().to_owned()
 }

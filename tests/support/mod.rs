@@ -17,6 +17,7 @@ pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod resp;
 pub(crate) mod seed;
+pub(crate) mod witness;
 
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::seed::SeededRng;
+pub(crate) use self::witness::{Script, Witness, Words};
 
 /// Waits until `condition` holds, and panics with `what` if it does not `within` that time.
 ///

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::super::batch::{apart, is_batch};
+
 /// What goes wrong with an exchange.
 ///
 /// Those that act on replies do nothing to `SUBSCRIBE` and its relatives, whose confirmations are
@@ -30,7 +32,7 @@ pub(crate) enum Fault {
     SwallowReply,
 }
 
-/// Selects requests by their words.
+/// Selects requests by their words, or by those of any of the calls that travel in them.
 pub(crate) struct Match {
     selects: Selects,
     nth: Option<u64>,
@@ -92,6 +94,10 @@ impl Match {
             ..self
         }
     }
+
+    fn selects(&self, words: &[Vec<u8>]) -> bool {
+        (self.selects)(words) || travellers(words).iter().any(|call| (self.selects)(call))
+    }
 }
 
 /// A fault that is to happen to a request.
@@ -127,7 +133,7 @@ impl Rule {
 
     /// Counts the request if it is selected, and gives the fault if it is the one.
     pub(super) fn fires(&mut self, words: &[Vec<u8>]) -> Option<Fault> {
-        if !(self.when.selects)(words) {
+        if !self.when.selects(words) {
             return None;
         }
         self.selected += 1;
@@ -136,6 +142,17 @@ impl Rule {
             .is_none_or(|nth| nth == self.selected)
             .then_some(self.what)
     }
+}
+
+/// The calls that travel together in a request, each as if it had come alone.
+fn travellers(words: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
+    if !is_batch(words) {
+        return Vec::new();
+    }
+    let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+    let calls = apart(words.iter().map(text).collect()).into_iter();
+    let bytes = |call: Vec<String>| call.into_iter().map(String::into_bytes).collect();
+    calls.map(bytes).collect()
 }
 
 fn is_command(words: &[Vec<u8>], name: &str) -> bool {

@@ -1,0 +1,93 @@
+//! A server that has become a replica: the client looks for another connection, which may lead to the
+//! new master.
+
+use std::collections::BTreeSet;
+
+use distlock::{Error, Guard};
+
+use super::PATIENCE;
+use super::company::{Call, Company, ended};
+use super::mix::begin;
+use super::support::eventually;
+
+#[tokio::test]
+async fn a_call_that_may_not_write_gives_its_connection_up() {
+    let company = Company::start().await;
+    let used = demoted(&company).await;
+    refused(company.acquire("alone").await);
+    eventually(PATIENCE, "it is given up", async || {
+        !connections(&company).contains(&used)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_batch_that_may_not_write_gives_its_connection_up() {
+    let company = Company::start().await;
+    let used = demoted(&company).await;
+    let calls = ["one", "two", "three"].map(|name| company.acquire(name));
+    for answer in beside_one_that_only_looks(&company, calls.into()).await {
+        refused(answer);
+    }
+    eventually(PATIENCE, "it is given up", async || {
+        !connections(&company).contains(&used)
+    })
+    .await;
+}
+
+/// Makes a replica of the server, and says which connection the client asks on.
+async fn demoted(company: &Company) -> String {
+    let theirs = "5b3e1d7c-0000-4000-8000-000000000000:1";
+    company.server.cmd(&["HSET", "busy", theirs, "1"]);
+    let before = connections(company);
+    let guard = company.hold("before").await;
+    guard.release().await.expect("it is ours");
+    let list: String = company.server.query(&["CLIENT", "LIST", "TYPE", "normal"]);
+    let mut asks = list.lines().filter(|line| line.contains("cmd=evalsha"));
+    let (used, others) = (asks.next().map(id), asks.next());
+    assert_eq!(others, None, "nothing was done in the background");
+    let used = used.expect("it was asked just now");
+    assert!(before.contains(&used));
+    company.server.cmd(&["REPLICAOF", "127.0.0.1", "1"]);
+    used
+}
+
+fn connections(company: &Company) -> BTreeSet<String> {
+    let list: String = company.server.query(&["CLIENT", "LIST", "TYPE", "normal"]);
+    list.lines().map(id).collect()
+}
+
+fn id(line: &str) -> String {
+    line.split(' ').next().unwrap_or_default().to_owned()
+}
+
+fn refused(answer: Result<Guard, Error>) {
+    let error = answer.expect_err("it cannot write");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+/// Makes these calls in one batch while one is under way that does not write, and so has no trouble.
+async fn beside_one_that_only_looks(
+    company: &Company,
+    calls: Vec<Call<Result<Guard, Error>>>,
+) -> Vec<Result<Guard, Error>> {
+    let mut look = Box::pin(company.client.lock("busy").try_acquire());
+    company.proxy.partition(true);
+    company.proxy.clear_requests();
+    assert!(begin(look.as_mut()), "nothing is answered now");
+    let look = tokio::spawn(look);
+    let many = calls.len();
+    let calls = calls.into_iter().map(|mut call| {
+        assert!(begin(call.as_mut()), "nothing is answered now");
+        tokio::spawn(call)
+    });
+    let calls = calls.collect();
+    eventually(PATIENCE, "they travel together", async || {
+        company.batches().contains(&many)
+    })
+    .await;
+    company.proxy.partition(false);
+    let looked = look.await.expect("no panic").expect("it only looks");
+    assert!(looked.is_none(), "it is busy");
+    ended(calls).await
+}

@@ -1,0 +1,135 @@
+//! What a server executes, seen from beside it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+use super::batch::apart;
+use super::{RedisServer, eventually};
+
+/// Reads along with the server (`MONITOR`): which script calls it has executed, those that travelled
+/// together each for itself. The scripts must be known to it before, and names plain.
+pub(crate) struct Witness {
+    seen: Arc<Mutex<HashMap<String, Vec<Words>>>>,
+    reader: AbortHandle,
+}
+
+pub(crate) type Words = Vec<String>;
+
+impl Witness {
+    pub(crate) async fn start(server: &RedisServer) -> Self {
+        let mut stream = TcpStream::connect(server.addr())
+            .await
+            .expect("the server runs");
+        stream.write_all(b"MONITOR\r\n").await.expect("it listens");
+        let mut lines = BufReader::new(stream).lines();
+        let agreed = lines.next_line().await.expect("it answers");
+        assert_eq!(agreed.as_deref(), Some("+OK"));
+        let seen = Arc::<Mutex<HashMap<String, Vec<Words>>>>::default();
+        let notes = seen.clone();
+        let reader = tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let Some((_, words)) = line.split_once(" \"") else {
+                    continue;
+                };
+                let words = words.trim_end_matches('"').split("\" \"");
+                let words: Words = words.map(ToOwned::to_owned).collect();
+                if words[0] == "EVALSHA" {
+                    let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+                    for call in apart(words) {
+                        notes.entry(call[LOCK].clone()).or_default().push(call);
+                    }
+                }
+            }
+        });
+        Self {
+            seen,
+            reader: reader.abort_handle(),
+        }
+    }
+
+    /// How many calls about this lock were executed that the closure likes.
+    pub(crate) fn count(&self, name: &str, likes: impl Fn(&[String]) -> bool) -> usize {
+        let seen = self.seen();
+        let calls = seen.get(name).into_iter().flatten();
+        calls.filter(|words| likes(words)).count()
+    }
+
+    /// Every call about this lock, oldest first, without its keys.
+    pub(crate) fn calls(&self, name: &str) -> Vec<String> {
+        let seen = self.seen();
+        let calls = seen.get(name).into_iter().flatten();
+        let shown = calls.map(|words| {
+            let script = Script::ALL.iter().find(|script| script.runs(words));
+            let keys = words[2].parse().unwrap_or(0);
+            format!("{script:?} {:?}", &words[LOCK + keys..])
+        });
+        shown.collect()
+    }
+
+    /// Waits until this very call has been executed more than `before` times.
+    pub(crate) async fn executed(&self, call: &[String], before: usize) {
+        eventually(PATIENCE, "the request is executed", async || {
+            self.count(&call[LOCK], |words| words == call) > before
+        })
+        .await;
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, Vec<Words>>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Where a call has the name of its lock.
+const LOCK: usize = 3;
+
+/// The scripts whose calls may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Script {
+    Acquire,
+    Pass,
+    Release,
+    Renew,
+    Undo,
+}
+
+impl Script {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Acquire,
+        Self::Pass,
+        Self::Release,
+        Self::Renew,
+        Self::Undo,
+    ];
+
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Acquire => include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
+            Self::Pass => include_str!("../../src/engine/redis/lua/mutex/pass.lua"),
+            Self::Release => include_str!("../../src/engine/redis/lua/mutex/release.lua"),
+            Self::Renew => include_str!("../../src/engine/redis/lua/mutex/renew.lua"),
+            Self::Undo => include_str!("../../src/engine/redis/lua/mutex/undo.lua"),
+        }
+    }
+
+    /// Whether a call, given by its words, is a run of this script.
+    pub(crate) fn runs(self, words: &[impl AsRef<[u8]>]) -> bool {
+        let hash = ::redis::Script::new(self.text());
+        words.len() > LOCK
+            && words[0].as_ref() == b"EVALSHA"
+            && words[1].as_ref() == hash.get_hash().as_bytes()
+    }
+}
+
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 /// The scripts that may travel, in the order they are numbered: text, number of keys, and for each argument
 /// the value that goes without saying, if it has one.
-const PASSENGERS: [(&str, usize, &[Option<&str>]); 3] = [
+const PASSENGERS: [(&str, usize, &[Option<&str>]); 5] = [
     (
         include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
         2,
@@ -19,6 +19,16 @@ const PASSENGERS: [(&str, usize, &[Option<&str>]); 3] = [
         include_str!("../../src/engine/redis/lua/mutex/pass.lua"),
         2,
         &[None; 5],
+    ),
+    (
+        include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
+        2,
+        &[None; 4],
+    ),
+    (
+        include_str!("../../src/engine/redis/lua/mutex/release.lua"),
+        1,
+        &[None; 3],
     ),
 ];
 

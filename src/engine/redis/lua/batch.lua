@@ -13,10 +13,10 @@ while a <= last do
   local _, result = pcall(script[1], k, a)
   if type(result) == 'table' then
     result = result.err
-    if string.sub(result, 1, 8) == 'READONLY' then
-      -- So is everything else here; whoever asked is to look for another server.
-      return redis.error_reply(result)
-    end
+  end
+  if type(result) == 'string' and string.find(result, 'READONLY', 1, true) then
+    -- So is everything else here; who asked is to look for another server.
+    return redis.error_reply('READONLY You can\'t write against a read only replica')
   end
   n = n + 1
   results[n] = result

@@ -35,8 +35,8 @@ scripts! {
     UNDO = "undo.lua";
 }
 
-/// What one waits for, from zero and to the end; the rest is rare, or goes its own way.
-pub(super) const PASSENGERS: [Passenger; 3] = [
+/// What one waits for; the rest is rare, or goes its own way.
+pub(super) const PASSENGERS: [Passenger; 5] = [
     Passenger {
         script: &ACQUIRE,
         keys: 2,
@@ -52,6 +52,16 @@ pub(super) const PASSENGERS: [Passenger; 3] = [
         keys: 2,
         args: &[None; 5],
     },
+    Passenger {
+        script: &ACQUIRE,
+        keys: 2,
+        args: &[None; 4],
+    },
+    Passenger {
+        script: &RELEASE,
+        keys: 1,
+        args: &[None; 3],
+    },
 ];
 
 /// Its place among the [`PASSENGERS`].
@@ -63,12 +73,9 @@ pub(super) const fn passenger(action: &Action) -> Option<usize> {
         } => Some(0),
         Action::Release { left: 0, .. } => Some(1),
         Action::Pass { .. } => Some(2),
-        Action::Acquire { .. }
-        | Action::ForceRelease
-        | Action::Inspect
-        | Action::Release { .. }
-        | Action::Renew { .. }
-        | Action::Undo { .. } => None,
+        Action::Acquire { .. } => Some(3),
+        Action::Release { .. } => Some(4),
+        Action::ForceRelease | Action::Inspect | Action::Renew { .. } | Action::Undo { .. } => None,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::clock::within;
 use super::job::Job;
 use super::{Core, no_answer};
-use crate::engine::{Answer, Cause, Failure};
+use crate::engine::{Answer, Failure};
 use crate::protocol::{Reply, Request};
 
 /// Jobs that are made and pushed if the future that would have made them needless is dropped.
@@ -55,12 +55,6 @@ where
         let answer = within(limit, answer).await;
         // Answered, or given up: nothing more is to be heard of it.
         self.under_way = None;
-        if self.core.is_forked() {
-            return Err(Failure::new(
-                Cause::Interrupted,
-                "the answer is another process's",
-            ));
-        }
         answer.unwrap_or_else(|| Err(no_answer(limit)))
     }
 

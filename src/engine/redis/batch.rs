@@ -10,6 +10,7 @@
 )]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use redis::Value;
 use tokio::sync::oneshot;
@@ -61,7 +62,7 @@ enum Entered {
 struct Departure(Option<Arc<Batches>>);
 
 /// A call that the server has not answered yet.
-struct UnderWay<'a>(&'a Batches);
+struct UnderWay(Arc<Batches>);
 
 impl Batches {
     pub(crate) fn new(connection: Connection, keys: Keys) -> Arc<Self> {
@@ -79,17 +80,17 @@ impl Batches {
     }
 
     /// Carries out a request, alone or in company. Dropping this leaves open whether it was.
-    pub(crate) async fn run(self: Arc<Self>, request: Request) -> Answer {
+    pub(crate) async fn run(self: &Arc<Self>, request: Request) -> Answer {
         if !scripts::may_travel(&request) {
             return self.alone(&request).await;
         }
         match self.enter(request) {
             Entered::Alone(request) => {
-                let _under_way = UnderWay(&self);
-                self.alone(&request).await
+                let under_way = UnderWay(self.clone());
+                under_way.0.alone(&request).await
             }
             Entered::InCompany(answer) => answer.await.unwrap_or_else(|_| {
-                let why = "the connection's runtime has gone";
+                let why = "the connection has gone, or its runtime";
                 Err(Failure::new(Cause::Interrupted, why))
             }),
         }
@@ -104,17 +105,8 @@ impl Batches {
         let mut queue = self.lock();
         // On the connection's own runtime: where that stands still, so does everything else.
         let first = queue.is_empty();
-        if queue.under_way == 0 {
-            queue.under_way += 1;
-            return Entered::Alone(request);
-        }
-        let runtime = if first {
-            self.connection.runtime()
-        } else {
-            None
-        };
-        if first && runtime.is_none() {
-            // Not connected: whoever tries, tries for all.
+        let runtime = first.then(|| self.connection.runtime()).flatten();
+        if queue.under_way == 0 || (first && runtime.is_none()) {
             queue.under_way += 1;
             return Entered::Alone(request);
         }
@@ -129,9 +121,17 @@ impl Batches {
             request,
             answer: sender,
         });
+        // A full one leaves at once: behind a crowd of callers the server would have nothing to do.
+        let full = queue.leave_if_full();
         drop(queue);
+        let full = full.map(|items| UnderWay(self.clone()).send(items));
+        // Not under the lock: a runtime that has gone drops what it is given here and now.
+        if let Some(full) = full
+            && let Some(runtime) = self.connection.runtime()
+        {
+            runtime.spawn(full);
+        }
         if let Some(runtime) = runtime {
-            // Not under the lock: a runtime that has gone drops it here and now.
             runtime.spawn(Departure(Some(self.clone())).leave());
         }
         Entered::InCompany(answer)
@@ -139,7 +139,6 @@ impl Batches {
 
     /// One call with all these items.
     async fn send(&self, items: Vec<Item>) {
-        let _under_way = UnderWay(self);
         let mut requests = Vec::with_capacity(items.len());
         let mut waiting = Vec::with_capacity(items.len());
         for item in items {
@@ -195,47 +194,76 @@ impl Queue {
         self.giving.is_empty() && self.taking.is_empty()
     }
 
-    fn take(&mut self) -> Vec<Item> {
+    fn leave_if_full(&mut self) -> Option<Vec<Item>> {
+        if self.giving.len() + self.taking.len() < MOST {
+            return None;
+        }
+        self.leave()
+    }
+
+    /// Takes what is there, for a call that is under way from now on.
+    fn leave(&mut self) -> Option<Vec<Item>> {
+        if self.is_empty() {
+            return None;
+        }
+        self.under_way += 1;
         let mut items = std::mem::take(&mut self.giving);
         items.append(&mut self.taking);
-        items
+        Some(items)
     }
 }
 
 impl Departure {
     async fn leave(mut self) {
         // Those who were woken by the same answers get to say what they want next.
-        tokio::task::yield_now().await;
+        after_those_who_are_ready().await;
         let Some(batches) = self.0.take() else { return };
-        let mut items = {
-            let mut queue = batches.lock();
-            let items = queue.take();
-            queue.under_way += items.len().div_ceil(MOST);
-            items
-        };
-        while items.len() > MOST {
-            let rest = items.split_off(MOST);
-            let full = std::mem::replace(&mut items, rest);
-            let batches = batches.clone();
-            tokio::spawn(async move { batches.send(full).await });
+        let items = batches.lock().leave();
+        if let Some(items) = items {
+            UnderWay(batches).send(items).await;
         }
-        batches.send(items).await;
     }
 }
 
 impl Drop for Departure {
     fn drop(&mut self) {
         if let Some(batches) = self.0.take() {
-            let left_behind = batches.lock().take();
+            let left_behind = {
+                let mut queue = batches.lock();
+                (
+                    std::mem::take(&mut queue.giving),
+                    std::mem::take(&mut queue.taking),
+                )
+            };
             drop(left_behind);
         }
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl UnderWay {
+    async fn send(self, items: Vec<Item>) {
+        self.0.send(items).await;
+    }
+}
+
+impl Drop for UnderWay {
     fn drop(&mut self) {
         self.0.lock().under_way -= 1;
     }
+}
+
+/// Resolves when those have run who are ready now. Tokio's own `yield_now` has the worker look for I/O first,
+/// which is too long for a handful of callers.
+async fn after_those_who_are_ready() {
+    let mut waited = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Resolves when nobody waits for any of these any more.

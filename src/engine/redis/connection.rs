@@ -32,6 +32,7 @@ pub(crate) struct Connection {
     client: Client,
     connect_timeout: Duration,
     patience: Duration,
+    pid: u32,
     live: Arc<Mutex<Option<Live>>>,
     /// The latest attempt to connect, so that a hundred callers make one connection.
     connecting: Mutex<Connecting>,
@@ -74,6 +75,7 @@ impl Connection {
             client,
             connect_timeout,
             patience,
+            pid: std::process::id(),
             live: Arc::default(),
             connecting: Mutex::default(),
         }
@@ -117,6 +119,10 @@ impl Connection {
         live: &Live,
         result: Result<Value, redis::RedisError>,
     ) -> Result<Value, Failure> {
+        if std::process::id() != self.pid {
+            // Read by a forked child from a connection it shares: the answer was its parent's.
+            return Err(Failure::new(Cause::Interrupted, "this process was forked"));
+        }
         match result.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) => {

@@ -139,7 +139,7 @@ impl Redis {
 
 impl Engine for Redis {
     fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>> {
-        Box::pin(self.waited_for.clone().run(request))
+        Box::pin(async move { self.waited_for.run(request).await })
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {

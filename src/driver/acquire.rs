@@ -136,7 +136,9 @@ impl<'a> Attempt<'a> {
         let mut first = None;
         let mut turn = match turn {
             Some(Turn::Ask { not_before: None }) => {
-                // Nobody is there but us, most often.
+                // Nobody is there but us, most often. A store that answers on the spot must not keep
+                // other tasks from running.
+                tokio::task::coop::consume_budget().await;
                 let owner = self.core.fresh_owner();
                 let asked = match ask_now(self.core, self.wish, owner, self.now) {
                     Some(asked) => asked,

@@ -83,6 +83,9 @@ impl Waiters {
             }
         };
         let silenced = place.move_up(now);
+        if place.is_idle(now) {
+            names.places.remove(&hold.subject);
+        }
         drop(names);
         drop(silenced);
         drop(unheard);
@@ -121,7 +124,9 @@ impl Waiters {
         let claim = hold.succeed(hold.owner, seat.user, lease);
         place.handed += 1;
         let missed = place.seat_holder(&seat, claim);
+        let silenced = place.move_up(now);
         drop(names);
+        drop(silenced);
         // It left in this very moment: dropping the claim tries the next one.
         drop(missed);
         Handed::On
@@ -165,7 +170,9 @@ impl Waiters {
                 Some(Turn::Lock(claim))
             }
         };
+        let silenced = place.move_up(now);
         drop(names);
+        drop(silenced);
         // Nobody there to take it: dropping the claim gives it back.
         drop(missed);
     }

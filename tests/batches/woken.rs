@@ -161,5 +161,5 @@ fn carried(words: &[Vec<u8>]) -> usize {
 
 const MANY: usize = 9;
 /// Those who were woken together; the first goes out alone.
-const ENOUGH: usize = 4;
+const ENOUGH: usize = 2;
 const AT_ONCE: usize = 6;

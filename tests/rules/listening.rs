@@ -341,3 +341,28 @@ async fn a_subscription_ends_with_the_last_who_listens() {
         .await;
     }
 }
+
+/// 4: nor does it outlive the line when the last one in it is handed the lock.
+#[tokio::test]
+async fn a_subscription_ends_when_the_last_in_line_is_handed_the_lock() {
+    let world = World::start();
+    let (client, other) = (world.client().await, world.other().await);
+    let theirs = take(other.lock("stock")).await;
+    let channel = "redisson_lock__channel:{stock}";
+    let listeners = || -> u64 {
+        world
+            .server
+            .query::<(String, u64)>(&["PUBSUB", "NUMSUB", channel])
+            .1
+    };
+    let mut first = begun(client.lock("stock").acquire());
+    pending_until(&mut first, "it listens", async || listeners() == 1).await;
+    let second = begun(client.lock("stock").acquire());
+    theirs.release().await.expect("it is ours");
+    let first = soon("its turn", first).await.expect("it is free");
+    assert_eq!(listeners(), 1, "somebody waits");
+    first.release().await.expect("it is ours");
+    let second = soon("its turn", second).await.expect("it is free");
+    eventually(PATIENCE, "nobody listens", async || listeners() == 0).await;
+    assert!(second.is_held());
+}

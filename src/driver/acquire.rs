@@ -4,16 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::{Asked, ask, ask_now};
-use super::clock::Sleeping;
-use super::head::Headed;
+use super::head::{Attempt, Headed};
 use super::hold::Claim;
 use super::reenter::reenter;
 use super::seat::Turn;
 use super::spot::Spot;
 use super::waiters::Asker;
 use super::{Core, Trouble, needs_a_runtime};
-use crate::engine::{Failure, Listener};
-use crate::protocol::acquire::{Acquire, Hearing};
+use crate::engine::Failure;
+use crate::protocol::acquire::Hearing;
 use crate::protocol::lease::{LostReason, Terms};
 use crate::protocol::{Moment, OwnerId, Subject};
 
@@ -63,11 +62,7 @@ pub(crate) async fn acquire(
                 None => reenter(core, wish, deadline).await?,
             }
         }
-        None => {
-            let machine = Acquire::new(wish.hearing, deadline, core.fresh_seed());
-            let mut attempt = Attempt::new(core, wish, machine, begun);
-            attempt.run().await?
-        }
+        None => wait(core, wish, deadline, begun).await?,
     };
     let Some(claim) = got else {
         return Ok(None);
@@ -98,147 +93,111 @@ async fn once(core: &Arc<Core>, wish: &Wish, now: Moment) -> Result<Option<Claim
     }
 }
 
-/// One waiter at work.
-pub(super) struct Attempt<'a> {
-    pub(super) core: &'a Arc<Core>,
-    pub(super) wish: &'a Wish,
-    pub(super) machine: Acquire,
-    pub(super) listener: Option<Arc<Listener>>,
-    pub(super) failure: Option<Failure>,
-    /// Who it asks as; none while a request in that name may be under way.
-    pub(super) owner: Option<OwnerId>,
-    /// When the clock was last looked at.
-    now: Moment,
-}
-
-impl<'a> Attempt<'a> {
-    const fn new(core: &'a Arc<Core>, wish: &'a Wish, machine: Acquire, now: Moment) -> Self {
-        Self {
-            core,
-            wish,
-            machine,
-            listener: None,
-            failure: None,
-            owner: None,
-            now,
-        }
-    }
-
-    async fn run(&mut self) -> Result<Option<Claim>, Trouble> {
-        let Wish {
-            subject,
-            terms,
-            user,
-            ..
-        } = self.wish;
-        let polls = self.polls();
-        let (mut spot, turn) = Spot::enter(self.core, subject, *terms, *user, polls, self.now);
-        let mut first = None;
-        let mut turn = match turn {
-            Some(Turn::Ask { not_before: None }) => {
-                // Nobody is there but us, most often. A store that answers on the spot must not keep
-                // other tasks from running.
-                tokio::task::coop::consume_budget().await;
-                let owner = self.core.fresh_owner();
-                let asked = match ask_now(self.core, self.wish, owner, self.now) {
-                    Some(asked) => asked,
-                    // Boxed, as everything but standing in line is: that is what ten thousand do.
-                    None => Box::pin(self.first_ask(owner)).await?,
-                };
-                match asked {
-                    Ok(Asked::Granted(claim, now)) => {
-                        spot.hold(claim.hold(), now);
-                        return Ok(Some(claim));
-                    }
-                    _ if self.core.is_closed() => return Err(Trouble::Closed),
-                    asked => first = Some(asked),
-                }
-                Turn::Ask { not_before: None }
-            }
-            Some(turn) => turn,
-            None => match self.wait_in_line(&spot).await? {
-                Some(turn) => turn,
-                None => return self.give_up(spot.is_busy()),
-            },
-        };
-        loop {
-            let not_before = match turn {
-                Turn::Lock(claim) => {
-                    spot.taken();
-                    return Ok(Some(claim));
-                }
-                Turn::Closed => return Err(Trouble::Closed),
-                Turn::Reenter => {
-                    let deadline = self.machine.deadline();
-                    if let Some(claim) = reenter(self.core, self.wish, deadline).await? {
-                        return Ok(Some(claim));
-                    }
-                    // It has ended meanwhile, and whoever is head asks.
-                    if spot.is_head() {
-                        turn = Turn::Ask { not_before: None };
-                        continue;
-                    }
-                    match self.wait_in_line(&spot).await? {
-                        Some(next) => turn = next,
-                        None => return self.give_up(spot.is_busy()),
-                    }
-                    continue;
-                }
-                Turn::Ask { not_before } => not_before,
+/// Waits for its turn. Short, because ten thousand may stand here: what only the head needs is in a box.
+async fn wait(
+    core: &Arc<Core>,
+    wish: &Wish,
+    deadline: Option<Moment>,
+    begun: Moment,
+) -> Result<Option<Claim>, Trouble> {
+    let (mut spot, turn) = Spot::enter(core, wish, begun);
+    let mut attempt = None;
+    let mut turn = match turn {
+        Some(Turn::Ask { not_before: None }) => {
+            // Nobody is there but us, most often. A store that answers on the spot must not keep other
+            // tasks from running.
+            tokio::task::coop::consume_budget().await;
+            let owner = core.fresh_owner();
+            let asked = match ask_now(core, wish, owner, begun) {
+                Some(asked) => asked,
+                None => Box::pin(first_ask(core, wish, owner, begun, deadline)).await?,
             };
-            let headed = Box::pin(self.at_the_head(&mut spot, not_before, first.take()));
-            match headed.await? {
-                Headed::Granted(claim, now) => {
+            match asked {
+                Ok(Asked::Granted(claim, now)) => {
                     spot.hold(claim.hold(), now);
                     return Ok(Some(claim));
                 }
-                Headed::GaveUp { busy } => return self.give_up(busy),
-                Headed::Told(next) => turn = next,
+                _ if core.is_closed() => return Err(Trouble::Closed),
+                asked => attempt = Some(Attempt::new(core, wish, deadline, Some(asked))),
             }
+            Turn::Ask { not_before: None }
         }
-    }
-
-    /// Asks before anything is known of the lock.
-    async fn first_ask(&self, owner: OwnerId) -> Result<Result<Asked, Failure>, Trouble> {
-        let deadline = self.machine.deadline();
-        tokio::select! {
-            biased;
-            asked = ask(self.core, self.wish, owner, self.now, deadline) => Ok(asked),
-            () = self.core.closed() => Err(Trouble::Closed),
-        }
-    }
-
-    /// Sits until called; `None` when time is over.
-    async fn wait_in_line(&self, spot: &Spot<'_>) -> Result<Option<Turn>, Trouble> {
-        let deadline = self.machine.deadline();
-        tokio::select! {
-            biased;
-            turn = spot.turn() => Ok(Some(turn)),
-            () = self.sleep(deadline) => {
-                needs_a_runtime().map_err(Trouble::Failure)?;
-                Ok(None)
+        Some(turn) => turn,
+        None => match in_line(core, &spot, deadline).await? {
+            Some(turn) => turn,
+            None => return give_up(spot.is_busy()),
+        },
+    };
+    loop {
+        let not_before = match turn {
+            Turn::Lock(claim) => {
+                spot.taken();
+                return Ok(Some(claim));
             }
+            Turn::Closed => return Err(Trouble::Closed),
+            Turn::Reenter => {
+                if let Some(claim) = reenter(core, wish, deadline).await? {
+                    return Ok(Some(claim));
+                }
+                // It has ended meanwhile, and whoever is head asks.
+                if spot.is_head() {
+                    turn = Turn::Ask { not_before: None };
+                    continue;
+                }
+                match in_line(core, &spot, deadline).await? {
+                    Some(next) => turn = next,
+                    None => return give_up(spot.is_busy()),
+                }
+                continue;
+            }
+            Turn::Ask { not_before } => not_before,
+        };
+        let head = attempt.get_or_insert_with(|| Attempt::new(core, wish, deadline, None));
+        match Box::pin(head.at_the_head(&mut spot, not_before)).await? {
+            Headed::Granted(claim, now) => {
+                spot.hold(claim.hold(), now);
+                return Ok(Some(claim));
+            }
+            Headed::GaveUp { busy } => return give_up(busy),
+            Headed::Told(next) => turn = next,
         }
     }
+}
 
-    pub(super) const fn polls(&self) -> bool {
-        matches!(self.wish.hearing, Hearing::Poll { .. })
+/// Asks before anything is known of the lock.
+async fn first_ask(
+    core: &Arc<Core>,
+    wish: &Wish,
+    owner: OwnerId,
+    sent: Moment,
+    deadline: Option<Moment>,
+) -> Result<Result<Asked, Failure>, Trouble> {
+    tokio::select! {
+        biased;
+        asked = ask(core, wish, owner, sent, deadline) => Ok(asked),
+        () = core.closed() => Err(Trouble::Closed),
     }
+}
 
-    /// Whether the lock is busy because this very owner has got it meanwhile.
-    pub(super) fn owner_holds_it(&self) -> bool {
-        let Wish { subject, user, .. } = self.wish;
-        user.is_some_and(|user| self.core.owners.find(user, subject).is_some())
-    }
-
-    fn give_up(&self, busy: bool) -> Result<Option<Claim>, Trouble> {
-        if busy {
-            return Ok(None);
+/// Sits until called; `None` when time is over.
+async fn in_line(
+    core: &Core,
+    spot: &Spot<'_>,
+    deadline: Option<Moment>,
+) -> Result<Option<Turn>, Trouble> {
+    tokio::select! {
+        biased;
+        turn = spot.turn() => Ok(Some(turn)),
+        () = core.clock.sleep_until(deadline) => {
+            needs_a_runtime().map_err(Trouble::Failure)?;
+            Ok(None)
         }
-        Err(Trouble::TimedOut)
     }
+}
 
-    pub(super) fn sleep(&self, until: Option<Moment>) -> Sleeping<'_> {
-        self.core.clock.sleep_until(until)
+fn give_up(busy: bool) -> Result<Option<Claim>, Trouble> {
+    if busy {
+        return Ok(None);
     }
+    Err(Trouble::TimedOut)
 }

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use super::acquire::Attempt;
+use super::acquire::Wish;
 use super::ask::{Asked, ask};
+use super::clock::Sleeping;
 use super::hold::Claim;
 use super::seat::Turn;
 use super::spot::Spot;
-use super::{Trouble, needs_a_runtime, no_answer};
+use super::{Core, Trouble, needs_a_runtime, no_answer};
 use crate::engine::{Failure, Listener};
-use crate::protocol::Moment;
-use crate::protocol::acquire::Step;
+use crate::protocol::acquire::{Acquire, Hearing, Step};
 use crate::protocol::lease::LostReason;
+use crate::protocol::{Moment, OwnerId};
 
 /// What came of it.
 pub(super) enum Headed {
@@ -20,18 +21,47 @@ pub(super) enum Headed {
     Told(Turn),
 }
 
-impl Attempt<'_> {
+/// One waiter at work.
+pub(super) struct Attempt<'a> {
+    core: &'a Arc<Core>,
+    wish: &'a Wish,
+    machine: Acquire,
+    /// What it has asked already.
+    asked: Option<Result<Asked, Failure>>,
+    listener: Option<Arc<Listener>>,
+    failure: Option<Failure>,
+    /// Who it asks as; none while a request in that name may be under way.
+    owner: Option<OwnerId>,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(
+        core: &'a Arc<Core>,
+        wish: &'a Wish,
+        deadline: Option<Moment>,
+        asked: Option<Result<Asked, Failure>>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            core,
+            wish,
+            machine: Acquire::new(wish.hearing, deadline, core.fresh_seed()),
+            asked,
+            listener: None,
+            failure: None,
+            owner: None,
+        })
+    }
+
     /// Asks, listens and sleeps until it has the lock, is told otherwise, or time is over.
     pub(super) async fn at_the_head(
         &mut self,
         spot: &mut Spot<'_>,
         not_before: Option<Moment>,
-        mut asked: Option<Result<Asked, Failure>>,
     ) -> Result<Headed, Trouble> {
         if spot.is_seated() {
             self.machine.stood_in_line(spot.is_busy());
         }
-        if asked.is_none()
+        if self.asked.is_none()
             && let Some(listener) = spot.listener()
         {
             // The line hears already: what is asked from now on misses nothing.
@@ -46,7 +76,7 @@ impl Attempt<'_> {
                 () = self.sleep(not_before) => {}
             }
         }
-        let mut step = match asked {
+        let mut step = match self.asked {
             Some(_) => Step::Ask,
             None => self.machine.woken(self.core.clock.now()),
         };
@@ -54,7 +84,7 @@ impl Attempt<'_> {
             needs_a_runtime().map_err(Trouble::Failure)?;
             step = match step {
                 Step::Ask => {
-                    let (asked, nudge) = match asked.take() {
+                    let (asked, nudge) = match self.asked.take() {
                         Some(asked) => (asked, None),
                         None => match self.ask(spot).await {
                             Ok(asked) => asked,
@@ -70,7 +100,7 @@ impl Attempt<'_> {
                             if self.listener.is_none() {
                                 tracing::debug!(name = ?self.wish.subject.name, ?ttl, "waiting: somebody else holds it");
                             }
-                            spot.sit(self.wish.terms, self.wish.user, self.polls());
+                            spot.sit(self.wish);
                             if self.polls() && spot.has_listening_company() {
                                 self.machine.listen_too();
                             }
@@ -171,6 +201,20 @@ impl Attempt<'_> {
             listener = listening => Ok(spot.keep(listener?)),
             () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_answer(limit)),
         }
+    }
+
+    const fn polls(&self) -> bool {
+        matches!(self.wish.hearing, Hearing::Poll { .. })
+    }
+
+    /// Whether the lock is busy because this very owner has got it meanwhile.
+    fn owner_holds_it(&self) -> bool {
+        let Wish { subject, user, .. } = self.wish;
+        user.is_some_and(|user| self.core.owners.find(user, subject).is_some())
+    }
+
+    fn sleep(&self, until: Option<Moment>) -> Sleeping<'_> {
+        self.core.clock.sleep_until(until)
     }
 }
 

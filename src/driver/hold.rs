@@ -1,7 +1,7 @@
 //! One grant while it lasts: shared by its guards, the watchdog and whoever waits to hear of its end.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -28,7 +28,7 @@ pub(crate) struct Hold {
     ended: Notify,
     /// Orders re-entries and partial releases, so that the store's count follows the guards'. Tokio's,
     /// because it is held while the store is asked.
-    pub(super) recount: tokio::sync::Mutex<()>,
+    recount: OnceLock<Box<tokio::sync::Mutex<()>>>,
 }
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct HoldState {
     /// When the watchdog looks at it next.
     due: Option<Moment>,
     /// `valid_until` on the standard library's clock, so that it reads the same every time.
-    shown: Option<(Moment, Instant)>,
+    shown: Option<Box<(Moment, Instant)>>,
 }
 
 /// One guard's part in a hold. Dropping it gives the part back.
@@ -98,7 +98,7 @@ impl Hold {
                 shown: None,
             }),
             ended: Notify::new(),
-            recount: tokio::sync::Mutex::new(()),
+            recount: OnceLock::new(),
         });
         if let Some(user) = user {
             core.owners.insert(user, hold.clone());
@@ -110,6 +110,11 @@ impl Hold {
     pub(super) fn state(&self) -> MutexGuard<'_, HoldState> {
         // No code of a user's runs under this lock, so a poisoned one is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its turn among re-entries and partial releases.
+    pub(super) fn recount(&self) -> &tokio::sync::Mutex<()> {
+        self.recount.get_or_init(Box::default)
     }
 
     /// A request about this hold.
@@ -160,10 +165,12 @@ impl Hold {
     pub(crate) fn valid_until_instant(&self) -> Instant {
         let mut state = self.state();
         let until = state.lease.valid_until();
-        if let Some((moment, instant)) = state.shown
-            && moment == until
+        if let Some((_, instant)) = state
+            .shown
+            .as_deref()
+            .filter(|(moment, _)| *moment == until)
         {
-            return instant;
+            return *instant;
         }
         // The clock first: what is shown may be a moment late, never early, so that nobody is held at it.
         let (now, instant) = (self.now(), Instant::now());
@@ -174,7 +181,7 @@ impl Hold {
         };
         // A hundred years may be more than the clock can say; what it can say now is as good.
         let shown = shown.unwrap_or(instant);
-        state.shown = Some((until, shown));
+        state.shown = Some(Box::new((until, shown)));
         shown
     }
 

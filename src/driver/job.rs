@@ -98,7 +98,7 @@ impl Job {
         // Held while the store is asked: a re-entry meanwhile would change the count we send. But one
         // that nobody polls would keep it for ever.
         let _order = match self {
-            Self::Recount { hold, .. } => within(limit, Box::pin(hold.recount.lock())).await,
+            Self::Recount { hold, .. } => within(limit, Box::pin(hold.recount().lock())).await,
             Self::Release(_) | Self::Undo { .. } => None,
         };
         let Some((request, _)) = self.request() else {

@@ -23,6 +23,7 @@ use crate::protocol::{ClientId, Moment, OwnerId, Reply, Request};
 pub(crate) mod acquire;
 mod ask;
 pub(crate) mod background;
+mod calling;
 pub(crate) mod cleanup;
 pub(crate) mod clock;
 mod head;
@@ -40,6 +41,7 @@ pub(crate) mod waiters;
 pub(crate) mod watchdog;
 
 use self::background::Background;
+use self::calling::Calling;
 use self::cleanup::Cleanup;
 use self::clock::{Clock, within};
 use self::owners::Owners;
@@ -217,12 +219,15 @@ impl Core {
     }
 
     /// One request to the store, for as long as a request may take.
-    pub(crate) async fn call(&self, request: Request) -> Result<Reply, Failure> {
+    pub(crate) fn call(&self, request: Request) -> Calling {
         if let Some(answer) = self.engine.call_now(&request) {
-            return answer;
+            return Calling::answered(answer);
         }
-        needs_a_runtime()?;
-        self.within_limit(self.engine.clone().call(request)).await
+        if let Err(failure) = needs_a_runtime() {
+            return Calling::answered(Err(failure));
+        }
+        let limit = self.settings.command_timeout;
+        Calling::asked(self.engine.clone().call(request), limit)
     }
 
     /// Refuses new work, fails the waiters, gives back what is held and waits, for at most `limit`,

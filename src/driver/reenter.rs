@@ -52,7 +52,7 @@ async fn join(
     };
     let claim = Claim::new(hold.clone(), guard);
     // One that nobody polls would keep it for ever; after this long its request is no longer new.
-    let order = within(core.limit(deadline), Box::pin(hold.recount.lock())).await;
+    let order = within(core.limit(deadline), Box::pin(hold.recount().lock())).await;
     let Terms { lease, .. } = wish.terms;
     let (mut attempt, mut count) = (0, 0);
     let sent = hold.now();

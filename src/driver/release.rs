@@ -170,7 +170,7 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     });
     let limit = core.settings.command_timeout;
     // A re-entry that nobody polls would keep it for ever; after this long its request is no longer new.
-    let _order = within(limit, Box::pin(hold.recount.lock())).await;
+    let _order = within(limit, Box::pin(hold.recount().lock())).await;
     let counted = hold.counted(|state| {
         let left = state.lease.count();
         let owner = hold.owner;

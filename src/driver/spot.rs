@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::Core;
+use super::acquire::Wish;
 use super::hold::Hold;
 use super::place::{Head, Heard};
 use super::seat::{Seat, Turn};
 use super::waiters::Asker;
 use crate::engine::Listener;
-use crate::protocol::lease::Terms;
+use crate::protocol::acquire::Hearing;
 use crate::protocol::{Moment, Subject};
 
 /// A waiter's place in a line; dropping it leaves the line and lets the next one move up.
@@ -25,14 +26,8 @@ pub(super) struct Spot<'a> {
 
 impl<'a> Spot<'a> {
     /// Joins the line. Says when to ask if it is this waiter's turn at once.
-    pub(super) fn enter(
-        core: &'a Arc<Core>,
-        subject: &'a Subject,
-        terms: Terms,
-        user: Option<u64>,
-        polls: bool,
-        now: Moment,
-    ) -> (Self, Option<Turn>) {
+    pub(super) fn enter(core: &'a Arc<Core>, wish: &'a Wish, now: Moment) -> (Self, Option<Turn>) {
+        let Wish { subject, user, .. } = wish;
         let mut names = core.waiters.lock();
         names.tidy(now);
         let closed = names.closed;
@@ -46,19 +41,19 @@ impl<'a> Spot<'a> {
             let not_before = place.stand_back.filter(|until| *until > now);
             (None, Some(Turn::Ask { not_before }))
         } else {
-            let seat = Arc::new(Seat::new(terms, user, polls));
+            let seat = Arc::new(seat(wish));
             seat.set_in_line(true);
             place.line.push_back(seat.clone());
             if let Head::Seated(head) = &place.head
                 && head.polls
-                && !polls
+                && !seat.polls
             {
                 // It sleeps as long as it likes; in company it has to listen.
                 let _ = head.call(Turn::Ask { not_before: None });
             }
             // Its own owner got the lock since it looked: it must not wait for itself.
             let holder = place.holder.as_ref().and_then(|holder| holder.user);
-            let own = user.is_some() && holder == user;
+            let own = user.is_some() && holder == *user;
             (Some(seat), own.then_some(Turn::Reenter))
         };
         let spot = Self {
@@ -84,11 +79,11 @@ impl<'a> Spot<'a> {
     }
 
     /// Takes a seat, so that a lock can be passed to this waiter while it sleeps.
-    pub(super) fn sit(&mut self, terms: Terms, user: Option<u64>, polls: bool) {
+    pub(super) fn sit(&mut self, wish: &Wish) {
         if self.seat.is_some() {
             return;
         }
-        let seat = Arc::new(Seat::new(terms, user, polls));
+        let seat = Arc::new(seat(wish));
         let mut names = self.core.waiters.lock();
         if names.closed {
             let _ = seat.call(Turn::Closed);
@@ -175,6 +170,11 @@ impl<'a> Spot<'a> {
         }
         listener
     }
+}
+
+fn seat(wish: &Wish) -> Seat {
+    let polls = matches!(wish.hearing, Hearing::Poll { .. });
+    Seat::new(wish.terms, wish.user, polls)
 }
 
 impl Drop for Spot<'_> {

@@ -1,5 +1,6 @@
 //! A point in time on some clock that only moves forward.
 
+use std::num::NonZeroU64;
 use std::ops::Add;
 use std::time::Duration;
 
@@ -9,26 +10,30 @@ use std::time::Duration;
 /// is only a number, and who reads the clock decides what it means.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Moment {
-    /// Since the clock's zero; enough for five centuries.
-    nanos: u64,
+    /// Since the clock's zero; enough for five centuries. Never zero itself, so that one that may be missing
+    /// takes no more room.
+    nanos: NonZeroU64,
 }
 
 impl Moment {
     /// The moment this long after the clock's zero.
     pub fn at(since_start: Duration) -> Self {
-        let nanos = nanos(since_start);
-        Self { nanos }
+        Self::new(nanos(since_start))
     }
 
     /// How long ago `earlier` was; zero if it is still to come.
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
+        Duration::from_nanos(self.nanos.get().saturating_sub(earlier.nanos.get()))
     }
 
     /// This moment rounded down to a multiple of `grid`.
     pub fn align_down(self, grid: Duration) -> Self {
-        let over = self.nanos % nanos(grid).max(1);
-        let nanos = self.nanos - over;
+        let nanos = self.nanos.get();
+        Self::new(nanos - nanos % self::nanos(grid).max(1))
+    }
+
+    fn new(nanos: u64) -> Self {
+        let nanos = NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN);
         Self { nanos }
     }
 }
@@ -38,8 +43,7 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, wait: Duration) -> Self {
-        let nanos = self.nanos.saturating_add(nanos(wait));
-        Self { nanos }
+        Self::new(self.nanos.get().saturating_add(nanos(wait)))
     }
 }
 

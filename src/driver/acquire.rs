@@ -67,10 +67,9 @@ pub(crate) async fn acquire(
     let Some(claim) = got else {
         return Ok(None);
     };
-    // A client that was closed meanwhile has given back what it knew of; not yet this.
-    if core.is_closed() {
-        return Err(Trouble::Closed);
-    }
+    // A client that was closed meanwhile has given back what it knew of; not yet this. And what came before
+    // a fork came to two processes.
+    core.usable()?;
     tracing::debug!(
         name = ?wish.subject.name,
         owner = %claim.hold().owner,
@@ -89,7 +88,10 @@ async fn once(core: &Arc<Core>, wish: &Wish, now: Moment) -> Result<Option<Claim
         }
         Ok(Asked::TooLate) => Err(Trouble::Lost(LostReason::Expired)),
         Ok(Asked::Busy { .. }) => Ok(None),
-        Err(failure) => Err(Trouble::Failure(failure)),
+        Err(failure) => {
+            core.usable()?;
+            Err(Trouble::Failure(failure))
+        }
     }
 }
 

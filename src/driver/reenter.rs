@@ -82,6 +82,7 @@ async fn join(
             if !failure.leaves_doubt() {
                 unfinished.settled();
             }
+            core.usable()?;
             return Err(Trouble::Failure(failure));
         }
     };

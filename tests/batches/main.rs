@@ -25,6 +25,7 @@ mod case;
 mod company;
 mod mix;
 mod read_only;
+mod stranded;
 mod sweep;
 mod trouble;
 mod woken;

@@ -11,8 +11,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Instant;
 
 use redis::Value;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::connection::Connection;
@@ -33,11 +35,13 @@ pub(crate) struct Batches {
     queue: Mutex<Queue>,
 }
 
-/// What goes out next; somebody has been told to take it.
+/// What goes out next.
 #[derive(Debug, Default)]
 struct Queue {
     /// How many calls the server has not answered yet.
     under_way: usize,
+    /// Somebody has been told to take it, on the runtime of the connection with this number.
+    departing: Option<u64>,
     /// What frees a lock comes before what takes one.
     giving: Vec<Item>,
     taking: Vec<Item>,
@@ -53,13 +57,25 @@ struct Item {
 type Answer = Result<Reply, Failure>;
 
 /// How a request goes out.
-enum Entered {
+enum Entered<'a> {
     Alone(Request),
-    InCompany(oneshot::Receiver<Answer>),
+    InCompany(Company<'a>),
 }
 
-/// Takes what is waiting with it. If it never gets to, whoever waits hears of that.
-struct Departure(Option<Arc<Batches>>);
+/// One caller's place in a call that others make.
+struct Company<'a> {
+    batches: &'a Batches,
+    begun: Instant,
+    answer: oneshot::Receiver<Answer>,
+    answered: bool,
+}
+
+/// Takes what is waiting with it, or what filled a call. If it never gets to, whoever waits hears of that.
+struct Departure {
+    batches: Option<Arc<Batches>>,
+    generation: Option<u64>,
+    full: Option<Vec<Item>>,
+}
 
 /// A call that the server has not answered yet.
 struct UnderWay(Arc<Batches>);
@@ -89,10 +105,7 @@ impl Batches {
                 let under_way = UnderWay(self.clone());
                 under_way.0.alone(&request).await
             }
-            Entered::InCompany(answer) => answer.await.unwrap_or_else(|_| {
-                let why = "the connection has gone, or its runtime";
-                Err(Failure::new(Cause::Interrupted, why))
-            }),
+            Entered::InCompany(company) => company.answer().await,
         }
     }
 
@@ -101,44 +114,58 @@ impl Batches {
         scripts::reply(request, self.connection.run(&call).await?)
     }
 
-    fn enter(self: &Arc<Self>, request: Request) -> Entered {
+    fn enter(self: &Arc<Self>, request: Request) -> Entered<'_> {
+        let generation = self.connection.generation();
         let mut queue = self.lock();
-        // On the connection's own runtime: where that stands still, so does everything else.
-        let first = queue.is_empty();
-        let runtime = first.then(|| self.connection.runtime()).flatten();
-        if queue.under_way == 0 || (first && runtime.is_none()) {
+        if queue.under_way == 0 || generation.is_none() {
             queue.under_way += 1;
             return Entered::Alone(request);
         }
         let (sender, answer) = oneshot::channel();
-        let gives = scripts::gives_back(&request);
-        let line = if gives {
-            &mut queue.giving
-        } else {
-            &mut queue.taking
-        };
-        line.push(Item {
+        queue.push(Item {
             request,
             answer: sender,
         });
         // A full one leaves at once: behind a crowd of callers the server would have nothing to do.
-        let full = queue.leave_if_full();
+        let full = queue.is_full().then(|| queue.take());
+        let told = queue.departing == generation;
+        queue.departing = generation;
         drop(queue);
-        let full = full.map(|items| UnderWay(self.clone()).send(items));
         // Not under the lock: a runtime that has gone drops what it is given here and now.
-        if let Some(full) = full
-            && let Some(runtime) = self.connection.runtime()
-        {
-            runtime.spawn(full);
+        if full.is_some() {
+            self.depart(generation, full);
         }
-        if let Some(runtime) = runtime {
-            runtime.spawn(Departure(Some(self.clone())).leave());
+        if !told {
+            self.depart(generation, None);
         }
-        Entered::InCompany(answer)
+        Entered::InCompany(Company {
+            batches: self,
+            begun: Instant::now(),
+            answer,
+            answered: false,
+        })
+    }
+
+    fn depart(self: &Arc<Self>, generation: Option<u64>, full: Option<Vec<Item>>) {
+        let departure = Departure {
+            batches: Some(self.clone()),
+            generation,
+            full,
+        };
+        // On the connection's own runtime: where that stands still, so does everything else.
+        let home = self.connection.runtime();
+        if let Some(runtime) = home.or_else(|| Handle::try_current().ok()) {
+            runtime.spawn(departure.leave());
+        }
     }
 
     /// One call with all these items.
-    async fn send(&self, items: Vec<Item>) {
+    async fn send(&self, mut items: Vec<Item>) {
+        // Who has gone is undone already.
+        items.retain(|item| !item.answer.is_closed());
+        if items.is_empty() {
+            return;
+        }
         let mut requests = Vec::with_capacity(items.len());
         let mut waiting = Vec::with_capacity(items.len());
         for item in items {
@@ -190,53 +217,85 @@ impl Batches {
 }
 
 impl Queue {
-    const fn is_empty(&self) -> bool {
-        self.giving.is_empty() && self.taking.is_empty()
+    fn push(&mut self, item: Item) {
+        if scripts::gives_back(&item.request) {
+            self.giving.push(item);
+        } else {
+            self.taking.push(item);
+        }
     }
 
-    fn leave_if_full(&mut self) -> Option<Vec<Item>> {
-        if self.giving.len() + self.taking.len() < MOST {
-            return None;
-        }
-        self.leave()
+    const fn is_full(&self) -> bool {
+        self.giving.len() + self.taking.len() >= MOST
     }
 
-    /// Takes what is there, for a call that is under way from now on.
-    fn leave(&mut self) -> Option<Vec<Item>> {
-        if self.is_empty() {
-            return None;
-        }
-        self.under_way += 1;
+    fn take(&mut self) -> Vec<Item> {
         let mut items = std::mem::take(&mut self.giving);
         items.append(&mut self.taking);
-        Some(items)
+        items
+    }
+
+    /// Whoever was told to take what waits here does so.
+    fn taken_by(&mut self, generation: Option<u64>) -> Vec<Item> {
+        if self.departing == generation {
+            self.departing = None;
+        }
+        self.take()
+    }
+}
+
+impl Company<'_> {
+    async fn answer(mut self) -> Answer {
+        let answer = (&mut self.answer).await;
+        self.answered = true;
+        answer.unwrap_or_else(|_| {
+            let why = "the connection's runtime has gone";
+            Err(Failure::new(Cause::Interrupted, why))
+        })
+    }
+}
+
+impl Drop for Company<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.batches.connection.doubt(self.begun);
+        }
     }
 }
 
 impl Departure {
     async fn leave(mut self) {
-        // Those who were woken by the same answers get to say what they want next.
-        after_those_who_are_ready().await;
-        let Some(batches) = self.0.take() else { return };
-        let items = batches.lock().leave();
-        if let Some(items) = items {
-            UnderWay(batches).send(items).await;
+        if self.full.is_none() {
+            // Those who were woken by the same answers get to say what they want next.
+            after_those_who_are_ready().await;
         }
+        let Some(batches) = self.batches.take() else {
+            return;
+        };
+        let items = {
+            let mut queue = batches.lock();
+            queue.under_way += 1;
+            let full = self.full.take();
+            full.unwrap_or_else(|| queue.taken_by(self.generation))
+        };
+        UnderWay(batches).send(items).await;
     }
 }
 
 impl Drop for Departure {
     fn drop(&mut self) {
-        if let Some(batches) = self.0.take() {
-            let left_behind = {
-                let mut queue = batches.lock();
-                (
-                    std::mem::take(&mut queue.giving),
-                    std::mem::take(&mut queue.taking),
-                )
-            };
-            drop(left_behind);
+        let Some(batches) = self.batches.take() else {
+            return;
+        };
+        let full = self.full.take();
+        let items = full.unwrap_or_else(|| batches.lock().taken_by(self.generation));
+        // Its runtime has gone, and the connection with it, which does not say so.
+        if let Some(generation) = self.generation {
+            batches.connection.give_up(generation);
         }
+        let why = "the connection's runtime has gone";
+        let callers = items.into_iter().map(|item| item.answer).collect();
+        answer_all(callers, &Failure::new(Cause::Unreachable, why));
     }
 }
 

@@ -86,6 +86,32 @@ impl Connection {
         self.lock().as_ref().map(|live| live.runtime.clone())
     }
 
+    /// Which one it is, if there is one.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.lock().as_ref().map(|live| live.generation)
+    }
+
+    /// This one is of no use any more.
+    pub(crate) fn give_up(&self, generation: u64) {
+        bury(&self.live, generation);
+    }
+
+    /// A call that went with others was abandoned. The call they share may never be: what holds it up may
+    /// be the runtime it lives on.
+    pub(crate) fn doubt(&self, begun: Instant) {
+        let waited = begun.elapsed();
+        if waited < self.patience {
+            return;
+        }
+        let Some(live) = self.lock().clone() else {
+            return;
+        };
+        let silent = lock(&live.silence).since.elapsed();
+        if silent >= self.patience.max(waited / 2) {
+            bury(&self.live, live.generation);
+        }
+    }
+
     /// Makes the connection if there is none.
     pub(crate) async fn ready(&self) -> Result<(), Failure> {
         self.live().await.map(|_| ())

@@ -14,7 +14,8 @@ while a <= last do
   if type(result) == 'table' then
     result = result.err
   end
-  if type(result) == 'string' and string.find(result, 'READONLY', 1, true) then
+  -- At its beginning, or behind the place of the error: a user may be called READONLY.
+  if type(result) == 'string' and string.find(': ' .. result, ': %-?READONLY ') then
     -- So is everything else here; who asked is to look for another server.
     return redis.error_reply('READONLY You can\'t write against a read only replica')
   end

@@ -221,7 +221,7 @@ impl RedisServer {
             stopped: false,
         };
 
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + LONGEST_START;
         while self.try_query::<Value>(&["PING"]).is_err() {
             let ended = process.child.try_wait().expect("it is our child").is_some();
             if ended || Instant::now() > give_up {
@@ -337,4 +337,6 @@ const EPHEMERAL: u16 = 32_768;
 const PORT_TRIES: usize = 20;
 const PORT_TAKEN: &str = "Address already in use";
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Some have data to load, on machines that are busy with something else.
+const LONGEST_START: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);

@@ -52,8 +52,8 @@ async fn a_server_that_has_become_a_replica_does_not_end_a_hold() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_loads_its_data_after_a_restart_does_not_end_a_hold() {
-    // Slow enough for renewals to come meanwhile, quick enough to be done before the lease is over: seven
-    // thousand keys, almost a millisecond each.
+    // Slow enough for renewals to come meanwhile, quick enough to be done before the lease is over: more
+    // than five thousand keys, almost a millisecond each.
     let server = Arc::new(RedisServer::start_with(&[
         "--dbfilename",
         "dump.rdb",
@@ -62,7 +62,7 @@ async fn a_server_that_loads_its_data_after_a_restart_does_not_end_a_hold() {
         "--loading-process-events-interval-bytes",
         "1024",
     ]));
-    let fill = "for i = 1, 7000 do redis.call('SET', 'filler-' .. i, string.rep('x', 100)) end";
+    let fill = "for i = 1, 5500 do redis.call('SET', 'filler-' .. i, string.rep('x', 100)) end";
     server.cmd(&["EVAL", fill, "0"]);
     let client = connect_with(&server.url(), 5 * LEASE, COMMAND).await;
     let guard = client.lock("loading").acquire().await.unwrap();

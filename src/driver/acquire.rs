@@ -25,6 +25,13 @@ pub(crate) struct Wish {
     pub(crate) user: Option<u64>,
 }
 
+impl Wish {
+    /// Whether it asks now and then instead of listening.
+    pub(super) const fn polls(&self) -> bool {
+        matches!(self.hearing, Hearing::Poll { .. })
+    }
+}
+
 /// How long a caller waits for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {

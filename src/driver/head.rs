@@ -10,7 +10,7 @@ use super::seat::Turn;
 use super::spot::Spot;
 use super::{Core, Trouble, needs_a_runtime, no_answer};
 use crate::engine::{Failure, Listener};
-use crate::protocol::acquire::{Acquire, Hearing, Step};
+use crate::protocol::acquire::{Acquire, Step};
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Moment, OwnerId};
 
@@ -101,7 +101,7 @@ impl<'a> Attempt<'a> {
                                 tracing::debug!(name = ?self.wish.subject.name, ?ttl, "waiting: somebody else holds it");
                             }
                             spot.sit(self.wish);
-                            if self.polls() && spot.has_listening_company() {
+                            if self.wish.polls() && spot.has_listening_company() {
                                 self.machine.listen_too();
                             }
                             spot.note(true);
@@ -201,10 +201,6 @@ impl<'a> Attempt<'a> {
             listener = listening => Ok(spot.keep(listener?)),
             () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_answer(limit)),
         }
-    }
-
-    const fn polls(&self) -> bool {
-        matches!(self.wish.hearing, Hearing::Poll { .. })
     }
 
     /// Whether the lock is busy because this very owner has got it meanwhile.

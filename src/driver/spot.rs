@@ -9,7 +9,6 @@ use super::place::{Head, Heard};
 use super::seat::{Seat, Turn};
 use super::waiters::Asker;
 use crate::engine::Listener;
-use crate::protocol::acquire::Hearing;
 use crate::protocol::{Moment, Subject};
 
 /// A waiter's place in a line; dropping it leaves the line and lets the next one move up.
@@ -173,8 +172,7 @@ impl<'a> Spot<'a> {
 }
 
 fn seat(wish: &Wish) -> Seat {
-    let polls = matches!(wish.hearing, Hearing::Poll { .. });
-    Seat::new(wish.terms, wish.user, polls)
+    Seat::new(wish.terms, wish.user, wish.polls())
 }
 
 impl Drop for Spot<'_> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use distlock::{Client, Error, Lease};
+use distlock::{Client, Error};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -13,8 +13,8 @@ use super::mix::{Ended, Item, Kind, Mix, acquired, begin};
 use super::rules::{LetGo, Rule};
 use super::support::batch::{apart, is_batch};
 use super::support::{ChaosProxy, Fault, Match, Script, Words, eventually};
-use super::world::World;
-use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
+use super::world::{World, client_behind};
+use super::{COMMAND_TIMEOUT, PATIENCE};
 
 /// What the callers do while their batch is under way.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -75,13 +75,7 @@ impl Case {
         manner: Manner,
     ) -> Verdict {
         let proxy = ChaosProxy::start(world.server.addr());
-        let client = Client::builder(&proxy.url())
-            .default_lease(Lease::KeepAlive(LEASE))
-            .command_timeout(COMMAND_TIMEOUT)
-            .connect_timeout(CONNECT_TIMEOUT)
-            // Whoever is next in line gets it through the store.
-            .handoff_limit(0);
-        let client = client.connect().await.expect("the network is still whole");
+        let client = client_behind(&proxy).await;
         let whole = Match::words(|words| carries_all(words, mix));
         proxy.rule(whole.nth(1), rule.fault);
         let mut case = Self {

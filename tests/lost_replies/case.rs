@@ -5,15 +5,15 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use distlock::{Client, Error, Guard, Lease, Lock, Owner};
+use distlock::{Client, Error, Guard, Lock, Owner};
 use tokio::time::timeout;
 
+use super::PATIENCE;
 use super::rules::{LetGo, Rule};
 use super::stories::{Repeated, Story};
 use super::support::batch::apart;
 use super::support::{ChaosProxy, Fault, Match, Script, Words, eventually};
-use super::world::World;
-use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
+use super::world::{World, client_behind};
 
 pub(crate) struct Case {
     pub(crate) world: Rc<World>,
@@ -47,13 +47,7 @@ impl Case {
     ) -> Verdict {
         static CASES: AtomicU64 = AtomicU64::new(0);
         let proxy = ChaosProxy::start(world.server.addr());
-        let client = Client::builder(&proxy.url())
-            .default_lease(Lease::KeepAlive(LEASE))
-            .command_timeout(COMMAND_TIMEOUT)
-            .connect_timeout(CONNECT_TIMEOUT)
-            // Whoever is next in line gets it through the store.
-            .handoff_limit(0);
-        let client = client.connect().await.expect("the network is still whole");
+        let client = client_behind(&proxy).await;
         let target = Match::words(|words| story.is_target(words)).nth(nth);
         proxy.rule(target, rule.fault);
         let mut case = Self {

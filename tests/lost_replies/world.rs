@@ -7,8 +7,8 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 use super::support::batch::BATCH;
-use super::support::{RedisServer, Script, Witness};
-use super::{LEASE, PATIENCE};
+use super::support::{ChaosProxy, RedisServer, Script, Witness};
+use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
 
 pub(crate) struct World {
     pub(crate) server: RedisServer,
@@ -57,4 +57,15 @@ impl World {
         let mut direct = self.direct.clone();
         cmd.query_async(&mut direct).await.expect("the server runs")
     }
+}
+
+/// The client of one case, whose network may break.
+pub(crate) async fn client_behind(proxy: &ChaosProxy) -> Client {
+    let client = Client::builder(&proxy.url())
+        .default_lease(Lease::KeepAlive(LEASE))
+        .command_timeout(COMMAND_TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT)
+        // Whoever is next in line gets it through the store.
+        .handoff_limit(0);
+    client.connect().await.expect("the network is still whole")
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 use url::Url;
 
 use crate::driver::background::Background;
@@ -69,27 +69,30 @@ impl Store<'_> {
 
     /// A store of the client's own, or one that all clients of the process share by name.
     fn memory(&self, name: &str, runtime: Handle) -> Connected {
-        static NAMED: LazyLock<Mutex<HashMap<String, Weak<Shared>>>> =
-            LazyLock::new(Mutex::default);
+        type Named = HashMap<String, (Weak<Shared>, runtime::Id)>;
+        static NAMED: LazyLock<Mutex<Named>> = LazyLock::new(Mutex::default);
         let clock = Clock::Tokio(runtime.clone());
         let fresh = || {
             let clock = clock.clone();
             Arc::new(Shared::new(Arc::new(move || clock.now())))
         };
-        let shared = if name.is_empty() {
-            fresh()
+        let here = runtime.id();
+        let (shared, home) = if name.is_empty() {
+            (fresh(), here)
         } else {
             let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
-            named.retain(|_, store| store.strong_count() > 0);
-            let known = named.get(name).and_then(Weak::upgrade);
+            named.retain(|_, (store, _)| store.strong_count() > 0);
+            let known = named
+                .get(name)
+                .and_then(|(store, home)| Some((store.upgrade()?, *home)));
             known.unwrap_or_else(|| {
                 let store = fresh();
-                named.insert(name.to_owned(), Arc::downgrade(&store));
-                store
+                named.insert(name.to_owned(), (Arc::downgrade(&store), here));
+                (store, here)
             })
         };
         Connected {
-            engine: Arc::new(Memory::of(shared, self.prefix.clone())),
+            engine: Arc::new(Memory::of(shared, self.prefix.clone(), home == here)),
             clock,
             background: Background::Caller(runtime),
         }

@@ -44,46 +44,47 @@ pub(crate) enum Patience {
 }
 
 /// Gets the lock; `None` if somebody else has it and patience is over.
-pub(crate) async fn acquire(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an `async fn` keeps its arguments twice"
+)]
+pub(crate) fn acquire(
     core: &Arc<Core>,
     wish: &Wish,
     patience: Patience,
-) -> Result<Option<Claim>, Trouble> {
-    core.usable()?;
-    // Read seldom: on the shortest way the clock would be most of the work.
-    let begun = core.clock.now();
-    let patience = match patience {
-        Patience::Within(Duration::ZERO) => Patience::Once,
-        patience => patience,
-    };
-    let deadline = match patience {
-        Patience::Once | Patience::Endless => None,
-        Patience::Within(wait) => Some(begun + wait),
-    };
-    let got = match reenter(core, wish, deadline).await? {
-        Some(claim) => Some(claim),
-        None if matches!(patience, Patience::Once) => {
-            match Box::pin(once(core, wish, begun)).await? {
-                Some(claim) => Some(claim),
-                // Perhaps this very owner has got it meanwhile: it is not busy for itself.
-                None => reenter(core, wish, deadline).await?,
-            }
+) -> impl Future<Output = Result<Option<Claim>, Trouble>> + Send {
+    async move {
+        core.usable()?;
+        // Read seldom: on the shortest way the clock would be most of the work.
+        let begun = core.clock.now();
+        let deadline = match patience {
+            Patience::Once | Patience::Endless | Patience::Within(Duration::ZERO) => None,
+            Patience::Within(wait) => Some(begun + wait),
+        };
+        let mut got = reenter(core, wish, deadline).await?;
+        if got.is_none() {
+            got = match patience {
+                Patience::Once | Patience::Within(Duration::ZERO) => {
+                    Box::pin(once(core, wish, begun)).await?
+                }
+                Patience::Endless | Patience::Within(_) => {
+                    wait(core, wish, deadline, begun).await?
+                }
+            };
         }
-        None => wait(core, wish, deadline, begun).await?,
-    };
-    let Some(claim) = got else {
-        return Ok(None);
-    };
-    // A client that was closed meanwhile has given back what it knew of; not yet this. And what came before
-    // a fork came to two processes.
-    core.usable()?;
-    tracing::debug!(
-        name = ?wish.subject.name,
-        owner = %claim.hold().owner,
-        waited = ?core.clock.now().since(begun),
-        "granted"
-    );
-    Ok(Some(claim))
+        if let Some(claim) = &got {
+            // A client that was closed meanwhile has given back what it knew of; not yet this. And what
+            // came before a fork came to two processes.
+            core.usable()?;
+            tracing::debug!(
+                name = ?wish.subject.name,
+                owner = %claim.hold().owner,
+                waited = ?core.clock.now().since(begun),
+                "granted"
+            );
+        }
+        Ok(got)
+    }
 }
 
 /// Asks the store itself, past the line: nobody is waited for.
@@ -94,7 +95,8 @@ async fn once(core: &Arc<Core>, wish: &Wish, now: Moment) -> Result<Option<Claim
             Ok(Some(claim))
         }
         Ok(Asked::TooLate) => Err(Trouble::Lost(LostReason::Expired)),
-        Ok(Asked::Busy { .. }) => Ok(None),
+        // Perhaps this very owner has got it meanwhile: it is not busy for itself.
+        Ok(Asked::Busy { .. }) => reenter(core, wish, None).await,
         Err(failure) => {
             core.usable()?;
             Err(Trouble::Failure(failure))
@@ -103,72 +105,78 @@ async fn once(core: &Arc<Core>, wish: &Wish, now: Moment) -> Result<Option<Claim
 }
 
 /// Waits for its turn. Short, because ten thousand may stand here: what only the head needs is in a box.
-async fn wait(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an `async fn` keeps its arguments twice"
+)]
+fn wait(
     core: &Arc<Core>,
     wish: &Wish,
     deadline: Option<Moment>,
     begun: Moment,
-) -> Result<Option<Claim>, Trouble> {
-    let (mut spot, turn) = Spot::enter(core, wish, begun);
-    let mut attempt = None;
-    let mut turn = match turn {
-        Some(Turn::Ask { not_before: None }) => {
-            // Nobody is there but us, most often. A store that answers on the spot must not keep other
-            // tasks from running.
-            tokio::task::coop::consume_budget().await;
-            let owner = core.fresh_owner();
-            let asked = match ask_now(core, wish, owner, begun) {
-                Some(asked) => asked,
-                None => Box::pin(first_ask(core, wish, owner, begun, deadline)).await?,
+) -> impl Future<Output = Result<Option<Claim>, Trouble>> + Send {
+    async move {
+        let (mut spot, turn) = Spot::enter(core, wish, begun);
+        let mut attempt = None;
+        let mut turn = match turn {
+            Some(Turn::Ask { not_before: None }) => {
+                // Nobody is there but us, most often. A store that answers on the spot must not keep other
+                // tasks from running.
+                tokio::task::coop::consume_budget().await;
+                let owner = core.fresh_owner();
+                let asked = match ask_now(core, wish, owner, begun) {
+                    Some(asked) => asked,
+                    None => Box::pin(first_ask(core, wish, owner, begun, deadline)).await?,
+                };
+                match asked {
+                    Ok(Asked::Granted(claim, now)) => {
+                        spot.hold(claim.hold(), now);
+                        return Ok(Some(claim));
+                    }
+                    _ if core.is_closed() => return Err(Trouble::Closed),
+                    asked => attempt = Some(Attempt::new(core, wish, deadline, Some(asked))),
+                }
+                Turn::Ask { not_before: None }
+            }
+            Some(turn) => turn,
+            None => match spot.in_line(deadline).await {
+                Some(turn) => turn,
+                None => return give_up(&spot),
+            },
+        };
+        loop {
+            let not_before = match turn {
+                Turn::Lock(claim) => {
+                    spot.taken();
+                    return Ok(Some(claim));
+                }
+                Turn::Closed => return Err(Trouble::Closed),
+                Turn::Reenter => {
+                    if let Some(claim) = reenter(core, wish, deadline).await? {
+                        return Ok(Some(claim));
+                    }
+                    // It has ended meanwhile, and whoever is head asks.
+                    if spot.is_head() {
+                        turn = Turn::Ask { not_before: None };
+                        continue;
+                    }
+                    match spot.in_line(deadline).await {
+                        Some(next) => turn = next,
+                        None => return give_up(&spot),
+                    }
+                    continue;
+                }
+                Turn::Ask { not_before } => not_before,
             };
-            match asked {
-                Ok(Asked::Granted(claim, now)) => {
+            let head = attempt.get_or_insert_with(|| Attempt::new(core, wish, deadline, None));
+            match Box::pin(head.at_the_head(&mut spot, not_before)).await? {
+                Headed::Granted(claim, now) => {
                     spot.hold(claim.hold(), now);
                     return Ok(Some(claim));
                 }
-                _ if core.is_closed() => return Err(Trouble::Closed),
-                asked => attempt = Some(Attempt::new(core, wish, deadline, Some(asked))),
+                Headed::GaveUp { busy } => return gave_up(busy),
+                Headed::Told(next) => turn = next,
             }
-            Turn::Ask { not_before: None }
-        }
-        Some(turn) => turn,
-        None => match in_line(core, &spot, deadline).await? {
-            Some(turn) => turn,
-            None => return give_up(spot.is_busy()),
-        },
-    };
-    loop {
-        let not_before = match turn {
-            Turn::Lock(claim) => {
-                spot.taken();
-                return Ok(Some(claim));
-            }
-            Turn::Closed => return Err(Trouble::Closed),
-            Turn::Reenter => {
-                if let Some(claim) = reenter(core, wish, deadline).await? {
-                    return Ok(Some(claim));
-                }
-                // It has ended meanwhile, and whoever is head asks.
-                if spot.is_head() {
-                    turn = Turn::Ask { not_before: None };
-                    continue;
-                }
-                match in_line(core, &spot, deadline).await? {
-                    Some(next) => turn = next,
-                    None => return give_up(spot.is_busy()),
-                }
-                continue;
-            }
-            Turn::Ask { not_before } => not_before,
-        };
-        let head = attempt.get_or_insert_with(|| Attempt::new(core, wish, deadline, None));
-        match Box::pin(head.at_the_head(&mut spot, not_before)).await? {
-            Headed::Granted(claim, now) => {
-                spot.hold(claim.hold(), now);
-                return Ok(Some(claim));
-            }
-            Headed::GaveUp { busy } => return give_up(busy),
-            Headed::Told(next) => turn = next,
         }
     }
 }
@@ -188,23 +196,13 @@ async fn first_ask(
     }
 }
 
-/// Sits until called; `None` when time is over.
-async fn in_line(
-    core: &Core,
-    spot: &Spot<'_>,
-    deadline: Option<Moment>,
-) -> Result<Option<Turn>, Trouble> {
-    tokio::select! {
-        biased;
-        turn = spot.turn() => Ok(Some(turn)),
-        () = core.clock.sleep_until(deadline) => {
-            needs_a_runtime().map_err(Trouble::Failure)?;
-            Ok(None)
-        }
-    }
+/// Time is over in the line, or it cannot be told.
+fn give_up(spot: &Spot<'_>) -> Result<Option<Claim>, Trouble> {
+    needs_a_runtime().map_err(Trouble::Failure)?;
+    gave_up(spot.is_busy())
 }
 
-fn give_up(busy: bool) -> Result<Option<Claim>, Trouble> {
+fn gave_up(busy: bool) -> Result<Option<Claim>, Trouble> {
     if busy {
         return Ok(None);
     }

@@ -46,7 +46,7 @@ pub(super) async fn ask(
             return Err(failure);
         }
     };
-    let asked = understand(core, wish, owner, sent, &reply);
+    let asked = understand(core, wish, owner, sent, core.clock.now(), &reply);
     if matches!(asked, Ok(Asked::Granted(..) | Asked::Busy { .. })) {
         unfinished.settled();
     }
@@ -60,8 +60,9 @@ pub(super) fn ask_now(
     owner: OwnerId,
     sent: Moment,
 ) -> Option<Result<Asked, Failure>> {
-    let reply = core.engine.call_now(&request(wish, owner))?;
-    let asked = reply.and_then(|reply| understand(core, wish, owner, sent, &reply));
+    let reply = core.engine.call_now(&request(wish, owner), &|| sent)?;
+    // No time has passed.
+    let asked = reply.and_then(|reply| understand(core, wish, owner, sent, sent, &reply));
     if !matches!(asked, Ok(Asked::Granted(..) | Asked::Busy { .. })) {
         core.cleanup.push(undo(core, wish, owner));
     }
@@ -85,11 +86,11 @@ fn understand(
     wish: &Wish,
     owner: OwnerId,
     sent: Moment,
+    now: Moment,
     reply: &Reply,
 ) -> Result<Asked, Failure> {
     match reply {
         Reply::Granted => {
-            let now = core.clock.now();
             let claim = Hold::granted(core, wish, owner, sent, now);
             Ok(claim.map_or(Asked::TooLate, |claim| Asked::Granted(claim, now)))
         }

@@ -25,7 +25,8 @@ pub(crate) struct Hold {
     /// What the first guard asked for.
     pub(super) terms: Terms,
     state: Mutex<HoldState>,
-    ended: Notify,
+    /// Made by the first who waits for it: most are given back before anybody does.
+    ended: OnceLock<Box<Notify>>,
     /// Orders re-entries and partial releases, so that the store's count follows the guards'. Tokio's,
     /// because it is held while the store is asked.
     recount: OnceLock<Box<tokio::sync::Mutex<()>>>,
@@ -97,7 +98,7 @@ impl Hold {
                 due: None,
                 shown: None,
             }),
-            ended: Notify::new(),
+            ended: OnceLock::new(),
             recount: OnceLock::new(),
         });
         if let Some(user) = user {
@@ -130,7 +131,7 @@ impl Hold {
     ) -> Option<(Request, Option<Result<Reply, Failure>>)> {
         let mut state = self.state();
         let request = self.request(action(&mut state)?);
-        let answer = self.core.engine.call_now(&request);
+        let answer = self.core.engine.call_now(&request, &|| self.now());
         Some((request, answer))
     }
 
@@ -200,7 +201,8 @@ impl Hold {
     /// Resolves when the hold has ended, with the reason if it was lost.
     pub(crate) async fn ended(self: Arc<Self>) -> Option<LostReason> {
         loop {
-            let ended = self.ended.notified();
+            // Before the state is looked at: whoever ends it looks here afterwards.
+            let ended = self.ended.get_or_init(Box::default).notified();
             // By the clock, not only by the watchdog's word: it may be late, the clock is not.
             {
                 let state = self.state();
@@ -316,7 +318,9 @@ impl Hold {
         if let Some(user) = self.user {
             self.core.owners.remove(user, self);
         }
-        self.ended.notify_waiters();
+        if let Some(ended) = self.ended.get() {
+            ended.notify_waiters();
+        }
     }
 
     /// What follows once the lease machine has said "lost".

@@ -157,7 +157,7 @@ impl Job {
                 (core, subject.request(undo))
             }
         };
-        let answer = core.engine.call_now(&request);
+        let answer = core.engine.call_now(&request, &|| core.clock.now());
         Some((request, answer))
     }
 
@@ -184,7 +184,7 @@ impl Job {
 
     fn tell_waiters(&self, listeners: Option<u32>) {
         if let Self::Release(hold) = self {
-            hold.core.waiters.vacate(hold, listeners);
+            hold.core.waiters.vacate(hold, listeners, hold.now());
         }
     }
 

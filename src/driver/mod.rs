@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::engine::process::Process;
 use crate::engine::{Answer, Cause, Engine, Failure};
 use crate::protocol::lease::LostReason;
 use crate::protocol::{ClientId, Moment, OwnerId, Reply, Request};
@@ -78,7 +79,7 @@ pub(crate) struct Core {
     pub(crate) cleanup: Cleanup,
     id: Arc<str>,
     client: ClientId,
-    pid: u32,
+    process: Process,
     closed: AtomicBool,
     closing: Notify,
     numbers: AtomicI64,
@@ -127,7 +128,7 @@ impl Core {
             salt: id.as_u64_pair().1,
             id: id.to_string().into(),
             client: ClientId::new(id.into_bytes()),
-            pid: std::process::id(),
+            process: Process::current(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             numbers: AtomicI64::new(1),
@@ -170,7 +171,7 @@ impl Core {
 
     /// Whether this is a forked child: the connections and leases are its parent's.
     pub(crate) fn is_forked(&self) -> bool {
-        std::process::id() != self.pid
+        self.process.has_forked()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -220,7 +221,7 @@ impl Core {
 
     /// One request to the store, for as long as a request may take.
     pub(crate) fn call(&self, request: Request) -> Calling {
-        if let Some(answer) = self.engine.call_now(&request) {
+        if let Some(answer) = self.engine.call_now(&request, &|| self.clock.now()) {
             return Calling::answered(answer);
         }
         if let Err(failure) = needs_a_runtime() {

@@ -75,6 +75,7 @@ pub(crate) fn forget(claim: Claim) {
     if hold.core.is_forked() {
         return std::mem::forget(hold);
     }
+    let now = hold.now();
     let mut state = hold.state();
     let last = state.lease.leave(guard) == 0;
     if !last {
@@ -82,11 +83,11 @@ pub(crate) fn forget(claim: Claim) {
         return hold.plan();
     }
     // Over for us, however it ends: nobody is left to be told.
-    let _ = state.lease.release(hold.now());
+    let _ = state.lease.release(now);
     hold.unwatch(&mut state);
     drop(state);
     hold.say_ended();
-    hold.core.waiters.vacate(&hold, None);
+    hold.core.waiters.vacate(&hold, None, now);
 }
 
 /// Takes a guard off its hold.
@@ -141,7 +142,12 @@ async fn give_back(hold: &Arc<Hold>, handed: Handed, sent: Moment) -> Result<(),
         std::iter::once(Job::Release(hold.clone())).chain(undo)
     });
     let request = hold.request(action);
-    let reply = core.call(request).await.map_err(Trouble::Failure)?;
+    let (reply, now) = match core.engine.call_now(&request, &|| sent) {
+        // No time has passed.
+        Some(reply) => (reply, sent),
+        None => (core.call(request).await, hold.now()),
+    };
+    let reply = reply.map_err(Trouble::Failure)?;
     unfinished.settled();
     match (reply, taker) {
         (Reply::Granted, Some(owner)) => {
@@ -149,11 +155,11 @@ async fn give_back(hold: &Arc<Hold>, handed: Handed, sent: Moment) -> Result<(),
             Ok(())
         }
         (Reply::Released { listeners }, _) => {
-            core.waiters.vacate(hold, Some(listeners));
+            core.waiters.vacate(hold, Some(listeners), now);
             Ok(())
         }
         (reply, _) => {
-            core.waiters.vacate(hold, None);
+            core.waiters.vacate(hold, None, now);
             Err(Trouble::refused(&reply))
         }
     }

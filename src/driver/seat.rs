@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use tokio::sync::Notify;
+use std::task::{Context, Poll, Waker};
 
 use super::hold::Claim;
 use crate::protocol::Moment;
@@ -17,7 +16,6 @@ pub(super) struct Seat {
     /// Asks now and then instead of listening.
     pub(super) polls: bool,
     slot: Mutex<Slot>,
-    called: Notify,
     /// Stands in the line, and not at its head or with the lock. Changed under the line's own lock.
     in_line: AtomicBool,
 }
@@ -37,7 +35,8 @@ pub(super) enum Turn {
 
 #[derive(Debug)]
 enum Slot {
-    Empty,
+    /// Nothing to tell yet. One task at a time waits for it.
+    Empty(Option<Waker>),
     Told(Turn),
     Left,
 }
@@ -48,8 +47,7 @@ impl Seat {
             terms,
             user,
             polls,
-            slot: Mutex::new(Slot::Empty),
-            called: Notify::const_new(),
+            slot: Mutex::new(Slot::Empty(None)),
             in_line: AtomicBool::new(false),
         }
     }
@@ -66,43 +64,38 @@ impl Seat {
     /// the end of everything, are never overwritten by a lesser word.
     pub(super) fn call(&self, turn: Turn) -> Option<Turn> {
         let mut slot = self.lock();
-        match &*slot {
-            Slot::Left | Slot::Told(Turn::Lock(_) | Turn::Closed) => return Some(turn),
-            Slot::Empty | Slot::Told(Turn::Ask { .. } | Turn::Reenter) => {}
+        if let Slot::Left | Slot::Told(Turn::Lock(_) | Turn::Closed) = &*slot {
+            return Some(turn);
         }
-        *slot = Slot::Told(turn);
+        let before = std::mem::replace(&mut *slot, Slot::Told(turn));
         drop(slot);
-        self.called.notify_one();
+        if let Slot::Empty(Some(waiter)) = before {
+            waiter.wake();
+        }
         None
     }
 
     /// The next word.
-    pub(super) async fn turn(&self) -> Turn {
-        loop {
-            if let Some(turn) = self.take() {
-                return turn;
-            }
-            self.called.notified().await;
-        }
-    }
-
-    fn take(&self) -> Option<Turn> {
+    pub(super) fn poll_turn(&self, cx: &mut Context<'_>) -> Poll<Turn> {
         let mut slot = self.lock();
-        match std::mem::replace(&mut *slot, Slot::Empty) {
-            Slot::Told(turn) => Some(turn),
-            Slot::Empty => None,
-            Slot::Left => {
-                *slot = Slot::Left;
-                None
+        match &mut *slot {
+            Slot::Empty(Some(waiter)) => waiter.clone_from(cx.waker()),
+            Slot::Empty(nobody) => *nobody = Some(cx.waker().clone()),
+            Slot::Left => {}
+            Slot::Told(_) => {
+                if let Slot::Told(turn) = std::mem::replace(&mut *slot, Slot::Empty(None)) {
+                    return Poll::Ready(turn);
+                }
             }
         }
+        Poll::Pending
     }
 
     /// Nobody sits here any more; returns a word that was never heard.
     pub(super) fn leave(&self) -> Option<Turn> {
         match std::mem::replace(&mut *self.lock(), Slot::Left) {
             Slot::Told(turn) => Some(turn),
-            Slot::Empty | Slot::Left => None,
+            Slot::Empty(_) | Slot::Left => None,
         }
     }
 

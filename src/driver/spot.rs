@@ -1,9 +1,13 @@
 //! One waiter's place in a line.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use super::Core;
 use super::acquire::Wish;
+use super::clock::Sleeping;
 use super::hold::Hold;
 use super::place::{Head, Heard};
 use super::seat::{Seat, Turn};
@@ -97,10 +101,18 @@ impl<'a> Spot<'a> {
         self.seat.is_some()
     }
 
+    /// Waits to be called, until time is over.
+    pub(super) fn in_line(&self, deadline: Option<Moment>) -> InLine<'_> {
+        InLine {
+            seat: self.seat.as_deref(),
+            sleeping: self.core.clock.sleep_until(deadline),
+        }
+    }
+
     /// The next thing this waiter is told; without a seat, only that the client is closed.
     pub(super) async fn turn(&self) -> Turn {
         match &self.seat {
-            Some(seat) => seat.turn().await,
+            Some(seat) => poll_fn(|cx| seat.poll_turn(cx)).await,
             None => {
                 self.core.closed().await;
                 Turn::Closed
@@ -168,6 +180,24 @@ impl<'a> Spot<'a> {
             place.listener = Some(listener.clone());
         }
         listener
+    }
+}
+
+/// Sits until called; `None` when time is over. Written out, because ten thousand may sit here.
+pub(super) struct InLine<'a> {
+    seat: Option<&'a Seat>,
+    sleeping: Sleeping<'a>,
+}
+
+impl Future for InLine<'_> {
+    type Output = Option<Turn>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Turn>> {
+        let called = self.seat.map(|seat| seat.poll_turn(cx));
+        match called {
+            Some(Poll::Ready(turn)) => Poll::Ready(Some(turn)),
+            Some(Poll::Pending) | None => Pin::new(&mut self.sleeping).poll(cx).map(|()| None),
+        }
     }
 }
 

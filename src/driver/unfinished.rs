@@ -46,7 +46,11 @@ where
         request: Request,
         limit: Duration,
     ) -> Result<Reply, Failure> {
-        if let Some(answer) = self.core.engine.call_now(&request) {
+        if let Some(answer) = self
+            .core
+            .engine
+            .call_now(&request, &|| self.core.clock.now())
+        {
             return answer;
         }
         super::needs_a_runtime()?;

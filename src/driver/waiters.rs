@@ -5,9 +5,11 @@
 //! to the next in line without asking the store, a bounded number of times; then others get their turn.
 
 use std::collections::VecDeque;
-use std::collections::hash_map::{Entry, HashMap};
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use foldhash::HashMap;
 
 use super::hold::Hold;
 use super::job::Job;
@@ -154,7 +156,7 @@ impl Waiters {
         let Some(lease) = Lease::granted(hold.terms, sent, now) else {
             let undo = Job::undo(core, &hold.subject, owner, hold.terms.lease);
             core.cleanup.push(undo);
-            return self.vacate(hold, None);
+            return self.vacate(hold, None, now);
         };
         let mut names = self.lock();
         let place = names.places.entry(hold.subject.clone()).or_default();
@@ -179,8 +181,7 @@ impl Waiters {
 
     /// A hold of this client has ended and the store knows it, or does not answer: the next in line
     /// asks. Where others listened for it, they go first.
-    pub(super) fn vacate(&self, hold: &Arc<Hold>, listeners: Option<u32>) {
-        let now = hold.now();
+    pub(super) fn vacate(&self, hold: &Arc<Hold>, listeners: Option<u32>, now: Moment) {
         let mut names = self.lock();
         names.tidy(now);
         let Names {

@@ -3,10 +3,11 @@
 //! One mutex over the states; the rules are `protocol/`'s own. Time is tokio's, so that a test may
 //! pause it.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+
+use foldhash::HashMap;
 
 use crate::engine::glob;
 use crate::engine::{Answer, Ear, Engine, Failure, Listener, Page};
@@ -23,6 +24,8 @@ pub type Now = Arc<dyn Fn() -> Moment + Send + Sync>;
 pub struct Memory {
     shared: Arc<Shared>,
     prefix: Arc<str>,
+    /// The client's clock is the store's: what it has just read need not be read again.
+    same_clock: bool,
 }
 
 /// A store in memory, for as many clients as like.
@@ -43,12 +46,16 @@ impl Memory {
     /// An empty store of its own.
     #[cfg(feature = "internals")]
     pub fn new(now: Now) -> Self {
-        Self::of(Arc::new(Shared::new(now)), "".into())
+        Self::of(Arc::new(Shared::new(now)), "".into(), false)
     }
 
-    /// A view of a store, with `prefix` before every name.
-    pub const fn of(shared: Arc<Shared>, prefix: Arc<str>) -> Self {
-        Self { shared, prefix }
+    /// A view of a store, with `prefix` before every name, for a client that may have the `same_clock`.
+    pub const fn of(shared: Arc<Shared>, prefix: Arc<str>, same_clock: bool) -> Self {
+        Self {
+            shared,
+            prefix,
+            same_clock,
+        }
     }
 
     fn key(&self, name: &Arc<str>) -> Arc<str> {
@@ -76,8 +83,7 @@ impl Memory {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn apply(&self, request: &Request) -> Reply {
-        let now = self.now();
+    fn apply(&self, request: &Request, now: Moment) -> Reply {
         let mut store = self.store();
         store.sweep(now);
         let listeners = if store.ears.is_empty() {
@@ -113,18 +119,24 @@ impl Memory {
 
 impl Engine for Memory {
     fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>> {
-        let reply = self.apply(&request);
+        let reply = self.apply(&request, self.now());
         Box::pin(async move { Ok(reply) })
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
-        let replies = requests.iter().map(|request| Ok(self.apply(request)));
+        let now = self.now();
+        let replies = requests.iter().map(|request| Ok(self.apply(request, now)));
         let replies: Vec<_> = replies.collect();
         Box::pin(async move { replies })
     }
 
-    fn call_now(&self, request: &Request) -> Option<Result<Reply, Failure>> {
-        Some(Ok(self.apply(request)))
+    fn call_now(
+        &self,
+        request: &Request,
+        now: &dyn Fn() -> Moment,
+    ) -> Option<Result<Reply, Failure>> {
+        let now = if self.same_clock { now() } else { self.now() };
+        Some(Ok(self.apply(request, now)))
     }
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {

@@ -23,10 +23,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::protocol::{Channel, Reply, Request, Subject};
+use crate::protocol::{Channel, Moment, Reply, Request, Subject};
 
 mod glob;
 pub mod memory;
+pub mod process;
 #[cfg(feature = "redis")]
 pub mod redis;
 
@@ -39,8 +40,13 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// connection of their own, each with its own answer in the same order.
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>>;
 
-    /// The answer, where the store can give it on the spot without any I/O: always, or never.
-    fn call_now(&self, request: &Request) -> Option<Result<Reply, Failure>>;
+    /// The answer, where the store can give it on the spot without any I/O: always, or never. `now` is
+    /// the caller's clock.
+    fn call_now(
+        &self,
+        request: &Request,
+        now: &dyn Fn() -> Moment,
+    ) -> Option<Result<Reply, Failure>>;
 
     /// Starts listening for releases; resolves once none can be missed any more.
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>>;

@@ -13,8 +13,8 @@ pub struct OwnerId {
     number: i64,
 }
 
-/// How long a uuid is in text.
-const LENGTH: usize = 36;
+/// How long a client's uuid is in text.
+pub const CLIENT_LENGTH: usize = 36;
 
 impl ClientId {
     /// The client with this uuid.
@@ -23,9 +23,9 @@ impl ClientId {
     }
 
     /// The uuid as text, in lower case and with its hyphens.
-    pub fn text(self) -> [u8; LENGTH] {
+    pub fn text(self) -> [u8; CLIENT_LENGTH] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [b'-'; LENGTH];
+        let mut text = [b'-'; CLIENT_LENGTH];
         let mut at = 0;
         for (place, byte) in self.0.into_iter().enumerate() {
             if matches!(place, 4 | 6 | 8 | 10) {

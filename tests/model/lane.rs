@@ -367,7 +367,10 @@ async fn all<T>(calls: Vec<Answer<T>>) -> Vec<T> {
 
 /// How the lock stands in memory's time.
 fn held(memory: &Memory, sequence: &Sequence) -> Option<Holding> {
-    match memory.call_now(&sequence.request(Action::Inspect)) {
+    let request = sequence.request(Action::Inspect);
+    match memory.call_now(&request, &|| {
+        unreachable!("the store has a clock of its own")
+    }) {
         Some(Ok(Reply::Inspected(held))) => held,
         other => panic!("memory answers on the spot, and not {other:?}"),
     }

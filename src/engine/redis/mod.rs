@@ -23,7 +23,7 @@ use self::keys::Keys;
 use self::pubsub::PubSub;
 use crate::engine::glob;
 use crate::engine::{Answer, Cause, Engine, Failure, Listener, Page};
-use crate::protocol::{Channel, Kind, Reply, Request, Subject};
+use crate::protocol::{Channel, Kind, Moment, Reply, Request, Subject};
 
 /// However long a command may take, the network is given up after twice this.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
@@ -146,7 +146,11 @@ impl Engine for Redis {
         Box::pin(apart::call(self, requests))
     }
 
-    fn call_now(&self, _request: &Request) -> Option<Result<Reply, Failure>> {
+    fn call_now(
+        &self,
+        _request: &Request,
+        _now: &dyn Fn() -> Moment,
+    ) -> Option<Result<Reply, Failure>> {
         None
     }
 

@@ -139,12 +139,12 @@ pub(super) fn args(request: &Request, keys: &Keys, words: &mut Words) {
             words.owner(from);
             words.owner(to);
             words.millis(*lease);
-            words.number(own_listeners);
+            words.number(*own_listeners);
             words.text(&channel);
         }
         Action::Release { owner, left } => {
             words.owner(owner);
-            words.number(left);
+            words.number(*left);
             words.text(&channel);
         }
         Action::Renew { owner, lease } => {

@@ -6,12 +6,15 @@ use std::time::Duration;
 use redis::{Cmd, RedisWrite};
 
 use crate::engine::redis::keys::Key;
-use crate::protocol::OwnerId;
+use crate::protocol::owner::CLIENT_LENGTH;
+use crate::protocol::{ClientId, OwnerId};
 
 /// The words of a command. What a batch's own text says already is left out.
 pub(super) struct Words {
     cmd: Cmd,
     omitted: &'static [Option<&'static str>],
+    /// The client that was written last, and how it reads: most often the next one as well.
+    client: Option<(ClientId, [u8; CLIENT_LENGTH])>,
 }
 
 impl Words {
@@ -21,8 +24,11 @@ impl Words {
         let mut cmd = Cmd::with_capacity(3 + 7 * requests, script.len() + 192 * requests);
         cmd.write_arg(word.as_bytes());
         cmd.write_arg(script.as_bytes());
-        let omitted = &[];
-        Self { cmd, omitted }
+        Self {
+            cmd,
+            omitted: &[],
+            client: None,
+        }
     }
 
     /// The arguments that follow are one request's; those that have a value here go without saying.
@@ -47,15 +53,21 @@ impl Words {
 
     pub(super) fn owner(&mut self, owner: &OwnerId) {
         if self.is_wanted() {
+            let id = owner.client();
+            let known = self.client.filter(|(client, _)| *client == id);
+            let (_, client) = *self.client.insert(known.unwrap_or_else(|| (id, id.text())));
             let mut word = self.cmd.writer_for_next_arg();
-            let _ = word.write_all(&owner.client().text());
-            let _ = write!(word, ":{}", owner.number());
+            let _ = word.write_all(&client);
+            let _ = word.write_all(b":");
+            let mut digits = itoa::Buffer::new();
+            let _ = word.write_all(digits.format(owner.number()).as_bytes());
         }
     }
 
-    pub(super) fn number(&mut self, number: impl std::fmt::Display) {
+    pub(super) fn number(&mut self, number: impl itoa::Integer) {
         if self.is_wanted() {
-            self.cmd.write_arg_fmt(number);
+            let mut digits = itoa::Buffer::new();
+            self.cmd.write_arg(digits.format(number).as_bytes());
         }
     }
 

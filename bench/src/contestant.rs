@@ -14,10 +14,16 @@ use crate::serve::serve;
 /// Runs the contestant of this name until the input ends.
 pub(crate) fn run(name: &str) -> Outcome {
     let many = || Builder::new_multi_thread().enable_all().build();
+    let one_worker = || {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build()
+    };
     let one = || Builder::new_current_thread().enable_all().build();
     match name {
         "distlock" => serve::<distlock::Distlock>(&many()?),
+        "distlock-one" => serve::<distlock::Distlock>(&one_worker()?),
         "raw" => serve::<raw::Raw>(&many()?),
+        "raw-one" => serve::<raw::Raw>(&one_worker()?),
         "raw-yield" => serve::<raw::Yielding>(&many()?),
         "raw-blocking" => raw_blocking::serve(),
         // The embedded ones are compared on one core.

@@ -19,6 +19,8 @@ pub(crate) struct Contestant {
 enum Kind {
     /// This very program.
     Here,
+    /// The same on a runtime with one worker thread, so that the server has the other core.
+    OneWorker,
     Embedded,
     Go,
     Java,
@@ -29,7 +31,9 @@ enum Kind {
 
 pub(crate) const ALL: &[Contestant] = &[
     Contestant::new("distlock", "**distlock**", Kind::Here),
+    Contestant::new("distlock-one", "**distlock**, one worker", Kind::OneWorker),
     Contestant::new("raw", "raw ceiling", Kind::Here),
+    Contestant::new("raw-one", "raw, one worker", Kind::OneWorker),
     Contestant::new("raw-yield", "raw, yields before writing", Kind::Here),
     Contestant::new("raw-blocking", "raw, blocking", Kind::Here),
     Contestant::new("redisson", "Redisson, threads", Kind::Java),
@@ -46,7 +50,14 @@ pub(crate) const ALL: &[Contestant] = &[
 ];
 
 /// Ourselves, and what we are first held against.
-pub(crate) const OURS_AND_RAW: [&str; 4] = ["distlock", "raw", "raw-yield", "raw-blocking"];
+pub(crate) const OURS_AND_RAW: [&str; 6] = [
+    "distlock",
+    "raw",
+    "distlock-one",
+    "raw-one",
+    "raw-yield",
+    "raw-blocking",
+];
 
 impl Contestant {
     const fn new(name: &'static str, title: &'static str, kind: Kind) -> Self {
@@ -67,6 +78,11 @@ impl Contestant {
         self.kind == Kind::Embedded
     }
 
+    /// Whether it is another's twin, for the one scenario where the number of threads is the question.
+    pub(crate) fn is_twin(self) -> bool {
+        self.kind == Kind::OneWorker
+    }
+
     /// A virtual machine compiles what is hot: it needs longer to be warm.
     pub(crate) fn is_slow_to_warm(self) -> bool {
         matches!(self.kind, Kind::Java | Kind::Node)
@@ -77,7 +93,7 @@ impl Contestant {
         let text = |path: PathBuf| path.display().to_string();
         let name = self.name.to_owned();
         Ok(match self.kind {
-            Kind::Here | Kind::Embedded => {
+            Kind::Here | Kind::OneWorker | Kind::Embedded => {
                 vec![text(env::current_exe()?), "contestant".into(), name]
             }
             Kind::Rslock => vec![text(folder.join("rslock/contestant"))],

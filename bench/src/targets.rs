@@ -73,6 +73,9 @@ fn all(book: &Book) -> Vec<Target> {
         let what = format!("U, {callers} callers ÷ raw ceiling");
         let ratio = ratio(book, ("U", callers), figure::RATE, Some("raw"));
         add(&what, AtLeast(bound), ratio);
+        let what = format!("U, {callers} callers ÷ raw ceiling, one worker each");
+        let ratio = book.ratio(("U", callers), figure::RATE, "distlock-one", "raw-one");
+        add(&what, AtLeast(bound), ratio.map(|spread| spread.median));
     }
     let redisson = best(book, crowd, figure::RATE, &REDISSON);
     let other = best(book, crowd, figure::RATE, &OTHERS);

@@ -92,7 +92,7 @@ impl Stage {
 
     pub(crate) const fn repetitions(&self) -> u32 {
         match self.pace {
-            Pace::Full => 7,
+            Pace::Full => 5,
             Pace::Quick => 2,
             Pace::Smoke => 1,
         }

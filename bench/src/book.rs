@@ -48,6 +48,8 @@ pub(crate) mod figure {
     /// Seconds of processor time per 100,000 cycles.
     pub(crate) const CLIENT_CPU: &str = "client_cpu_s_per_100k";
     pub(crate) const SERVER_CPU: &str = "server_cpu_s_per_100k";
+    /// Both together.
+    pub(crate) const CPU: &str = "cpu_s_per_100k";
     /// The part of all cycles that the least lucky process had.
     pub(crate) const LEAST_SHARE: &str = "least_share";
     /// The least lucky caller's cycles over the luckiest one's.

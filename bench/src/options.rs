@@ -86,7 +86,7 @@ impl Options {
         let everybody = || roster::ALL.iter().collect();
         let mut contestants = only.unwrap_or_else(everybody);
         if pace == Pace::Smoke {
-            contestants.retain(|one| one.is_embedded() || roster::OURS_AND_RAW.contains(&one.name));
+            contestants.retain(|one| one.is_here());
         }
         ensure!(!contestants.is_empty(), "nobody is left to measure");
         Ok(Self {

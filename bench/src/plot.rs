@@ -59,7 +59,7 @@ struct Line {
 }
 
 fn lines(book: &Book, dots: impl Fn(&str) -> Vec<(usize, f64)>) -> Vec<Line> {
-    let measured = roster::ALL.iter().zip(COLORS.iter().cycle());
+    let measured = roster::ALL.iter().zip(COLORS.iter());
     measured
         .map(|(one, color)| Line {
             title: match book.versions.get(one.name) {
@@ -176,15 +176,23 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 590.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 360.0;
+/// One for each contestant, in the roster's order.
 const COLORS: &[&str] = &[
-    "#d62728", "#111111", "#777777", "#bbbbbb", "#1f77b4", "#7fb2dd", "#ff7f0e", "#2ca02c",
-    "#17becf", "#9467bd", "#8c564b",
+    "#bbbbbb", "#888888", "#555555", "#ff9896", "#111111", "#d62728", "#1f77b4", "#7fb2dd",
+    "#2ca02c", "#98df8a", "#ff7f0e", "#9467bd", "#8c564b",
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::book::{Entry, Result};
+
+    #[test]
+    fn everybody_on_a_server_has_a_colour_of_its_own() {
+        let drawn = roster::ALL.iter().filter(|one| !one.is_embedded()).count();
+        let colors: std::collections::HashSet<_> = COLORS.iter().collect();
+        assert_eq!((drawn, colors.len()), (COLORS.len(), COLORS.len()));
+    }
 
     #[test]
     fn only_what_was_measured_is_drawn() {

@@ -101,8 +101,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 fn table(book: &Book, at: Place<'_>) -> String {
-    let rows: Vec<&Contestant> = roster::ALL
-        .iter()
+    let ours = roster::ALL.iter().filter(|one| one.is_ours());
+    let others = roster::ALL.iter().filter(|one| !one.is_ours());
+    let rows: Vec<&Contestant> = ours
+        .chain(others)
         .filter(|one| {
             book.excuse(at, one.name).is_some()
                 || COLUMNS

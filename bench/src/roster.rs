@@ -29,34 +29,25 @@ enum Kind {
     Rslock,
 }
 
+/// In the order they play: those who are compared first are neighbours in time.
 pub(crate) const ALL: &[Contestant] = &[
-    Contestant::new("distlock", "**distlock**", Kind::Here),
+    Contestant::new("raw-blocking", "raw, blocking", Kind::Here),
+    Contestant::new("raw-yield", "raw, yields before writing", Kind::Here),
+    Contestant::new("raw-one", "raw, one worker", Kind::OneWorker),
     Contestant::new("distlock-one", "**distlock**, one worker", Kind::OneWorker),
     Contestant::new("raw", "raw ceiling", Kind::Here),
-    Contestant::new("raw-one", "raw, one worker", Kind::OneWorker),
-    Contestant::new("raw-yield", "raw, yields before writing", Kind::Here),
-    Contestant::new("raw-blocking", "raw, blocking", Kind::Here),
+    Contestant::new("distlock", "**distlock**", Kind::Here),
     Contestant::new("redisson", "Redisson, threads", Kind::Java),
     Contestant::new("redisson-async", "Redisson, lockAsync", Kind::Java),
-    Contestant::new("rslock", "rslock (Rust)", Kind::Rslock),
-    Contestant::new("redsync", "redsync (Go)", Kind::Go),
     Contestant::new("rueidislock", "rueidislock (Go)", Kind::Go),
+    Contestant::new("redsync", "redsync (Go)", Kind::Go),
+    Contestant::new("rslock", "rslock (Rust)", Kind::Rslock),
     Contestant::new("redis-py", "redis-py Lock (Python)", Kind::Python),
     Contestant::new("redlock", "redlock (Node)", Kind::Node),
     Contestant::new("memory", "**distlock**, `memory:`", Kind::Embedded),
     Contestant::new("sqlite", "**distlock**, `sqlite:`", Kind::Embedded),
     Contestant::new("tokio-mutex", "tokio::sync::Mutex", Kind::Embedded),
     Contestant::new("flock", "flock", Kind::Embedded),
-];
-
-/// Ourselves, and what we are first held against.
-pub(crate) const OURS_AND_RAW: [&str; 6] = [
-    "distlock",
-    "raw",
-    "distlock-one",
-    "raw-one",
-    "raw-yield",
-    "raw-blocking",
 ];
 
 impl Contestant {
@@ -72,6 +63,15 @@ impl Contestant {
                 "there is no contestant `{name}`; there are {names}"
             ))
         })
+    }
+
+    pub(crate) fn is_ours(self) -> bool {
+        self.title.starts_with("**")
+    }
+
+    /// This program alone: nothing of another language is needed.
+    pub(crate) fn is_here(self) -> bool {
+        matches!(self.kind, Kind::Here | Kind::OneWorker | Kind::Embedded)
     }
 
     pub(crate) fn is_embedded(self) -> bool {

@@ -21,7 +21,7 @@ pub(crate) fn run(options: &Options, mut told: impl FnMut(&str)) -> Book {
 }
 
 /// Repetition by repetition, and within one cell contestant by contestant, so that those who are compared
-/// are neighbours in time. Everybody goes first once in a while.
+/// are neighbours in time. Every other time the last goes first.
 fn play(
     scenario: &Scenario,
     stage: &mut Stage,
@@ -67,8 +67,8 @@ fn play(
                     result,
                 });
             }
-            contestants.rotate_left(1);
         }
+        contestants.reverse();
     }
 }
 

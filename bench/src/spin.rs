@@ -1,12 +1,12 @@
 //! The loops: callers that lock and unlock, callers that hold, callers that queue.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::failure::Outcome;
+use crate::failure::{Outcome, ensure};
 use crate::histogram::Histogram;
 use crate::line::{Tally, Work};
 use crate::serve::Locker;
@@ -16,27 +16,45 @@ use crate::serve::Locker;
 pub(crate) async fn warm<L: Locker>(locker: L, work: Work) -> Outcome<Tally> {
     let each = work.names / work.callers;
     let seconds = work.warmup;
-    spin(locker, work, seconds, each).await
+    // Nothing is noted: memory that was freed just now would hide what is taken next.
+    spin(locker, work, seconds, each, false).await
 }
 
 /// `callers` lock and unlock until time is up.
 pub(crate) async fn cycle<L: Locker>(locker: L, work: Work) -> Outcome<Tally> {
     let seconds = work.seconds;
-    spin(locker, work, seconds, 0).await
+    spin(locker, work, seconds, 0, true).await
 }
 
 /// At least so many cycles each.
-async fn spin<L: Locker>(locker: L, work: Work, seconds: f64, least: usize) -> Outcome<Tally> {
+async fn spin<L: Locker>(
+    locker: L,
+    work: Work,
+    seconds: f64,
+    least: usize,
+    noted: bool,
+) -> Outcome<Tally> {
     let time = Duration::from_secs_f64(seconds);
     let mut callers = JoinSet::new();
     // Each looks at the clock itself: on one thread, a timer would wait for callers that never do.
     let end = Instant::now() + time;
-    let holder = Arc::new(AtomicUsize::new(usize::MAX));
+    let shared = Arc::new(Shared::default());
     for number in 0..work.callers {
         let names = Names::of(number, &work);
-        let holder = (work.names == 1 && work.callers > 1).then(|| (holder.clone(), number));
+        let shared = (work.names == 1 && work.callers > 1).then(|| (shared.clone(), number));
         let until = (end, least as u64);
-        callers.spawn(caller(locker.clone(), names, holder, work.yields, until));
+        let done = Caller {
+            forgets: !noted,
+            ..Caller::default()
+        };
+        callers.spawn(caller(
+            locker.clone(),
+            names,
+            shared,
+            work.yields,
+            until,
+            done,
+        ));
     }
     let mut all = Vec::with_capacity(work.callers);
     while let Some(done) = callers.join_next().await {
@@ -45,23 +63,47 @@ async fn spin<L: Locker>(locker: L, work: Work, seconds: f64, least: usize) -> O
     Ok(sum(&all, time))
 }
 
+/// What callers of one name see of each other.
+#[derive(Default)]
+struct Shared {
+    held: AtomicBool,
+    /// Who had it last, counted from one.
+    last: AtomicUsize,
+}
+
+impl Shared {
+    /// Says whether somebody else had it before.
+    fn enter(&self, me: usize) -> Outcome<bool> {
+        // Whoever lets everybody in would be the fastest of all.
+        ensure!(
+            !self.held.swap(true, Ordering::Relaxed),
+            "two held it at once"
+        );
+        Ok(self.last.swap(me + 1, Ordering::Relaxed) != me + 1)
+    }
+}
+
 async fn caller<L: Locker>(
     locker: L,
     mut names: Names,
-    holder: Option<(Arc<AtomicUsize>, usize)>,
+    shared: Option<(Arc<Shared>, usize)>,
     yields: bool,
     (end, least): (Instant, u64),
+    mut done: Caller,
 ) -> Outcome<Caller> {
-    let mut done = Caller::default();
     let mut began = Instant::now();
     while began < end || done.finished < least {
         let name = names.next();
         let hold = locker.acquire(&name).await?;
-        let passed = holder
-            .as_ref()
-            .is_some_and(|(holder, me)| holder.swap(*me, Ordering::Relaxed) != *me);
+        let passed = match &shared {
+            Some((shared, me)) => shared.enter(*me)?,
+            None => false,
+        };
         if yields {
             tokio::task::yield_now().await;
+        }
+        if let Some((shared, _)) = &shared {
+            shared.held.store(false, Ordering::Relaxed);
         }
         locker.release(hold).await?;
         let now = Instant::now();
@@ -166,6 +208,8 @@ impl Names {
 /// What one caller did.
 #[derive(Default)]
 pub(crate) struct Caller {
+    /// Nobody wants to know how long each took.
+    forgets: bool,
     finished: u64,
     handoffs: u64,
     /// Of the cycles within the time, in nanoseconds. Put into buckets afterwards.
@@ -175,7 +219,7 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) fn note(&mut self, took: Duration, over: bool) {
         self.finished += 1;
-        if !over {
+        if !self.forgets && !over {
             let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             self.took.push(nanos);
         }

@@ -3,7 +3,10 @@
 //! `daemon(3)` forks without `unsafe` on our side and ends the parent at once: nobody but the child is
 //! left to renew, so that a lock which lives on would be its doing.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +25,22 @@ async fn a_forked_child_neither_renews_nor_releases_its_parents_locks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forked_child_of_a_blocking_client_neither_renews_nor_releases_nor_hangs() {
     fork_and_watch(BLOCKING).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_came_before_the_fork_is_not_the_childs() {
+    let server = RedisServer::start();
+    let mut worker = Process::start(PENDING, &server.url());
+    worker.hear("asks");
+    let granted = || !server.hgetall(NAMES[0]).is_empty();
+    eventually(PATIENCE, "the server has granted it", async || granted()).await;
+    worker.tell("fork");
+    worker.hear("forked");
+    worker.ended_well();
+    assert_eq!(worker.hear("acquired"), "closed");
+    assert_eq!(worker.hear("again"), "closed");
+    worker.hear("ends");
+    eventually(PATIENCE, "it expires by itself", async || !granted()).await;
 }
 
 /// The parent dies in the fork; what it held must end exactly when it would have without the child.
@@ -133,6 +152,34 @@ pub(crate) fn fork_blocking(orders: &Receiver<String>) {
     say("ends");
 }
 
+/// Forks with an acquisition under way, whose answer has come and was not looked at.
+pub(crate) fn fork_pending(orders: &Receiver<String>) {
+    // It has no threads to lose in a fork: the child could go on with everything.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = Arc::new(builder.enable_all().build().expect("a runtime can be had"));
+    let client = runtime.block_on(connect(&url()));
+    let mut pending = Box::pin(client.lock(NAMES[0]).acquire());
+    let answered = runtime.block_on(poll_fn(|cx| {
+        Poll::Ready(pending.as_mut().poll(cx).is_ready())
+    }));
+    assert!(!answered, "a server takes a moment");
+    say("asks");
+    // The connection works on; the one who asked does not.
+    runtime.block_on(async {
+        while let Err(TryRecvError::Empty) = orders.try_recv() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    go_on_in_the_child();
+
+    let (here, again) = (runtime.clone(), client.lock(NAMES[1]));
+    say_outcome("acquired", move || here.block_on(pending));
+    let here = runtime.clone();
+    say_outcome("again", move || here.block_on(again.acquire()));
+    std::mem::forget((runtime, client));
+    say("ends");
+}
+
 /// Returns in the child.
 fn fork_once_renewed(held: [Held; 2], orders: &Receiver<String>) {
     let renewed = held.each_ref().map(|held| held.valid_until() + LEASE / 9);
@@ -142,6 +189,10 @@ fn fork_once_renewed(held: [Held; 2], orders: &Receiver<String>) {
     let [one, other] = held.map(|held| held.owner());
     say(&format!("holds and renews {one} {other}"));
     orders.recv().expect("the test says when");
+    go_on_in_the_child();
+}
+
+fn go_on_in_the_child() {
     daemon(true, true).expect("a process may fork");
     // Nobody waits for this process: if it hangs for good, this is its end.
     alarm::set(30);
@@ -167,6 +218,7 @@ fn say_outcome<T: Send + 'static>(
 }
 
 pub(crate) const ROLE: &str = "fork";
+pub(crate) const PENDING: &str = "fork with an acquisition under way";
 pub(crate) const BLOCKING: &str = "fork with a blocking client";
 const NAMES: [&str; 2] = ["forked-released", "forked-dropped"];
 /// The server counts whole milliseconds.

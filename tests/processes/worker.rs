@@ -17,6 +17,7 @@ pub(crate) fn run(role: &str) {
         counter::LOCKED => runtime.block_on(counter::count(orders, true)),
         counter::UNLOCKED => runtime.block_on(counter::count(orders, false)),
         forked::ROLE => forked::fork(runtime, &orders),
+        forked::PENDING => forked::fork_pending(&orders),
         forked::BLOCKING => forked::fork_blocking(&orders),
         _ => panic!("no such role: `{role}`"),
     }

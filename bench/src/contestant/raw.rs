@@ -63,7 +63,7 @@ locker!(Yielding, "the same, yields once before writing", true);
 /// A lock that was taken: its name and who took it.
 pub(super) struct Taken {
     name: Arc<str>,
-    owner: String,
+    owner: u64,
 }
 
 #[derive(Clone)]
@@ -95,14 +95,14 @@ impl Pipe {
 
     async fn acquire(&self, name: &Arc<str>) -> Outcome<Taken> {
         let owner = self.scripts.fresh_owner();
-        let said = self.call(self.scripts.acquire(name, &owner)).await?;
+        let said = self.call(self.scripts.acquire(name, owner)).await?;
         ensure!(said == -3, "acquire answered {said}");
         let name = name.clone();
         Ok(Taken { name, owner })
     }
 
     async fn release(&self, taken: Taken) -> Outcome {
-        let call = self.scripts.release(&taken.name, &taken.owner);
+        let call = self.scripts.release(&taken.name, taken.owner);
         let said = self.call(call).await?;
         ensure!(said >= 0, "release answered {said}");
         Ok(())
@@ -178,11 +178,11 @@ pub(super) fn address(url: &str) -> Outcome<&str> {
     address.ok_or_else(|| Failure::new(format!("not an address: {url}")))
 }
 
-/// Our own two scripts, as calls on the wire.
+/// Our own two scripts, as calls on the wire: what never changes is made once, the rest is written in place.
 pub(super) struct Scripts {
-    acquire: String,
-    release: String,
-    client: String,
+    /// Up to the name.
+    acquire: Vec<u8>,
+    release: Vec<u8>,
     owners: AtomicU64,
 }
 
@@ -192,49 +192,76 @@ impl Scripts {
         let mut load = |text| -> Outcome<String> {
             Ok(Script::new(text).prepare_invoke().load(&mut connection)?)
         };
+        let acquire = load(include_str!(
+            "../../../src/engine/redis/lua/mutex/acquire.lua"
+        ))?;
+        let release = load(include_str!(
+            "../../../src/engine/redis/lua/mutex/release.lua"
+        ))?;
+        let begin = |words: u8, script: &str, keys: &str| {
+            let mut bytes = format!("*{words}\r\n").into_bytes();
+            for each in ["EVALSHA", script, keys] {
+                word(&mut bytes, &[each.as_bytes()]);
+            }
+            bytes
+        };
         Ok(Self {
-            acquire: load(include_str!(
-                "../../../src/engine/redis/lua/mutex/acquire.lua"
-            ))?,
-            release: load(include_str!(
-                "../../../src/engine/redis/lua/mutex/release.lua"
-            ))?,
-            // As long as the real ones.
-            client: "b5dbdb44-6a3c-4c2e-9d0b-7f1d3a0c9e11".into(),
+            acquire: begin(9, &acquire, "2"),
+            release: begin(7, &release, "1"),
             owners: AtomicU64::new(0),
         })
     }
 
     /// Nobody's yet, as our own protocol has it.
-    pub(super) fn fresh_owner(&self) -> String {
-        let number = self.owners.fetch_add(1, Ordering::Relaxed);
-        format!("{}:{number}", self.client)
+    pub(super) fn fresh_owner(&self) -> u64 {
+        self.owners.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn acquire(&self, name: &str, owner: &str) -> Vec<u8> {
-        let undone = format!("distlock_undone:{{{name}}}");
-        let words = ["EVALSHA", &self.acquire, "2", name, &undone];
-        encode(&[words.as_slice(), &[owner, "1", "1", LEASE]].concat())
+    pub(super) fn acquire(&self, name: &str, owner: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ROOM + 2 * name.len());
+        bytes.extend_from_slice(&self.acquire);
+        word(&mut bytes, &[name.as_bytes()]);
+        word(&mut bytes, &[b"distlock_undone:{", name.as_bytes(), b"}"]);
+        Self::owner(&mut bytes, owner);
+        bytes.extend_from_slice(b"$1\r\n1\r\n$1\r\n1\r\n$5\r\n30000\r\n");
+        bytes
     }
 
-    pub(super) fn release(&self, name: &str, owner: &str) -> Vec<u8> {
-        let channel = format!("redisson_lock__channel:{{{name}}}");
-        let words = ["EVALSHA", &self.release, "1", name, owner, "0", &channel];
-        encode(&words)
+    pub(super) fn release(&self, name: &str, owner: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ROOM + 2 * name.len());
+        bytes.extend_from_slice(&self.release);
+        word(&mut bytes, &[name.as_bytes()]);
+        Self::owner(&mut bytes, owner);
+        bytes.extend_from_slice(b"$1\r\n0\r\n");
+        word(
+            &mut bytes,
+            &[b"redisson_lock__channel:{", name.as_bytes(), b"}"],
+        );
+        bytes
+    }
+
+    fn owner(bytes: &mut Vec<u8>, owner: u64) {
+        let mut digits = itoa::Buffer::new();
+        word(bytes, &[CLIENT, digits.format(owner).as_bytes()]);
     }
 }
 
-fn encode(words: &[&str]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        bytes.extend_from_slice(word.as_bytes());
-        bytes.extend_from_slice(b"\r\n");
+/// One word of a command, made of these pieces.
+fn word(bytes: &mut Vec<u8>, pieces: &[&[u8]]) {
+    let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+    bytes.push(b'$');
+    bytes.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    bytes.extend_from_slice(b"\r\n");
+    for piece in pieces {
+        bytes.extend_from_slice(piece);
     }
-    bytes
+    bytes.extend_from_slice(b"\r\n");
 }
 
-const LEASE: &str = "30000";
+/// As long as the real ones.
+const CLIENT: &[u8] = b"b5dbdb44-6a3c-4c2e-9d0b-7f1d3a0c9e11:";
+/// For all of a call but its names.
+const ROOM: usize = 256;
 /// As many as there may be callers: one write for all that is there.
 const MOST: usize = 8192;
 
@@ -244,7 +271,10 @@ mod tests {
 
     #[test]
     fn a_call_is_encoded_word_by_word() {
-        assert_eq!(encode(&["GET", "ab"]), b"*2\r\n$3\r\nGET\r\n$2\r\nab\r\n");
+        let mut bytes = Vec::new();
+        word(&mut bytes, &[b"GET"]);
+        word(&mut bytes, &[b"a", b"b"]);
+        assert_eq!(bytes, b"$3\r\nGET\r\n$2\r\nab\r\n");
     }
 
     #[test]

@@ -60,12 +60,12 @@ impl Socket {
             let owners: Vec<_> = names.iter().map(|_| self.scripts.fresh_owner()).collect();
             bytes.clear();
             for (name, owner) in round_names.iter().zip(&owners) {
-                bytes.extend(self.scripts.acquire(name, owner));
+                bytes.extend(self.scripts.acquire(name, *owner));
             }
             self.exchange(&bytes, work.callers, |said| said == -3)?;
             bytes.clear();
             for (name, owner) in round_names.iter().zip(&owners) {
-                bytes.extend(self.scripts.release(name, owner));
+                bytes.extend(self.scripts.release(name, *owner));
             }
             self.exchange(&bytes, work.callers, |said| said >= 0)?;
             let took = round.elapsed();

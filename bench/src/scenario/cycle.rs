@@ -80,6 +80,7 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     if let (Some(before), Some(after)) = (before, after) {
         let done: Gauges = after.since(&before);
         figures.insert(figure::SERVER_CPU, done.cpu / finished * 100_000.0);
+        figures.insert(figure::CPU, (cpu + done.cpu) / finished * 100_000.0);
         figures.insert(figure::READS, to_f64(done.reads) / finished);
         let sent = stage.sent(act, &done.calls);
         figures.insert(figure::COMMANDS, sent / finished);

@@ -4,7 +4,10 @@
 
 mod support;
 
-use std::time::Duration;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use distlock::{Backoff, Client, Error, Lease, Wait};
 use support::{ChaosProxy, Fault, Match, RedisServer, batch, eventually};
@@ -327,4 +330,42 @@ async fn as_many_are_shown_to_wait_as_do() {
         let next = granted.recv().await.expect("some wait");
         held = next.expect("it is free");
     }
+}
+
+/// An acquisition in memory that had to let others run first, for longer than its lease.
+#[tokio::test(start_paused = true)]
+async fn a_grant_in_memory_after_a_long_pause_is_still_good() {
+    let client = connect("memory:").await;
+    let lease = Lease::Fixed(ms(50));
+    let mut acquiring = Box::pin(client.lock("stock").with_lease(lease).acquire());
+    let paused = poll_fn(|cx| {
+        // This poll has no time left for anything.
+        while pin!(tokio::task::coop::consume_budget())
+            .poll(cx)
+            .is_ready()
+        {}
+        Poll::Ready(acquiring.as_mut().poll(cx).is_pending())
+    });
+    assert!(paused.await, "it was answered without a pause");
+    tokio::time::advance(ms(200)).await;
+    let guard = acquiring.await.unwrap();
+    assert!(guard.is_held(), "granted, and over before it was seen");
+}
+
+/// Whoever asks again and again must not keep the holder from ever giving back.
+#[tokio::test]
+async fn asking_in_memory_without_a_pause_leaves_others_their_turn() {
+    let client = connect("memory:").await;
+    let guard = client.lock("stock").acquire().await.unwrap();
+    let holder = tokio::spawn(async move {
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        guard.release().await.unwrap();
+    });
+    let started = Instant::now();
+    while client.lock("stock").try_acquire().await.unwrap().is_none() {
+        assert!(started.elapsed() < PATIENCE, "the holder starves");
+    }
+    holder.await.unwrap();
 }

@@ -54,6 +54,9 @@ pub(crate) fn acquire(
     patience: Patience,
 ) -> impl Future<Output = Result<Option<Claim>, Trouble>> + Send {
     async move {
+        // A store that answers on the spot must not keep other tasks from running. Before the clock is
+        // read: this may take as long as they like.
+        tokio::task::coop::consume_budget().await;
         core.usable()?;
         // Read seldom: on the shortest way the clock would be most of the work.
         let begun = core.clock.now();
@@ -120,9 +123,7 @@ fn wait(
         let mut attempt = None;
         let mut turn = match turn {
             Some(Turn::Ask { not_before: None }) => {
-                // Nobody is there but us, most often. A store that answers on the spot must not keep other
-                // tasks from running.
-                tokio::task::coop::consume_budget().await;
+                // Nobody is there but us, most often.
                 let owner = core.fresh_owner();
                 let asked = match ask_now(core, wish, owner, begun) {
                     Some(asked) => asked,
@@ -141,7 +142,7 @@ fn wait(
             Some(turn) => turn,
             None => match spot.in_line(deadline).await {
                 Some(turn) => turn,
-                None => return give_up(&spot),
+                None => return out_of_time(&spot),
             },
         };
         loop {
@@ -162,7 +163,7 @@ fn wait(
                     }
                     match spot.in_line(deadline).await {
                         Some(next) => turn = next,
-                        None => return give_up(&spot),
+                        None => return out_of_time(&spot),
                     }
                     continue;
                 }
@@ -174,7 +175,7 @@ fn wait(
                     spot.hold(claim.hold(), now);
                     return Ok(Some(claim));
                 }
-                Headed::GaveUp { busy } => return gave_up(busy),
+                Headed::GaveUp { busy } => return give_up(busy),
                 Headed::Told(next) => turn = next,
             }
         }
@@ -197,12 +198,12 @@ async fn first_ask(
 }
 
 /// Time is over in the line, or it cannot be told.
-fn give_up(spot: &Spot<'_>) -> Result<Option<Claim>, Trouble> {
+fn out_of_time(spot: &Spot<'_>) -> Result<Option<Claim>, Trouble> {
     needs_a_runtime().map_err(Trouble::Failure)?;
-    gave_up(spot.is_busy())
+    give_up(spot.is_busy())
 }
 
-fn gave_up(busy: bool) -> Result<Option<Claim>, Trouble> {
+fn give_up(busy: bool) -> Result<Option<Claim>, Trouble> {
     if busy {
         return Ok(None);
     }

@@ -92,6 +92,7 @@ impl Place {
                     self.head = Head::Seated(seat);
                     break;
                 }
+                self.left = self.left.saturating_sub(1);
             }
         }
         if !matches!(self.head, Head::Nobody) || self.front().is_some() {

@@ -33,8 +33,9 @@ pub(super) enum Turn {
     Reenter,
 }
 
+/// What lies on a seat.
 #[derive(Debug)]
-enum Slot {
+pub(super) enum Slot {
     /// Nothing to tell yet. One task at a time waits for it.
     Empty(Option<Waker>),
     Told(Turn),
@@ -64,8 +65,9 @@ impl Seat {
     /// the end of everything, are never overwritten by a lesser word.
     pub(super) fn call(&self, turn: Turn) -> Option<Turn> {
         let mut slot = self.lock();
-        if let Slot::Left | Slot::Told(Turn::Lock(_) | Turn::Closed) = &*slot {
-            return Some(turn);
+        match &*slot {
+            Slot::Left | Slot::Told(Turn::Lock(_) | Turn::Closed) => return Some(turn),
+            Slot::Empty(_) | Slot::Told(Turn::Ask { .. } | Turn::Reenter) => {}
         }
         let before = std::mem::replace(&mut *slot, Slot::Told(turn));
         drop(slot);
@@ -78,25 +80,24 @@ impl Seat {
     /// The next word.
     pub(super) fn poll_turn(&self, cx: &mut Context<'_>) -> Poll<Turn> {
         let mut slot = self.lock();
-        match &mut *slot {
-            Slot::Empty(Some(waiter)) => waiter.clone_from(cx.waker()),
-            Slot::Empty(nobody) => *nobody = Some(cx.waker().clone()),
-            Slot::Left => {}
-            Slot::Told(_) => {
-                if let Slot::Told(turn) = std::mem::replace(&mut *slot, Slot::Empty(None)) {
-                    return Poll::Ready(turn);
-                }
-            }
+        let before = match &mut *slot {
+            Slot::Left => return Poll::Pending,
+            Slot::Empty(Some(waiter)) if waiter.will_wake(cx.waker()) => return Poll::Pending,
+            Slot::Empty(waiter) => Slot::Empty(waiter.replace(cx.waker().clone())),
+            Slot::Told(_) => std::mem::replace(&mut *slot, Slot::Empty(None)),
+        };
+        // Whoever waited before is dropped without the lock: it may be the last to know of its task.
+        drop(slot);
+        match before {
+            Slot::Told(turn) => Poll::Ready(turn),
+            Slot::Empty(_) | Slot::Left => Poll::Pending,
         }
-        Poll::Pending
     }
 
-    /// Nobody sits here any more; returns a word that was never heard.
-    pub(super) fn leave(&self) -> Option<Turn> {
-        match std::mem::replace(&mut *self.lock(), Slot::Left) {
-            Slot::Told(turn) => Some(turn),
-            Slot::Empty(_) | Slot::Left => None,
-        }
+    /// Nobody sits here any more. What was there last, a word that was never heard perhaps, is to be dropped
+    /// without the line's lock.
+    pub(super) fn leave(&self) -> Slot {
+        std::mem::replace(&mut *self.lock(), Slot::Left)
     }
 
     pub(super) fn has_left(&self) -> bool {

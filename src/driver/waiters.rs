@@ -81,7 +81,7 @@ impl Waiters {
                     place.head = Head::Nobody;
                 }
                 // A lock in it that the waiter never saw goes back when this is dropped.
-                seat.and_then(|seat| seat.leave())
+                seat.map(|seat| seat.leave())
             }
         };
         let silenced = place.move_up(now);

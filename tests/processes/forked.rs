@@ -28,19 +28,26 @@ async fn a_forked_child_of_a_blocking_client_neither_renews_nor_releases_nor_han
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_came_before_the_fork_is_not_the_childs() {
+async fn grants_that_came_before_the_fork_are_not_the_childs() {
     let server = RedisServer::start();
     let mut worker = Process::start(PENDING, &server.url());
     worker.hear("asks");
-    let granted = || !server.hgetall(NAMES[0]).is_empty();
-    eventually(PATIENCE, "the server has granted it", async || granted()).await;
+    let held = |name: &&str| !server.hgetall(name).is_empty();
+    eventually(PATIENCE, "the server has granted them", async || {
+        NAMES.iter().all(held)
+    })
+    .await;
     worker.tell("fork");
     worker.hear("forked");
     worker.ended_well();
-    assert_eq!(worker.hear("acquired"), "closed");
-    assert_eq!(worker.hear("again"), "closed");
+    for word in ["alone", "together", "again"] {
+        assert_eq!(worker.hear(word), "closed", "{word}");
+    }
     worker.hear("ends");
-    eventually(PATIENCE, "it expires by itself", async || !granted()).await;
+    eventually(PATIENCE, "they expire by themselves", async || {
+        !NAMES.iter().any(held)
+    })
+    .await;
 }
 
 /// The parent dies in the fork; what it held must end exactly when it would have without the child.
@@ -152,17 +159,21 @@ pub(crate) fn fork_blocking(orders: &Receiver<String>) {
     say("ends");
 }
 
-/// Forks with an acquisition under way, whose answer has come and was not looked at.
+/// Forks with acquisitions under way, whose answers have come and were not looked at.
 pub(crate) fn fork_pending(orders: &Receiver<String>) {
     // It has no threads to lose in a fork: the child could go on with everything.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = Arc::new(builder.enable_all().build().expect("a runtime can be had"));
     let client = runtime.block_on(connect(&url()));
-    let mut pending = Box::pin(client.lock(NAMES[0]).acquire());
-    let answered = runtime.block_on(poll_fn(|cx| {
-        Poll::Ready(pending.as_mut().poll(cx).is_ready())
-    }));
-    assert!(!answered, "a server takes a moment");
+    // From now on the server knows the script: one question, one answer.
+    let first = runtime.block_on(client.lock(NAMES[1]).acquire()).unwrap();
+    runtime.block_on(first.release()).unwrap();
+    // The first goes out alone; the second in a call that a task of the connection's makes.
+    let mut pending = NAMES.map(|name| Box::pin(client.lock(name).acquire()));
+    for pending in &mut pending {
+        let begun = poll_fn(|cx| Poll::Ready(pending.as_mut().poll(cx).is_pending()));
+        assert!(runtime.block_on(begun), "a server takes a moment");
+    }
     say("asks");
     // The connection works on; the one who asked does not.
     runtime.block_on(async {
@@ -172,9 +183,11 @@ pub(crate) fn fork_pending(orders: &Receiver<String>) {
     });
     go_on_in_the_child();
 
-    let (here, again) = (runtime.clone(), client.lock(NAMES[1]));
-    say_outcome("acquired", move || here.block_on(pending));
-    let here = runtime.clone();
+    for (word, pending) in ["alone", "together"].into_iter().zip(pending) {
+        let here = runtime.clone();
+        say_outcome(word, move || here.block_on(pending));
+    }
+    let (here, again) = (runtime.clone(), client.lock("of-the-child"));
     say_outcome("again", move || here.block_on(again.acquire()));
     std::mem::forget((runtime, client));
     say("ends");
@@ -218,7 +231,7 @@ fn say_outcome<T: Send + 'static>(
 }
 
 pub(crate) const ROLE: &str = "fork";
-pub(crate) const PENDING: &str = "fork with an acquisition under way";
+pub(crate) const PENDING: &str = "fork with acquisitions under way";
 pub(crate) const BLOCKING: &str = "fork with a blocking client";
 const NAMES: [&str; 2] = ["forked-released", "forked-dropped"];
 /// The server counts whole milliseconds.

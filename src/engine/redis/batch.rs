@@ -6,7 +6,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a call of many is a task of none"
+    reason = "a call of many is nobody's own: it is a task, which ends with its answer or its last caller"
 )]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use self::queue::{Item, Queue, Way};
 use super::connection::Connection;
 use super::failure;
 use super::keys::Keys;
@@ -24,8 +25,7 @@ use super::scripts::{self, Call};
 use crate::engine::{Cause, Failure};
 use crate::protocol::{Reply, Request};
 
-/// How many items travel in one call: more gain little, and hold up the server for everyone else.
-const MOST: usize = 64;
+mod queue;
 
 /// The calls on one connection.
 #[derive(Debug)]
@@ -35,32 +35,7 @@ pub(crate) struct Batches {
     queue: Mutex<Queue>,
 }
 
-/// What goes out next.
-#[derive(Debug, Default)]
-struct Queue {
-    /// How many calls the server has not answered yet.
-    under_way: usize,
-    /// Somebody has been told to take it, on the runtime of the connection with this number.
-    departing: Option<u64>,
-    /// What frees a lock comes before what takes one.
-    giving: Vec<Item>,
-    taking: Vec<Item>,
-}
-
-/// One caller's request.
-#[derive(Debug)]
-struct Item {
-    request: Request,
-    answer: oneshot::Sender<Answer>,
-}
-
 type Answer = Result<Reply, Failure>;
-
-/// How a request goes out.
-enum Entered<'a> {
-    Alone(Request),
-    InCompany(Company<'a>),
-}
 
 /// One caller's place in a call that others make.
 struct Company<'a> {
@@ -73,7 +48,7 @@ struct Company<'a> {
 /// Takes what is waiting with it, or what filled a call. If it never gets to, whoever waits hears of that.
 struct Departure {
     batches: Option<Arc<Batches>>,
-    generation: Option<u64>,
+    connection: Option<u64>,
     full: Option<Vec<Item>>,
 }
 
@@ -100,12 +75,33 @@ impl Batches {
         if !scripts::may_travel(&request) {
             return self.alone(&request).await;
         }
-        match self.enter(request) {
-            Entered::Alone(request) => {
+        let connection = self.connection.generation();
+        let way = self.lock().enter(request, connection);
+        match way {
+            Way::Alone(request) => {
                 let under_way = UnderWay(self.clone());
                 under_way.0.alone(&request).await
             }
-            Entered::InCompany(company) => company.answer().await,
+            Way::Together {
+                answer,
+                full,
+                first,
+            } => {
+                // Not under the lock: a runtime that has gone drops what it is given here and now.
+                if full.is_some() {
+                    self.depart(connection, full);
+                }
+                if first {
+                    self.depart(connection, None);
+                }
+                let company = Company {
+                    batches: self,
+                    begun: Instant::now(),
+                    answer,
+                    answered: false,
+                };
+                company.answer().await
+            }
         }
     }
 
@@ -114,53 +110,21 @@ impl Batches {
         scripts::reply(request, self.connection.run(&call).await?)
     }
 
-    fn enter(self: &Arc<Self>, request: Request) -> Entered<'_> {
-        let generation = self.connection.generation();
-        let mut queue = self.lock();
-        if queue.under_way == 0 || generation.is_none() {
-            queue.under_way += 1;
-            return Entered::Alone(request);
-        }
-        let (sender, answer) = oneshot::channel();
-        queue.push(Item {
-            request,
-            answer: sender,
-        });
-        // A full one leaves at once: behind a crowd of callers the server would have nothing to do.
-        let full = queue.is_full().then(|| queue.take());
-        let told = queue.departing == generation;
-        queue.departing = generation;
-        drop(queue);
-        // Not under the lock: a runtime that has gone drops what it is given here and now.
-        if full.is_some() {
-            self.depart(generation, full);
-        }
-        if !told {
-            self.depart(generation, None);
-        }
-        Entered::InCompany(Company {
-            batches: self,
-            begun: Instant::now(),
-            answer,
-            answered: false,
-        })
-    }
-
-    fn depart(self: &Arc<Self>, generation: Option<u64>, full: Option<Vec<Item>>) {
+    fn depart(self: &Arc<Self>, connection: Option<u64>, full: Option<Vec<Item>>) {
         let departure = Departure {
             batches: Some(self.clone()),
-            generation,
+            connection,
             full,
         };
         // On the connection's own runtime: where that stands still, so does everything else.
-        let home = self.connection.runtime();
-        if let Some(runtime) = home.or_else(|| Handle::try_current().ok()) {
+        let runtime = connection.and_then(|number| self.connection.runtime_of(number));
+        if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
             runtime.spawn(departure.leave());
         }
     }
 
     /// One call with all these items.
-    async fn send(&self, mut items: Vec<Item>) {
+    async fn send(self: &Arc<Self>, mut items: Vec<Item>) {
         // Who has gone is undone already.
         items.retain(|item| !item.answer.is_closed());
         if items.is_empty() {
@@ -197,14 +161,19 @@ impl Batches {
                 let failure = Failure::new(Cause::Unexpected, format!("unexpected {other:?}"));
                 answer_all(waiting, &failure);
             }
-            // One key we may not touch fails the whole call: find out which, and spare the others.
+            // One key we may not touch fails the whole call: find out which, and spare the others. None waits
+            // for another's answer.
             Err(failure) if failure.cause == Cause::Denied => {
-                for (mut caller, request) in waiting.into_iter().zip(&requests) {
-                    let answer = tokio::select! {
-                        answer = self.alone(request) => answer,
-                        () = caller.closed() => continue,
-                    };
-                    let _ = caller.send(answer);
+                for (mut caller, request) in waiting.into_iter().zip(requests) {
+                    let batches = self.clone();
+                    tokio::spawn(async move {
+                        tokio::select! {
+                            answer = batches.alone(&request) => {
+                                let _ = caller.send(answer);
+                            }
+                            () = caller.closed() => {}
+                        }
+                    });
                 }
             }
             Err(failure) => answer_all(waiting, &failure),
@@ -213,34 +182,6 @@ impl Batches {
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Queue {
-    fn push(&mut self, item: Item) {
-        if scripts::gives_back(&item.request) {
-            self.giving.push(item);
-        } else {
-            self.taking.push(item);
-        }
-    }
-
-    const fn is_full(&self) -> bool {
-        self.giving.len() + self.taking.len() >= MOST
-    }
-
-    fn take(&mut self) -> Vec<Item> {
-        let mut items = std::mem::take(&mut self.giving);
-        items.append(&mut self.taking);
-        items
-    }
-
-    /// Whoever was told to take what waits here does so.
-    fn taken_by(&mut self, generation: Option<u64>) -> Vec<Item> {
-        if self.departing == generation {
-            self.departing = None;
-        }
-        self.take()
     }
 }
 
@@ -258,7 +199,7 @@ impl Company<'_> {
 impl Drop for Company<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.batches.connection.doubt(self.begun);
+            self.batches.connection.doubt(self.begun.elapsed());
         }
     }
 }
@@ -276,7 +217,7 @@ impl Departure {
             let mut queue = batches.lock();
             queue.under_way += 1;
             let full = self.full.take();
-            full.unwrap_or_else(|| queue.taken_by(self.generation))
+            full.unwrap_or_else(|| queue.taken_by(self.connection))
         };
         UnderWay(batches).send(items).await;
     }
@@ -288,10 +229,10 @@ impl Drop for Departure {
             return;
         };
         let full = self.full.take();
-        let items = full.unwrap_or_else(|| batches.lock().taken_by(self.generation));
+        let items = full.unwrap_or_else(|| batches.lock().taken_by(self.connection));
         // Its runtime has gone, and the connection with it, which does not say so.
-        if let Some(generation) = self.generation {
-            batches.connection.give_up(generation);
+        if let Some(connection) = self.connection {
+            batches.connection.give_up(connection);
         }
         let why = "the connection's runtime has gone";
         let callers = items.into_iter().map(|item| item.answer).collect();
@@ -307,7 +248,10 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.lock().under_way -= 1;
+        // A forked child may have nobody who would ever unlock it.
+        if !self.0.connection.is_forked() {
+            self.0.lock().under_way -= 1;
+        }
     }
 }
 

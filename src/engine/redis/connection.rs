@@ -21,11 +21,15 @@ use tokio::sync::watch;
 
 use super::failure;
 use super::scripts::Call;
+use super::silence::Silence;
 use crate::engine::process::Process;
 use crate::engine::{Cause, Failure};
 
 /// How many calls may wait to be written; the crate's 50 costs a third of the speed at 4096 callers.
 const PIPELINE: usize = 8192;
+
+/// How much longer than it may take an attempt to connect is waited for: it says itself why it failed.
+const SLACK: Duration = Duration::from_millis(200);
 
 /// A connection to one server.
 #[derive(Debug)]
@@ -44,11 +48,16 @@ pub(crate) struct Connection {
 #[derive(Debug, Default)]
 struct Connecting {
     generation: u64,
-    attempt: Option<watch::Receiver<Attempt>>,
+    attempt: Option<Attempt>,
 }
 
-/// How it ended, once it has.
-type Attempt = Option<Result<(), Failure>>;
+#[derive(Clone, Debug)]
+struct Attempt {
+    /// How it ended, once it has.
+    end: watch::Receiver<Option<Result<(), Failure>>>,
+    /// When it has ended, unless its runtime stands still.
+    over_at: Instant,
+}
 
 #[derive(Clone, Debug)]
 struct Live {
@@ -58,19 +67,9 @@ struct Live {
     silence: Arc<Mutex<Silence>>,
 }
 
-/// How long a connection that owes answers has given none.
-#[derive(Debug)]
-struct Silence {
-    waiting: u64,
-    /// A call has given up since the last answer, so one is still owed.
-    abandoned: bool,
-    since: Instant,
-}
-
 impl Connection {
-    /// A call that is abandoned when the server has not said a word for `patience`, and for half of the
-    /// time that call has waited, costs the connection its place: the next call makes another. One that
-    /// answers, however slowly, is better than none yet.
+    /// A call that is abandoned when the server has been silent for too long costs the connection its
+    /// place: the next call makes another.
     pub(crate) fn new(client: Client, connect_timeout: Duration, patience: Duration) -> Self {
         Self {
             client,
@@ -82,9 +81,11 @@ impl Connection {
         }
     }
 
-    /// The runtime that the connection lives on, if there is one.
-    pub(crate) fn runtime(&self) -> Option<Handle> {
-        self.lock().as_ref().map(|live| live.runtime.clone())
+    /// The runtime that this connection lives on, if it is still the one.
+    pub(crate) fn runtime_of(&self, generation: u64) -> Option<Handle> {
+        let live = self.lock();
+        let live = live.as_ref().filter(|live| live.generation == generation);
+        live.map(|live| live.runtime.clone())
     }
 
     /// Which one it is, if there is one.
@@ -97,19 +98,28 @@ impl Connection {
         bury(&self.live, generation);
     }
 
-    /// A call that went with others was abandoned. The call they share may never be: what holds it up may
-    /// be the runtime it lives on.
-    pub(crate) fn doubt(&self, begun: Instant) {
-        let waited = begun.elapsed();
-        if waited < self.patience {
+    /// Whether the caller is a forked child: its locks may be held by threads it does not have.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process.has_forked()
+    }
+
+    /// A call that went with others was abandoned after this long. The call they share may never be: what
+    /// holds it up may be the runtime it lives on.
+    pub(crate) fn doubt(&self, waited: Duration) {
+        if self.is_forked() {
             return;
         }
         let Some(live) = self.lock().clone() else {
             return;
         };
-        let silent = lock(&live.silence).since.elapsed();
-        if silent >= self.patience.max(waited / 2) {
-            bury(&self.live, live.generation);
+        self.judge(&live.silence, live.generation, waited);
+    }
+
+    /// Who was abandoned after this long decides whether the next call makes another connection.
+    fn judge(&self, silence: &Mutex<Silence>, generation: u64, waited: Duration) {
+        let over = lock(silence).is_too_long(Instant::now(), waited, self.patience);
+        if over {
+            bury(&self.live, generation);
         }
     }
 
@@ -146,7 +156,7 @@ impl Connection {
         live: &Live,
         result: Result<Value, redis::RedisError>,
     ) -> Result<Value, Failure> {
-        if self.process.has_forked() {
+        if self.is_forked() {
             // Read by a forked child from a connection it shares: the answer was its parent's.
             return Err(Failure::new(Cause::Interrupted, "this process was forked"));
         }
@@ -168,23 +178,26 @@ impl Connection {
             if let Some(live) = self.lock().clone() {
                 return Ok(live);
             }
-            let mut attempt = self.attempt()?;
-            let ended = attempt.wait_for(Option::is_some).await;
-            match ended.as_deref() {
-                Ok(Some(Err(failure))) => return Err(failure.clone()),
-                Ok(Some(Ok(())) | None) => {}
-                Err(_) => return Err(no_runtime()),
+            let Attempt { mut end, over_at } = self.attempt()?;
+            let ended =
+                tokio::time::timeout_at(over_at.into(), end.wait_for(Option::is_some)).await;
+            match ended.as_ref().map(|end| end.as_deref()) {
+                Ok(Ok(Some(Err(failure)))) => return Err(failure.clone()),
+                Ok(Err(_)) => return Err(no_runtime()),
+                // Connected, or not to be waited for: look again.
+                Ok(Ok(Some(Ok(())) | None)) | Err(_) => {}
             }
         }
     }
 
     /// The attempt under way, or a new one. Ends by itself, after the time-out for connecting at the
-    /// latest, or with the runtime it was begun on.
-    fn attempt(&self) -> Result<watch::Receiver<Attempt>, Failure> {
+    /// latest, or with the runtime it was begun on; if that stands still, it is no longer the one to wait for.
+    fn attempt(&self) -> Result<Attempt, Failure> {
         let mut connecting = lock(&self.connecting);
         if let Some(attempt) = &connecting.attempt
-            && attempt.has_changed().is_ok()
-            && attempt.borrow().is_none()
+            && attempt.end.has_changed().is_ok()
+            && attempt.end.borrow().is_none()
+            && Instant::now() < attempt.over_at
         {
             return Ok(attempt.clone());
         }
@@ -198,7 +211,8 @@ impl Connection {
             .set_pipeline_buffer_size(PIPELINE)
             .set_push_sender(self.obituary(generation));
         let (client, live) = (self.client.clone(), self.live.clone());
-        let (end, attempt) = watch::channel(None);
+        let (ended, end) = watch::channel(None);
+        let over_at = Instant::now() + self.connect_timeout + SLACK;
         let home = runtime.clone();
         runtime.spawn(async move {
             let made = client
@@ -212,20 +226,25 @@ impl Connection {
                 Err(failure) => tracing::debug!(%server, why = failure.detail, "cannot connect"),
             }
             let result = made.map(|connection| {
-                *lock(&live) = Some(Live {
+                let mut live = lock(&live);
+                // One that took so long that another was made meanwhile is not needed.
+                if live
+                    .as_ref()
+                    .is_some_and(|live| live.generation > generation)
+                {
+                    return;
+                }
+                *live = Some(Live {
                     generation,
                     connection,
                     runtime: home,
-                    silence: Arc::new(Mutex::new(Silence {
-                        waiting: 0,
-                        abandoned: false,
-                        since: Instant::now(),
-                    })),
+                    silence: Arc::new(Mutex::new(Silence::new(Instant::now()))),
                 });
             });
             // Whoever waited may have gone.
-            let _ = end.send(Some(result));
+            let _ = ended.send(Some(result));
         });
+        let attempt = Attempt { end, over_at };
         connecting.attempt = Some(attempt.clone());
         Ok(attempt)
     }
@@ -267,13 +286,7 @@ impl<'a> Wait<'a> {
     fn begin(connection: &'a Connection, live: &Live) -> Self {
         let silence = live.silence.clone();
         let begun = Instant::now();
-        {
-            let mut silence = lock(&silence);
-            if silence.waiting == 0 && !silence.abandoned {
-                silence.since = begun;
-            }
-            silence.waiting += 1;
-        }
+        lock(&silence).asked(begun);
         Self {
             connection,
             generation: live.generation,
@@ -285,26 +298,19 @@ impl<'a> Wait<'a> {
 
     fn end(mut self) {
         self.answered = true;
-        let mut silence = lock(&self.silence);
-        silence.waiting -= 1;
-        // Answers come in order: whatever was owed before has come, too.
-        silence.abandoned = false;
-        silence.since = Instant::now();
+        lock(&self.silence).answered(Instant::now());
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if self.answered {
+        let connection = self.connection;
+        if self.answered || connection.is_forked() {
             return;
         }
-        let mut silence = lock(&self.silence);
-        silence.waiting -= 1;
-        silence.abandoned = true;
-        let too_long = self.connection.patience.max(self.begun.elapsed() / 2);
-        if silence.since.elapsed() >= too_long {
-            bury(&self.connection.live, self.generation);
-        }
+        let waited = self.begun.elapsed();
+        connection.judge(&self.silence, self.generation, waited);
+        lock(&self.silence).abandoned();
     }
 }
 

@@ -16,6 +16,7 @@ mod failure;
 mod keys;
 mod pubsub;
 mod scripts;
+mod silence;
 
 use self::batch::Batches;
 use self::connection::Connection;

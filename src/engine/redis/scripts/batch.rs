@@ -57,3 +57,36 @@ pub(super) fn passenger(request: &Request) -> Option<(usize, &'static [Option<&'
     }?;
     Some((place + 1, PASSENGERS[place].args))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The numbers in `KEYS[1]` or `ARGV[1]`, all that is said of either.
+    fn numbers(text: &str, table: &str) -> BTreeSet<usize> {
+        let code = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("--"));
+        let code: String = code.collect();
+        let uses = code.split(table).skip(1);
+        uses.map(|behind| {
+            let number = behind
+                .strip_prefix('[')
+                .and_then(|rest| rest.split(']').next());
+            let number = number.and_then(|number| number.parse().ok());
+            number.unwrap_or_else(|| panic!("`{table}` is not followed by a number: {text}"))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn passengers_find_their_keys_and_arguments_where_a_batch_puts_them() {
+        for Passenger { script, keys, args } in PASSENGERS {
+            let text = &script.text;
+            assert_eq!(numbers(text, "KEYS"), (1..=*keys).collect(), "{text}");
+            assert_eq!(numbers(text, "ARGV"), (1..=args.len()).collect(), "{text}");
+        }
+    }
+}

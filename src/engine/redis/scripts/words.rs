@@ -46,28 +46,34 @@ impl Words {
 
     /// A key or channel that is an argument.
     pub(super) fn text(&mut self, text: &Key<'_>) {
-        if self.is_wanted() {
-            self.key(text);
+        match self.omitted() {
+            Some(value) => debug_assert_eq!(value, text.to_string()),
+            None => self.key(text),
         }
     }
 
     pub(super) fn owner(&mut self, owner: &OwnerId) {
-        if self.is_wanted() {
-            let id = owner.client();
-            let known = self.client.filter(|(client, _)| *client == id);
-            let (_, client) = *self.client.insert(known.unwrap_or_else(|| (id, id.text())));
-            let mut word = self.cmd.writer_for_next_arg();
-            let _ = word.write_all(&client);
-            let _ = word.write_all(b":");
-            let mut digits = itoa::Buffer::new();
-            let _ = word.write_all(digits.format(owner.number()).as_bytes());
+        if let Some(value) = self.omitted() {
+            return debug_assert_eq!(value, owner.to_string());
         }
+        let id = owner.client();
+        let known = self.client.filter(|(client, _)| *client == id);
+        let (_, client) = *self.client.insert(known.unwrap_or_else(|| (id, id.text())));
+        let mut word = self.cmd.writer_for_next_arg();
+        let _ = word.write_all(&client);
+        let _ = word.write_all(b":");
+        let mut digits = itoa::Buffer::new();
+        let _ = word.write_all(digits.format(owner.number()).as_bytes());
     }
 
     pub(super) fn number(&mut self, number: impl itoa::Integer) {
-        if self.is_wanted() {
-            let mut digits = itoa::Buffer::new();
-            self.cmd.write_arg(digits.format(number).as_bytes());
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(number);
+        match self.omitted() {
+            Some(value) => debug_assert_eq!(value, digits),
+            None => {
+                self.cmd.write_arg(digits.as_bytes());
+            }
         }
     }
 
@@ -79,14 +85,14 @@ impl Words {
         self.cmd
     }
 
-    /// Whether the next argument is to be said.
-    const fn is_wanted(&mut self) -> bool {
+    /// The value of the next argument, if it goes without saying.
+    const fn omitted(&mut self) -> Option<&'static str> {
         match self.omitted.split_first() {
             Some((value, rest)) => {
                 self.omitted = rest;
-                value.is_none()
+                *value
             }
-            None => true,
+            None => None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::driver::hold::Claim;
+use crate::driver::claim::Claim;
 use crate::driver::release;
 use crate::error::Error;
 use crate::held::Held;

@@ -217,7 +217,7 @@ impl<K> Lock<K> {
         &self,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
-        self.start(Patience::Within(wait), |guard, _| Ok(guard))
+        self.start(Patience::within(wait), |guard, _| Ok(guard))
     }
 
     /// Acquires, works, releases. The work is dropped the moment the lock is lost.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ask::{Asked, ask, ask_now};
 use super::head::{Attempt, Headed};
-use super::hold::Claim;
+use super::claim::Claim;
 use super::reenter::reenter;
 use super::seat::Turn;
 use super::spot::Spot;
@@ -43,6 +43,15 @@ pub(crate) enum Patience {
     Within(Duration),
 }
 
+impl Patience {
+    pub(crate) const fn within(wait: Duration) -> Self {
+        if wait.is_zero() {
+            return Self::Once;
+        }
+        Self::Within(wait)
+    }
+}
+
 /// Gets the lock; `None` if somebody else has it and patience is over.
 #[expect(
     clippy::manual_async_fn,
@@ -61,15 +70,13 @@ pub(crate) fn acquire(
         // Read seldom: on the shortest way the clock would be most of the work.
         let begun = core.clock.now();
         let deadline = match patience {
-            Patience::Once | Patience::Endless | Patience::Within(Duration::ZERO) => None,
+            Patience::Once | Patience::Endless => None,
             Patience::Within(wait) => Some(begun + wait),
         };
         let mut got = reenter(core, wish, deadline).await?;
         if got.is_none() {
             got = match patience {
-                Patience::Once | Patience::Within(Duration::ZERO) => {
-                    Box::pin(once(core, wish, begun)).await?
-                }
+                Patience::Once => Box::pin(once(core, wish, begun)).await?,
                 Patience::Endless | Patience::Within(_) => {
                     wait(core, wish, deadline, begun).await?
                 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::Wish;
-use super::hold::{Claim, Hold};
+use super::claim::Claim;
+use super::hold::Hold;
 use super::job::Job;
 use super::unfinished::Unfinished;
 use super::{Core, unexpected};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::acquire::Wish;
 use super::ask::{Asked, ask};
 use super::clock::Sleeping;
-use super::hold::Claim;
+use super::claim::Claim;
 use super::seat::Turn;
 use super::spot::Spot;
 use super::{Core, Trouble, needs_a_runtime, no_answer};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::acquire::Wish;
+use super::claim::Claim;
 use super::job::Job;
 use super::{Core, Trouble};
 use crate::engine::Failure;
@@ -41,13 +42,6 @@ pub(super) struct HoldState {
     due: Option<Moment>,
     /// `valid_until` on the standard library's clock, so that it reads the same every time.
     shown: Option<Box<(Moment, Instant)>>,
-}
-
-/// One guard's part in a hold. Dropping it gives the part back.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    hold: Option<Arc<Hold>>,
-    pub(super) guard: u32,
 }
 
 impl Hold {
@@ -359,35 +353,5 @@ impl fmt::Debug for Hold {
             .field("name", &self.subject.name)
             .field("owner", &self.owner)
             .finish_non_exhaustive()
-    }
-}
-
-impl Claim {
-    pub(super) const fn new(hold: Arc<Hold>, guard: u32) -> Self {
-        Self {
-            hold: Some(hold),
-            guard,
-        }
-    }
-
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        self.hold
-            .as_ref()
-            .expect("a claim has its hold until it is taken apart")
-    }
-
-    /// Takes it apart, so that nothing happens when it goes.
-    pub(super) fn into_hold(mut self) -> Arc<Hold> {
-        self.hold
-            .take()
-            .expect("a claim has its hold until it is taken apart")
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if let Some(hold) = self.hold.take() {
-            super::release::abandon(&hold, self.guard);
-        }
     }
 }

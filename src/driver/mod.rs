@@ -1,13 +1,20 @@
 //! What runs: the only tasks, timers and clock of the library.
 //!
-//! - [`acquire`] drives one acquisition (past the line, [`reenter`]; at its head, [`head`]), [`release`] one release;
-//! - [`waiters`] keeps the line of local waiters for each name and passes locks on in memory;
-//! - [`hold`] is one grant while it lasts, shared by its guards and the watchdog;
+//! - [`acquire`] drives one acquisition: past the line ([`reenter`]), in it, and at its head ([`head`]), which asks the
+//!   store ([`ask`]); [`release`] one release;
+//! - [`waiters`] keeps the line for each name ([`place`]) and passes locks on in memory; a waiter has a [`spot`] in it,
+//!   and a [`seat`] where it is told;
+//! - [`hold`] is one grant while it lasts, shared by its guards (a [`claim`] each) and the watchdog; [`owners`] finds it
+//!   again for who may re-enter;
+//! - [`calling`] is one request under way, [`unfinished`] one that must not be forgotten when its caller is;
 //! - [`watchdog`] renews what is held and notices what is lost;
 //! - [`lookup`] looks at locks from outside;
-//! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes.
+//! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes. It and the watchdog
+//!   run in the [`background`]; [`clock`] is the only one.
 //!
-//! Locks are taken in the order names → seat → hold → schedule, a store's own last, and none across an await.
+//! Locks are taken in the order names → seat → hold → owners → schedule, a store's own last, and none across an await.
+//! Wakers are woken under the first two: one that runs its task on the spot, as no executor we know does, would meet
+//! itself there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +32,7 @@ pub(crate) mod acquire;
 mod ask;
 pub(crate) mod background;
 mod calling;
+pub(crate) mod claim;
 pub(crate) mod cleanup;
 pub(crate) mod clock;
 mod head;

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::hold::{Claim, Hold};
+use super::claim::Claim;
+use super::hold::Hold;
 use super::seat::{Seat, Turn};
 use super::waiters::LONGEST_RUN;
 use crate::engine::Listener;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::acquire::Wish;
 use super::clock::within;
-use super::hold::{Claim, Hold};
+use super::claim::Claim;
+use super::hold::Hold;
 use super::job::Job;
 use super::unfinished::Unfinished;
 use super::{Core, Trouble};

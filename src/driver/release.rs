@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::Trouble;
 use super::clock::within;
-use super::hold::{Claim, Hold};
+use super::claim::Claim;
+use super::hold::Hold;
 use super::job::Job;
 use super::unfinished::Unfinished;
 use super::waiters::Handed;
@@ -30,13 +31,15 @@ pub(crate) async fn release(claim: Claim) -> Result<(), Trouble> {
     let guard = claim.guard;
     let hold = claim.into_hold();
     let now = hold.now();
-    let handed = hold.core.waiters.hand_on(&hold, now);
-    if handed == Handed::On {
-        hold.say_ended();
-        return Ok(());
-    }
+    let wanted = match hold.core.waiters.hand_on(&hold, now) {
+        Handed::On => {
+            hold.say_ended();
+            return Ok(());
+        }
+        Handed::Not { wanted } => wanted,
+    };
     match part(&hold, guard, now) {
-        Parting::Last => give_back(&hold, handed, now).await,
+        Parting::Last => give_back(&hold, wanted, now).await,
         // Boxed: what is seldom should not make the rest long.
         Parting::Lost(reason) => Err(Trouble::Lost(Box::pin(find_out(&hold, reason)).await)),
         Parting::Others => Box::pin(recount(&hold)).await,
@@ -115,24 +118,22 @@ fn part(hold: &Arc<Hold>, guard: u32, now: Moment) -> Parting {
     Parting::Last
 }
 
-/// Gives the lock back through the store, and lets the next in line have it.
-async fn give_back(hold: &Arc<Hold>, handed: Handed, sent: Moment) -> Result<(), Trouble> {
+/// Gives the lock back through the store, and lets the next in line have it, if it may be `wanted` here.
+async fn give_back(hold: &Arc<Hold>, wanted: bool, sent: Moment) -> Result<(), Trouble> {
     let core = &hold.core;
     hold.say_ended();
     let lease = hold.terms.lease;
-    let pass = match handed {
-        Handed::NobodyWaits => None,
-        Handed::Not | Handed::On => core.waiters.may_pass(hold, sent),
-    };
-    let taker = pass.map(|_| core.fresh_owner());
-    let action = match (pass, taker) {
-        (Some(own_listeners), Some(to)) => Action::Pass {
+    let own_listeners = wanted.then(|| core.waiters.may_pass(hold, sent)).flatten();
+    let pass = own_listeners.map(|own_listeners| (core.fresh_owner(), own_listeners));
+    let taker = pass.map(|(taker, _)| taker);
+    let action = match pass {
+        Some((to, own_listeners)) => Action::Pass {
             from: hold.owner,
             to,
             lease,
             own_listeners,
         },
-        (_, _) => Action::Release {
+        None => Action::Release {
             owner: hold.owner,
             left: 0,
         },

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::hold::Claim;
+use super::claim::Claim;
 use crate::protocol::Moment;
 use crate::protocol::lease::Terms;
 

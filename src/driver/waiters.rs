@@ -36,10 +36,8 @@ pub(super) enum Asker {
 pub(super) enum Handed {
     /// It is another's now.
     On,
-    /// Nobody here waits for it.
-    NobodyWaits,
-    /// It has to go through the store.
-    Not,
+    /// It has to go through the store. Whether anybody here may be waiting for it.
+    Not { wanted: bool },
 }
 
 /// All lines of a client.
@@ -95,30 +93,31 @@ impl Waiters {
 
     /// Passes a hold that is being given back to the next in line, in memory.
     pub(super) fn hand_on(&self, hold: &Arc<Hold>, now: Moment) -> Handed {
+        let wanted = Handed::Not { wanted: true };
         if !hold.subject.kind.may_be_handed_on() {
-            return Handed::Not;
+            return wanted;
         }
         let core = &hold.core;
         let mut names = self.lock();
         let Some(place) = names.place_held_by(hold) else {
-            return Handed::Not;
+            return wanted;
         };
         if place.is_deserted() {
-            return Handed::NobodyWaits;
+            return Handed::Not { wanted: false };
         }
         let recent = place
             .granted_at
             .is_some_and(|at| now.since(at) < core.settings.handoff_window);
         if !recent || place.handed >= core.settings.handoff_limit {
-            return Handed::Not;
+            return wanted;
         }
         let Some(seat) = place.next_like(&hold.terms) else {
-            return Handed::Not;
+            return wanted;
         };
         let mut state = hold.state();
         // Where the owner has entered again, a recount or a mark of that may still be under way.
         if state.attempts > 1 || !state.lease.may_hand_on(now) {
-            return Handed::Not;
+            return wanted;
         }
         let lease = state.lease.hand_on(seat.terms, now);
         hold.unwatch(&mut state);

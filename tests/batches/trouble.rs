@@ -78,6 +78,33 @@ async fn trouble_is_the_same_in_company_as_alone() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_dies_with_a_batch_under_way_leaves_nothing_behind() {
+    let company = Company::start().await;
+    let held = company.hold("give-1").await;
+    let mut calls: Vec<Call<Answer>> = Vec::new();
+    for name in ["take-1", "take-2"] {
+        calls.push(Box::pin(company.client.lock(name).try_acquire()));
+    }
+    calls.push(Box::pin(async { held.release().await.map(|()| None) }));
+    let calls = company.set_off(calls).await;
+    company.server.kill();
+    company.proxy.partition(false);
+    for answer in ended(calls).await {
+        let error = answer.expect_err("nobody is there to answer");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    }
+    company.server.restart();
+    // It has forgotten everything, and what was under way comes to nothing.
+    for name in ["take-1", "take-2", "give-1"] {
+        eventually(PATIENCE, "it can be had again", async || {
+            company.client.lock(name).try_acquire().await.is_ok()
+        })
+        .await;
+        company.becomes(name, &BTreeMap::new()).await;
+    }
+}
+
 const NAMES: [&str; 6] = [
     "take-alone",
     "take-1",

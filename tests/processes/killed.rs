@@ -1,13 +1,15 @@
 //! A holder that dies without a word.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 
 use super::process::{say, url};
-use super::{LEASE, PATIENCE, Pace, Process, RedisServer, connect};
+use super::support::SeededRng;
+use super::{LEASE, PATIENCE, Pace, Process, RedisServer, connect, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_killed_with_kill_9_frees_its_locks_within_its_lease_and_a_quarter_of_a_second() {
@@ -25,7 +27,7 @@ async fn a_holder_killed_with_kill_9_frees_its_locks_within_its_lease_and_a_quar
         waiting.spawn(async move { (waiter.await.unwrap(), pace.now()) });
     }
     // All of them wait, and it is really kept alive, or the kill would prove nothing.
-    super::eventually(PATIENCE, "everybody listens", async || {
+    eventually(PATIENCE, "everybody listens", async || {
         server.pubsub_channels().len() == NAMES.len()
     })
     .await;
@@ -56,6 +58,61 @@ async fn a_holder_killed_with_kill_9_frees_its_locks_within_its_lease_and_a_quar
     assert!(slowest <= LEASE + PROMISED + NOISE, "{slowest:?}");
 }
 
+/// Killed at any moment of a crowd's calls, which travel together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_killed_with_kill_9_leaves_nothing_that_outlives_its_lease() {
+    let server = RedisServer::start();
+    let mut dice = SeededRng::from_env_or(0x5eed_c0de);
+    let mut workers: Vec<_> = (0..3)
+        .map(|_| Process::start(CROWD, &server.url()))
+        .collect();
+    for worker in &workers {
+        worker.hear("spins");
+    }
+    for worker in &mut workers {
+        tokio::time::sleep(Duration::from_millis(dice.below(40))).await;
+        worker.kill();
+    }
+    let held = server.keys();
+    eprintln!("{} keys were left", held.len());
+    for key in &held {
+        assert_ne!(server.pttl(key), -1, "`{key}` has no end");
+    }
+    let few = server.commandstats("evalsha") < server.commandstats("hset");
+    assert!(few, "they do not travel together");
+    eventually(PATIENCE, "they are free again", async || {
+        let left = server.keys();
+        left.iter().all(|key| key.starts_with("distlock_undone:"))
+    })
+    .await;
+    let client = connect(&server.url()).await;
+    for number in 0..CALLERS {
+        let free = client.lock(format!("crowd-{number}")).try_acquire().await;
+        assert!(free.unwrap().is_some(), "nobody is left who could have it");
+    }
+}
+
+/// The worker's part: many callers on a few names.
+pub(crate) async fn spin() {
+    let client = connect(&url()).await;
+    let cycles = Arc::new(AtomicUsize::new(0));
+    let mut callers = JoinSet::new();
+    for number in 0..CALLERS {
+        let (lock, cycles) = (client.lock(format!("crowd-{number}")), cycles.clone());
+        callers.spawn(async move {
+            loop {
+                if let Some(guard) = lock.try_acquire().await.unwrap() {
+                    guard.release().await.unwrap();
+                }
+                if cycles.fetch_add(1, Ordering::Relaxed) == 50 * CALLERS {
+                    say("spins");
+                }
+            }
+        });
+    }
+    callers.join_all().await;
+}
+
 /// The worker's part: holds all of them until it is killed.
 pub(crate) async fn hold(orders: Receiver<String>) {
     let client = connect(&url()).await;
@@ -72,6 +129,8 @@ pub(crate) async fn hold(orders: Receiver<String>) {
 }
 
 pub(crate) const ROLE: &str = "hold";
+pub(crate) const CROWD: &str = "spin in a crowd";
+const CALLERS: usize = 48;
 const NAMES: [&str; 4] = ["killed-a", "killed-b", "killed-c", "killed-d"];
 const PROMISED: Duration = Duration::from_millis(250);
 /// What a busy machine may add.

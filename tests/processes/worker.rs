@@ -13,6 +13,7 @@ pub(crate) fn run(role: &str) {
         .expect("a runtime can be had");
     match role {
         killed::ROLE => runtime.block_on(killed::hold(orders)),
+        killed::CROWD => runtime.block_on(killed::spin()),
         stopped::ROLE => runtime.block_on(stopped::watch()),
         counter::LOCKED => runtime.block_on(counter::count(orders, true)),
         counter::UNLOCKED => runtime.block_on(counter::count(orders, false)),

@@ -134,7 +134,13 @@ pub(crate) fn may_travel(request: &Request) -> bool {
 
 /// Whether a lock may be free after it.
 pub(crate) const fn gives_back(request: &Request) -> bool {
-    !matches!(request.action, Action::Acquire { .. })
+    match request.action {
+        Action::Acquire { .. } | Action::Inspect | Action::Renew { .. } => false,
+        Action::ForceRelease
+        | Action::Pass { .. }
+        | Action::Release { .. }
+        | Action::Undo { .. } => true,
+    }
 }
 
 /// What a script's result means for this request.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::{Asked, ask, ask_now};
-use super::head::{Attempt, Headed};
 use super::claim::Claim;
+use super::head::{Attempt, Headed};
 use super::reenter::reenter;
 use super::seat::Turn;
 use super::spot::Spot;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::acquire::Wish;
 use super::ask::{Asked, ask};
-use super::clock::Sleeping;
 use super::claim::Claim;
+use super::clock::Sleeping;
 use super::seat::Turn;
 use super::spot::Spot;
 use super::{Core, Trouble, needs_a_runtime, no_answer};

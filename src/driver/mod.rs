@@ -236,7 +236,7 @@ impl Core {
             return Calling::answered(Err(failure));
         }
         let limit = self.settings.command_timeout;
-        Calling::asked(self.engine.clone().call(request), limit)
+        Calling::asked(self.engine.call(request), limit)
     }
 
     /// Refuses new work, fails the waiters, gives back what is held and waits, for at most `limit`,

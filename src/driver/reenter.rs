@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::acquire::Wish;
-use super::clock::within;
 use super::claim::Claim;
+use super::clock::within;
 use super::hold::Hold;
 use super::job::Job;
 use super::unfinished::Unfinished;

@@ -54,7 +54,7 @@ where
             return answer;
         }
         super::needs_a_runtime()?;
-        let answer = self.core.engine.clone().call(request);
+        let answer = self.core.engine.call(request);
         let answer = self.under_way.insert(answer);
         let answer = within(limit, answer).await;
         // Answered, or given up: nothing more is to be heard of it.

@@ -118,7 +118,7 @@ impl Memory {
 }
 
 impl Engine for Memory {
-    fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>> {
+    fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
         let reply = self.apply(&request, self.now());
         Box::pin(async move { Ok(reply) })
     }

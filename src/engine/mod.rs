@@ -34,7 +34,7 @@ pub mod redis;
 /// A store.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Carries out one request for a caller who is waiting.
-    fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>>;
+    fn call(&self, request: Request) -> Answer<Result<Reply, Failure>>;
 
     /// Carries out requests nobody is waiting for (renewals, releases of dropped guards), on a
     /// connection of their own, each with its own answer in the same order.

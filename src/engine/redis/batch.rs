@@ -9,8 +9,9 @@
     reason = "a call of many is nobody's own: it is a task, which ends with its answer or its last caller"
 )]
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use redis::Value;
@@ -22,7 +23,7 @@ use super::connection::Connection;
 use super::failure;
 use super::keys::Keys;
 use super::scripts::{self, Call};
-use crate::engine::{Cause, Failure};
+use crate::engine::{self, Cause, Failure};
 use crate::protocol::{Reply, Request};
 
 mod queue;
@@ -38,8 +39,8 @@ pub(crate) struct Batches {
 type Answer = Result<Reply, Failure>;
 
 /// One caller's place in a call that others make.
-struct Company<'a> {
-    batches: &'a Batches,
+struct Company {
+    batches: Arc<Batches>,
     begun: Instant,
     answer: oneshot::Receiver<Answer>,
     answered: bool,
@@ -71,16 +72,18 @@ impl Batches {
     }
 
     /// Carries out a request, alone or in company. Dropping this leaves open whether it was.
-    pub(crate) async fn run(self: &Arc<Self>, request: Request) -> Answer {
+    pub(crate) fn run(self: &Arc<Self>, request: Request) -> engine::Answer<Answer> {
         if !scripts::may_travel(&request) {
-            return self.alone(&request).await;
+            let batches = self.clone();
+            return Box::pin(async move { batches.alone(&request).await });
         }
         let connection = self.connection.generation();
         let way = self.lock().enter(request, connection);
+        // Each in a box of its own size: what travels in company needs little, and there are many of it.
         match way {
             Way::Alone(request) => {
                 let under_way = UnderWay(self.clone());
-                under_way.0.alone(&request).await
+                Box::pin(async move { under_way.0.alone(&request).await })
             }
             Way::Together {
                 answer,
@@ -94,13 +97,12 @@ impl Batches {
                 if first {
                     self.depart(connection, None);
                 }
-                let company = Company {
-                    batches: self,
+                Box::pin(Company {
+                    batches: self.clone(),
                     begun: Instant::now(),
                     answer,
                     answered: false,
-                };
-                company.answer().await
+                })
             }
         }
     }
@@ -185,18 +187,20 @@ impl Batches {
     }
 }
 
-impl Company<'_> {
-    async fn answer(mut self) -> Answer {
-        let answer = (&mut self.answer).await;
+impl Future for Company {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
         self.answered = true;
-        answer.unwrap_or_else(|_| {
+        Poll::Ready(answer.unwrap_or_else(|_| {
             let why = "the connection's runtime has gone";
             Err(Failure::new(Cause::Interrupted, why))
-        })
+        }))
     }
 }
 
-impl Drop for Company<'_> {
+impl Drop for Company {
     fn drop(&mut self) {
         if !self.answered {
             self.batches.connection.doubt(self.begun.elapsed());

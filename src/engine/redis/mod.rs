@@ -139,8 +139,8 @@ impl Redis {
 }
 
 impl Engine for Redis {
-    fn call(self: Arc<Self>, request: Request) -> Answer<Result<Reply, Failure>> {
-        Box::pin(async move { self.waited_for.run(request).await })
+    fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
+        self.waited_for.run(request)
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {

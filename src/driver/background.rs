@@ -62,15 +62,19 @@ impl Background {
         let engine = core.engine.clone();
         let watchdog = watchdog::run(schedule, engine, core.settings.clone(), core.id.clone());
         match self {
+            // Nothing is ever overdue there.
             Self::Caller(runtime) => {
                 runtime.spawn(watchdog);
             }
             Self::Thread(thread) => {
                 let jobs = core.cleanup.open();
+                let overdue = core.overdue.clone().count();
                 let work = Box::pin(async move {
-                    let watchdog = tokio::spawn(watchdog);
+                    let tasks = [tokio::spawn(watchdog), tokio::spawn(overdue)];
                     cleanup::run(jobs).await;
-                    watchdog.abort();
+                    for task in tasks {
+                        task.abort();
+                    }
                 });
                 // The thread is waiting: it only goes when it has been given something or dropped.
                 let _ = thread.work.send(work);

@@ -6,7 +6,7 @@
 //!   and a [`seat`] where it is told;
 //! - [`hold`] is one grant while it lasts, shared by its guards (a [`claim`] each) and the watchdog; [`owners`] finds it
 //!   again for who may re-enter;
-//! - [`calling`] is one request under way, [`unfinished`] one that must not be forgotten when its caller is;
+//! - [`calling`] is one request under way, [`overdue`] notices those that are not answered, [`unfinished`] one that must not be forgotten when its caller is;
 //! - [`watchdog`] renews what is held and notices what is lost;
 //! - [`lookup`] looks at locks from outside;
 //! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes. It and the watchdog
@@ -39,6 +39,7 @@ mod head;
 pub(crate) mod hold;
 mod job;
 pub(crate) mod lookup;
+mod overdue;
 pub(crate) mod owners;
 mod place;
 mod reenter;
@@ -53,6 +54,7 @@ use self::background::Background;
 use self::calling::Calling;
 use self::cleanup::Cleanup;
 use self::clock::{Clock, within};
+use self::overdue::Overdue;
 use self::owners::Owners;
 use self::waiters::Waiters;
 use self::watchdog::Schedule;
@@ -85,6 +87,7 @@ pub(crate) struct Core {
     pub(crate) waiters: Waiters,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) cleanup: Cleanup,
+    overdue: Arc<Overdue>,
     id: Arc<str>,
     client: ClientId,
     process: Process,
@@ -131,6 +134,7 @@ impl Core {
     ) -> Arc<Self> {
         let schedule = Arc::new(Schedule::new(clock.clone()));
         let cleanup = Cleanup::default();
+        let overdue = Overdue::new(settings.command_timeout);
         let id = uuid::Uuid::new_v4();
         let core = Arc::new(Self {
             salt: id.as_u64_pair().1,
@@ -148,6 +152,7 @@ impl Core {
             settings,
             schedule,
             cleanup,
+            overdue,
         });
         background.run(&core);
         core
@@ -228,15 +233,14 @@ impl Core {
     }
 
     /// One request to the store, for as long as a request may take.
-    pub(crate) fn call(&self, request: Request) -> Calling {
+    pub(crate) fn call(&self, request: Request) -> Calling<'_> {
         if let Some(answer) = self.engine.call_now(&request, &|| self.clock.now()) {
-            return Calling::answered(answer);
+            return Calling::answered(&self.overdue, answer);
         }
         if let Err(failure) = needs_a_runtime() {
-            return Calling::answered(Err(failure));
+            return Calling::answered(&self.overdue, Err(failure));
         }
-        let limit = self.settings.command_timeout;
-        Calling::asked(self.engine.call(request), limit)
+        Calling::asked(&self.overdue, self.engine.call(request))
     }
 
     /// Refuses new work, fails the waiters, gives back what is held and waits, for at most `limit`,

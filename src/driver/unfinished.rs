@@ -56,7 +56,11 @@ where
         super::needs_a_runtime()?;
         let answer = self.core.engine.call(request);
         let answer = self.under_way.insert(answer);
-        let answer = within(limit, answer).await;
+        let answer = if limit < self.core.settings.command_timeout {
+            within(limit, answer).await
+        } else {
+            self.core.overdue.in_time(answer).await
+        };
         // Answered, or given up: nothing more is to be heard of it.
         self.under_way = None;
         answer.unwrap_or_else(|| Err(no_answer(limit)))

@@ -30,6 +30,8 @@ const PIPELINE: usize = 8192;
 
 /// How much longer than it may take an attempt to connect is waited for: it says itself why it failed.
 const SLACK: Duration = Duration::from_millis(200);
+/// And however long it may take: clocks do not reach as far as durations do.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A connection to one server.
 #[derive(Debug)]
@@ -212,7 +214,7 @@ impl Connection {
             .set_push_sender(self.obituary(generation));
         let (client, live) = (self.client.clone(), self.live.clone());
         let (ended, end) = watch::channel(None);
-        let over_at = Instant::now() + self.connect_timeout + SLACK;
+        let over_at = Instant::now() + self.connect_timeout.min(LONGEST) + SLACK;
         let home = runtime.clone();
         runtime.spawn(async move {
             let made = client

@@ -1,0 +1,242 @@
+//! Notices answers that do not come. One count for all calls of a client: a timer for each was a tenth of what a call
+//! costs.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::no_answer;
+use crate::engine::Failure;
+use crate::engine::process::Process;
+
+/// How often it is counted while an answer may take as long as it may: one that does not come is given up that
+/// part later at most.
+const PARTS: u32 = 16;
+
+/// The calls of one client that wait for as long as a call may take.
+pub(crate) struct Overdue {
+    limit: Duration,
+    process: Process,
+    waiting: Mutex<Waiting>,
+    /// The first call after a while without any.
+    first: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// How often it was counted.
+    tick: u32,
+    calls: Vec<Call>,
+    free: Vec<usize>,
+    /// Whether somebody counts, and whether a call has begun since it last did.
+    counting: bool,
+    begun: bool,
+}
+
+enum Call {
+    /// Nobody's.
+    Free,
+    Waits {
+        since: u32,
+        waker: Waker,
+    },
+    /// Long enough.
+    Over,
+}
+
+/// The answer, or `None` if it takes too long.
+pub(super) struct InTime<'a, A> {
+    answer: A,
+    overdue: &'a Overdue,
+    call: Option<usize>,
+}
+
+impl Overdue {
+    pub(super) fn new(limit: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            process: Process::current(),
+            waiting: Mutex::default(),
+            first: Notify::new(),
+        })
+    }
+
+    pub(super) const fn in_time<A: Future + Unpin>(&self, answer: A) -> InTime<'_, A> {
+        InTime {
+            answer,
+            overdue: self,
+            call: None,
+        }
+    }
+
+    /// What is said of an answer that did not come.
+    pub(super) fn failure(&self) -> Failure {
+        no_answer(self.limit)
+    }
+
+    /// Counts for as long as it is driven; asleep while nobody waits.
+    #[expect(clippy::disallowed_methods, reason = "the timer of all calls")]
+    pub(super) async fn count(self: Arc<Self>) {
+        let part = (self.limit / PARTS).max(Duration::from_millis(1));
+        loop {
+            self.first.notified().await;
+            loop {
+                tokio::time::sleep(part).await;
+                let (over, more) = self.lock().count();
+                over.into_iter().for_each(Waker::wake);
+                if !more {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn begin(&self, waker: &Waker) -> usize {
+        let mut waiting = self.lock();
+        waiting.begun = true;
+        if !std::mem::replace(&mut waiting.counting, true) {
+            self.first.notify_one();
+        }
+        waiting.begin(waker.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn begin(&mut self, waker: Waker) -> usize {
+        let since = self.tick;
+        let call = Call::Waits { since, waker };
+        match self.free.pop() {
+            Some(place) => {
+                self.calls[place] = call;
+                place
+            }
+            None => {
+                self.calls.push(call);
+                self.calls.len() - 1
+            }
+        }
+    }
+
+    /// Whether it has waited long enough; what is to be dropped without the lock comes along.
+    fn look(&mut self, place: usize, now: &Waker) -> (bool, Option<Waker>) {
+        match &mut self.calls[place] {
+            Call::Over => (true, None),
+            Call::Waits { waker, .. } if !waker.will_wake(now) => {
+                (false, Some(std::mem::replace(waker, now.clone())))
+            }
+            Call::Waits { .. } | Call::Free => (false, None),
+        }
+    }
+
+    fn end(&mut self, place: usize) -> Call {
+        self.free.push(place);
+        std::mem::replace(&mut self.calls[place], Call::Free)
+    }
+
+    /// Who has waited long enough, and whether to go on counting.
+    fn count(&mut self) -> (Vec<Waker>, bool) {
+        self.tick = self.tick.wrapping_add(1);
+        let mut over = Vec::new();
+        for call in &mut self.calls {
+            if let Call::Waits { since, .. } = call
+                && self.tick.wrapping_sub(*since) > PARTS
+                && let Call::Waits { waker, .. } = std::mem::replace(call, Call::Over)
+            {
+                over.push(waker);
+            }
+        }
+        let begun = std::mem::take(&mut self.begun);
+        self.counting = begun || self.free.len() < self.calls.len();
+        if !self.counting {
+            // Room for as many as there ever were is not kept.
+            self.calls = Vec::new();
+            self.free = Vec::new();
+        }
+        (over, self.counting)
+    }
+}
+
+impl<A: Future + Unpin> Future for InTime<'_, A> {
+    type Output = Option<A::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(cx) {
+            return Poll::Ready(Some(answer));
+        }
+        let Some(place) = self.call else {
+            self.call = Some(self.overdue.begin(cx.waker()));
+            return Poll::Pending;
+        };
+        let (over, before) = self.overdue.lock().look(place, cx.waker());
+        drop(before);
+        if over {
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    }
+}
+
+impl<A> Drop for InTime<'_, A> {
+    fn drop(&mut self) {
+        // A forked child may have nobody who would ever unlock it.
+        if let Some(place) = self.call
+            && !self.overdue.process.has_forked()
+        {
+            let ended = self.overdue.lock().end(place);
+            drop(ended);
+        }
+    }
+}
+
+impl fmt::Debug for Overdue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.lock();
+        f.debug_struct("Overdue")
+            .field("waiting", &(waiting.calls.len() - waiting.free.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_over_after_all_parts_and_not_before() {
+        let mut waiting = Waiting::default();
+        waiting.count();
+        let place = waiting.begin(Waker::noop().clone());
+        for _ in 0..PARTS {
+            let (over, more) = waiting.count();
+            assert!(over.is_empty() && more);
+            assert!(!waiting.look(place, Waker::noop()).0);
+        }
+        assert_eq!(waiting.count().0.len(), 1);
+        assert!(waiting.look(place, Waker::noop()).0);
+        waiting.end(place);
+    }
+
+    #[test]
+    fn nobody_is_counted_for_and_nothing_is_kept() {
+        let mut waiting = Waiting::default();
+        let places: Vec<_> = (0..9)
+            .map(|_| waiting.begin(Waker::noop().clone()))
+            .collect();
+        for place in places {
+            waiting.end(place);
+        }
+        waiting.begun = true;
+        assert!(waiting.count().1, "there was one a moment ago");
+        assert!(!waiting.count().1);
+        assert_eq!(waiting.calls.capacity(), 0);
+        assert_eq!(waiting.begin(Waker::noop().clone()), 0);
+    }
+}

@@ -37,8 +37,7 @@ pub(super) async fn ask(
 ) -> Result<Asked, Failure> {
     let undo = || [undo(core, wish, owner)];
     let mut unfinished = Unfinished::new(core, undo);
-    let limit = core.limit(deadline);
-    let reply = match unfinished.ask(request(wish, owner), limit).await {
+    let reply = match unfinished.ask(request(wish, owner), deadline).await {
         Ok(reply) => reply,
         Err(failure) => {
             if !failure.leaves_doubt() {

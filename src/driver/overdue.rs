@@ -2,10 +2,11 @@
 //! costs.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -13,13 +14,15 @@ use super::no_answer;
 use crate::engine::Failure;
 use crate::engine::process::Process;
 
-/// How often it is counted while an answer may take as long as it may: one that does not come is given up that
-/// part later at most.
+/// In how many parts the time is counted that an answer may take, if each is long enough: one that does not come is
+/// given up a part later at most.
 const PARTS: u32 = 16;
+const SHORTEST_PART: Duration = Duration::from_millis(1);
 
 /// The calls of one client that wait for as long as a call may take.
 pub(crate) struct Overdue {
     limit: Duration,
+    part: Duration,
     process: Process,
     waiting: Mutex<Waiting>,
     /// The first call after a while without any.
@@ -28,8 +31,9 @@ pub(crate) struct Overdue {
 
 #[derive(Default)]
 struct Waiting {
-    /// How often it was counted.
+    /// How many parts of time have passed, and how many a call may wait.
     tick: u32,
+    most: u32,
     calls: Vec<Call>,
     free: Vec<usize>,
     /// Whether somebody counts, and whether a call has begun since it last did.
@@ -57,10 +61,17 @@ pub(super) struct InTime<'a, A> {
 
 impl Overdue {
     pub(super) fn new(limit: Duration) -> Arc<Self> {
+        let part = (limit / PARTS).max(SHORTEST_PART);
+        let most = limit.as_nanos().div_ceil(part.as_nanos());
+        let waiting = Waiting {
+            most: u32::try_from(most).unwrap_or(PARTS),
+            ..Waiting::default()
+        };
         Arc::new(Self {
             limit,
+            part,
             process: Process::current(),
-            waiting: Mutex::default(),
+            waiting: Mutex::new(waiting),
             first: Notify::new(),
         })
     }
@@ -81,13 +92,24 @@ impl Overdue {
     /// Counts for as long as it is driven; asleep while nobody waits.
     #[expect(clippy::disallowed_methods, reason = "the timer of all calls")]
     pub(super) async fn count(self: Arc<Self>) {
-        let part = (self.limit / PARTS).max(Duration::from_millis(1));
         loop {
             self.first.notified().await;
+            let mut counted = Instant::now();
             loop {
-                tokio::time::sleep(part).await;
-                let (over, more) = self.lock().count();
-                over.into_iter().for_each(Waker::wake);
+                tokio::time::sleep(self.part).await;
+                let passed = counted.elapsed().as_nanos() / self.part.as_nanos();
+                // Whoever was stopped for a while first gets to read what has come meanwhile.
+                let parts = u32::try_from(passed).unwrap_or(PARTS).clamp(1, PARTS / 2);
+                counted = if passed > u128::from(parts) {
+                    Instant::now()
+                } else {
+                    counted + self.part * parts
+                };
+                let (over, more) = self.lock().count(parts);
+                for waker in over {
+                    // Nobody's panic but the one's whose waker it is.
+                    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                }
                 if !more {
                     break;
                 }
@@ -141,21 +163,25 @@ impl Waiting {
         std::mem::replace(&mut self.calls[place], Call::Free)
     }
 
-    /// Who has waited long enough, and whether to go on counting.
-    fn count(&mut self) -> (Vec<Waker>, bool) {
-        self.tick = self.tick.wrapping_add(1);
+    /// So many parts have passed: who has waited long enough, and whether to go on counting.
+    fn count(&mut self, parts: u32) -> (Vec<Waker>, bool) {
+        self.tick = self.tick.wrapping_add(parts);
         let mut over = Vec::new();
+        let mut waiting = false;
         for call in &mut self.calls {
-            if let Call::Waits { since, .. } = call
-                && self.tick.wrapping_sub(*since) > PARTS
-                && let Call::Waits { waker, .. } = std::mem::replace(call, Call::Over)
-            {
+            let Call::Waits { since, .. } = call else {
+                continue;
+            };
+            // The part it began in does not count.
+            if self.tick.wrapping_sub(*since) <= self.most {
+                waiting = true;
+            } else if let Call::Waits { waker, .. } = std::mem::replace(call, Call::Over) {
                 over.push(waker);
             }
         }
         let begun = std::mem::take(&mut self.begun);
-        self.counting = begun || self.free.len() < self.calls.len();
-        if !self.counting {
+        self.counting = begun || waiting;
+        if !self.counting && self.free.len() == self.calls.len() {
             // Room for as many as there ever were is not kept.
             self.calls = Vec::new();
             self.free = Vec::new();
@@ -170,6 +196,10 @@ impl<A: Future + Unpin> Future for InTime<'_, A> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(cx) {
             return Poll::Ready(Some(answer));
+        }
+        // Nobody counts in a forked child, and its locks may be held by threads it does not have.
+        if self.overdue.process.has_forked() {
+            return Poll::Ready(None);
         }
         let Some(place) = self.call else {
             self.call = Some(self.overdue.begin(cx.waker()));
@@ -186,7 +216,6 @@ impl<A: Future + Unpin> Future for InTime<'_, A> {
 
 impl<A> Drop for InTime<'_, A> {
     fn drop(&mut self) {
-        // A forked child may have nobody who would ever unlock it.
         if let Some(place) = self.call
             && !self.overdue.process.has_forked()
         {
@@ -209,24 +238,46 @@ impl fmt::Debug for Overdue {
 mod tests {
     use super::*;
 
+    fn few_parts() -> Waiting {
+        Waiting {
+            most: 4,
+            ..Waiting::default()
+        }
+    }
+
+    #[test]
+    fn short_limits_have_fewer_parts() {
+        for (limit, part, most) in [(1, 1, 1), (5, 1, 5), (16, 1, 16), (1600, 100, 16)] {
+            let overdue = Overdue::new(Duration::from_millis(limit));
+            let waiting = overdue.lock();
+            assert_eq!(
+                (overdue.part, waiting.most),
+                (Duration::from_millis(part), most)
+            );
+        }
+        let longest = Overdue::new(Duration::MAX);
+        assert!(longest.lock().most >= PARTS);
+    }
+
     #[test]
     fn a_call_is_over_after_all_parts_and_not_before() {
-        let mut waiting = Waiting::default();
-        waiting.count();
+        let mut waiting = few_parts();
+        waiting.count(1);
         let place = waiting.begin(Waker::noop().clone());
-        for _ in 0..PARTS {
-            let (over, more) = waiting.count();
+        for parts in [1, 1, 2] {
+            let (over, more) = waiting.count(parts);
             assert!(over.is_empty() && more);
             assert!(!waiting.look(place, Waker::noop()).0);
         }
-        assert_eq!(waiting.count().0.len(), 1);
+        let (over, more) = waiting.count(1);
+        assert!(over.len() == 1 && !more, "nobody is left to count for");
         assert!(waiting.look(place, Waker::noop()).0);
         waiting.end(place);
     }
 
     #[test]
     fn nobody_is_counted_for_and_nothing_is_kept() {
-        let mut waiting = Waiting::default();
+        let mut waiting = few_parts();
         let places: Vec<_> = (0..9)
             .map(|_| waiting.begin(Waker::noop().clone()))
             .collect();
@@ -234,8 +285,8 @@ mod tests {
             waiting.end(place);
         }
         waiting.begun = true;
-        assert!(waiting.count().1, "there was one a moment ago");
-        assert!(!waiting.count().1);
+        assert!(waiting.count(1).1, "there was one a moment ago");
+        assert!(!waiting.count(1).1);
         assert_eq!(waiting.calls.capacity(), 0);
         assert_eq!(waiting.begin(Waker::noop().clone()), 0);
     }

@@ -75,7 +75,7 @@ async fn join(
     });
     let reply = match answer {
         Some(answer) => answer,
-        None => unfinished.ask(request, core.limit(deadline)).await,
+        None => unfinished.ask(request, deadline).await,
     };
     let reply = match reply {
         Ok(reply) => reply,

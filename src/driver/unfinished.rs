@@ -8,7 +8,7 @@ use super::clock::within;
 use super::job::Job;
 use super::{Core, no_answer};
 use crate::engine::{Answer, Failure};
-use crate::protocol::{Reply, Request};
+use crate::protocol::{Moment, Reply, Request};
 
 /// Jobs that are made and pushed if the future that would have made them needless is dropped.
 pub(super) struct Unfinished<'a, J, F>
@@ -40,11 +40,12 @@ where
         }
     }
 
-    /// Asks the store, for at most `limit`. If this is dropped meanwhile, cleanup hears the answer.
+    /// Asks the store, for as long as a request may take and not past the `deadline`. If this is dropped
+    /// meanwhile, cleanup hears the answer.
     pub(super) async fn ask(
         &mut self,
         request: Request,
-        limit: Duration,
+        deadline: Option<Moment>,
     ) -> Result<Reply, Failure> {
         if let Some(answer) = self
             .core
@@ -56,10 +57,10 @@ where
         super::needs_a_runtime()?;
         let answer = self.core.engine.call(request);
         let answer = self.under_way.insert(answer);
-        let answer = if limit < self.core.settings.command_timeout {
-            within(limit, answer).await
-        } else {
-            self.core.overdue.in_time(answer).await
+        let limit = self.core.limit(deadline);
+        let answer = match deadline {
+            Some(_) => within(limit, answer).await,
+            None => self.core.overdue.in_time(answer).await,
         };
         // Answered, or given up: nothing more is to be heard of it.
         self.under_way = None;

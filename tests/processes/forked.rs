@@ -15,6 +15,7 @@ use nix::unistd::{alarm, daemon};
 use tokio::runtime::Runtime;
 
 use super::process::{say, url};
+use super::support::ChaosProxy;
 use super::{LEASE, PATIENCE, Process, RedisServer, connect, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,12 +32,34 @@ async fn a_forked_child_of_a_blocking_client_neither_renews_nor_releases_nor_han
 async fn grants_that_came_before_the_fork_are_not_the_childs() {
     let server = RedisServer::start();
     let mut worker = Process::start(PENDING, &server.url());
+    worker.hear("ready");
+    worker.tell("ask");
     worker.hear("asks");
     let held = |name: &&str| !server.hgetall(name).is_empty();
     eventually(PATIENCE, "the server has granted them", async || {
         NAMES.iter().all(held)
     })
     .await;
+    fork_and_hear(&mut worker);
+    eventually(PATIENCE, "they expire by themselves", async || {
+        !NAMES.iter().any(held)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forked_child_does_not_wait_for_answers_that_never_come() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let mut worker = Process::start(PENDING, &proxy.url());
+    worker.hear("ready");
+    proxy.partition(true);
+    worker.tell("ask");
+    worker.hear("asks");
+    fork_and_hear(&mut worker);
+}
+
+fn fork_and_hear(worker: &mut Process) {
     worker.tell("fork");
     worker.hear("forked");
     worker.ended_well();
@@ -44,10 +67,6 @@ async fn grants_that_came_before_the_fork_are_not_the_childs() {
         assert_eq!(worker.hear(word), "closed", "{word}");
     }
     worker.hear("ends");
-    eventually(PATIENCE, "they expire by themselves", async || {
-        !NAMES.iter().any(held)
-    })
-    .await;
 }
 
 /// The parent dies in the fork; what it held must end exactly when it would have without the child.
@@ -168,6 +187,8 @@ pub(crate) fn fork_pending(orders: &Receiver<String>) {
     // From now on the server knows the script: one question, one answer.
     let first = runtime.block_on(client.lock(NAMES[1]).acquire()).unwrap();
     runtime.block_on(first.release()).unwrap();
+    say("ready");
+    orders.recv().expect("the test says when");
     // The first goes out alone; the second in a call that a task of the connection's makes.
     let mut pending = NAMES.map(|name| Box::pin(client.lock(name).acquire()));
     for pending in &mut pending {

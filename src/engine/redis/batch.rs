@@ -233,6 +233,9 @@ impl Drop for Departure {
             return;
         };
         let full = self.full.take();
+        if batches.connection.is_forked() {
+            return std::mem::forget((batches, full));
+        }
         let items = full.unwrap_or_else(|| batches.lock().taken_by(self.connection));
         // Its runtime has gone, and the connection with it, which does not say so.
         if let Some(connection) = self.connection {

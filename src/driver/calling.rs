@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::overdue::{InTime, Overdue};
+use super::overdue::InTime;
 use crate::engine::{Answer, Failure};
 use crate::protocol::Reply;
 
@@ -12,26 +12,20 @@ use crate::protocol::Reply;
 pub(crate) struct Calling<'a> {
     answered: Option<Result<Reply, Failure>>,
     asked: Option<InTime<'a, Answer<Result<Reply, Failure>>>>,
-    overdue: &'a Overdue,
 }
 
 impl<'a> Calling<'a> {
-    pub(super) const fn answered(overdue: &'a Overdue, answer: Result<Reply, Failure>) -> Self {
+    pub(super) const fn answered(answer: Result<Reply, Failure>) -> Self {
         Self {
             answered: Some(answer),
             asked: None,
-            overdue,
         }
     }
 
-    pub(super) const fn asked(
-        overdue: &'a Overdue,
-        answer: Answer<Result<Reply, Failure>>,
-    ) -> Self {
+    pub(super) const fn asked(asked: InTime<'a, Answer<Result<Reply, Failure>>>) -> Self {
         Self {
             answered: None,
-            asked: Some(overdue.in_time(answer)),
-            overdue,
+            asked: Some(asked),
         }
     }
 }
@@ -43,11 +37,10 @@ impl Future for Calling<'_> {
         if let Some(answer) = self.answered.take() {
             return Poll::Ready(answer);
         }
-        let overdue = self.overdue;
         match &mut self.asked {
             Some(asked) => {
-                let answer = Pin::new(asked).poll(cx);
-                answer.map(|answer| answer.unwrap_or_else(|| Err(overdue.failure())))
+                let answer = Pin::new(&mut *asked).poll(cx);
+                answer.map(|answer| answer.unwrap_or_else(|| Err(asked.failure())))
             }
             None => Poll::Pending,
         }

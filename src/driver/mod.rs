@@ -234,13 +234,18 @@ impl Core {
 
     /// One request to the store, for as long as a request may take.
     pub(crate) fn call(&self, request: Request) -> Calling<'_> {
-        if let Some(answer) = self.engine.call_now(&request, &|| self.clock.now()) {
-            return Calling::answered(&self.overdue, answer);
+        match self.engine.call_now(&request, &|| self.clock.now()) {
+            Some(answer) => Calling::answered(answer),
+            None => self.call_over_there(request),
         }
-        if let Err(failure) = needs_a_runtime() {
-            return Calling::answered(&self.overdue, Err(failure));
+    }
+
+    /// The same to a store that does not answer on the spot.
+    fn call_over_there(&self, request: Request) -> Calling<'_> {
+        match needs_a_runtime() {
+            Ok(()) => Calling::asked(self.overdue.in_time(self.engine.call(request))),
+            Err(failure) => Calling::answered(Err(failure)),
         }
-        Calling::asked(&self.overdue, self.engine.call(request))
     }
 
     /// Refuses new work, fails the waiters, gives back what is held and waits, for at most `limit`,

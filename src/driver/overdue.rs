@@ -84,11 +84,6 @@ impl Overdue {
         }
     }
 
-    /// What is said of an answer that did not come.
-    pub(super) fn failure(&self) -> Failure {
-        no_answer(self.limit)
-    }
-
     /// Counts for as long as it is driven; asleep while nobody waits.
     #[expect(clippy::disallowed_methods, reason = "the timer of all calls")]
     pub(super) async fn count(self: Arc<Self>) {
@@ -187,6 +182,13 @@ impl Waiting {
             self.free = Vec::new();
         }
         (over, self.counting)
+    }
+}
+
+impl<A> InTime<'_, A> {
+    /// What is said of an answer that did not come.
+    pub(super) fn failure(&self) -> Failure {
+        no_answer(self.overdue.limit)
     }
 }
 

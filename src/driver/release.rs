@@ -146,7 +146,7 @@ async fn give_back(hold: &Arc<Hold>, wanted: bool, sent: Moment) -> Result<(), T
     let (reply, now) = match core.engine.call_now(&request, &|| sent) {
         // No time has passed.
         Some(reply) => (reply, sent),
-        None => (core.call(request).await, hold.now()),
+        None => (core.call_over_there(request).await, hold.now()),
     };
     let reply = reply.map_err(Trouble::Failure)?;
     unfinished.settled();

@@ -108,8 +108,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn new_owner(&self) -> Owner {
-        let number = self.core.fresh_number().unsigned_abs();
-        Owner::new(self.core.id().clone(), number)
+        Owner::new(self.core.id().clone(), self.core.fresh_user())
     }
 
     /// For operators: who holds what.

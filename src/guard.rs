@@ -148,12 +148,11 @@ impl<K> Guard<K> {
     /// # Ok(()) }
     /// ```
     pub async fn release(self) -> Result<(), Error> {
-        let name = self.held.hold.subject.name.clone();
         let held = self.held;
         release::release(self.claim)
             .await
             .inspect(|()| tracing::debug!(name = ?held.name(), owner = held.owner(), "given back"))
-            .map_err(|trouble| Error::of(&name, trouble))
+            .map_err(|trouble| Error::of(&held.hold.subject.name, trouble))
     }
 
     /// Stops renewing and leaves the lock to its lease, for whoever is to find it taken after this

@@ -304,7 +304,7 @@ impl<K> Lock<K> {
                 max_hold: self.max_hold,
             },
             hearing: self.wait.hearing(),
-            user: self.owner.as_ref().map(Owner::number),
+            user: self.owner.as_ref().map(Owner::user),
         })
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::driver::owners::User;
+
 /// Somebody who may hold a lock more than once.
 ///
 /// Locks are not reentrant by themselves: two acquisitions are two owners, also in one task. Give both
@@ -23,19 +25,19 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Owner {
     client: Arc<str>,
-    number: u64,
+    user: User,
 }
 
 impl Owner {
-    pub(crate) const fn new(client: Arc<str>, number: u64) -> Self {
-        Self { client, number }
+    pub(crate) const fn new(client: Arc<str>, user: User) -> Self {
+        Self { client, user }
     }
 
     pub(crate) const fn client(&self) -> &Arc<str> {
         &self.client
     }
 
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
+    pub(crate) const fn user(&self) -> User {
+        self.user
     }
 }

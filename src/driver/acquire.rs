@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::ask::{Asked, ask, ask_now};
 use super::claim::Claim;
 use super::head::{Attempt, Headed};
+use super::owners::User;
 use super::reenter::reenter;
 use super::seat::Turn;
 use super::spot::Spot;
@@ -22,7 +23,7 @@ pub(crate) struct Wish {
     pub(crate) subject: Subject,
     pub(crate) terms: Terms,
     pub(crate) hearing: Hearing,
-    pub(crate) user: Option<u64>,
+    pub(crate) user: Option<User>,
 }
 
 impl Wish {

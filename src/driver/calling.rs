@@ -28,6 +28,11 @@ impl<'a> Calling<'a> {
             asked: Some(asked),
         }
     }
+
+    /// Whether the answer is there already.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.answered.is_some()
+    }
 }
 
 impl Future for Calling<'_> {

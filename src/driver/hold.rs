@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use super::acquire::Wish;
 use super::claim::Claim;
 use super::job::Job;
+use super::owners::User;
 use super::{Core, Trouble};
 use crate::engine::Failure;
 use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
@@ -22,7 +23,7 @@ pub(crate) struct Hold {
     /// As it stands in the store.
     pub(crate) owner: OwnerId,
     /// As the user named it.
-    pub(super) user: Option<u64>,
+    pub(super) user: Option<User>,
     /// What the first guard asked for.
     pub(super) terms: Terms,
     state: Mutex<HoldState>,
@@ -65,7 +66,7 @@ impl Hold {
     }
 
     /// Goes on as another's, with the same or another standing at the store.
-    pub(super) fn succeed(&self, owner: OwnerId, user: Option<u64>, lease: Lease) -> Claim {
+    pub(super) fn succeed(&self, owner: OwnerId, user: Option<User>, lease: Lease) -> Claim {
         // Whoever it goes to wants the same terms.
         Self::begin(&self.core, &self.subject, owner, self.terms, user, lease)
     }
@@ -76,7 +77,7 @@ impl Hold {
         subject: &Subject,
         owner: OwnerId,
         terms: Terms,
-        user: Option<u64>,
+        user: Option<User>,
         lease: Lease,
     ) -> Claim {
         let hold = Arc::new(Self {

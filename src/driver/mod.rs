@@ -55,7 +55,7 @@ use self::calling::Calling;
 use self::cleanup::Cleanup;
 use self::clock::{Clock, within};
 use self::overdue::Overdue;
-use self::owners::Owners;
+use self::owners::{Owners, User};
 use self::waiters::Waiters;
 use self::watchdog::Schedule;
 
@@ -168,8 +168,13 @@ impl Core {
         OwnerId::new(self.client, self.fresh_number())
     }
 
-    pub(crate) fn fresh_number(&self) -> i64 {
+    fn fresh_number(&self) -> i64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Somebody who may hold a lock more than once.
+    pub(crate) fn fresh_user(&self) -> User {
+        User::new(self.fresh_number())
     }
 
     /// Something to roll dice with: another each time, and in each client.
@@ -234,14 +239,18 @@ impl Core {
 
     /// One request to the store, for as long as a request may take.
     pub(crate) fn call(&self, request: Request) -> Calling<'_> {
-        match self.engine.call_now(&request, &|| self.clock.now()) {
-            Some(answer) => Calling::answered(answer),
-            None => self.call_over_there(request),
-        }
+        self.call_by(request, &|| self.clock.now())
     }
 
-    /// The same to a store that does not answer on the spot.
-    fn call_over_there(&self, request: Request) -> Calling<'_> {
+    /// The same where the clock has just been read.
+    fn call_at(&self, request: Request, now: Moment) -> Calling<'_> {
+        self.call_by(request, &|| now)
+    }
+
+    fn call_by(&self, request: Request, now: &dyn Fn() -> Moment) -> Calling<'_> {
+        if let Some(answer) = self.engine.call_now(&request, now) {
+            return Calling::answered(answer);
+        }
         match needs_a_runtime() {
             Ok(()) => Calling::asked(self.overdue.in_time(self.engine.call(request))),
             Err(failure) => Calling::answered(Err(failure)),

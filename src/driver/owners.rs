@@ -1,6 +1,7 @@
 //! Which hold a named owner has, so that it may enter again.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::hold::Hold;
@@ -13,19 +14,30 @@ pub(crate) struct Owners {
     holds: Mutex<Holds>,
 }
 
-type Holds = HashMap<(u64, Subject), Arc<Hold>>;
+type Holds = HashMap<(User, Subject), Arc<Hold>>;
+
+/// An owner as the user named it, within its client. Never zero: in a place where there may be none it takes no
+/// more room, and every waiter has such a place.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct User(NonZeroU64);
+
+impl User {
+    pub(super) fn new(number: i64) -> Self {
+        Self(NonZeroU64::new(number.unsigned_abs()).unwrap_or(NonZeroU64::MAX))
+    }
+}
 
 impl Owners {
-    pub(super) fn find(&self, owner: u64, subject: &Subject) -> Option<Arc<Hold>> {
+    pub(super) fn find(&self, owner: User, subject: &Subject) -> Option<Arc<Hold>> {
         self.lock().get(&(owner, subject.clone())).cloned()
     }
 
-    pub(super) fn insert(&self, owner: u64, hold: Arc<Hold>) {
+    pub(super) fn insert(&self, owner: User, hold: Arc<Hold>) {
         self.lock().insert((owner, hold.subject.clone()), hold);
     }
 
     /// Forgets this hold; a later one of the same owner stays.
-    pub(super) fn remove(&self, owner: u64, hold: &Hold) {
+    pub(super) fn remove(&self, owner: User, hold: &Hold) {
         let key = (owner, hold.subject.clone());
         let mut holds = self.lock();
         if holds.get(&key).is_some_and(|known| known.id == hold.id) {

@@ -10,7 +10,7 @@ use super::job::Job;
 use super::unfinished::Unfinished;
 use super::waiters::Handed;
 use crate::protocol::lease::{End, LostReason};
-use crate::protocol::{Action, Moment, Reply};
+use crate::protocol::{Action, Moment, OwnerId, Reply, Request};
 
 /// What a guard leaves behind.
 enum Parting {
@@ -23,26 +23,32 @@ enum Parting {
 }
 
 /// Gives a claim back and says whether it was still ours.
-pub(crate) async fn release(claim: Claim) -> Result<(), Trouble> {
-    if claim.hold().core.is_forked() {
-        std::mem::forget(claim);
-        return Err(Trouble::Forked);
-    }
-    let guard = claim.guard;
-    let hold = claim.into_hold();
-    let now = hold.now();
-    let wanted = match hold.core.waiters.hand_on(&hold, now) {
-        Handed::On => {
-            hold.say_ended();
-            return Ok(());
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an `async fn` keeps its arguments twice"
+)]
+pub(crate) fn release(claim: Claim) -> impl Future<Output = Result<(), Trouble>> + Send {
+    async move {
+        if claim.hold().core.is_forked() {
+            std::mem::forget(claim);
+            return Err(Trouble::Forked);
         }
-        Handed::Not { wanted } => wanted,
-    };
-    match part(&hold, guard, now) {
-        Parting::Last => give_back(&hold, wanted, now).await,
-        // Boxed: what is seldom should not make the rest long.
-        Parting::Lost(reason) => Err(Trouble::Lost(Box::pin(find_out(&hold, reason)).await)),
-        Parting::Others => Box::pin(recount(&hold)).await,
+        let guard = claim.guard;
+        let hold = claim.into_hold();
+        let now = hold.now();
+        let wanted = match hold.core.waiters.hand_on(&hold, now) {
+            Handed::On => {
+                hold.say_ended();
+                return Ok(());
+            }
+            Handed::Not { wanted } => wanted,
+        };
+        match part(&hold, guard, now) {
+            Parting::Last => give_back(&hold, wanted, now).await,
+            // Boxed: what is seldom should not make the rest long.
+            Parting::Lost(reason) => Err(Trouble::Lost(Box::pin(find_out(&hold, reason)).await)),
+            Parting::Others => Box::pin(recount(&hold)).await,
+        }
     }
 }
 
@@ -119,51 +125,61 @@ fn part(hold: &Arc<Hold>, guard: u32, now: Moment) -> Parting {
 }
 
 /// Gives the lock back through the store, and lets the next in line have it, if it may be `wanted` here.
-async fn give_back(hold: &Arc<Hold>, wanted: bool, sent: Moment) -> Result<(), Trouble> {
-    let core = &hold.core;
-    hold.say_ended();
-    let lease = hold.terms.lease;
-    let own_listeners = wanted.then(|| core.waiters.may_pass(hold, sent)).flatten();
-    let pass = own_listeners.map(|own_listeners| (core.fresh_owner(), own_listeners));
-    let taker = pass.map(|(taker, _)| taker);
-    let action = match pass {
-        Some((to, own_listeners)) => Action::Pass {
-            from: hold.owner,
-            to,
-            lease,
-            own_listeners,
-        },
-        None => Action::Release {
-            owner: hold.owner,
-            left: 0,
-        },
-    };
-    let unfinished = Unfinished::new(core, || {
-        let undo = taker.map(|owner| Job::undo(core, &hold.subject, owner, lease));
-        std::iter::once(Job::Release(hold.clone())).chain(undo)
-    });
-    let request = hold.request(action);
-    let (reply, now) = match core.engine.call_now(&request, &|| sent) {
-        // No time has passed.
-        Some(reply) => (reply, sent),
-        None => (core.call_over_there(request).await, hold.now()),
-    };
-    let reply = reply.map_err(Trouble::Failure)?;
-    unfinished.settled();
-    match (reply, taker) {
-        (Reply::Granted, Some(owner)) => {
-            core.waiters.deliver(hold, owner, sent);
-            Ok(())
-        }
-        (Reply::Released { listeners }, _) => {
-            core.waiters.vacate(hold, Some(listeners), now);
-            Ok(())
-        }
-        (reply, _) => {
-            core.waiters.vacate(hold, None, now);
-            Err(Trouble::refused(&reply))
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an `async fn` keeps its arguments twice"
+)]
+fn give_back(
+    hold: &Arc<Hold>,
+    wanted: bool,
+    sent: Moment,
+) -> impl Future<Output = Result<(), Trouble>> + Send {
+    async move {
+        let core = &hold.core;
+        hold.say_ended();
+        let (farewell, taker) = farewell(hold, wanted, sent);
+        let unfinished = Unfinished::new(core, || {
+            let undo = taker.map(|owner| Job::undo(core, &hold.subject, owner, hold.terms.lease));
+            std::iter::once(Job::Release(hold.clone())).chain(undo)
+        });
+        let calling = core.call_at(farewell, sent);
+        let at_once = calling.is_answered();
+        let reply = calling.await.map_err(Trouble::Failure)?;
+        unfinished.settled();
+        let now = if at_once { sent } else { hold.now() };
+        match (reply, taker) {
+            (Reply::Granted, Some(owner)) => {
+                core.waiters.deliver(hold, owner, sent);
+                Ok(())
+            }
+            (Reply::Released { listeners }, _) => {
+                core.waiters.vacate(hold, Some(listeners), now);
+                Ok(())
+            }
+            (reply, _) => {
+                core.waiters.vacate(hold, None, now);
+                Err(Trouble::refused(&reply))
+            }
         }
     }
+}
+
+/// What the store is told, and who is to have the lock next if it agrees.
+fn farewell(hold: &Arc<Hold>, wanted: bool, now: Moment) -> (Request, Option<OwnerId>) {
+    let core = &hold.core;
+    let own_listeners = wanted.then(|| core.waiters.may_pass(hold, now)).flatten();
+    let Some(own_listeners) = own_listeners else {
+        let owner = hold.owner;
+        return (hold.request(Action::Release { owner, left: 0 }), None);
+    };
+    let to = core.fresh_owner();
+    let pass = hold.request(Action::Pass {
+        from: hold.owner,
+        to,
+        lease: hold.terms.lease,
+        own_listeners,
+    });
+    (pass, Some(to))
 }
 
 /// Brings the store's count down to the number of guards.

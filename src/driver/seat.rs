@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::claim::Claim;
+use super::owners::User;
 use crate::protocol::Moment;
 use crate::protocol::lease::Terms;
 
@@ -12,7 +13,7 @@ use crate::protocol::lease::Terms;
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) terms: Terms,
-    pub(super) user: Option<u64>,
+    pub(super) user: Option<User>,
     /// Asks now and then instead of listening.
     pub(super) polls: bool,
     slot: Mutex<Slot>,
@@ -43,7 +44,7 @@ pub(super) enum Slot {
 }
 
 impl Seat {
-    pub(super) const fn new(terms: Terms, user: Option<u64>, polls: bool) -> Self {
+    pub(super) const fn new(terms: Terms, user: Option<User>, polls: bool) -> Self {
         Self {
             terms,
             user,

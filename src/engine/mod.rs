@@ -25,11 +25,14 @@ use tokio::sync::Notify;
 
 use crate::protocol::{Channel, Moment, Reply, Request, Subject};
 
+pub mod boot;
 mod glob;
 pub mod memory;
 pub mod process;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+pub mod sqlite;
 
 /// A store.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
@@ -68,6 +71,11 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         self: Arc<Self>,
         clients: Vec<String>,
     ) -> Answer<Result<Vec<Option<String>>, Failure>>;
+
+    /// The client is closed, and has given back what it could: nothing will be asked any more.
+    fn leave(self: Arc<Self>) -> Answer<()> {
+        Box::pin(async {})
+    }
 }
 
 /// A boxed future: the trait is used as `dyn Engine`.
@@ -182,6 +190,8 @@ pub enum Cause {
     Unready,
     /// The store answered something we do not understand.
     Unexpected,
+    /// The store cannot be used as it is: damaged, another program's, of a version we do not know. Nothing was done.
+    Unusable,
     /// No reply in time: it may have been carried out, or still be.
     TimedOut,
     /// Something else lives under that name. Nothing was done.
@@ -205,6 +215,7 @@ impl Failure {
             | Cause::OutOfMemory
             | Cause::Unreachable
             | Cause::Unready
+            | Cause::Unusable
             | Cause::WrongKind => false,
         }
     }
@@ -217,6 +228,7 @@ impl Failure {
             | Cause::DeniedInPart
             | Cause::OutOfMemory
             | Cause::Unexpected
+            | Cause::Unusable
             | Cause::WrongKind => false,
         }
     }

@@ -8,6 +8,11 @@ pub struct ClientId([u8; 16]);
 
 /// One owner of a client.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(into = "String", try_from = "String")
+)]
 pub struct OwnerId {
     client: ClientId,
     number: i64,
@@ -20,6 +25,12 @@ impl ClientId {
     /// The client with this uuid.
     pub const fn new(uuid: [u8; 16]) -> Self {
         Self(uuid)
+    }
+
+    /// The client with the uuid in this text, which must be as [`ClientId::text`] writes it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let uuid = Self(uuid::Uuid::try_parse(text).ok()?.into_bytes());
+        (uuid.text() == text.as_bytes()).then_some(uuid)
     }
 
     /// The uuid as text, in lower case and with its hyphens.
@@ -45,6 +56,14 @@ impl OwnerId {
         Self { client, number }
     }
 
+    /// The owner in this text, as it is written in stores.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (client, number) = text.split_once(':')?;
+        let owner = Self::new(ClientId::parse(client)?, number.parse().ok()?);
+        // A number may be written in more ways than one; a store knows one.
+        (owner.to_string() == text).then_some(owner)
+    }
+
     /// Whose owner.
     pub const fn client(self) -> ClientId {
         self.client
@@ -53,6 +72,20 @@ impl OwnerId {
     /// Which of the client's owners.
     pub const fn number(self) -> i64 {
         self.number
+    }
+}
+
+impl From<OwnerId> for String {
+    fn from(owner: OwnerId) -> Self {
+        owner.to_string()
+    }
+}
+
+impl TryFrom<String> for OwnerId {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text).ok_or("not an owner")
     }
 }
 
@@ -86,9 +119,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_no_store_would_write_is_no_owner() {
+        for text in [
+            "",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:+1",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:01",
+            "71B96CE8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
+            "71b96ce827464c1e9f3b0a5c1c0f9c11:1",
+            "somebody:1",
+        ] {
+            assert_eq!(OwnerId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn an_owner_reads_as_redisson_writes_it() {
         let client = ClientId::new(0x71b9_6ce8_2746_4c1e_9f3b_0a5c_1c0f_9c11_u128.to_be_bytes());
         let owner = OwnerId::new(client, -12).to_string();
         assert_eq!(owner, "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:-12");
+        assert_eq!(OwnerId::parse(&owner), Some(OwnerId::new(client, -12)));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::admin::Admin;
 use crate::connect;
+use crate::driver::label::Label;
 use crate::driver::{Core, Settings};
 use crate::error::Error;
 use crate::lock::Lock;
@@ -109,6 +110,21 @@ impl Client {
     /// ```
     pub fn new_owner(&self) -> Owner {
         Owner::new(self.core.id().clone(), self.core.fresh_user())
+    }
+
+    /// Calls this client something else from now on; see [`ClientBuilder::label`].
+    ///
+    /// Others are told in the background, soon after this returns. Does nothing on a closed client.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::builder("memory:").label("billing-7").connect().await?;
+    /// let guard = client.lock("import").acquire().await?;
+    /// client.relabel("billing-7: importing orders.csv");
+    /// # guard.release().await }
+    /// ```
+    pub fn relabel(&self, label: impl Into<String>) {
+        self.core.relabel(label.into().into());
     }
 
     /// For operators: who holds what.
@@ -247,7 +263,8 @@ impl ClientBuilder {
     }
 
     /// What this client calls itself when others, with the same key prefix, look who holds a lock.
-    /// Default: nothing.
+    /// Default: nothing. Goes when the client is closed, but stays for a lock that was left to its
+    /// lease ([`Guard::forget`](crate::Guard::forget)).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -326,7 +343,7 @@ impl ClientBuilder {
             command_timeout: self.command_timeout,
             handoff_limit: self.handoff_limit,
             handoff_window: self.handoff_window,
-            label: self.label.map(Into::into),
+            label: Arc::new(Label::new(self.label.map(Into::into))),
         };
         Ok(Client {
             core: Core::start(

@@ -25,6 +25,9 @@ use tokio::sync::Notify;
 
 use crate::protocol::{Channel, Moment, Reply, Request, Subject};
 
+pub use self::finding::{Finding, Verdict};
+
+mod finding;
 mod glob;
 pub mod memory;
 pub mod process;
@@ -68,6 +71,10 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         self: Arc<Self>,
         clients: Vec<String>,
     ) -> Answer<Result<Vec<Option<String>>, Failure>>;
+
+    /// What an operator should know about the store: whether it is fit for locks, and what to do. Asks
+    /// only what is harmless.
+    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>>;
 }
 
 /// A boxed future: the trait is used as `dyn Engine`.

@@ -1,6 +1,7 @@
 //! Who holds, as it stands in the store: `<client uuid>:<number>`, Redisson's form.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// A client's uuid.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
@@ -20,6 +21,17 @@ impl ClientId {
     /// The client with this uuid.
     pub const fn new(uuid: [u8; 16]) -> Self {
         Self(uuid)
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let mut uuid = [0; 16];
+        let mut digits = text.chars().filter(|c| *c != '-');
+        for byte in &mut uuid {
+            let high = digits.next()?.to_digit(16)?;
+            let low = digits.next()?.to_digit(16)?;
+            *byte = u8::try_from(high << 4 | low).ok()?;
+        }
+        Some(Self(uuid))
     }
 
     /// The uuid as text, in lower case and with its hyphens.
@@ -53,6 +65,26 @@ impl OwnerId {
     /// Which of the client's owners.
     pub const fn number(self) -> i64 {
         self.number
+    }
+}
+
+/// That text is no owner's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NotAnOwner;
+
+/// Reads what [`Display`](fmt::Display) writes, and nothing else: stores compare owners as text, so that
+/// two spellings of one would be two.
+impl FromStr for OwnerId {
+    type Err = NotAnOwner;
+
+    fn from_str(text: &str) -> Result<Self, NotAnOwner> {
+        let (client, number) = text.split_once(':').ok_or(NotAnOwner)?;
+        let owner = Self {
+            client: ClientId::from_text(client).ok_or(NotAnOwner)?,
+            number: number.parse().map_err(|_| NotAnOwner)?,
+        };
+        let same = owner.to_string() == text;
+        same.then_some(owner).ok_or(NotAnOwner)
     }
 }
 
@@ -90,5 +122,39 @@ mod tests {
         let client = ClientId::new(0x71b9_6ce8_2746_4c1e_9f3b_0a5c_1c0f_9c11_u128.to_be_bytes());
         let owner = OwnerId::new(client, -12).to_string();
         assert_eq!(owner, "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:-12");
+    }
+
+    #[test]
+    fn what_reads_as_an_owner_is_one() {
+        for text in [
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:-12",
+            "00000000-0000-0000-0000-000000000000:0",
+            "ffffffff-ffff-ffff-ffff-ffffffffffff:9223372036854775807",
+        ] {
+            let owner: OwnerId = text.parse().expect("an owner");
+            assert_eq!(owner.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_a_store_would_not_find_is_no_owner() {
+        for text in [
+            "",
+            ":",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1:write",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:+1",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:01",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:9223372036854775808",
+            "71B96CE8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
+            "71b96ce827464c1e9f3b0a5c1c0f9c11:1",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c1:1",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c111:1",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c1g:1",
+            " 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
+        ] {
+            assert_eq!(text.parse::<OwnerId>(), Err(NotAnOwner), "{text}");
+        }
     }
 }

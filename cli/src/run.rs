@@ -122,7 +122,7 @@ async fn supervise(child: &Child, guard: &Guard, signals: &mut Signals) -> Resul
     }
 }
 
-/// EndsWith the command and all that it started: asks, and after the grace does not ask any more.
+/// Ends the command and all that it started: asks, and after the grace does not ask any more.
 async fn end(child: &mut Child, grace: Duration) {
     let begun = Instant::now();
     loop {

@@ -154,7 +154,7 @@ mod tests {
             "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c1g:1",
             " 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
         ] {
-            assert_eq!(text.parse::<OwnerId>(), Err(NotAnOwner), "{text}");
+            assert_eq!(OwnerId::from_str(text), Err(NotAnOwner), "{text}");
         }
     }
 }

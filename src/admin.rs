@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use crate::driver::Core;
 use crate::driver::lookup::{self, Seen};
+use crate::engine::Finding;
 use crate::error::Error;
 use crate::lock::check_name;
-use crate::protocol::{Kind, Subject};
+use crate::protocol::{Kind, OwnerId, Subject};
+use crate::watch::Watch;
 
 /// Looks at locks from outside, without holding them.
 ///
@@ -64,6 +66,10 @@ pub struct Holder {
 impl Admin {
     pub(crate) const fn new(core: Arc<Core>) -> Self {
         Self { core }
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
     }
 
     /// Who holds a lock; `None` if nobody does.
@@ -147,6 +153,83 @@ impl Admin {
         let subject = plain_lock(name)?;
         let forced = lookup::force_release(&self.core, &subject).await;
         forced.map_err(|trouble| Error::of(&subject.name, trouble))
+    }
+
+    /// Gives back what exactly this owner holds; says whether it held anything.
+    ///
+    /// For a hold whose guard is gone, such as one left to its lease by [`Guard::forget`](crate::Guard::forget)
+    /// in a process that has ended: who knows the owner may end it. However often the owner holds the
+    /// lock, it is free afterwards. A guard that is still there is told as by
+    /// [`force_release`](Self::force_release).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for a text that is no owner as [`Holder::owner`] shows them; otherwise if
+    /// the store does not answer, or something else lives under that name.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves open whether the lock was given back.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.lock("deploy").acquire().await?;
+    /// let owner = guard.owner();
+    /// guard.forget();
+    /// assert!(client.admin().release("deploy", &owner).await?);
+    /// assert!(!client.admin().release("deploy", &owner).await?, "it holds it no longer");
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(&self, name: &str, owner: &str) -> Result<bool, Error> {
+        let subject = plain_lock(name)?;
+        let owner: OwnerId = owner.parse().map_err(|_| {
+            let reason = "not an owner, such as 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
+            Error::invalid_option("owner", reason).about(name)
+        })?;
+        let released = lookup::release(&self.core, &subject, owner).await;
+        released.map_err(|trouble| Error::of(&subject.name, trouble))
+    }
+
+    /// Follows the locks whose names match a pattern, as in [`list`](Self::list).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// # let _guard = client.lock("order:7").acquire().await?;
+    /// let mut watch = client.admin().watch("order:*");
+    /// let event = watch.next().await?;
+    /// println!("{}: {:?}", event.name, event.what);
+    /// # Ok(()) }
+    /// ```
+    pub fn watch(&self, pattern: impl Into<String>) -> Watch {
+        Watch::new(self.clone(), pattern.into())
+    }
+
+    /// Looks whether the store is fit for locks: what was found, and what to do about it.
+    ///
+    /// Asks only what is harmless; on a server it takes a lock that nobody else has the name of and
+    /// gives it back. What the store will not say is a warning, not an error.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be reached, or does not answer in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any await; what was tried ends by itself within a second.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// for finding in client.admin().examine().await? {
+    ///     println!("{:?} {}: {}", finding.verdict, finding.what, finding.found);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let findings = lookup::examine(&self.core).await;
+        findings.map_err(|trouble| Error::of(&"all locks".into(), trouble))
     }
 
     async fn look(&self, subject: &Subject) -> Result<Option<LockInfo>, Error> {

@@ -22,11 +22,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod admin;
 mod owners;
 mod worker;
 
+pub use self::admin::Admin;
 use self::worker::{Worker, closed};
-use crate::{Error, Exclusive, Held, Lease, LockInfo, Lost, Owner, Wait};
+use crate::{Error, Exclusive, Held, Lease, Lost, Owner, Wait};
 
 /// [`crate::Client`] without `async`.
 ///
@@ -98,12 +100,14 @@ impl Client {
         owners::of_this_thread(&self.worker, || self.client.new_owner())
     }
 
+    /// As [`crate::Client::relabel`].
+    pub fn relabel(&self, label: impl Into<String>) {
+        self.client.relabel(label);
+    }
+
     /// As [`crate::Client::admin`].
     pub fn admin(&self) -> Admin {
-        Admin {
-            admin: self.client.admin(),
-            worker: self.worker.clone(),
-        }
+        Admin::new(self.client.admin(), self.worker.clone())
     }
 
     /// As [`crate::Client::close`].
@@ -114,55 +118,6 @@ impl Client {
     pub fn close(&self) -> Result<(), Error> {
         let client = self.client.clone();
         self.worker.run(async move { client.close().await })?
-    }
-}
-
-/// [`crate::Admin`] without `async`.
-///
-/// ```
-/// # fn main() -> Result<(), distlock::Error> {
-/// # let client = distlock::blocking::Client::connect("memory:")?;
-/// let _guard = client.lock("stock").acquire()?;
-/// assert_eq!(client.admin().list("*")?.len(), 1);
-/// assert!(client.admin().force_release("stock")?);
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug)]
-pub struct Admin {
-    admin: crate::Admin,
-    worker: Arc<Worker>,
-}
-
-impl Admin {
-    /// As [`crate::Admin::inspect`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
-        let (admin, name) = (self.admin.clone(), name.to_owned());
-        self.worker.run(async move { admin.inspect(&name).await })?
-    }
-
-    /// As [`crate::Admin::list`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
-        let (admin, pattern) = (self.admin.clone(), pattern.to_owned());
-        self.worker.run(async move { admin.list(&pattern).await })?
-    }
-
-    /// As [`crate::Admin::force_release`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn force_release(&self, name: &str) -> Result<bool, Error> {
-        let (admin, name) = (self.admin.clone(), name.to_owned());
-        self.worker
-            .run(async move { admin.force_release(&name).await })?
     }
 }
 

@@ -1,11 +1,13 @@
 //! How a client is made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::client::Client;
 use crate::connect;
+use crate::driver::label::Label;
 use crate::driver::{Core, Settings};
 use crate::error::Error;
 use crate::options::{Lease, check_positive};
@@ -118,7 +120,8 @@ impl ClientBuilder {
     }
 
     /// What this client calls itself when others, with the same key prefix, look who holds a lock.
-    /// Default: nothing.
+    /// Default: nothing. Goes when the client is closed, but stays for a lock that was left to its
+    /// lease ([`Guard::forget`](crate::Guard::forget)).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -216,7 +219,7 @@ impl ClientBuilder {
             command_timeout: self.command_timeout,
             handoff_limit: self.handoff_limit,
             handoff_window: self.handoff_window,
-            label: self.label.map(Into::into),
+            label: Arc::new(Label::new(self.label.map(Into::into))),
             lapses: connected.lapses,
         };
         let core = Core::start(

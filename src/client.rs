@@ -108,6 +108,21 @@ impl Client {
         Owner::new(self.core.id().clone(), self.core.fresh_user())
     }
 
+    /// Calls this client something else from now on; see [`ClientBuilder::label`].
+    ///
+    /// Others are told in the background, soon after this returns. Does nothing on a closed client.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::builder("memory:").label("billing-7").connect().await?;
+    /// let guard = client.lock("import").acquire().await?;
+    /// client.relabel("billing-7: importing orders.csv");
+    /// # guard.release().await }
+    /// ```
+    pub fn relabel(&self, label: impl Into<String>) {
+        self.core.relabel(label.into().into());
+    }
+
     /// For operators: who holds what.
     ///
     /// ```

@@ -18,7 +18,7 @@
 //! - [`Guard`] is proof that it is held, and says when it is not any more: [`Held::check`],
 //!   [`Held::lost`], [`Guard::while_held`].
 //! - [`Owner`] lets somebody hold a lock more than once.
-//! - [`Admin`] shows who holds what.
+//! - [`Admin`] shows who holds what, [`Watch`] who takes and gives back what.
 //! - `blocking` has the same words without `async`.
 //!
 //! # What a lock cannot do
@@ -57,10 +57,12 @@ mod lock;
 mod options;
 mod owner;
 mod protocol;
+mod watch;
 
 pub use admin::{Admin, Holder, LockInfo};
 pub use builder::ClientBuilder;
 pub use client::Client;
+pub use engine::{Finding, Verdict};
 pub use error::{Error, Lost, LostReason, Risk};
 pub use guard::Guard;
 pub use held::{Held, LostSignal};
@@ -68,6 +70,7 @@ pub use lock::{Exclusive, Lock};
 pub use options::{Backoff, Lease, Wait};
 pub use owner::Owner;
 pub use protocol::bound::Bound;
+pub use watch::{Change, Event, Watch};
 
 /// The parts below the API, for this project's own model tests. Nothing in it is stable.
 #[cfg(feature = "internals")]

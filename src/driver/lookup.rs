@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Core, Trouble, unexpected};
-use crate::engine::Cause;
+use crate::engine::{Cause, Finding};
 use crate::protocol::lease::LostReason;
-use crate::protocol::{Action, Holding, Reply, Subject};
+use crate::protocol::{Action, Holding, OwnerId, Reply, Subject};
 
 /// A lock that is held, and what the clients of its owners call themselves.
 pub(crate) struct Seen {
@@ -66,6 +67,38 @@ pub(crate) async fn force_release(core: &Arc<Core>, subject: &Subject) -> Result
         }
     }
     Ok(forced)
+}
+
+/// Gives back what this owner holds, and tells its guard if that is ours; says whether it held anything.
+pub(crate) async fn release(
+    core: &Arc<Core>,
+    subject: &Subject,
+    owner: OwnerId,
+) -> Result<bool, Trouble> {
+    let reply = call(core, subject, Action::Release { owner, left: 0 }).await?;
+    match reply {
+        Reply::Released { .. } => {}
+        Reply::Gone | Reply::Taken => return Ok(false),
+        other => return Err(Trouble::Failure(unexpected(&other))),
+    }
+    let ours = core.waiters.holder(subject);
+    if let Some(hold) = ours.filter(|hold| hold.owner == owner) {
+        hold.lose(LostReason::Removed);
+    }
+    Ok(true)
+}
+
+/// What the store has to say about itself.
+pub(crate) async fn examine(core: &Core) -> Result<Vec<Finding>, Trouble> {
+    core.usable()?;
+    let findings = core.within_limit(core.engine.clone().examine());
+    findings.await.map_err(Trouble::Failure)
+}
+
+/// Waits until it is time to look again.
+pub(crate) async fn pause(core: &Core, pause: Duration) {
+    let until = core.clock.now() + pause;
+    core.clock.sleep_until(Some(until)).await;
 }
 
 async fn call(core: &Core, subject: &Subject, action: Action) -> Result<Reply, Trouble> {

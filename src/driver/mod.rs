@@ -8,7 +8,7 @@
 //!   again for who may re-enter;
 //! - [`calling`] is one request under way, [`overdue`] notices those that are not answered, [`unfinished`] one that must not be forgotten when its caller is;
 //! - [`watchdog`] renews what is held and notices what is lost;
-//! - [`lookup`] looks at locks from outside;
+//! - [`lookup`] looks at locks from outside; [`label`] tells others what the client calls itself;
 //! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes. It and the watchdog
 //!   run in the [`background`]; [`clock`] is the only one.
 //!
@@ -39,6 +39,7 @@ pub(crate) mod clock;
 mod head;
 pub(crate) mod hold;
 mod job;
+pub(crate) mod label;
 pub(crate) mod lookup;
 mod overdue;
 pub(crate) mod owners;
@@ -55,6 +56,7 @@ use self::background::Background;
 use self::calling::Calling;
 use self::cleanup::Cleanup;
 use self::clock::{Clock, within};
+use self::label::Label;
 use self::overdue::Overdue;
 use self::owners::{Owners, User};
 use self::waiters::Waiters;
@@ -78,7 +80,7 @@ pub(crate) struct Settings {
     /// Whether kept-alive leases run out when nobody renews them.
     pub(crate) lapses: bool,
     /// What this client calls itself.
-    pub(crate) label: Option<Arc<str>>,
+    pub(crate) label: Arc<Label>,
 }
 
 /// One client: what all its locks and guards share.
@@ -220,6 +222,14 @@ impl Core {
         Ok(())
     }
 
+    /// Calls the client something else from now on.
+    pub(crate) fn relabel(&self, label: Arc<str>) {
+        // A closed client has taken its leave; a forked one is not to speak for its parent.
+        if self.usable().is_ok() {
+            self.settings.label.change(label);
+        }
+    }
+
     /// How long one request may take when all must be over by `deadline`. A request that goes out just
     /// before it still gets a moment to be answered: a healthy store's word is better than none.
     fn limit(&self, deadline: Option<Moment>) -> Duration {
@@ -281,10 +291,10 @@ impl Core {
         }
         let finish = async {
             self.cleanup.finished().await;
-            if self.settings.label.is_some() {
+            if let Some((label, ttl)) = self.settings.label.farewell(self.clock.now()) {
                 let engine = self.engine.clone();
                 // The label has a time to live; it goes by itself if this fails.
-                let _ = engine.announce(self.id.clone(), None, Duration::ZERO).await;
+                let _ = engine.announce(self.id.clone(), label, ttl).await;
             }
             self.engine.clone().leave().await;
         };

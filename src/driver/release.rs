@@ -85,6 +85,7 @@ pub(crate) fn forget(claim: Claim) {
         return std::mem::forget(hold);
     }
     let now = hold.now();
+    let ends = now + hold.remaining();
     let mut state = hold.state();
     let last = state.lease.leave(guard) == 0;
     if !last {
@@ -96,6 +97,7 @@ pub(crate) fn forget(claim: Claim) {
     hold.unwatch(&mut state);
     drop(state);
     hold.say_ended();
+    hold.core.settings.label.outlive(ends);
     hold.core.waiters.vacate(&hold, None, now);
 }
 

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::clock::{Clock, within};
 use super::hold::Hold;
-use super::{Settings, no_answer, unexpected};
+use super::{Settings, label, no_answer, unexpected};
 use crate::engine::{Engine, Failure};
 use crate::protocol::{Action, Moment, Reply};
 
@@ -22,9 +22,6 @@ const BATCH: usize = 100;
 /// While anything is held nobody sleeps longer: timers stand still while the machine does, and a lease
 /// that ran out in its sleep should be noticed soon after. It also spares most grants a wake-up call.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-
-/// How long a client's label outlives its last announcement, and how often it is announced.
-const LABEL_TTL: Duration = Duration::from_secs(90);
 
 /// When each hold wants to be looked at.
 #[derive(Debug)]
@@ -131,7 +128,14 @@ pub(super) async fn run(
 ) {
     let clock = schedule.clock.clone();
     let mut renewals = JoinSet::new();
-    let mut announce_at = settings.label.as_ref().map(|_| clock.now());
+    // Polled here: it ends with the watchdog.
+    let mut announcing = std::pin::pin!(label::announce(
+        settings.label.clone(),
+        engine.clone(),
+        clock.clone(),
+        client,
+        settings.command_timeout,
+    ));
     loop {
         let wanted: Vec<_> = schedule
             .take_due()
@@ -143,30 +147,14 @@ pub(super) async fn run(
             renewals.spawn(renew(engine.clone(), clock.clone(), batch.to_vec(), limit));
         }
         drop(wanted);
-        if let Some(at) = announce_at.filter(|at| *at <= clock.now()) {
-            let (engine, label) = (engine.clone(), settings.label.clone());
-            let announcement = engine.announce(client.clone(), label, LABEL_TTL);
-            renewals.spawn(async move {
-                if let Err(failure) = announcement.await {
-                    tracing::debug!(
-                        why = failure.detail,
-                        "could not announce the client's label"
-                    );
-                }
-            });
-            announce_at = Some(at + LABEL_TTL / 3);
-        }
         let Ok(next) = schedule.next_look() else {
             return;
-        };
-        let next = match (next, announce_at) {
-            (Some(next), Some(announce)) => Some(next.min(announce)),
-            (next, announce) => next.or(announce),
         };
         tokio::select! {
             () = clock.sleep_until(next) => {}
             () = schedule.sooner.notified() => {}
             Some(_) = renewals.join_next() => {}
+            () = &mut announcing => {}
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use foldhash::HashMap;
 
 use crate::engine::glob;
-use crate::engine::{Answer, Ear, Engine, Failure, Listener, Page};
+use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page};
 use crate::protocol::state::State;
 use crate::protocol::{Action, Channel, Kind, Moment, Reply, Request, Subject};
 
@@ -198,6 +198,11 @@ impl Engine for Memory {
         let labels = clients.iter().map(label).collect();
         drop(store);
         Box::pin(async move { Ok(labels) })
+    }
+
+    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
+        let finding = Finding::ok("store", "this process's own memory");
+        Box::pin(async move { Ok(vec![finding]) })
     }
 }
 

@@ -25,7 +25,10 @@ use tokio::sync::Notify;
 
 use crate::protocol::{Channel, Moment, Reply, Request, Subject};
 
+pub use self::finding::{Finding, Verdict};
+
 pub mod boot;
+mod finding;
 mod glob;
 pub mod memory;
 pub mod process;
@@ -76,6 +79,10 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     fn leave(self: Arc<Self>) -> Answer<()> {
         Box::pin(async {})
     }
+
+    /// What an operator should know about the store: whether it is fit for locks, and what to do. Asks
+    /// only what is harmless.
+    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>>;
 }
 
 /// A boxed future: the trait is used as `dyn Engine`.

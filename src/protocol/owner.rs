@@ -1,6 +1,7 @@
 //! Who holds, as it stands in the store: `<client uuid>:<number>`, Redisson's form.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// A client's uuid.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
@@ -56,14 +57,6 @@ impl OwnerId {
         Self { client, number }
     }
 
-    /// The owner in this text, as it is written in stores.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (client, number) = text.split_once(':')?;
-        let owner = Self::new(ClientId::parse(client)?, number.parse().ok()?);
-        // A number may be written in more ways than one; a store knows one.
-        (owner.to_string() == text).then_some(owner)
-    }
-
     /// Whose owner.
     pub const fn client(self) -> ClientId {
         self.client
@@ -72,6 +65,26 @@ impl OwnerId {
     /// Which of the client's owners.
     pub const fn number(self) -> i64 {
         self.number
+    }
+}
+
+/// That text is no owner's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NotAnOwner;
+
+/// Reads what [`Display`](fmt::Display) writes, and nothing else: stores compare owners as text, so that
+/// two spellings of one would be two.
+impl FromStr for OwnerId {
+    type Err = NotAnOwner;
+
+    fn from_str(text: &str) -> Result<Self, NotAnOwner> {
+        let (client, number) = text.split_once(':').ok_or(NotAnOwner)?;
+        let owner = Self {
+            client: ClientId::parse(client).ok_or(NotAnOwner)?,
+            number: number.parse().map_err(|_| NotAnOwner)?,
+        };
+        let same = owner.to_string() == text;
+        same.then_some(owner).ok_or(NotAnOwner)
     }
 }
 
@@ -85,7 +98,7 @@ impl TryFrom<String> for OwnerId {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        Self::parse(&text).ok_or("not an owner")
+        text.parse().map_err(|_| "not an owner")
     }
 }
 
@@ -119,26 +132,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_store_would_write_is_no_owner() {
-        for text in [
-            "",
-            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11",
-            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:",
-            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:+1",
-            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:01",
-            "71B96CE8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
-            "71b96ce827464c1e9f3b0a5c1c0f9c11:1",
-            "somebody:1",
-        ] {
-            assert_eq!(OwnerId::parse(text), None, "{text}");
-        }
-    }
-
-    #[test]
     fn an_owner_reads_as_redisson_writes_it() {
         let client = ClientId::new(0x71b9_6ce8_2746_4c1e_9f3b_0a5c_1c0f_9c11_u128.to_be_bytes());
         let owner = OwnerId::new(client, -12).to_string();
         assert_eq!(owner, "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:-12");
-        assert_eq!(OwnerId::parse(&owner), Some(OwnerId::new(client, -12)));
+    }
+
+    #[test]
+    fn what_reads_as_an_owner_is_one() {
+        for text in [
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:-12",
+            "00000000-0000-0000-0000-000000000000:0",
+            "ffffffff-ffff-ffff-ffff-ffffffffffff:9223372036854775807",
+        ] {
+            let owner: OwnerId = text.parse().expect("an owner");
+            assert_eq!(owner.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_a_store_would_not_find_is_no_owner() {
+        for text in [
+            "",
+            ":",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1:write",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:+1",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:01",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:9223372036854775808",
+            "71B96CE8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
+            "71b96ce827464c1e9f3b0a5c1c0f9c11:1",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c1:1",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c111:1",
+            "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c1g:1",
+            " 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
+        ] {
+            assert_eq!(OwnerId::from_str(text), Err(NotAnOwner), "{text}");
+        }
     }
 }

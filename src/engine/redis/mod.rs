@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 mod apart;
 mod batch;
 mod connection;
+mod examine;
 mod failure;
 mod keys;
 mod pubsub;
@@ -23,7 +24,7 @@ use self::connection::Connection;
 use self::keys::Keys;
 use self::pubsub::PubSub;
 use crate::engine::glob;
-use crate::engine::{Answer, Cause, Engine, Failure, Listener, Page};
+use crate::engine::{Answer, Cause, Engine, Failure, Finding, Listener, Page};
 use crate::protocol::{Channel, Kind, Moment, Reply, Request, Subject};
 
 /// However long a command may take, the network is given up after twice this.
@@ -209,6 +210,10 @@ impl Engine for Redis {
             redis::from_redis_value(labels)
                 .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))
         })
+    }
+
+    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
+        Box::pin(examine::examine(self))
     }
 }
 

@@ -20,11 +20,12 @@ use self::store::Store;
 use self::vigil::Vigil;
 use self::worker::Worker;
 use super::process::Process;
-use crate::engine::{Answer, Cause, Engine, Failure, Listener, Page};
+use crate::engine::{Answer, Cause, Engine, Failure, Finding, Listener, Page};
 use crate::protocol::bound::Bound;
 use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
 
 mod bell;
+mod examine;
 mod failure;
 mod folder;
 mod news;
@@ -168,6 +169,11 @@ impl Engine for Sqlite {
     ) -> Answer<Result<Vec<Option<String>>, Failure>> {
         let labels = self.ask(move |store| store.labels(&clients));
         Box::pin(async move { labels.await? })
+    }
+
+    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
+        let found = self.ask(|store| store.examine());
+        Box::pin(async move { found.await? })
     }
 
     fn leave(self: Arc<Self>) -> Answer<()> {

@@ -16,8 +16,8 @@ use super::folder::Folder;
 use super::news::{Messenger, News};
 use super::rows::Rows;
 use super::vigil::Vigil;
-use super::{schema, trust};
-use crate::engine::{Ear, Failure, Page, boot, glob};
+use super::{examine, schema, trust};
+use crate::engine::{Ear, Failure, Finding, Page, boot, glob};
 use crate::protocol::bound::Bound;
 use crate::protocol::state::State;
 use crate::protocol::{Action, Channel, ClientId, Kind, Moment, Reply, Request, Subject};
@@ -177,6 +177,11 @@ impl Store {
                 .map(|client| rows.label_of(client, now))
                 .collect()
         })
+    }
+
+    /// What an operator should know.
+    pub(super) fn examine(&self) -> Result<Vec<Finding>, Failure> {
+        examine::examine(&self.path, &self.db)
     }
 
     /// Goes. What is still held then is found by others, who see that we have gone.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Error, Lease};
+use distlock::{Change, Client, Error, Event, Lease, Verdict, Watch};
 
 use crate::stage::{PATIENCE, Played, Stage, begun, in_time, seen};
 use crate::support::eventually;
@@ -18,6 +18,15 @@ on_every_engine! { play:
     a_backslash_takes_a_character_as_it_is,
     only_star_question_mark_and_backslash_are_special,
     a_question_mark_stands_for_one_character_of_any_script,
+    a_new_label_takes_the_place_of_the_old_one,
+    a_label_stays_for_a_lock_that_was_left_to_its_lease,
+    who_knows_the_owner_gives_back_what_was_left_to_its_lease,
+    another_owner_gives_nothing_back,
+    a_guard_is_told_when_its_hold_is_given_back_from_outside,
+    what_is_no_owner_is_refused,
+    a_watch_tells_what_is_held_and_what_happens_then,
+    a_watch_tells_a_lease_that_ran_out_from_a_release,
+    a_store_that_is_fit_for_locks_says_so,
 }
 
 async fn nobody_is_seen_to_hold_a_free_lock(stage: &Stage) -> Played {
@@ -78,12 +87,7 @@ async fn a_client_is_seen_by_its_label(stage: &Stage) -> Played {
         billing.lock(&*one).acquire().await?,
         nameless.lock(&*two).acquire().await?,
     );
-    // Announced in the background.
-    eventually(PATIENCE, "the label is seen", async || {
-        let seen = seen(&nameless, &one).await;
-        seen.is_ok_and(|lock| lock.holders[0].label.as_deref() == Some(label))
-    })
-    .await;
+    label_becomes(&nameless, &one, label).await;
     assert_eq!(seen(&billing, &two).await?.holders[0].label, None);
     Ok(())
 }
@@ -197,6 +201,155 @@ async fn a_question_mark_stands_for_one_character_of_any_script(stage: &Stage) -
     );
     assert_eq!(chosen_by(stage, &client.0, "??").await?, ["éé"]);
     Ok(())
+}
+
+async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage) -> Played {
+    let (named, watcher) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = named.lock(&*name).acquire().await?;
+    for label in ["first", "second"] {
+        named.relabel(label);
+        label_becomes(&watcher, &name, label).await;
+    }
+    held.release().await
+}
+
+async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage) -> Played {
+    let watcher = stage.client().await?;
+    let gone = stage.builder().label("left behind").connect().await?;
+    let (left, given) = (stage.name("left"), stage.name("given"));
+    let lease = Lease::Fixed(Duration::from_secs(600));
+    gone.lock(&*left)
+        .with_lease(lease)
+        .acquire()
+        .await?
+        .forget();
+    let held = gone.lock(&*given).acquire().await?;
+    gone.close().await?;
+    assert!(!held.is_held());
+    label_becomes(&watcher, &left, "left behind").await;
+    assert!(watcher.admin().inspect(&given).await?.is_none());
+    Ok(())
+}
+
+async fn who_knows_the_owner_gives_back_what_was_left_to_its_lease(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("deploy");
+    let lease = Lease::Fixed(Duration::from_secs(600));
+    let guard = a.lock(&*name).with_lease(lease).acquire().await?;
+    let owner = guard.owner();
+    guard.forget();
+    a.close().await?;
+    let waiting = begun(b.lock(&*name).acquire()).await;
+    assert!(b.admin().release(&name, &owner).await?);
+    let next = in_time(waiting).await?;
+    assert!(
+        !b.admin().release(&name, &owner).await?,
+        "it holds it no longer"
+    );
+    next.release().await
+}
+
+async fn another_owner_gives_nothing_back(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    let other = b.lock(stage.name("other")).acquire().await?;
+    assert!(!b.admin().release(&name, &other.owner()).await?);
+    assert!(
+        !b.admin()
+            .release(&stage.name("free"), &held.owner())
+            .await?
+    );
+    assert!(held.is_held() && other.is_held());
+    held.release().await?;
+    other.release().await
+}
+
+async fn a_guard_is_told_when_its_hold_is_given_back_from_outside(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let me = client.new_owner();
+    let lock = client.lock(&*name).with_owner(&me);
+    let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);
+    assert!(client.admin().release(&name, &outer.owner()).await?);
+    assert!(
+        !outer.is_held() && !inner.is_held(),
+        "however often it was held"
+    );
+    assert_eq!(client.admin().inspect(&name).await?, None);
+    Ok(())
+}
+
+async fn what_is_no_owner_is_refused(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let refused = client
+        .admin()
+        .release(&stage.name("stock"), "somebody")
+        .await;
+    let Err(Error::InvalidOption { option, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(option, "owner");
+    Ok(())
+}
+
+async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let first = a.lock(&*name).acquire().await?;
+    let _other = b.lock("beside the pattern").acquire().await?;
+    let mut watch = b.admin().watch(stage.name("*"));
+    tells(&mut watch, &name, &first.owner(), Change::Held).await?;
+    let old = first.owner();
+    let waiting = begun(b.lock(&*name).acquire()).await;
+    first.release().await?;
+    let second = in_time(waiting).await?;
+    tells(&mut watch, &name, &old, Change::Released).await?;
+    tells(&mut watch, &name, &second.owner(), Change::Granted).await?;
+    let new = second.owner();
+    second.release().await?;
+    tells(&mut watch, &name, &new, Change::Released).await
+}
+
+async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let lease = Lease::Fixed(Duration::from_secs(2));
+    let held = client.lock(&*name).with_lease(lease).acquire().await?;
+    let mut watch = client.admin().watch(&*name);
+    let owner = held.owner();
+    held.forget();
+    tells(&mut watch, &name, &owner, Change::Held).await?;
+    tells(&mut watch, &name, &owner, Change::Expired).await
+}
+
+async fn a_store_that_is_fit_for_locks_says_so(stage: &Stage) -> Played {
+    let findings = stage.client().await?.admin().examine().await?;
+    assert!(!findings.is_empty());
+    for finding in findings {
+        assert_ne!(finding.verdict, Verdict::Fail, "{finding:?}");
+        let fine = finding.verdict == Verdict::Ok;
+        assert_eq!(finding.advice.is_none(), fine, "{finding:?}");
+    }
+    Ok(())
+}
+
+/// The next thing a watch tells.
+async fn tells(watch: &mut Watch, name: &str, owner: &str, what: Change) -> Played {
+    let event: Event = in_time(watch.next()).await?;
+    let told = (&*event.name, &*event.owner, event.what);
+    assert_eq!(told, (name, owner, what));
+    Ok(())
+}
+
+/// Announced in the background.
+async fn label_becomes(watcher: &Client, name: &str, label: &str) {
+    eventually(PATIENCE, "the label is seen", async || {
+        let seen = seen(watcher, name).await;
+        seen.is_ok_and(|lock| lock.holders[0].label.as_deref() == Some(label))
+    })
+    .await;
 }
 
 /// A client, and the guards of these locks.

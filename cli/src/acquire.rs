@@ -1,0 +1,67 @@
+//! `acquire`: takes a lock and leaves it to its lease, for whoever cannot wrap a command.
+
+use std::time::Duration;
+
+use distlock::{Bound, Client, Lease};
+use serde::Serialize;
+
+use crate::args::Acquire;
+use crate::date::Date;
+use crate::exit::Failure;
+use crate::label;
+use crate::out::Out;
+use crate::signals::Signals;
+use crate::store;
+use crate::take::{Waited, busy, take};
+
+/// What was taken, for programs.
+#[derive(Serialize)]
+struct Taken<'a> {
+    name: &'a str,
+    owner: &'a str,
+    lease_ms: u64,
+}
+
+pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
+    let mut signals = Signals::listen(false)?;
+    let client = store::connect(&args.store, Bound::Lease).await?;
+    let done = take_and_tell(&client, &args, &mut signals).await;
+    store::leave(&client).await;
+    done
+}
+
+async fn take_and_tell(
+    client: &Client,
+    args: &Acquire,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let lock = client
+        .lock(&*args.name)
+        .with_lease(Lease::Fixed(args.lease));
+    let guard = match take(client, &lock, args.wait, signals).await? {
+        Waited::Granted(guard) => guard,
+        Waited::Busy => return Err(busy(client, &args.name, args.wait, args.busy_code).await),
+        Waited::Ended(code) => return Ok(code),
+    };
+    client.relabel(label::of_this_process(
+        Date::now(),
+        &["distlock acquire".into()],
+    ));
+    // If that fails nobody knows the owner, and nobody could give it back: it goes with the guard.
+    tell(args, &guard.owner())?;
+    guard.forget();
+    Ok(0)
+}
+
+fn tell(args: &Acquire, owner: &str) -> Result<(), Failure> {
+    let mut out = Out::new();
+    if !args.json {
+        return out.line(owner);
+    }
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    out.json(&Taken {
+        name: &args.name,
+        owner,
+        lease_ms: millis(args.lease),
+    })
+}

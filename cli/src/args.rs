@@ -1,0 +1,316 @@
+//! What was typed.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::out::Out;
+
+/// Runs commands one at a time, on one machine or on many.
+///
+/// Without a server it keeps its locks in a file of the user's own; with `--url redis://host/` they are
+/// shared with everybody who uses that server, Java programs with Redisson included.
+#[derive(Debug, Parser)]
+#[command(name = "distlock", version, term_width = 80, max_term_width = 80)]
+#[command(subcommand_required = true, arg_required_else_help = false)]
+#[command(after_help = "\
+Exit codes of its own: 64 bad usage, 69 store unreachable, 75 somebody else
+holds the lock, 76 lock lost. `run` passes on its command's code otherwise.")]
+struct Typed {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Ls(Ls),
+    Show(Show),
+    Watch(Watch),
+    Acquire(Acquire),
+    Release(Release),
+    Doctor(Doctor),
+    Completions(Completions),
+}
+
+// Which store to use. Not a doc comment: those of flattened arguments end up in the help.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Store {
+    /// The store, or DISTLOCK_URL: redis://host/ or sqlite:path
+    /// [default: a file of your own]
+    #[arg(long, env = "DISTLOCK_URL", hide_env = true, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+/// Run a command while holding a lock.
+///
+/// Waits until the lock is free, runs the command, gives the lock back and ends with the command's exit
+/// code (128+n if signal n ended it). If the lock is lost meanwhile, the command and everything it started
+/// get TERM, and after the grace KILL.
+///
+/// The command finds the lock's name in DISTLOCK_NAME and its owner in DISTLOCK_OWNER. A `run` of the same
+/// name inside it does not wait for itself: it runs under the hold that is there.
+#[derive(clap::Args, Debug)]
+#[command(override_usage = "distlock run [OPTIONS] NAME -- COMMAND...")]
+#[command(after_help = "\
+Exit codes:
+  64   the command line makes no sense
+  69   the store cannot be reached, or refuses
+  75   somebody else holds the lock (see --busy-code)
+  76   the lock was lost before the command had ended
+  126  the command cannot be executed
+  127  there is no such command
+
+Durations: 500ms, 30s, 5m, 2h, 1h30m.
+
+Examples:
+  distlock run nightly -- ./backup.sh
+  distlock run --wait 0 --busy-code 0 sync -- ./sync.sh    (cron: skip if busy)
+  distlock run --url redis://db1/ --wait 10m deploy -- make deploy")]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// How long to wait for the lock; 0: not at all [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+    /// How long the lock stays taken after this process dies [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) lease: Option<Duration>,
+    /// Do not renew the lease: the lock is lost when it ends
+    #[arg(long, requires = "lease")]
+    pub(crate) fixed: bool,
+    /// Keep the lock at least this long, though the command is quicker
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) at_least: Option<Duration>,
+    /// Take the lock away, and end the command, after this long
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) max_hold: Option<Duration>,
+    /// The exit code if somebody else holds the lock; 0 says nothing
+    #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
+    pub(crate) busy_code: u8,
+    /// How long the command has between TERM and KILL
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
+    pub(crate) grace: Duration,
+    /// The lock's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// List the locks that are held.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Which names: `*` for any characters, `?` for one
+    #[arg(value_name = "PATTERN", default_value = "*")]
+    pub(crate) pattern: String,
+}
+
+/// Show who holds a lock. Ends with 1 if nobody does.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// One JSON object on one line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The lock's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Tell who takes and gives back which lock, as it happens.
+///
+/// First come the locks that are held already. Looks ten times a second: what is held for less may be
+/// missed. Runs until it is interrupted.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Which names: `*` for any characters, `?` for one
+    #[arg(value_name = "PATTERN", default_value = "*")]
+    pub(crate) pattern: String,
+}
+
+/// Take a lock and leave it to its lease.
+///
+/// For CI jobs and other places where no command can be wrapped: prints the owner, with which `distlock
+/// release NAME --owner OWNER` gives the lock back. Nobody renews it: after the lease it is free.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Acquire {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// How long the lock stays taken
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) lease: Duration,
+    /// How long to wait for the lock; 0: not at all [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+    /// The exit code if somebody else holds the lock
+    #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
+    pub(crate) busy_code: u8,
+    /// One JSON object on one line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The lock's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Give a lock back, or take it from whoever holds it.
+///
+/// With `--owner`, gives back what that owner holds and nothing else. Without, asks first. Ends with 1 if
+/// there was nothing to give back.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Release {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Only if this owner holds it, as printed by `acquire` and `show`
+    #[arg(long, value_name = "OWNER", conflicts_with = "force")]
+    pub(crate) owner: Option<String>,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// The lock's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Look whether the store is fit for locks.
+///
+/// Says what was found and what to do about it. Ends with 1 if something has to be put right.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print completions for a shell.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Completions {
+    #[arg(value_name = "SHELL", value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// What was asked for; help and version are answered here.
+pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Failure> {
+    let error = match Typed::try_parse_from(words) {
+        Ok(typed) => return Ok(typed.command),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let mut out = Out::new();
+            // The parser leaves blanks at the ends of lines.
+            for line in error.to_string().trim_end().lines() {
+                out.line(line.trim_end())?;
+            }
+            Err(Failure::silent(0))
+        }
+        _ => Err(Failure::new(exit::USAGE, one_line(&error.to_string()))),
+    }
+}
+
+/// The whole grammar, for completions.
+pub(crate) fn grammar() -> clap::Command {
+    Typed::command()
+}
+
+/// The parser's message without its layout, and where to read on.
+fn one_line(message: &str) -> String {
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut parts = message.split("\n\n").map(words);
+    let mut line = parts.next().unwrap_or_default();
+    let mut help = "distlock --help".to_owned();
+    for part in parts {
+        if let Some(tip) = part.strip_prefix("tip: ") {
+            line = format!("{line}; {tip}");
+        } else if let Some(usage) = part.strip_prefix("Usage: distlock ") {
+            let command = usage.split(' ').next().unwrap_or_default();
+            if command.chars().all(|c| c.is_ascii_lowercase()) {
+                help = format!("distlock {command} --help");
+            }
+        }
+    }
+    format!("{line}; see `{help}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(line: &str) -> Result<Command, Failure> {
+        parse(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn the_grammar_is_sound() {
+        grammar().debug_assert();
+    }
+
+    #[test]
+    fn a_run_is_read_with_all_its_options() {
+        let line = "distlock run --url redis://h/ --wait 5s --lease 10s --fixed --at-least 1s \
+                    --max-hold 1h --busy-code 0 --grace 0 a name --";
+        assert!(typed(line).is_err(), "no command");
+        let line = "distlock run --url redis://h/ --wait 5s --lease 10s --fixed --at-least 1s \
+                    --max-hold 1h --busy-code 0 --grace 0 name -- ls -l --wait x";
+        let Ok(Command::Run(run)) = typed(line) else {
+            panic!("it is a run");
+        };
+        assert_eq!(run.store.url.as_deref(), Some("redis://h/"));
+        assert_eq!(run.wait, Some(Duration::from_secs(5)));
+        assert_eq!(
+            (run.lease, run.fixed),
+            (Some(Duration::from_secs(10)), true)
+        );
+        assert_eq!(run.at_least, Some(Duration::from_secs(1)));
+        assert_eq!(run.max_hold, Some(Duration::from_secs(3600)));
+        assert_eq!((run.busy_code, run.grace), (0, Duration::ZERO));
+        assert_eq!(run.name, "name");
+        assert_eq!(run.command, ["ls", "-l", "--wait", "x"]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said_on_one_line_with_the_way_out() {
+        for line in [
+            "distlock",
+            "distlock walk",
+            "distlock run",
+            "distlock run x",
+            "distlock run x ls",
+            "distlock run --wait x name -- ls",
+            "distlock run --wait 5 name -- ls",
+            "distlock run --fixed name -- ls",
+            "distlock run --busy-code 256 name -- ls",
+            "distlock run --bussy-code 3 name -- ls",
+            "distlock show",
+            "distlock acquire x",
+            "distlock release x --owner o --force",
+            "distlock completions tcl",
+        ] {
+            let failure = typed(line).expect_err(line);
+            assert_eq!(failure.code, exit::USAGE, "{line}");
+            let message = failure.message.expect("it says why");
+            assert!(!message.contains('\n'), "{message}");
+            assert!(message.contains("--help`"), "{message}");
+        }
+    }
+}

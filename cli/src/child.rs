@@ -1,0 +1,250 @@
+//! The command that runs under the lock, and everything it starts.
+//!
+//! # Whose group it is in
+//!
+//! On a terminal (standard input is one) the command shares our process group. It is then in the
+//! foreground, as it must be to read from the terminal, and Ctrl-C, Ctrl-\ and Ctrl-Z reach it from the
+//! terminal itself: we pass none of those on, so that each comes once. A group of its own would have to
+//! be given the terminal, which takes it from the rest of a pipeline (`distlock run … | less`), and Ctrl-C
+//! would no longer end the script that we are a part of.
+//!
+//! Elsewhere it gets a group of its own, and what ends us is passed on to all of it: a shell that is ended
+//! alone would leave its commands running, without the lock.
+//!
+//! # What becomes of it when we die
+//!
+//! Where the store sees who is at work, nothing: the lock stays until the command has ended. On a server nobody
+//! sees it: killed, we can neither renew the lock nor end the command. On Linux the kernel does: the command asks
+//! for KILL on its parent's death. Only a process itself can ask for that, and only before it becomes the
+//! command, hence the step in between ([`become_command`]). A command that changes its user on the way
+//! (`sudo`) is spared by the kernel.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, test_kill_process,
+    test_kill_process_group, wait,
+};
+
+use crate::exit::{self, Failure};
+use crate::signals::{News, stop_ourselves};
+use crate::tree;
+
+/// Our own first word for the step between us and the command.
+pub(crate) const STEP: &str = "__child";
+
+/// This program, whatever has become of its file since it was started.
+const OURSELVES: &str = "/proc/self/exe";
+
+/// A command that was started.
+pub(crate) struct Child {
+    pid: Pid,
+    own_group: bool,
+    /// Who has been asked to end.
+    asked: HashSet<Pid>,
+}
+
+/// Whether a command started now gets a group of its own.
+pub(crate) fn gets_own_group() -> bool {
+    !io::stdin().is_terminal()
+}
+
+impl Child {
+    pub(crate) fn start(
+        words: &[OsString],
+        environment: impl IntoIterator<Item = (&'static str, String)>,
+        dies_with_us: bool,
+    ) -> Result<Self, Failure> {
+        let own_group = gets_own_group();
+        tree::adopt();
+        let mut command = if dies_with_us {
+            step(words)
+        } else {
+            plain(words)
+        };
+        command.envs(environment);
+        if own_group {
+            command.process_group(0);
+        }
+        let child = command.spawn().map_err(|error| cannot_run(words, &error))?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        // Waited for below, with whatever else comes back to us.
+        let pid = pid.ok_or_else(|| Failure::new(exit::SYSTEM, "the command has no pid"))?;
+        Ok(Self {
+            pid,
+            own_group,
+            asked: HashSet::new(),
+        })
+    }
+
+    /// Buries the dead; says how the command ended if it is one of them.
+    pub(crate) fn reap(&self) -> Option<u8> {
+        let mut ended = None;
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if pid == self.pid {
+                let by_signal = status.terminating_signal().map(exit::by_signal);
+                let code = status
+                    .exit_status()
+                    .and_then(|code| u8::try_from(code).ok());
+                ended = code.or(by_signal);
+            }
+        }
+        ended
+    }
+
+    /// Passes on what was sent to us.
+    pub(crate) fn pass_on(&self, news: News) {
+        match news {
+            News::Child => {}
+            News::End(signal) if self.own_group => self.signal_group(signal),
+            // A terminal sends these to the command as well; TERM comes from somebody who knows only us.
+            News::End(signal) if signal == Signal::TERM => self.signal(signal),
+            News::End(_) => {}
+            News::Private(signal) => self.signal(signal),
+            News::Stop => {
+                // First the command: it must not go on without a lock that nobody renews.
+                self.signal_group(Signal::STOP);
+                stop_ourselves();
+                self.signal_group(Signal::CONT);
+            }
+        }
+    }
+
+    /// Asks everything the command has started to end, whoever has not been asked before.
+    pub(crate) fn ask_to_end(&mut self) {
+        let Some(living) = tree::below(getpid()) else {
+            // Without a table of processes the group has to do.
+            if self.asked.insert(self.pid) {
+                self.signal_all(Signal::TERM);
+                self.signal_all(Signal::CONT);
+            }
+            return;
+        };
+        for pid in living {
+            if self.asked.insert(pid) {
+                // One that has gone needs no signal, and one of another user's gets none.
+                let _ = kill_process(pid, Signal::TERM);
+                // What is stopped hears of nothing else.
+                let _ = kill_process(pid, Signal::CONT);
+            }
+        }
+    }
+
+    /// Kills all of it.
+    pub(crate) fn kill(&self) {
+        // At once what can be had at once: a tree that grows while one walks it may get away.
+        if self.own_group {
+            self.signal_group(Signal::KILL);
+        }
+        match tree::below(getpid()) {
+            Some(living) => {
+                for pid in living {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+            }
+            None => self.signal_all(Signal::KILL),
+        }
+    }
+
+    /// Whether nothing of it is left.
+    pub(crate) fn is_gone(&self) -> bool {
+        match tree::below(getpid()) {
+            Some(living) => living.is_empty(),
+            None if self.own_group => test_kill_process_group(self.pid).is_err(),
+            None => test_kill_process(self.pid).is_err(),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let _ = kill_process(self.pid, signal);
+    }
+
+    fn signal_group(&self, signal: Signal) {
+        let _ = kill_process_group(self.pid, signal);
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        if self.own_group {
+            self.signal_group(signal);
+        } else {
+            self.signal(signal);
+        }
+    }
+}
+
+/// In place of this process, which never comes back unless it fails.
+pub(crate) fn replace_ourselves(
+    words: &[OsString],
+    environment: impl IntoIterator<Item = (&'static str, String)>,
+) -> Failure {
+    let mut command = plain(words);
+    let error = command.envs(environment).exec();
+    cannot_run(words, &error)
+}
+
+/// The step between us and the command: `distlock __child PARENT COMMAND…`.
+pub(crate) fn become_command(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
+    let parent = words.next();
+    let words: Vec<OsString> = words.collect();
+    if words.is_empty() {
+        return Err(Failure::new(
+            exit::USAGE,
+            "this step is for `distlock run` alone",
+        ));
+    }
+    die_with(parent);
+    Err(replace_ourselves(&words, []))
+}
+
+/// Asks for KILL when the parent dies; ends at once if it is dead already.
+fn die_with(parent: Option<OsString>) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{getppid, set_parent_process_death_signal};
+        let parent = parent.and_then(|pid| pid.to_str()?.parse().ok());
+        // A system that forbids even this leaves the command to itself.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        // It may have died before we asked.
+        if getppid().map(|pid| pid.as_raw_nonzero().get()) != parent {
+            std::process::exit(i32::from(exit::by_signal(Signal::KILL.as_raw())));
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    drop(parent);
+}
+
+fn step(words: &[OsString]) -> Command {
+    let can_ask = cfg!(target_os = "linux") && std::fs::exists(OURSELVES).unwrap_or(false);
+    if !can_ask {
+        return plain(words);
+    }
+    let mut command = Command::new(OURSELVES);
+    command.arg0("distlock").arg(STEP);
+    command.arg(std::process::id().to_string()).args(words);
+    command
+}
+
+fn plain(words: &[OsString]) -> Command {
+    // The parser sees to it that there is a first word.
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map_or_else(OsString::new, Clone::clone));
+    command.args(words);
+    command
+}
+
+fn cannot_run(words: &[OsString], error: &io::Error) -> Failure {
+    let name = words.first().map(|word| word.to_string_lossy());
+    let name = name.unwrap_or_default();
+    if error.kind() == io::ErrorKind::NotFound {
+        let message = format!("cannot run `{name}`: no such command; is it on the PATH?");
+        return Failure::new(exit::NOT_FOUND, message);
+    }
+    Failure::new(
+        exit::NOT_EXECUTABLE,
+        format!("cannot run `{name}`: {error}"),
+    )
+}

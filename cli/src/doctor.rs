@@ -1,0 +1,96 @@
+//! `doctor`: whether the store is fit for locks.
+
+use std::time::Instant;
+
+use distlock::{Bound, Finding, Verdict};
+use serde::Serialize;
+
+use crate::args::Doctor;
+use crate::duration::short;
+use crate::exit::{self, Failure};
+use crate::out::Out;
+use crate::store;
+
+/// One finding for programs.
+#[derive(Serialize)]
+struct Line<'a> {
+    what: &'a str,
+    verdict: &'static str,
+    found: &'a str,
+    advice: Option<&'a str>,
+}
+
+pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
+    let mut out = Out::new();
+    let begun = Instant::now();
+    let client = match store::connect(&args.store, Bound::Process).await {
+        Ok(client) => client,
+        Err(failure) => {
+            let found = failure.message.as_deref().unwrap_or("no connection");
+            let advice = Some("see that the server runs there and lets you in");
+            print(
+                &mut out,
+                args.json,
+                "connection",
+                Verdict::Fail,
+                found,
+                advice,
+            )?;
+            return Ok(failure.code);
+        }
+    };
+    let found = format!("made in {}", short(begun.elapsed()));
+    print(&mut out, args.json, "connection", Verdict::Ok, &found, None)?;
+    let findings = client.admin().examine().await;
+    store::leave(&client).await;
+    let findings: Vec<Finding> = findings?;
+    for finding in &findings {
+        let advice = finding.advice.as_deref();
+        let Finding { what, found, .. } = finding;
+        print(&mut out, args.json, what, finding.verdict, found, advice)?;
+    }
+    let failed = findings
+        .iter()
+        .any(|finding| finding.verdict >= Verdict::Fail);
+    Ok(if failed { exit::NO } else { 0 })
+}
+
+fn print(
+    out: &mut Out,
+    json: bool,
+    what: &str,
+    verdict: Verdict,
+    found: &str,
+    advice: Option<&str>,
+) -> Result<(), Failure> {
+    let word = word(verdict);
+    if json {
+        return out.json(&Line {
+            what,
+            verdict: word,
+            found,
+            advice,
+        });
+    }
+    let style = out.style();
+    let padded = format!("{word:<4}");
+    let coloured = match verdict {
+        Verdict::Ok => style.green(&padded),
+        Verdict::Warn => style.yellow(&padded),
+        _ => style.red(&padded),
+    };
+    out.line(format!("{coloured}  {what:<11}  {found}"))?;
+    match advice {
+        Some(advice) => out.line(format!("                   {}", style.dim(advice))),
+        None => Ok(()),
+    }
+}
+
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Ok => "ok",
+        Verdict::Warn => "warn",
+        // What a newer library may find is at least as bad.
+        _ => "fail",
+    }
+}

@@ -1,0 +1,124 @@
+//! Who holds a lock, in words: `deploy@web1 pid 4242 since 2026-11-16T07:40:00Z: pg_dump app`.
+
+use std::ffi::OsString;
+
+use distlock::Holder;
+
+use crate::date::Date;
+use crate::out::shown;
+
+/// As much of a command as a label carries, in characters: stores keep it in memory.
+const LONGEST_COMMAND: usize = 120;
+
+/// What this process calls itself while it holds a lock for a command.
+pub(crate) fn of_this_process(since: Date, command: &[OsString]) -> String {
+    let words = command.iter().map(|word| word.to_string_lossy());
+    let command = words.collect::<Vec<_>>().join(" ");
+    let mut chars = command.chars();
+    let mut command: String = chars.by_ref().take(LONGEST_COMMAND).collect();
+    if !chars.as_str().is_empty() {
+        command.push('…');
+    }
+    let pid = std::process::id();
+    format!("{}@{} pid {pid} since {since}: {command}", user(), host())
+}
+
+/// A holder, as far as it says who it is.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Who {
+    /// `deploy@web1 pid 4242`, somebody else's label, or the owner's id.
+    pub(crate) name: String,
+    pub(crate) since: Option<Date>,
+    pub(crate) command: Option<String>,
+}
+
+impl Who {
+    pub(crate) fn new(label: Option<&str>, owner: &str) -> Self {
+        let stranger = |name: &str| Self {
+            name: shown(name),
+            since: None,
+            command: None,
+        };
+        let Some(label) = label else {
+            return stranger(owner);
+        };
+        let ours = label.split_once(" since ").and_then(|(name, rest)| {
+            let (since, command) = rest.split_once(": ")?;
+            Some((name, Date::parse(since)?, command))
+        });
+        ours.map_or_else(
+            || stranger(label),
+            |(name, since, command)| Self {
+                name: shown(name),
+                since: Some(since),
+                command: Some(shown(command)),
+            },
+        )
+    }
+
+    pub(crate) fn of(holder: &Holder) -> Self {
+        Self::new(holder.label.as_deref(), &holder.owner)
+    }
+}
+
+/// Without the time: that has a column of its own.
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.command {
+            Some(command) => write!(f, "{}: {command}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// By name if the environment says it; cron and containers may not.
+fn user() -> String {
+    let name = ["USER", "LOGNAME"].into_iter().find_map(|variable| {
+        let name = std::env::var(variable).ok();
+        name.filter(|name| !name.is_empty())
+    });
+    name.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()))
+}
+
+fn host() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SINCE: &str = "2026-11-16T07:40:00Z";
+
+    #[test]
+    fn a_label_reads_back_as_it_was_written() {
+        let since = Date::parse(SINCE).expect("a date");
+        let command = ["sh", "-c", "echo a: b since c"].map(OsString::from);
+        let who = Who::new(Some(&of_this_process(since, &command)), "owner");
+        assert_eq!(who.since, Some(since));
+        assert_eq!(who.command.as_deref(), Some("sh -c echo a: b since c"));
+        let pid = format!("pid {}", std::process::id());
+        assert!(who.name.ends_with(&pid), "{}", who.name);
+    }
+
+    #[test]
+    fn a_long_command_is_cut() {
+        let since = Date::parse(SINCE).expect("a date");
+        let label = of_this_process(since, &["ü".repeat(1000).into()]);
+        assert!(
+            label.chars().count() < 300 && label.ends_with('…'),
+            "{label}"
+        );
+    }
+
+    #[test]
+    fn the_labels_of_others_are_shown_as_they_are() {
+        for label in ["billing-7", "since then: x", "a since b: c", ""] {
+            let who = Who::new(Some(label), "owner");
+            assert_eq!((who.to_string(), who.since), (label.to_owned(), None));
+        }
+        assert_eq!(Who::new(None, "owner").to_string(), "owner");
+        assert_eq!(Who::new(Some("a\u{7}b"), "owner").to_string(), "a\\u{7}b");
+    }
+}

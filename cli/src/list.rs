@@ -1,0 +1,181 @@
+//! `ls` and `show`: who holds what.
+
+use distlock::{Bound, LockInfo};
+use serde::Serialize;
+
+use crate::args::{Ls, Show};
+use crate::date::Date;
+use crate::duration::short;
+use crate::exit::{self, Failure};
+use crate::label::Who;
+use crate::out::{Out, say, shown};
+use crate::store;
+
+pub(crate) async fn ls(args: Ls) -> Result<u8, Failure> {
+    let client = store::connect(&args.store, Bound::Process).await?;
+    let locks = client.admin().list(&args.pattern).await?;
+    store::leave(&client).await;
+    let mut out = Out::new();
+    if args.json {
+        for lock in &locks {
+            out.json(&Line::new(lock))?;
+        }
+        return Ok(0);
+    }
+    if locks.is_empty() {
+        return Ok(0);
+    }
+    let rows = table(&locks, Date::now());
+    let style = out.style();
+    for (number, row) in rows.iter().enumerate() {
+        let text = if number == 0 {
+            style.dim(row)
+        } else {
+            row.clone()
+        };
+        out.line(text)?;
+    }
+    Ok(0)
+}
+
+pub(crate) async fn show(args: Show) -> Result<u8, Failure> {
+    let client = store::connect(&args.store, Bound::Process).await?;
+    let seen = client.admin().inspect(&args.name).await?;
+    store::leave(&client).await;
+    let mut out = Out::new();
+    let Some(lock) = seen else {
+        if args.json {
+            out.json(&Line::free(&args.name))?;
+        } else {
+            say(format!("nobody holds `{}`", shown(&args.name)));
+        }
+        return Ok(exit::NO);
+    };
+    if args.json {
+        out.json(&Line::new(&lock))?;
+        return Ok(0);
+    }
+    let style = out.style();
+    for (what, text) in details(&lock, Date::now()) {
+        out.line(format!("{} {text}", style.dim(&format!("{what:<9}"))))?;
+    }
+    Ok(0)
+}
+
+/// One lock for programs.
+#[derive(Serialize)]
+struct Line<'a> {
+    name: &'a str,
+    holders: Vec<Holder<'a>>,
+    /// Until it is free if nobody renews it; none for ever.
+    ttl_ms: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Holder<'a> {
+    owner: &'a str,
+    hold_count: u64,
+    label: Option<&'a str>,
+    since: Option<String>,
+}
+
+impl<'a> Line<'a> {
+    const fn free(name: &'a str) -> Self {
+        Self {
+            name,
+            holders: Vec::new(),
+            ttl_ms: None,
+        }
+    }
+
+    fn new(lock: &'a LockInfo) -> Self {
+        let holder = |holder: &'a distlock::Holder| Holder {
+            owner: &holder.owner,
+            hold_count: holder.hold_count,
+            label: holder.label.as_deref(),
+            since: Who::of(holder).since.map(|since| since.to_string()),
+        };
+        let millis = |ttl: std::time::Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            name: &lock.name,
+            holders: lock.holders.iter().map(holder).collect(),
+            ttl_ms: lock.ttl.map(millis),
+        }
+    }
+}
+
+/// A heading, and a row for each holder of each lock.
+fn table(locks: &[LockInfo], now: Date) -> Vec<String> {
+    let mut rows = vec![["NAME", "HELD FOR", "LEASE LEFT", "HOLDER"].map(str::to_owned)];
+    for lock in locks {
+        for holder in &lock.holders {
+            let who = Who::of(holder);
+            let held = who.since.map(|since| short(now.since(since)));
+            rows.push([
+                shown(&lock.name),
+                held.unwrap_or_else(|| "-".to_owned()),
+                lock.ttl.map_or_else(|| "no end".to_owned(), short),
+                who.to_string(),
+            ]);
+        }
+    }
+    aligned(&rows)
+}
+
+fn aligned(rows: &[[String; 4]]) -> Vec<String> {
+    let width = |column: usize| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or(0)
+    };
+    let widths = [width(0), width(1), width(2)];
+    let line = |row: &[String; 4]| {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            line.push_str(&format!("{cell:<width$}  "));
+        }
+        // The last column is nobody's left neighbour.
+        line + &row[3]
+    };
+    rows.iter().map(line).collect()
+}
+
+fn details(lock: &LockInfo, now: Date) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("name", shown(&lock.name))];
+    for holder in &lock.holders {
+        let who = Who::of(holder);
+        lines.push(("held by", who.name));
+        lines.extend(who.command.map(|command| ("command", command)));
+        lines.extend(who.since.map(|since| {
+            let text = format!("{since} ({} ago)", short(now.since(since)));
+            ("since", text)
+        }));
+        lines.push(("owner", shown(&holder.owner)));
+        if holder.hold_count != 1 {
+            lines.push(("count", holder.hold_count.to_string()));
+        }
+    }
+    let left = lock.ttl.map_or_else(
+        || "has no end".to_owned(),
+        |ttl| format!("ends in {} unless renewed", short(ttl)),
+    );
+    lines.push(("lease", left));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let row = |cells: [&str; 4]| cells.map(str::to_owned);
+        let rows = [
+            row(["NAME", "B", "C", "D"]),
+            row(["ä", "long", "c", "the end"]),
+        ];
+        assert_eq!(
+            aligned(&rows),
+            ["NAME  B     C  D", "ä     long  c  the end"]
+        );
+    }
+}

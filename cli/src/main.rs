@@ -1,0 +1,77 @@
+//! `distlock`: runs commands one at a time, on one machine or on many.
+//!
+//! What was typed is in [`args`], one file for each command beside it. `run` is made of the lock
+//! ([`store`], [`take`], [`waiting`], [`nested`]), the command under it ([`child`], [`tree`], [`signals`]) and the
+//! rules between the two ([`run`]). Everything that is printed goes through [`out`]; how it all ends is
+//! in [`exit`].
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a program keeps its own time, and what it waits for is people"
+)]
+
+mod acquire;
+mod args;
+mod child;
+mod completions;
+mod date;
+mod doctor;
+mod duration;
+mod exit;
+mod label;
+mod list;
+mod nested;
+mod out;
+mod release;
+mod run;
+mod signals;
+mod store;
+mod style;
+mod take;
+mod tree;
+mod waiting;
+mod watch;
+
+use std::process::ExitCode;
+
+use crate::args::Command;
+use crate::exit::Failure;
+use crate::out::say;
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    // Before anything else: this is a step on the way to somebody's command, and they wait for it.
+    if words.next().is_some_and(|word| word == child::STEP) {
+        return finish(child::become_command(words));
+    }
+    finish(args::parse(std::env::args_os()).and_then(obey))
+}
+
+fn obey(command: Command) -> Result<u8, Failure> {
+    // One thread is enough: leases are renewed by the library's own.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(exit::SYSTEM, format!("cannot begin: {error}")))?;
+    runtime.block_on(async {
+        match command {
+            Command::Acquire(args) => acquire::acquire(args).await,
+            Command::Completions(args) => completions::print(&args),
+            Command::Doctor(args) => doctor::doctor(args).await,
+            Command::Ls(args) => list::ls(args).await,
+            Command::Release(args) => release::release(args).await,
+            Command::Run(args) => run::run(args).await,
+            Command::Show(args) => list::show(args).await,
+            Command::Watch(args) => watch::watch(args).await,
+        }
+    })
+}
+
+fn finish(done: Result<u8, Failure>) -> ExitCode {
+    let code = done.unwrap_or_else(|failure| {
+        if let Some(message) = failure.message {
+            say(message);
+        }
+        failure.code
+    });
+    ExitCode::from(code)
+}

@@ -1,0 +1,81 @@
+//! `release`: gives back what an owner holds, or takes a lock from whoever holds it.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use distlock::{Bound, Client, Error};
+
+use crate::args::Release;
+use crate::exit::{self, Failure};
+use crate::label::Who;
+use crate::out::{say, shown};
+use crate::store;
+
+pub(crate) async fn release(args: Release) -> Result<u8, Failure> {
+    let client = store::connect(&args.store, Bound::Process).await?;
+    let released = if let Some(owner) = &args.owner {
+        by_owner(&client, &args.name, owner).await
+    } else if args.force {
+        by_force(&client, &args.name).await
+    } else {
+        after_asking(&client, &args.name).await
+    };
+    store::leave(&client).await;
+    released
+}
+
+async fn by_owner(client: &Client, name: &str, owner: &str) -> Result<u8, Failure> {
+    if client.admin().release(name, owner).await? {
+        return Ok(0);
+    }
+    let message = format!("that owner does not hold `{}` (any more)", shown(name));
+    Err(Failure::new(exit::NO, message))
+}
+
+async fn by_force(client: &Client, name: &str) -> Result<u8, Failure> {
+    if client.admin().force_release(name).await? {
+        return Ok(0);
+    }
+    Err(nobody(name))
+}
+
+async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
+    let Some(lock) = client.admin().inspect(name).await? else {
+        return Err(nobody(name));
+    };
+    if !std::io::stdin().is_terminal() {
+        let message = "nobody is here to be asked; use `--force`, or `--owner`";
+        return Err(Failure::new(exit::USAGE, message));
+    }
+    let Some(holder) = lock.holders.first() else {
+        return Err(nobody(name));
+    };
+    let question = format!("take `{}` from {}?", shown(name), Who::of(holder));
+    if !is_agreed(&question) {
+        say("left as it is");
+        return Ok(exit::NO);
+    }
+    // From whom was asked about, and nobody who got it meanwhile.
+    match client.admin().release(name, &holder.owner).await {
+        Ok(true) => Ok(0),
+        Ok(false) => Err(Failure::new(exit::NO, "it was given back meanwhile")),
+        // Redisson's other locks have owners of another form.
+        Err(Error::InvalidOption { .. }) => by_force(client, name).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_agreed(question: &str) -> bool {
+    let mut stderr = std::io::stderr();
+    let _ = write!(
+        stderr,
+        "distlock: {question} It may still be at work. [y/N] "
+    );
+    let _ = stderr.flush();
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+fn nobody(name: &str) -> Failure {
+    Failure::new(exit::NO, format!("nobody holds `{}`", shown(name)))
+}

@@ -1,0 +1,180 @@
+//! `run`: a command while a lock is held.
+//!
+//! | state | what happens | then |
+//! |---|---|---|
+//! | waiting | granted | running |
+//! | | time is over | ends with the busy code |
+//! | | a signal that ends us | ends with 128+n |
+//! | running | the command ends | giving back |
+//! | | the lock is lost | ending |
+//! | | a signal | the command gets it |
+//! | ending | grace is over | everything left is killed |
+//! | | nothing is left | ends with 76 |
+//! | giving back | `--at-least` is over, or a signal that ends us | ends with the command's code |
+
+use std::time::{Duration, Instant};
+
+use distlock::{Bound, Client, Error, Guard, Lease, Lock, Lost};
+
+use crate::args::Run;
+use crate::child::{self, Child};
+use crate::date::Date;
+use crate::exit::{self, Failure};
+use crate::label;
+use crate::nested::{self, Hold};
+use crate::out::say;
+use crate::signals::{News, Signals, stop_ourselves};
+use crate::store;
+use crate::take::{Waited, busy, take};
+
+/// Between two looks at what is left of a command that is to end.
+const LOOK: Duration = Duration::from_millis(20);
+/// What is still there so long after it was killed cannot be killed.
+const LAST_LOOK: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
+    // On a terminal Ctrl-Z stops us and the command alike, without our help.
+    let mut signals = Signals::listen(child::gets_own_group())?;
+    let client = store::connect(&args.store, Bound::Children).await?;
+    let done = under_lock(&client, &args, &mut signals).await;
+    store::leave(&client).await;
+    match done? {
+        Done::Ended(code) => Ok(code),
+        // Under the hold of a run around us, which watches over it: we are not needed.
+        Done::Held(environment) => Err(child::replace_ourselves(&args.command, environment)),
+    }
+}
+
+enum Done {
+    Ended(u8),
+    /// There is a hold already; with this environment the command runs under it.
+    Held([(&'static str, String); 3]),
+}
+
+async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Result<Done, Failure> {
+    let around = nested::around();
+    if let Some(hold) = nested::still_held(client, &args.name, &around).await? {
+        return Ok(Done::Held(nested::environment(around, hold)));
+    }
+    let guard = match take(client, &lock(client, args), args.wait, signals).await? {
+        Waited::Granted(guard) => guard,
+        Waited::Busy => return Err(busy(client, &args.name, args.wait, args.busy_code).await),
+        Waited::Ended(code) => return Ok(Done::Ended(code)),
+    };
+    let since = Instant::now();
+    client.relabel(label::of_this_process(Date::now(), &args.command));
+    let hold = Hold {
+        name: args.name.clone(),
+        owner: guard.owner(),
+    };
+    let environment = nested::environment(around, hold);
+    let dies_with_us = !store::sees_processes(&args.store);
+    let mut child = Child::start(&args.command, environment, dies_with_us)?;
+    let code = match supervise(&child, &guard, signals).await {
+        Ok(code) => code,
+        Err(lost) => {
+            say(format!("{lost}; ending the command"));
+            end(&mut child, args.grace).await;
+            return Ok(Done::Ended(exit::LOST));
+        }
+    };
+    let left = args
+        .at_least
+        .map(|least| least.saturating_sub(since.elapsed()));
+    let left = left.filter(|left| !left.is_zero());
+    if let Some(left) = left {
+        linger(left, &guard, signals).await;
+    }
+    give_back(guard, code, left.is_some())
+        .await
+        .map(Done::Ended)
+}
+
+fn lock(client: &Client, args: &Run) -> Lock {
+    let mut lock = client.lock(&*args.name);
+    if let Some(lease) = args.lease {
+        let lease = if args.fixed {
+            Lease::Fixed(lease)
+        } else {
+            Lease::KeepAlive(lease)
+        };
+        lock = lock.with_lease(lease);
+    }
+    if let Some(longest) = args.max_hold {
+        lock = lock.with_max_hold(longest);
+    }
+    lock
+}
+
+/// The command's exit code, or how the lock was lost before it had one.
+async fn supervise(child: &Child, guard: &Guard, signals: &mut Signals) -> Result<u8, Lost> {
+    let mut lost = guard.lost();
+    loop {
+        tokio::select! {
+            biased;
+            // Nobody but us can give it back, and we are here.
+            Some(lost) = &mut lost => return Err(lost),
+            news = signals.next() => {
+                child.pass_on(news);
+                if news == News::Child && let Some(code) = child.reap() {
+                    return Ok(code);
+                }
+            }
+        }
+    }
+}
+
+/// Ends the command and all that it started: asks, and after the grace does not ask any more.
+async fn end(child: &mut Child, grace: Duration) {
+    let begun = Instant::now();
+    loop {
+        child.reap();
+        if child.is_gone() {
+            // Whoever died since the last time is to be buried as well.
+            child.reap();
+            return;
+        }
+        let over = begun.elapsed();
+        if over < grace {
+            child.ask_to_end();
+        } else if over < grace + LAST_LOOK {
+            child.kill();
+        } else {
+            return say("some of what the command started cannot be ended");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Keeps the lock for that long, unless it goes or somebody wants us to end.
+async fn linger(left: Duration, guard: &Guard, signals: &mut Signals) {
+    let mut over = std::pin::pin!(tokio::time::sleep(left));
+    let mut lost = guard.lost();
+    loop {
+        tokio::select! {
+            () = &mut over => return,
+            _ = &mut lost => return,
+            news = signals.next() => match news {
+                News::End(_) => return,
+                News::Stop => stop_ourselves(),
+                News::Child | News::Private(_) => {}
+            },
+        }
+    }
+}
+
+/// Gives the lock back. A command that ended well has not run under the lock if that was lost before.
+async fn give_back(guard: Guard, code: u8, lingered: bool) -> Result<u8, Failure> {
+    match guard.release().await {
+        Ok(()) => Ok(code),
+        Err(Error::Lost { .. }) if lingered => Ok(code),
+        Err(error @ Error::Lost { .. }) => {
+            let message = format!("{error}; the command had not ended yet");
+            Err(Failure::new(exit::LOST, message))
+        }
+        Err(error) => {
+            say(format!("{error}; its lease will end it"));
+            Ok(code)
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Signals that are sent to us, to be passed on.
+//!
+//! What this process was told to ignore it goes on to ignore (`nohup`, jobs in the background of a
+//! script), and so does the command, which inherits that.
+
+use std::task::Poll;
+
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::exit::{self, Failure};
+
+/// Those that ask somebody to end.
+const ENDING: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
+/// Those that mean something to the command alone.
+const PRIVATE: [Signal; 2] = [Signal::USR1, Signal::USR2];
+
+/// Everything that this process hears of.
+pub(crate) struct Signals {
+    child: unix::Signal,
+    sent: Vec<(News, unix::Signal)>,
+}
+
+/// What was heard.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum News {
+    /// A child has ended, or stopped.
+    Child,
+    /// Somebody wants us to end.
+    End(Signal),
+    /// Somebody has a word with the command.
+    Private(Signal),
+    /// Somebody at the terminal wants us to stop for a while.
+    Stop,
+}
+
+impl Signals {
+    /// Begins to listen. With `stops`, also for Ctrl-Z, which then no longer stops us by itself.
+    pub(crate) fn listen(stops: bool) -> Result<Self, Failure> {
+        let ignored = ignored();
+        let ending = ENDING.map(|signal| (signal, News::End(signal)));
+        let private = PRIVATE.map(|signal| (signal, News::Private(signal)));
+        let stop = stops.then_some((Signal::TSTP, News::Stop));
+        let mut sent = Vec::new();
+        for (signal, news) in ending.into_iter().chain(private).chain(stop) {
+            if !contains(ignored, signal) {
+                sent.push((news, stream(signal)?));
+            }
+        }
+        Ok(Self {
+            child: stream(Signal::CHILD)?,
+            sent,
+        })
+    }
+
+    /// What comes next.
+    pub(crate) async fn next(&mut self) -> News {
+        std::future::poll_fn(|cx| {
+            for (news, signal) in &mut self.sent {
+                if signal.poll_recv(cx).is_ready() {
+                    return Poll::Ready(*news);
+                }
+            }
+            self.child.poll_recv(cx).map(|_| News::Child)
+        })
+        .await
+    }
+}
+
+/// Stops this process until somebody lets it go on (`fg`).
+pub(crate) fn stop_ourselves() {
+    // Sent to oneself it always works.
+    let _ = kill_process(getpid(), Signal::STOP);
+}
+
+fn stream(signal: Signal) -> Result<unix::Signal, Failure> {
+    unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| {
+        let message = format!("cannot listen for signals: {error}");
+        Failure::new(exit::SYSTEM, message)
+    })
+}
+
+/// The signals this process ignores, a bit each; none where the system does not say.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status");
+    status.map_or(0, |status| parse(&status))
+}
+
+fn parse(status: &str) -> u64 {
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+const fn contains(mask: u64, signal: Signal) -> bool {
+    mask >> (signal.as_raw() - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_mask() {
+        let mask = parse("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000002\n");
+        assert!(contains(mask, Signal::HUP) && contains(mask, Signal::PIPE));
+        assert!(!contains(mask, Signal::INT) && !contains(mask, Signal::TERM));
+        assert_eq!(parse("Name:\tx\n"), 0);
+    }
+}

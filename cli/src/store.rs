@@ -1,0 +1,42 @@
+//! The store the locks live in.
+
+use std::time::Duration;
+
+use distlock::{Bound, Client};
+
+use crate::args;
+use crate::exit::Failure;
+use crate::out::say;
+
+/// The user's own file.
+const DEFAULT: &str = "sqlite:";
+
+/// However the store is, nobody waits longer for it when all is done.
+const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
+
+pub(crate) async fn connect(store: &args::Store, bound: Bound) -> Result<Client, Failure> {
+    Ok(Client::builder(url(store))
+        .bound_to(bound)
+        .connect()
+        .await?)
+}
+
+/// Whether the store sees by itself who is at work: what a command works on then stays locked until it has
+/// ended, whatever becomes of us.
+pub(crate) fn sees_processes(store: &args::Store) -> bool {
+    url(store).starts_with(DEFAULT)
+}
+
+fn url(store: &args::Store) -> &str {
+    // A variable that is set to nothing is how some places unset one.
+    let url = store.url.as_deref().filter(|url| !url.is_empty());
+    url.unwrap_or(DEFAULT)
+}
+
+/// Closes the client. What the store does not hear of in time is left to its lease.
+pub(crate) async fn leave(client: &Client) {
+    let closed = tokio::time::timeout(LONGEST_GOODBYE, client.close()).await;
+    if let Ok(Err(error)) = closed {
+        say(error);
+    }
+}

@@ -1,0 +1,134 @@
+//! What a waiter sees on its terminal: who holds the lock, since when, and until when at most.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use distlock::{Client, LockInfo};
+
+use crate::date::Date;
+use crate::duration::short;
+use crate::label::Who;
+use crate::out::shown;
+use crate::style::{Style, is_capable};
+
+/// Shorter waits are not worth a line.
+const PATIENCE: Duration = Duration::from_millis(300);
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// For terminals that do not say how wide they are.
+const USUAL_WIDTH: usize = 80;
+
+/// Takes the line away and gives its text the cursor's place.
+const CLEAR: &str = "\r\u{1b}[2K";
+
+/// Shows the line for as long as it is polled, if anybody sees it.
+pub(crate) async fn tell(client: &Client, name: &str) {
+    let stderr = std::io::stderr();
+    if !stderr.is_terminal() {
+        return std::future::pending().await;
+    }
+    tokio::time::sleep(PATIENCE).await;
+    let mut shown = Shown::new();
+    loop {
+        // Whoever cannot be told now may be told in a second.
+        if let Ok(seen) = client.admin().inspect(name).await {
+            shown.show(&line(name, seen.as_ref(), Date::now()));
+        }
+        tokio::time::sleep(REFRESH).await;
+    }
+}
+
+/// The line, which goes when this does.
+struct Shown {
+    /// Whether it can be written over; else it is written once.
+    capable: bool,
+    written: bool,
+}
+
+impl Shown {
+    fn new() -> Self {
+        Self {
+            capable: is_capable(std::env::var_os("TERM").as_deref()),
+            written: false,
+        }
+    }
+
+    fn show(&mut self, text: &str) {
+        let mut stderr = std::io::stderr();
+        // If nobody can be shown anything, nobody misses anything.
+        if self.capable {
+            let text = cut(text, width());
+            let text = Style::on(true).dim(&text);
+            let _ = write!(stderr, "{CLEAR}{text}");
+        } else if !self.written {
+            let _ = writeln!(stderr, "{text}");
+        }
+        let _ = stderr.flush();
+        self.written = true;
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if self.capable && self.written {
+            let _ = write!(std::io::stderr(), "{CLEAR}");
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+fn line(name: &str, seen: Option<&LockInfo>, now: Date) -> String {
+    let name = shown(name);
+    let holder = seen.and_then(|lock| Some((lock, lock.holders.first()?)));
+    let Some((lock, holder)) = holder else {
+        return format!("waiting for `{name}`");
+    };
+    let who = Who::of(holder);
+    let since = who.since.map_or_else(String::new, |since| {
+        format!(" for {}", short(now.since(since)))
+    });
+    let left = lock.ttl.map_or_else(
+        || ", without end".to_owned(),
+        |ttl| format!(", lease ends in {}", short(ttl)),
+    );
+    let command = who
+        .command
+        .map_or_else(String::new, |command| format!(": {command}"));
+    format!(
+        "waiting for `{name}`, held by {}{since}{left}{command}",
+        who.name
+    )
+}
+
+/// One that is wrapped could not be taken away again.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() < width {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(width.saturating_sub(2)).collect();
+    cut.push('…');
+    cut
+}
+
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr());
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { USUAL_WIDTH } else { columns }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_fits_its_terminal() {
+        assert_eq!(cut("short", 80), "short");
+        assert_eq!(cut("0123456789", 10).chars().count(), 9);
+        assert_eq!(cut("0123456789", 0), "…");
+    }
+
+    #[test]
+    fn without_a_holder_the_line_still_says_what_is_waited_for() {
+        assert_eq!(line("a\nb", None, Date::now()), "waiting for `a\\nb`");
+    }
+}

@@ -1,0 +1,100 @@
+//! `watch`: who takes and gives back what, as it happens.
+
+use std::time::Duration;
+
+use distlock::{Bound, Change, Event};
+use serde::Serialize;
+
+use crate::args;
+use crate::date::Date;
+use crate::exit::Failure;
+use crate::label::Who;
+use crate::out::{Out, say, shown};
+use crate::store;
+use crate::style::Style;
+
+/// How soon we notice that nobody reads any more, and how long we leave a store in trouble alone.
+const PAUSE: Duration = Duration::from_millis(500);
+
+pub(crate) async fn watch(args: args::Watch) -> Result<u8, Failure> {
+    let client = store::connect(&args.store, Bound::Process).await?;
+    let mut watch = client.admin().watch(args.pattern);
+    let mut out = Out::new();
+    let mut in_trouble = false;
+    loop {
+        let next = tokio::select! {
+            next = watch.next() => next,
+            () = abandoned(&out) => return Ok(0),
+        };
+        match next {
+            Ok(event) => {
+                in_trouble = false;
+                if args.json {
+                    out.json(&Line::new(&event, Date::now()))?;
+                } else {
+                    out.line(line(&event, Date::now(), out.style()))?;
+                }
+            }
+            Err(error) if error.is_transient() => {
+                if !in_trouble {
+                    say(format!("{error}; still trying"));
+                }
+                in_trouble = true;
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Resolves when nobody reads what we say: with nothing to say we would not notice.
+async fn abandoned(out: &Out) {
+    while !out.is_abandoned() {
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// One event for programs.
+#[derive(Serialize)]
+struct Line<'a> {
+    at: String,
+    event: &'static str,
+    name: &'a str,
+    owner: &'a str,
+    label: Option<&'a str>,
+}
+
+impl<'a> Line<'a> {
+    fn new(event: &'a Event, now: Date) -> Self {
+        Self {
+            at: now.to_string(),
+            event: word(event.what),
+            name: &event.name,
+            owner: &event.owner,
+            label: event.label.as_deref(),
+        }
+    }
+}
+
+fn line(event: &Event, now: Date, style: Style) -> String {
+    let word = format!("{:<8}", word(event.what));
+    let word = match event.what {
+        Change::Expired => style.red(&word),
+        Change::Granted => style.green(&word),
+        _ => style.dim(&word),
+    };
+    let who = Who::new(event.label.as_deref(), &event.owner);
+    let at = style.dim(&now.to_string());
+    format!("{at}  {word}  {}  {who}", style.bold(&shown(&event.name)))
+}
+
+const fn word(what: Change) -> &'static str {
+    match what {
+        Change::Expired => "expired",
+        Change::Granted => "granted",
+        Change::Held => "held",
+        Change::Released => "released",
+        // What a newer library may tell.
+        _ => "changed",
+    }
+}

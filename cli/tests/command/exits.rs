@@ -1,0 +1,97 @@
+//! Every exit code of `run`.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::stage::{Stage, distlock, ran};
+
+on_every_store! {
+    the_commands_own_code_is_passed_on,
+    a_command_ended_by_a_signal_is_told_as_shells_do,
+    a_command_that_is_not_there_is_127,
+    a_command_that_cannot_be_executed_is_126,
+    the_lock_is_free_after_each_of_them,
+}
+
+fn the_commands_own_code_is_passed_on(stage: &Stage) {
+    for code in [0, 1, 3, 64, 75, 127, 255] {
+        let exit = format!("exit {code}");
+        let ran = stage.run(&["run", "x", "--", "sh", "-c", &exit]);
+        assert_eq!((ran.code, &*ran.out, &*ran.err), (code, "", ""));
+    }
+}
+
+fn a_command_ended_by_a_signal_is_told_as_shells_do(stage: &Stage) {
+    for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139)] {
+        let suicide = format!("kill -{signal} $$");
+        assert_eq!(
+            stage.run(&["run", "x", "--", "sh", "-c", &suicide]).code,
+            code
+        );
+    }
+}
+
+fn a_command_that_is_not_there_is_127(stage: &Stage) {
+    for command in ["no-such-command-anywhere", "/no/such/file", ""] {
+        let ran = stage.run(&["run", "x", "--", command]);
+        assert_eq!(ran.code, 127, "{ran:?}");
+        assert!(ran.err.starts_with("distlock: cannot run `"), "{ran:?}");
+        assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    }
+}
+
+fn a_command_that_cannot_be_executed_is_126(stage: &Stage) {
+    let file = stage.file("plain");
+    std::fs::write(&file, "#!/bin/sh\n").expect("the folder is ours");
+    let plain = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(&file, plain).expect("the file is ours");
+    let folder = stage.file("");
+    for command in [&file, &folder] {
+        let ran = stage.run(&["run", "x", "--", command]);
+        assert_eq!(ran.code, 126, "{ran:?}");
+        assert!(ran.err.starts_with("distlock: cannot run `"), "{ran:?}");
+    }
+}
+
+fn the_lock_is_free_after_each_of_them(stage: &Stage) {
+    for command in [
+        &["true"][..],
+        &["false"],
+        &["no-such-command"],
+        &["sh", "-c", "kill -9 $$"],
+    ] {
+        stage.run(&[&["run", "x", "--"][..], command].concat());
+        assert!(!stage.is_held("x"), "{command:?}");
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_69() {
+    let nobody = "redis://127.0.0.1:1/";
+    for words in [
+        &["run", "--url", nobody, "x", "--", "true"][..],
+        &["run", "--url", nobody, "--wait", "0", "x", "--", "true"],
+        &["ls", "--url", nobody],
+        &["show", "--url", nobody, "x"],
+        &["watch", "--url", nobody],
+        &["acquire", "--url", nobody, "x", "--lease", "1m"],
+        &["release", "--url", nobody, "x", "--force"],
+    ] {
+        let ran = ran(distlock(words));
+        assert_eq!(ran.code, 69, "{words:?}: {ran:?}");
+        assert!(ran.err.starts_with("distlock: "), "{ran:?}");
+        assert!(ran.err.contains("DISTLOCK_URL"), "the way out: {ran:?}");
+        assert_eq!((ran.err.lines().count(), &*ran.out), (1, ""), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_password_is_never_shown() {
+    let ran = ran(distlock(&["ls", "--url", "redis://me:secret@127.0.0.1:1/"]));
+    assert_eq!(ran.code, 69);
+    assert!(!ran.err.contains("secret"), "{ran:?}");
+    let help = distlock(&["run", "--help"])
+        .env("DISTLOCK_URL", "redis://me:secret@127.0.0.1:1/")
+        .output()
+        .expect("distlock can be started");
+    assert!(!String::from_utf8_lossy(&help.stdout).contains("secret"));
+}

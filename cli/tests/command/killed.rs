@@ -1,0 +1,38 @@
+//! `kill -9` on us: the command does not go on without its lock.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::stage::{Stage, eventually, is_alive};
+
+/// What a busy machine may add.
+const SLACK: Duration = Duration::from_secs(3);
+
+on_every_store! {
+    the_command_dies_with_us,
+    the_next_waiter_gets_the_lock,
+}
+
+fn the_command_dies_with_us(stage: &Stage) {
+    let script = "trap '' TERM HUP; echo $$; while :; do sleep 0.01; done";
+    let mut run = stage.start(&["run", "x", "--", "sh", "-c", script]);
+    let command = run.line();
+    assert!(is_alive(&command));
+    run.signal(Signal::SIGKILL);
+    eventually("the command is gone", || !is_alive(&command));
+}
+
+fn the_next_waiter_gets_the_lock(stage: &Stage) {
+    let holder = stage.hold_with(&["--lease", "2s", "x"]);
+    let mut waiter = stage.start(&["run", "x", "--", "echo", "mine"]);
+    // So that it waits when the holder dies: a lease is renewed to its full length before.
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(waiter.is_running());
+    let killed = Instant::now();
+    holder.signal(Signal::SIGKILL);
+    waiter.says("mine");
+    let waited = killed.elapsed();
+    assert!(waited < Duration::from_secs(2) + SLACK, "{waited:?}");
+    assert_eq!(waiter.end().code, 0);
+}

@@ -1,0 +1,360 @@
+//! `ls`, `show`, `release`, `acquire`, `watch` and `doctor`.
+
+use serde_json::Value;
+
+use crate::stage::{Running, Stage, distlock, eventually, ran};
+
+on_every_store! {
+    nothing_is_listed_where_nothing_is_held,
+    a_list_shows_who_holds_what,
+    a_pattern_chooses,
+    one_lock_is_shown_in_detail,
+    json_is_one_object_per_line,
+    names_give_the_terminal_no_orders,
+    what_is_acquired_stays_until_its_owner_gives_it_back,
+    what_is_acquired_ends_with_its_lease,
+    nobody_else_gives_it_back,
+    a_lock_is_not_taken_from_its_holder_unasked,
+    a_watch_tells_what_happens,
+    a_doctor_looks_at_the_store,
+}
+
+fn nothing_is_listed_where_nothing_is_held(stage: &Stage) {
+    for words in [&["ls"][..], &["ls", "--json"], &["ls", "x*"]] {
+        let ran = stage.run(words);
+        assert_eq!((ran.code, &*ran.out, &*ran.err), (0, "", ""));
+    }
+}
+
+fn a_list_shows_who_holds_what(stage: &Stage) {
+    let holder = stage.hold("nightly");
+    let _other = stage.hold("a much longer name");
+    let ran = stage.run(&["ls"]);
+    let lines: Vec<_> = ran.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{ran:?}");
+    assert!(lines[0].starts_with("NAME "), "{ran:?}");
+    assert!(
+        lines[1].starts_with("a much longer name  "),
+        "sorted: {ran:?}"
+    );
+    let pid = format!("pid {}: sh -c echo held; exec sleep 1000", holder.pid());
+    assert!(
+        lines[2].starts_with("nightly  ") && lines[2].ends_with(&pid),
+        "{ran:?}"
+    );
+    assert!(!ran.out.contains('\u{1b}'), "no colours on a pipe: {ran:?}");
+    let column = lines[0].find("HELD FOR").expect("a heading");
+    for line in &lines[1..] {
+        assert!(
+            line[column..].starts_with(|c: char| c.is_ascii_digit()),
+            "{ran:?}"
+        );
+    }
+}
+
+fn a_pattern_chooses(stage: &Stage) {
+    let _held = (
+        stage.hold("order:1"),
+        stage.hold("order:22"),
+        stage.hold("stock"),
+    );
+    let names = |pattern: &str| -> Vec<String> {
+        let ran = stage.run(&["ls", "--json", pattern]);
+        let lines = ran.out.lines().map(object);
+        lines
+            .map(|line| line["name"].as_str().expect("a name").to_owned())
+            .collect()
+    };
+    assert_eq!(names("order:*"), ["order:1", "order:22"]);
+    assert_eq!(names("order:?"), ["order:1"]);
+    assert_eq!(names("x"), [""; 0]);
+}
+
+fn one_lock_is_shown_in_detail(stage: &Stage) {
+    let holder = stage.hold("x");
+    let ran = stage.run(&["show", "x"]);
+    assert_eq!(ran.code, 0);
+    for word in [
+        "name      x",
+        &format!("pid {}", holder.pid()),
+        "since     20",
+        "owner ",
+        "lease     ends in",
+    ] {
+        assert!(ran.out.contains(word), "{word}: {ran:?}");
+    }
+    let free = stage.run(&["show", "y"]);
+    assert_eq!((free.code, &*free.out), (1, ""));
+    assert_eq!(free.err, "distlock: nobody holds `y`\n");
+}
+
+fn json_is_one_object_per_line(stage: &Stage) {
+    let _held = (stage.hold("a\nb"), stage.hold("x"));
+    for (words, lines) in [
+        (&["ls", "--json"][..], 2),
+        (&["show", "--json", "a\nb"], 1),
+        (&["show", "--json", "free"], 1),
+        (&["acquire", "--json", "--lease", "1m", "new"], 1),
+    ] {
+        let ran = stage.run(words);
+        assert_eq!(ran.out.lines().count(), lines, "{ran:?}");
+        for line in ran.out.lines() {
+            assert!(object(line)["name"].is_string(), "{line}");
+        }
+    }
+    let x = object(stage.run(&["show", "--json", "x"]).out.trim());
+    let holder = &x["holders"][0];
+    assert_eq!(holder["hold_count"], 1);
+    assert_eq!(holder["owner"].as_str().map(str::len), Some(38));
+    assert!(
+        holder["since"]
+            .as_str()
+            .is_some_and(|since| since.ends_with('Z'))
+    );
+    assert!(
+        x["ttl_ms"]
+            .as_u64()
+            .is_some_and(|ttl| ttl > 0 && ttl <= 30_000)
+    );
+    let free = object(stage.run(&["show", "--json", "free"]).out.trim());
+    assert_eq!(
+        (&free["holders"], &free["ttl_ms"]),
+        (&Value::Array(vec![]), &Value::Null)
+    );
+}
+
+fn names_give_the_terminal_no_orders(stage: &Stage) {
+    let _held = stage.hold("a\u{1b}[2Jb");
+    for words in [&["ls"][..], &["show", "a\u{1b}[2Jb"]] {
+        let ran = stage.run(words);
+        assert!(
+            ran.out.contains("a\\u{1b}[2Jb") && !ran.out.contains('\u{1b}'),
+            "{ran:?}"
+        );
+    }
+}
+
+fn what_is_acquired_stays_until_its_owner_gives_it_back(stage: &Stage) {
+    let ran = stage.run(&["acquire", "deploy", "--lease", "10m"]);
+    assert_eq!((ran.code, &*ran.err), (0, ""));
+    let owner = ran.out.trim();
+    assert!(stage.is_held("deploy"));
+    let shown = stage.run(&["show", "deploy"]);
+    assert!(
+        shown.out.contains("distlock acquire"),
+        "it says who it was: {shown:?}"
+    );
+    assert_eq!(
+        stage
+            .run(&["run", "--wait", "0", "deploy", "--", "true"])
+            .code,
+        75
+    );
+    let given = stage.run(&["release", "deploy", "--owner", owner]);
+    assert_eq!((given.code, &*given.out, &*given.err), (0, "", ""));
+    let again = stage.run(&["release", "deploy", "--owner", owner]);
+    assert_eq!(again.code, 1);
+    assert!(!stage.is_held("deploy"));
+}
+
+fn what_is_acquired_ends_with_its_lease(stage: &Stage) {
+    assert_eq!(stage.run(&["acquire", "x", "--lease", "1s"]).code, 0);
+    let waited = stage.run(&["acquire", "x", "--lease", "1s", "--wait", "15s"]);
+    assert_eq!(waited.code, 0, "{waited:?}");
+}
+
+fn nobody_else_gives_it_back(stage: &Stage) {
+    let one = stage.run(&["acquire", "one", "--lease", "10m"]);
+    let ran = stage.run(&["acquire", "two", "--lease", "10m"]);
+    assert_eq!((one.code, ran.code), (0, 0));
+    let wrong = stage.run(&["release", "one", "--owner", ran.out.trim()]);
+    assert_eq!(wrong.code, 1);
+    assert!(wrong.err.contains("`one`"), "{wrong:?}");
+    assert!(stage.is_held("one") && stage.is_held("two"));
+}
+
+fn a_lock_is_not_taken_from_its_holder_unasked(stage: &Stage) {
+    let _holder = stage.hold("x");
+    let unasked = stage.run(&["release", "x"]);
+    assert_eq!(unasked.code, 64);
+    assert!(unasked.err.contains("--force"), "the way out: {unasked:?}");
+    assert!(stage.is_held("x"));
+    assert_eq!(stage.run(&["release", "x", "--force"]).code, 0);
+    assert!(!stage.is_held("x"));
+    for words in [&["release", "x", "--force"][..], &["release", "x"]] {
+        let free = stage.run(words);
+        assert_eq!((free.code, &*free.err), (1, "distlock: nobody holds `x`\n"));
+    }
+}
+
+fn a_watch_tells_what_happens(stage: &Stage) {
+    let _held = stage.hold("old");
+    let mut watch = stage.start(&["watch", "--json"]);
+    let mut next = || {
+        let event = object(&watch.line());
+        let text = |field: &str| event[field].as_str().expect("text").to_owned();
+        assert!(text("at").ends_with('Z'));
+        (text("event"), text("name"), text("owner"))
+    };
+    let (event, name, _) = next();
+    assert_eq!((&*event, &*name), ("held", "old"));
+    let owner = stage.run(&["acquire", "new", "--lease", "10m"]).out;
+    let owner = owner.trim().to_owned();
+    assert_eq!(next(), ("granted".into(), "new".into(), owner.clone()));
+    assert_eq!(stage.run(&["release", "new", "--owner", &owner]).code, 0);
+    assert_eq!(next(), ("released".into(), "new".into(), owner));
+    let owner = stage.run(&["acquire", "short", "--lease", "1s"]).out;
+    let owner = owner.trim().to_owned();
+    assert_eq!(next(), ("granted".into(), "short".into(), owner.clone()));
+    assert_eq!(next(), ("expired".into(), "short".into(), owner));
+
+    let mut words = Running::start(stage.command(&["watch", "o*"]));
+    let line = words.line();
+    assert!(
+        line.contains("  held      old  ") && line.contains("sleep 1000"),
+        "{line}"
+    );
+}
+
+fn a_doctor_looks_at_the_store(stage: &Stage) {
+    let ran = stage.run(&["doctor", "--json"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for line in ran.out.lines() {
+        let finding = object(line);
+        let verdict = finding["verdict"].as_str().expect("a verdict");
+        assert!(["ok", "warn"].contains(&verdict), "{line}");
+        assert_eq!(finding["advice"].is_null(), verdict == "ok", "{line}");
+    }
+    let text = stage.run(&["doctor"]);
+    assert!(
+        text.out.starts_with("ok    connection   made in "),
+        "{text:?}"
+    );
+    assert!(
+        text.out.lines().all(|line| line.chars().count() <= 110),
+        "{text:?}"
+    );
+}
+
+#[test]
+fn a_doctor_says_what_is_wrong_with_a_server() {
+    let stage = Stage::redis();
+    let server = stage.server();
+    let found = |what: &str| {
+        let ran = stage.run(&["doctor", "--json"]);
+        let finding = ran
+            .out
+            .lines()
+            .map(object)
+            .find(|finding| finding["what"] == what);
+        let verdict = finding.expect("it is looked at")["verdict"]
+            .as_str()
+            .map(str::to_owned);
+        (ran.code, verdict.expect("a verdict"))
+    };
+    assert_eq!(found("persistence"), (0, "warn".into()));
+    server.config_set("appendonly", "yes");
+    eventually("the server has turned it on", || {
+        found("persistence").1 == "ok"
+    });
+    server.config_set("maxmemory-policy", "allkeys-lru");
+    assert_eq!(found("eviction"), (0, "warn".into()));
+    server.config_set("maxmemory", "100mb");
+    assert_eq!(found("eviction"), (1, "fail".into()));
+    server.config_set("maxmemory-policy", "noeviction");
+    assert_eq!(found("eviction"), (0, "ok".into()));
+    server.cmd(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(found("role"), (1, "fail".into()));
+    assert_eq!(found("locking"), (1, "fail".into()));
+}
+
+#[test]
+fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
+    let stage = Stage::redis();
+    let rights = "+evalsha +eval +exists +hget +hset +hdel +hexists +hgetall +hlen +pttl +pexpire \
+                  +zscore +zadd +zremrangebyscore +time +publish +subscribe +unsubscribe +mget +del";
+    let mut words = vec![
+        "ACL",
+        "SETUSER",
+        "ann",
+        "on",
+        ">pass",
+        "~distlock_undone:*",
+        "~mine*",
+    ];
+    words.push("&redisson_lock__channel:*");
+    words.extend(rights.split_whitespace());
+    stage.server().cmd(&words);
+    let url = stage.url().replace("redis://", "redis://ann:pass@");
+    let ran = ran(distlock(&["doctor", "--json", "--url", &url]));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let verdict = |what: &str| {
+        let finding = ran
+            .out
+            .lines()
+            .map(object)
+            .find(|finding| finding["what"] == what);
+        finding.expect("it is looked at")["verdict"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    for (what, expected) in [
+        ("version", "warn"),
+        ("persistence", "warn"),
+        ("locking", "warn"),
+        ("labels", "warn"),
+        ("listing", "warn"),
+        ("messages", "ok"),
+        ("clock", "ok"),
+    ] {
+        assert_eq!(verdict(what).as_deref(), Some(expected), "{what}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_doctor_who_cannot_get_in_says_so() {
+    let ran = ran(distlock(&[
+        "doctor",
+        "--json",
+        "--url",
+        "redis://127.0.0.1:1/",
+    ]));
+    assert_eq!(ran.code, 69);
+    let finding = object(ran.out.trim());
+    assert_eq!(
+        (&finding["what"], &finding["verdict"]),
+        (&"connection".into(), &"fail".into())
+    );
+}
+
+#[test]
+fn a_list_never_asks_for_all_keys_at_once() {
+    let stage = Stage::redis();
+    let _held = stage.hold("x");
+    let before = (
+        stage.server().commandstats("keys"),
+        stage.server().commandstats("scan"),
+    );
+    assert_eq!(stage.run(&["ls"]).out.lines().count(), 2);
+    let after = (
+        stage.server().commandstats("keys"),
+        stage.server().commandstats("scan"),
+    );
+    assert_eq!(after.0, before.0);
+    assert!(after.1 > before.1);
+}
+
+#[test]
+fn a_label_is_not_in_the_lock_itself() {
+    let stage = Stage::redis();
+    let _held = stage.hold("x");
+    let lock = stage.server().hgetall("x");
+    assert_eq!(lock.len(), 1, "as Redisson keeps it: {lock:?}");
+    assert_eq!(lock.values().next().map(String::as_str), Some("1"));
+}
+
+fn object(line: &str) -> Value {
+    let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    assert!(value.is_object(), "{line}");
+    value
+}

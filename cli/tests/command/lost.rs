@@ -1,0 +1,142 @@
+//! The lock is lost while the command runs: everything it started is ended.
+
+use std::time::{Duration, Instant};
+
+use crate::stage::{Running, Stage, is_alive};
+
+/// What a busy machine may add.
+const SLACK: Duration = Duration::from_secs(5);
+
+on_every_store! {
+    a_lock_taken_by_force_ends_the_command_with_76,
+    a_command_that_ignores_term_is_killed_after_the_grace,
+    what_ran_away_from_its_group_is_ended_too,
+    a_hold_that_lasted_too_long_ends_the_command,
+    a_fixed_lease_that_runs_out_ends_the_command,
+    a_command_may_use_its_grace_to_put_things_right,
+    a_quick_command_whose_lock_went_first_is_76_too,
+}
+
+/// Three generations, each of which says its pid, the last in a session of its own.
+const TREE: &str = "echo $$; sh -c 'echo $$; sleep 1000 & echo $!; wait' & \
+                    setsid sh -c 'echo $$; exec sleep 1000' & wait";
+
+fn a_lock_taken_by_force_ends_the_command_with_76(stage: &Stage) {
+    let (run, tree) = tree(stage, &["--lease", "2s", "x"], TREE);
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    ends_with_76(run, &tree, "`x` was lost");
+}
+
+fn a_command_that_ignores_term_is_killed_after_the_grace(stage: &Stage) {
+    let stubborn = "trap '' TERM; echo $$; sh -c 'echo $$; while :; do sleep 1; done' & \
+                    setsid sh -c 'echo $$; while :; do sleep 1; done' & echo $$; while :; do sleep 1; done";
+    let words = ["--lease", "2s", "--grace", "300ms", "x"];
+    let (run, tree) = tree(stage, &words, stubborn);
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    ends_with_76(run, &tree, "`x` was lost");
+}
+
+fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
+    // A daemon: its parents have gone.
+    let daemon = "echo $$; (setsid sh -c '(sh -c \"echo \\$\\$; exec sleep 1000\" &)' &); \
+                  sleep 1000 & echo $!; sleep 1000 & echo $!; wait";
+    let (run, tree) = tree(stage, &["--lease", "2s", "x"], daemon);
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    ends_with_76(run, &tree, "`x` was lost");
+}
+
+fn a_hold_that_lasted_too_long_ends_the_command(stage: &Stage) {
+    let (run, tree) = tree(stage, &["--max-hold", "500ms", "x"], TREE);
+    ends_with_76(run, &tree, "as long as it may be");
+    assert!(!stage.is_held("x"));
+}
+
+fn a_fixed_lease_that_runs_out_ends_the_command(stage: &Stage) {
+    let (run, tree) = tree(stage, &["--lease", "700ms", "--fixed", "x"], TREE);
+    ends_with_76(run, &tree, "lease ran out");
+}
+
+fn a_command_may_use_its_grace_to_put_things_right(stage: &Stage) {
+    let script = "trap 'echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let words = [
+        "run",
+        "--max-hold",
+        "300ms",
+        "--grace",
+        "10s",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let mut run = stage.start(&words);
+    run.says("ready");
+    run.says("tidied");
+    assert_eq!(run.end().code, 76, "it was lost, however the command ends");
+}
+
+fn a_quick_command_whose_lock_went_first_is_76_too(stage: &Stage) {
+    let mut command = stage.command(&["run", "x", "--", "sh", "-c", "echo held; read line"]);
+    let (input, end) = std::io::pipe().expect("pipes can be made");
+    command.stdin(input);
+    let mut run = Running::start(command);
+    run.says("held");
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    drop(end);
+    let ended = run.end();
+    assert_eq!(ended.code, 76, "{ended:?}");
+    assert!(ended.err.contains("`x` was lost"), "{ended:?}");
+}
+
+#[test]
+fn a_deleted_key_ends_the_command() {
+    let stage = Stage::redis();
+    let (run, tree) = tree(&stage, &["--lease", "1s", "x"], TREE);
+    stage.server().cmd(&["DEL", "x"]);
+    ends_with_76(run, &tree, "`x` was lost");
+}
+
+#[test]
+fn a_server_that_is_gone_ends_the_command_when_its_lease_does() {
+    let stage = Stage::redis();
+    let (run, tree) = tree(&stage, &["--lease", "1s", "x"], TREE);
+    stage.server().kill();
+    ends_with_76(run, &tree, "lease ran out");
+}
+
+#[test]
+fn a_server_that_stands_still_ends_the_command_when_its_lease_does() {
+    let stage = Stage::redis();
+    let (run, tree) = tree(&stage, &["--lease", "1s", "x"], TREE);
+    stage.server().stop_process();
+    ends_with_76(run, &tree, "lease ran out");
+    stage.server().continue_process();
+}
+
+/// A run of a script that says four pids.
+fn tree(stage: &Stage, words: &[&str], script: &str) -> (Running, Vec<String>) {
+    let words = [&["run"][..], words, &["--", "sh", "-c", script]].concat();
+    let mut run = stage.start(&words);
+    let tree: Vec<_> = (0..4).map(|_| run.line()).collect();
+    for pid in &tree {
+        assert!(is_alive(pid), "{pid} of {tree:?}");
+    }
+    (run, tree)
+}
+
+fn ends_with_76(run: Running, tree: &[String], why: &str) {
+    let begun = Instant::now();
+    let ended = run.end();
+    assert_eq!(ended.code, 76, "{ended:?}");
+    assert!(ended.err.contains(why), "{ended:?}");
+    assert!(begun.elapsed() < SLACK * 2, "{:?}", begun.elapsed());
+    for pid in tree {
+        assert!(!is_alive(pid), "{pid} of {tree:?} was left behind");
+        let entry = format!("/proc/{pid}");
+        assert!(
+            !std::path::Path::new(&entry).exists(),
+            "{pid} was not buried"
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! The real binary, as a shell would use it.
+//!
+//! What the store may change is played on every store: `fn case(stage: &Stage)`, named once in
+//! [`on_every_store!`]. A missing server fails; nothing is skipped.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "processes are awaited in real time"
+)]
+
+/// Makes one test of each case on each store: `redis::a_case`.
+macro_rules! on_every_store {
+    ($($case:ident,)+) => {
+        on_store!(redis: $($case,)+);
+        // on_store!(sqlite: $($case,)+); once the embedded engine is there
+    };
+}
+
+macro_rules! on_store {
+    ($store:ident: $($case:ident,)+) => {
+        mod $store {
+            $(
+                #[test]
+                fn $case() {
+                    super::$case(&crate::stage::Stage::$store());
+                }
+            )+
+        }
+    };
+}
+
+mod busy;
+mod counter;
+// mod embedded; once the embedded engine is there
+mod exits;
+mod help;
+mod killed;
+mod leases;
+mod lookups;
+mod lost;
+mod nested;
+mod signals;
+mod stage;
+mod streams;
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+mod terminal;
+mod usage;

@@ -1,0 +1,138 @@
+//! Signals that are sent to us reach the command.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::stage::{Running, Stage, eventually, is_alive};
+
+on_every_store! {
+    what_ends_us_reaches_the_command_which_decides,
+    a_command_that_ignores_a_signal_goes_on,
+    the_whole_group_is_ended_not_only_the_shell,
+    a_private_word_reaches_the_command_alone,
+    a_waiter_that_is_ended_leaves_nothing_behind,
+    what_we_were_told_to_ignore_stays_ignored,
+    a_stopped_run_goes_on_where_it_was,
+}
+
+fn what_ends_us_reaches_the_command_which_decides(stage: &Stage) {
+    for (signal, name) in [
+        (Signal::SIGTERM, "TERM"),
+        (Signal::SIGINT, "INT"),
+        (Signal::SIGHUP, "HUP"),
+        (Signal::SIGQUIT, "QUIT"),
+    ] {
+        let script = format!(
+            "trap 'echo got {name}; exit 7' {name}; echo ready; while :; do sleep 0.01; done"
+        );
+        let mut run = stage.start(&["run", "x", "--", "sh", "-c", &script]);
+        run.says("ready");
+        run.signal(signal);
+        run.says(&format!("got {name}"));
+        assert_eq!(run.end().code, 7);
+        assert!(!stage.is_held("x"));
+    }
+}
+
+fn a_command_that_ignores_a_signal_goes_on(stage: &Stage) {
+    let script = "trap '' TERM; echo ready; read line; echo $line; exit 3";
+    let mut command = stage.command(&["run", "x", "--", "sh", "-c", script]);
+    let (input, mut end) = std::io::pipe().expect("pipes can be made");
+    command.stdin(input);
+    let mut run = Running::start(command);
+    run.says("ready");
+    run.signal(Signal::SIGTERM);
+    assert!(run.is_running() && stage.is_held("x"));
+    end.write_all(b"done\n").expect("it reads");
+    run.says("done");
+    assert_eq!(run.end().code, 3);
+}
+
+fn the_whole_group_is_ended_not_only_the_shell(stage: &Stage) {
+    let script = "sleep 1000 & echo $!; wait";
+    let mut run = stage.start(&["run", "x", "--", "sh", "-c", script]);
+    let sleeper = run.line();
+    assert!(is_alive(&sleeper));
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.end().code, 143);
+    eventually("the sleeper is gone", || !is_alive(&sleeper));
+}
+
+fn a_private_word_reaches_the_command_alone(stage: &Stage) {
+    let script = "trap 'echo one' USR1; trap 'echo two; exit 5' USR2; sleep 1000 & echo $!; \
+                  while :; do wait; done";
+    let mut run = stage.start(&["run", "x", "--", "sh", "-c", script]);
+    let sleeper = run.line();
+    run.signal(Signal::SIGUSR1);
+    run.says("one");
+    assert!(is_alive(&sleeper), "it was not for the sleeper");
+    run.signal(Signal::SIGUSR2);
+    run.says("two");
+    let sleeper = Pid::from_raw(sleeper.parse().expect("a pid"));
+    kill(sleeper, Signal::SIGKILL).expect("the sleeper is there");
+    assert_eq!(run.end().code, 5);
+}
+
+fn a_waiter_that_is_ended_leaves_nothing_behind(stage: &Stage) {
+    let holder = stage.hold("x");
+    for (signal, code) in [
+        (Signal::SIGTERM, 143),
+        (Signal::SIGINT, 130),
+        (Signal::SIGHUP, 129),
+    ] {
+        let waiter = stage.start(&["run", "x", "--", "echo", "never"]);
+        // Ended at whatever point it has reached by then; a moment later it waits for sure.
+        std::thread::sleep(Duration::from_millis(300));
+        waiter.signal(signal);
+        let ended = waiter.end();
+        assert_eq!((ended.code, &*ended.out), (code, ""));
+    }
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(holder.end().code, 143);
+    assert!(!stage.is_held("x"));
+}
+
+fn what_we_were_told_to_ignore_stays_ignored(stage: &Stage) {
+    let script =
+        "trap 'echo got HUP' HUP; grep SigIgn /proc/self/status; echo ready; sleep 0.3; exit 4";
+    let mut command = Command::new("nohup");
+    command
+        .arg(env!("CARGO_BIN_EXE_distlock"))
+        .args(["run", "x", "--", "sh", "-c", script])
+        .env("DISTLOCK_URL", stage.url())
+        .stdin(Stdio::null());
+    let mut run = Running::start(command);
+    let mask = run.line();
+    let mask = mask.trim_start_matches("SigIgn:").trim();
+    let mask = u64::from_str_radix(mask, 16).expect("a mask");
+    assert_eq!(mask & 1, 1, "the command ignores HUP as well");
+    run.says("ready");
+    run.signal(Signal::SIGHUP);
+    assert_eq!(run.end().code, 4);
+}
+
+fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
+    let script = "echo $$; while :; do sleep 0.05; done";
+    let mut run = stage.start(&["run", "x", "--", "sh", "-c", script]);
+    let command = run.line();
+    let state = |pid: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ")
+            .and_then(|(_, rest)| rest.chars().next())
+    };
+    let ours = run.pid().to_string();
+    run.signal(Signal::SIGTSTP);
+    eventually("the command has stopped, and we have", || {
+        state(&command) == Some('T') && state(&ours) == Some('T')
+    });
+    run.signal(Signal::SIGCONT);
+    eventually("both go on", || {
+        state(&command) != Some('T') && state(&ours) != Some('T')
+    });
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.end().code, 143);
+}

@@ -1,0 +1,244 @@
+//! A store of the test's own, and how one uses the command on it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::support::RedisServer;
+
+/// Far longer than anything here takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A store that nobody else uses, and a folder.
+pub(crate) struct Stage {
+    server: Option<RedisServer>,
+    folder: TempDir,
+}
+
+impl Stage {
+    pub(crate) fn redis() -> Self {
+        Self {
+            server: Some(RedisServer::start()),
+            ..Self::sqlite()
+        }
+    }
+
+    pub(crate) fn sqlite() -> Self {
+        let folder = TempDir::with_prefix("distlock-command-");
+        Self {
+            server: None,
+            folder: folder.expect("the temp folder is writable"),
+        }
+    }
+
+    /// The server, for what only a server can suffer.
+    pub(crate) fn server(&self) -> &RedisServer {
+        self.server.as_ref().expect("it is a server's stage")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match &self.server {
+            Some(server) => server.url(),
+            None => format!("sqlite:{}", self.file("locks.db")),
+        }
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        let path = self.folder.path().join(name);
+        path.to_str().expect("temp folders are text").to_owned()
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.file(name)).unwrap_or_default()
+    }
+
+    /// `distlock` with these words on this store.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = distlock(words);
+        command.env("DISTLOCK_URL", self.url());
+        command
+    }
+
+    /// The same, to its end.
+    pub(crate) fn run(&self, words: &[&str]) -> Ran {
+        ran(self.command(words))
+    }
+
+    /// The same, begun.
+    pub(crate) fn start(&self, words: &[&str]) -> Running {
+        Running::start(self.command(words))
+    }
+
+    /// Begins to hold a lock, for as long as nobody ends it.
+    pub(crate) fn hold(&self, name: &str) -> Running {
+        self.hold_with(&[name])
+    }
+
+    /// The same with options before the name.
+    pub(crate) fn hold_with(&self, words: &[&str]) -> Running {
+        let command = &["--", "sh", "-c", "echo held; exec sleep 1000"];
+        let words = [&["run"][..], words, command].concat();
+        let mut holder = self.start(&words);
+        holder.says("held");
+        // Said in the background, a moment after the grant.
+        let name = words[words.len() - 5];
+        eventually("its label is seen", || {
+            self.run(&["show", "--json", name])
+                .out
+                .contains("sleep 1000")
+        });
+        holder
+    }
+
+    /// Whether somebody holds a lock.
+    pub(crate) fn is_held(&self, name: &str) -> bool {
+        self.run(&["show", name]).code == 0
+    }
+}
+
+/// `distlock` with these words, and nothing of the environment that it goes by.
+pub(crate) fn distlock(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+    for variable in [
+        "DISTLOCK_URL",
+        "DISTLOCK_NAME",
+        "DISTLOCK_OWNER",
+        "DISTLOCK_HELD",
+    ] {
+        command.env_remove(variable);
+    }
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+/// How a command ended, and what it said.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+pub(crate) fn ran(mut command: Command) -> Ran {
+    let output: Output = command.output().expect("distlock can be started");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it speaks text");
+    Ran {
+        code: code(output.status),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+fn code(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .unwrap_or_else(|| panic!("it was killed: {status}"))
+}
+
+/// A command that runs. Ended, with what it started, when this is dropped.
+pub(crate) struct Running {
+    child: Mortal,
+    output: BufReader<ChildStdout>,
+}
+
+/// Killed when dropped, and its command with it.
+struct Mortal(Child);
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        // Both fail only for one that has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("distlock can be started");
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let child = Mortal(child);
+        Self { child, output }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.0.id()).expect("a pid fits"))
+    }
+
+    /// Its next line.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("it speaks text");
+        assert!(line.ends_with('\n'), "it ended instead of saying something");
+        line.trim_end().to_owned()
+    }
+
+    /// Waits for its next line, which must be this.
+    pub(crate) fn says(&mut self, line: &str) {
+        assert_eq!(self.line(), line);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).expect("a child can be signalled");
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.0.try_wait().expect("it is our child").is_none()
+    }
+
+    /// Closes our end of its output; its end must come.
+    pub(crate) fn stop_reading(self) -> Ran {
+        drop(self.output);
+        let (nothing, _) = std::io::pipe().expect("pipes can be made");
+        end(self.child, nothing)
+    }
+
+    /// Its end, which must come.
+    pub(crate) fn end(self) -> Ran {
+        end(self.child, self.output)
+    }
+}
+
+fn end(mut child: Mortal, mut output: impl Read) -> Ran {
+    let child = &mut child.0;
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            break status;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not end");
+        std::thread::sleep(POLL);
+    };
+    let (mut out, mut err) = (String::new(), String::new());
+    // What it started may have its output, and go on: only what is there now.
+    if let Some(mut stderr) = child.stderr.take() {
+        stderr.read_to_string(&mut err).expect("it speaks text");
+    }
+    output.read_to_string(&mut out).expect("it speaks text");
+    Ran {
+        code: code(status),
+        out,
+        err,
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Whether a process is there and at work: neither gone nor merely unburied.
+pub(crate) fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+const POLL: Duration = Duration::from_millis(5);

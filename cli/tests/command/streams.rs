@@ -1,0 +1,120 @@
+//! What the command reads, writes and finds, and who stops reading us.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::stage::{Running, Stage, distlock, ran};
+
+on_every_store! {
+    the_command_has_our_input_output_and_errors,
+    the_command_finds_the_locks_name_and_owner,
+    arguments_reach_the_command_as_they_are,
+    nothing_of_ours_is_on_the_output,
+}
+
+fn the_command_has_our_input_output_and_errors(stage: &Stage) {
+    let mut command = stage.command(&["run", "x", "--", "sh", "-c", "tr a-z A-Z; echo oops >&2"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("distlock can be started");
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all(b"hello\n").expect("it is read");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.stdout, b"HELLO\n");
+    assert_eq!(output.stderr, b"oops\n");
+}
+
+fn the_command_finds_the_locks_name_and_owner(stage: &Stage) {
+    let show = "printf '%s\\n' \"$DISTLOCK_NAME\" \"$DISTLOCK_OWNER\"";
+    let name = "a name: with = and 'quotes'";
+    let ran = stage.run(&["run", name, "--", "sh", "-c", show]);
+    let lines: Vec<_> = ran.out.lines().collect();
+    assert_eq!(lines[0], name);
+    let (client, number) = lines[1].split_once(':').expect("an owner has two parts");
+    assert_eq!(client.len(), 36);
+    number.parse::<i64>().expect("a number");
+}
+
+fn arguments_reach_the_command_as_they_are(stage: &Stage) {
+    let words = ["--wait", "", "a b", "-x", "--", "*", "$HOME", "ü"];
+    let command = ["run", "x", "--", "printf", "[%s]"];
+    let ran = stage.run(&[&command[..], &words].concat());
+    let expected: String = words.iter().map(|word| format!("[{word}]")).collect();
+    assert_eq!(ran.out, expected);
+}
+
+fn nothing_of_ours_is_on_the_output(stage: &Stage) {
+    let holder = stage.hold_with(&["--max-hold", "1s", "--grace", "0", "x"]);
+    let waiter = stage.run(&["run", "x", "--", "echo", "mine"]);
+    assert_eq!((waiter.code, &*waiter.out, &*waiter.err), (0, "mine\n", ""));
+    assert_eq!(holder.end().out, "");
+}
+
+#[test]
+fn whoever_stops_reading_ends_us_quietly() {
+    let stage = Stage::redis();
+    let _holder = stage.hold("x");
+    for words in [
+        &["ls"][..],
+        &["ls", "--json"],
+        &["doctor"],
+        &["--help"],
+        &["completions", "bash"],
+    ] {
+        let mut command = stage.command(words);
+        let (reader, writer) = std::io::pipe().expect("pipes can be made");
+        drop(reader);
+        let ran = ran_into(command.stdout(writer));
+        assert_eq!(ran, (0, String::new()), "{words:?}");
+    }
+}
+
+#[test]
+fn a_watch_ends_when_nobody_reads_it_though_nothing_happens() {
+    let stage = Stage::redis();
+    let _holder = stage.hold("x");
+    let mut watch = Running::start(stage.command(&["watch"]));
+    assert!(watch.line().contains("held"));
+    let ended = watch.stop_reading();
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_74() {
+    let stage = Stage::redis();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let mut help = distlock(&["--help"]);
+    let (code, err) = ran_into(help.stdout(full().expect("Linux has it")));
+    assert_eq!(code, 74);
+    assert!(err.contains("cannot write"), "{err}");
+    // Nobody learnt the owner, so nobody could give the lock back.
+    let mut acquire = stage.command(&["acquire", "x", "--lease", "1h"]);
+    let (code, _) = ran_into(acquire.stdout(full().expect("Linux has it")));
+    assert_eq!(code, 74);
+    assert!(!stage.is_held("x"));
+}
+
+#[test]
+fn messages_to_nobody_do_no_harm() {
+    let (reader, writer) = std::io::pipe().expect("pipes can be made");
+    drop(reader);
+    let mut command = distlock(&["walk"]);
+    let status = command.stderr(writer).status().expect("it can be started");
+    assert_eq!(status.code(), Some(64));
+    assert_eq!(
+        ran(distlock(&["--version"])).out,
+        format!("distlock {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+/// The exit code, and what was said beside the output.
+fn ran_into(command: &mut std::process::Command) -> (i32, String) {
+    let child = command.stderr(Stdio::piped()).spawn();
+    let output = child.expect("distlock can be started").wait_with_output();
+    let output = output.expect("it ends");
+    let code = output.status.code().expect("it was not killed");
+    (code, String::from_utf8_lossy(&output.stderr).into_owned())
+}

@@ -1,0 +1,202 @@
+//! What is different on a terminal: colours, a line while one waits, questions, and Ctrl-C.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use nix::pty::openpty;
+use nix::sys::signal::Signal;
+
+use crate::stage::{PATIENCE, Stage, eventually};
+
+on_every_store! {
+    a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long,
+    a_list_has_colours_unless_nobody_wants_them,
+    ctrl_c_reaches_the_command_once,
+    a_terminal_can_be_read_from,
+    taking_a_lock_away_is_asked_about,
+    a_signal_from_elsewhere_still_reaches_the_command,
+    a_lost_lock_ends_the_command_and_nothing_beside_it,
+}
+
+fn a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long(stage: &Stage) {
+    let holder = stage.hold("x");
+    let mut waiter = Terminal::start(stage, &["run", "x", "--", "echo", "mine"], &[]);
+    let pid = format!("pid {}", holder.pid());
+    waiter.shows("waiting for `x`, held by ");
+    waiter.shows(&pid);
+    waiter.shows(", lease ends in ");
+    waiter.shows("\u{1b}[2m");
+    drop(holder);
+    stage.run(&["release", "--force", "x"]);
+    waiter.shows("mine");
+    assert_eq!(waiter.end(), 0);
+    let seen = waiter.seen();
+    let taken_away = seen.rfind("\r\u{1b}[2K").expect("the line is taken away");
+    assert!(taken_away < seen.rfind("mine").expect("it ran"), "{seen:?}");
+}
+
+fn a_list_has_colours_unless_nobody_wants_them(stage: &Stage) {
+    let _holder = stage.hold("x");
+    let mut plain = Terminal::start(stage, &["ls"], &[("NO_COLOR", "1")]);
+    assert_eq!(plain.end(), 0);
+    plain.shows("sleep 1000");
+    assert!(!plain.seen().contains('\u{1b}'), "{:?}", plain.seen());
+    let mut coloured = Terminal::start(stage, &["ls"], &[]);
+    assert_eq!(coloured.end(), 0);
+    coloured.shows("\u{1b}[2mNAME");
+}
+
+fn ctrl_c_reaches_the_command_once(stage: &Stage) {
+    let script =
+        "n=0; trap 'n=$((n+1))' INT; echo ready; sleep 1000; sleep 0.3; echo $n times; exit 5";
+    let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", script], &[]);
+    run.shows("ready");
+    run.types("\u{3}");
+    run.shows("1 times");
+    assert_eq!(run.end(), 5);
+    assert!(!stage.is_held("x"));
+}
+
+fn a_terminal_can_be_read_from(stage: &Stage) {
+    let script = "read line < /dev/tty; echo got $line";
+    let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", script], &[]);
+    run.types("hello\n");
+    run.shows("got hello");
+    assert_eq!(run.end(), 0);
+}
+
+fn taking_a_lock_away_is_asked_about(stage: &Stage) {
+    let _holder = stage.hold("x");
+    for (answer, code) in [("n\n", 1), ("\n", 1), ("y\n", 0)] {
+        assert!(stage.is_held("x"));
+        let mut release = Terminal::start(stage, &["release", "x"], &[]);
+        release.shows("take `x` from ");
+        release.shows("[y/N]");
+        release.types(answer);
+        assert_eq!(release.end(), code, "{answer:?}");
+    }
+    assert!(!stage.is_held("x"));
+}
+
+fn a_signal_from_elsewhere_still_reaches_the_command(stage: &Stage) {
+    let script =
+        "trap 'echo got TERM; exit 7' TERM; echo parent $PPID; while :; do sleep 0.01; done";
+    let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", script], &[]);
+    run.shows("parent ");
+    eventually("the pid is there", || run.seen().contains('\n'));
+    let seen = run.seen();
+    let pid = seen.split_whitespace().nth(1).expect("a pid");
+    let pid = nix::unistd::Pid::from_raw(pid.parse().expect("a pid"));
+    nix::sys::signal::kill(pid, Signal::SIGTERM).expect("it is there");
+    run.shows("got TERM");
+    assert_eq!(run.end(), 7);
+}
+
+/// The command shares the group of the script around us; that goes on.
+fn a_lost_lock_ends_the_command_and_nothing_beside_it(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let script = format!(
+        "{us} run --max-hold 500ms x -- sh -c 'sleep 1000 & sleep 1000'; echo ended with $?"
+    );
+    let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
+    around.shows("ended with 76");
+    assert_eq!(around.end(), 0);
+}
+
+/// A program on a terminal of its own.
+struct Terminal {
+    program: Child,
+    keyboard: File,
+    screen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    fn start(stage: &Stage, words: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::run(stage, env!("CARGO_BIN_EXE_distlock"), words, environment)
+    }
+
+    fn run(stage: &Stage, program: &str, words: &[&str], environment: &[(&str, &str)]) -> Self {
+        let pty = openpty(None, None).expect("there are terminals");
+        let end = || -> OwnedFd { pty.slave.try_clone().expect("it can be cloned") };
+        let mut command = Command::new("setsid");
+        command
+            .args(["--ctty", "--wait", program])
+            .args(words)
+            .env("DISTLOCK_URL", stage.url())
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR")
+            .envs(environment.iter().copied())
+            .stdin(Stdio::from(end()))
+            .stdout(Stdio::from(end()))
+            .stderr(Stdio::from(end()));
+        let program = command.spawn().expect("setsid can be started");
+        // The command has the other ends, and this has ours: the screen ends with the program.
+        drop((command, pty.slave));
+        let keyboard = File::from(pty.master);
+        let screen: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let (mut reader, writer) = (
+            keyboard.try_clone().expect("it can be cloned"),
+            screen.clone(),
+        );
+        // Ends when the last program on the terminal does.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 1024];
+            while let Ok(length @ 1..) = reader.read(&mut bytes) {
+                writer
+                    .lock()
+                    .expect("nobody panics there")
+                    .extend(&bytes[..length]);
+            }
+        });
+        Self {
+            program,
+            keyboard,
+            screen,
+        }
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.keyboard
+            .write_all(keys.as_bytes())
+            .expect("the terminal is there");
+    }
+
+    fn seen(&self) -> String {
+        let screen = self.screen.lock().expect("nobody panics there");
+        String::from_utf8_lossy(&screen).into_owned()
+    }
+
+    fn shows(&self, text: &str) {
+        let begun = Instant::now();
+        while !self.seen().contains(text) {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "no {text:?} in {:?}",
+                self.seen()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    fn end(&mut self) -> i32 {
+        let mut code = None;
+        eventually("it ends", || {
+            let status = self.program.try_wait().expect("it is our child");
+            code = status.and_then(|status| status.code());
+            code.is_some()
+        });
+        code.expect("it has ended")
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Both fail only for one that has ended.
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}

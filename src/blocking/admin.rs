@@ -1,0 +1,81 @@
+//! Looking at locks from outside, without `async`.
+
+use std::sync::Arc;
+
+use super::worker::Worker;
+use crate::{Error, Finding, LockInfo};
+
+/// [`crate::Admin`] without `async`.
+///
+/// ```
+/// # fn main() -> Result<(), distlock::Error> {
+/// # let client = distlock::blocking::Client::connect("memory:")?;
+/// let _guard = client.lock("stock").acquire()?;
+/// assert_eq!(client.admin().list("*")?.len(), 1);
+/// assert!(client.admin().force_release("stock")?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Admin {
+    admin: crate::Admin,
+    worker: Arc<Worker>,
+}
+
+impl Admin {
+    pub(super) const fn new(admin: crate::Admin, worker: Arc<Worker>) -> Self {
+        Self { admin, worker }
+    }
+
+    /// As [`crate::Admin::inspect`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
+        let (admin, name) = (self.admin.clone(), name.to_owned());
+        self.worker.run(async move { admin.inspect(&name).await })?
+    }
+
+    /// As [`crate::Admin::list`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
+        let (admin, pattern) = (self.admin.clone(), pattern.to_owned());
+        self.worker.run(async move { admin.list(&pattern).await })?
+    }
+
+    /// As [`crate::Admin::force_release`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn force_release(&self, name: &str) -> Result<bool, Error> {
+        let (admin, name) = (self.admin.clone(), name.to_owned());
+        self.worker
+            .run(async move { admin.force_release(&name).await })?
+    }
+
+    /// As [`crate::Admin::release`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn release(&self, name: &str, owner: &str) -> Result<bool, Error> {
+        let admin = self.admin.clone();
+        let (name, owner) = (name.to_owned(), owner.to_owned());
+        self.worker
+            .run(async move { admin.release(&name, &owner).await })?
+    }
+
+    /// As [`crate::Admin::examine`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let admin = self.admin.clone();
+        self.worker.run(async move { admin.examine().await })?
+    }
+}

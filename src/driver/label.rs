@@ -1,0 +1,140 @@
+//! What a client calls itself, for others who look who holds a lock.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::clock::{Clock, within};
+use crate::engine::Engine;
+use crate::protocol::Moment;
+
+/// How long a label outlives its last announcement, and three times how often it is announced.
+const TTL: Duration = Duration::from_secs(90);
+
+/// The label of one client, if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct Label {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    text: Option<Arc<str>>,
+    /// When the last hold ends that was left to its lease; whoever finds it taken is to read by whom.
+    needed_until: Option<Moment>,
+}
+
+impl Label {
+    pub(crate) fn new(text: Option<Arc<str>>) -> Self {
+        let needed_until = None;
+        Self {
+            state: Mutex::new(State { text, needed_until }),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Calls the client something else, and tells others at once.
+    pub(super) fn change(&self, text: Arc<str>) {
+        self.lock().text = Some(text);
+        self.changed.notify_one();
+    }
+
+    /// A hold is left to its lease: the label is to be seen as long, also when the client has gone.
+    pub(super) fn outlive(&self, until: Moment) {
+        let mut state = self.lock();
+        state.needed_until = state.needed_until.max(Some(until));
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The last announcement, of a client that is closed: nothing more, or for how long what it was
+    /// called is still to be seen. `None` where nobody was told anything.
+    pub(super) fn farewell(&self, now: Moment) -> Option<(Option<Arc<str>>, Duration)> {
+        let mut state = self.lock();
+        let text = state.text.take()?;
+        let left = state
+            .needed_until
+            .map_or(Duration::ZERO, |end| end.since(now));
+        Some(((!left.is_zero()).then_some(text), left))
+    }
+
+    fn current(&self, now: Moment) -> Option<(Arc<str>, Duration)> {
+        let state = self.lock();
+        let needed = state
+            .needed_until
+            .map_or(Duration::ZERO, |end| end.since(now));
+        state.text.clone().map(|text| (text, needed.max(TTL)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Announces the label, again and again, for as long as it is polled: one announcement after the other,
+/// so that an old one never comes after a new one.
+pub(super) async fn announce(
+    label: Arc<Label>,
+    engine: Arc<dyn Engine>,
+    clock: Clock,
+    client: Arc<str>,
+    limit: Duration,
+) {
+    loop {
+        let now = clock.now();
+        let mut next = None;
+        if let Some((text, ttl)) = label.current(now) {
+            let told = engine.clone().announce(client.clone(), Some(text), ttl);
+            match within(limit, told).await {
+                Some(Ok(())) => {}
+                Some(Err(failure)) => {
+                    let why = failure.detail;
+                    tracing::debug!(why, "could not announce the client's label");
+                }
+                None => tracing::debug!("the client's label was not announced in time"),
+            }
+            next = Some(now + TTL / 3);
+        }
+        tokio::select! {
+            () = clock.sleep_until(next) => {}
+            () = label.changed.notified() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::at(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_client_without_a_label_takes_no_leave() {
+        assert_eq!(Label::default().farewell(at(1)), None);
+    }
+
+    #[test]
+    fn a_label_goes_with_its_client() {
+        let label = Label::new(Some("a".into()));
+        assert_eq!(label.farewell(at(1)), Some((None, Duration::ZERO)));
+        assert_eq!(
+            label.current(at(1)),
+            None,
+            "nothing is announced afterwards"
+        );
+    }
+
+    #[test]
+    fn a_label_stays_for_a_hold_that_was_left_to_its_lease() {
+        let label = Label::new(Some("a".into()));
+        label.outlive(at(1000));
+        label.outlive(at(600));
+        let rest = Duration::from_secs(990);
+        assert_eq!(label.current(at(10)), Some(("a".into(), rest)));
+        assert_eq!(label.farewell(at(10)), Some((Some("a".into()), rest)));
+    }
+}

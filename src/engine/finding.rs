@@ -1,0 +1,69 @@
+//! What an operator should know about a store.
+
+/// One thing that was looked at, and whether it is as locks need it.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// use distlock::Verdict;
+///
+/// let client = distlock::Client::connect("memory:").await?;
+/// for finding in client.admin().examine().await? {
+///     if finding.verdict != Verdict::Ok {
+///         println!("{}: {}", finding.what, finding.found);
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What was looked at, in a word or two.
+    pub what: String,
+    /// Whether it is as it should be.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    pub advice: Option<String>,
+}
+
+/// Whether something is as locks need it.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Locks work, but may be forgotten or harder to look at; or nobody can tell.
+    Warn,
+    /// Locks do not work, or may be granted twice.
+    Fail,
+}
+
+impl Finding {
+    /// Something that is as it should be.
+    pub(crate) fn ok(what: &str, found: impl Into<String>) -> Self {
+        Self {
+            what: what.to_owned(),
+            verdict: Verdict::Ok,
+            found: found.into(),
+            advice: None,
+        }
+    }
+
+    /// Something one should know of.
+    pub(crate) fn warn(what: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            verdict: Verdict::Warn,
+            advice: Some(advice.into()),
+            ..Self::ok(what, found)
+        }
+    }
+
+    /// Something that has to be put right.
+    pub(crate) fn fail(what: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            verdict: Verdict::Fail,
+            ..Self::warn(what, found, advice)
+        }
+    }
+}

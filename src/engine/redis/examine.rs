@@ -1,0 +1,108 @@
+//! Looks whether a server is fit for locks.
+//!
+//! Asks here, judges in [`judge`]. Servers for rent often forbid `INFO` and `CONFIG`; what nobody can
+//! tell is a warning, not an error.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::{Cmd, FromRedisValue};
+
+mod judge;
+
+use self::judge::Info;
+use super::Redis;
+use crate::engine::{Cause, Engine, Failure, Finding};
+use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, Subject};
+
+/// What is left behind if the answer to the trial's end is lost goes after this long.
+const TRIAL: Duration = Duration::from_secs(1);
+
+pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> {
+    let info: Option<String> = ask(&redis, &redis::cmd("INFO")).await?;
+    let info = info.as_deref().map(Info::new);
+    let save = setting(&redis, "save").await?;
+    let fsync = setting(&redis, "appendfsync").await?;
+    let mut findings = vec![
+        judge::version(info.as_ref()),
+        judge::role(info.as_ref()),
+        judge::persistence(info.as_ref(), save.as_deref(), fsync.as_deref()),
+        judge::eviction(info.as_ref()),
+    ];
+    findings.extend(permissions(&redis).await);
+    findings.push(judge::clock(clock_offset(&redis).await?));
+    Ok(findings)
+}
+
+/// Takes a lock that nobody else has the name of, and all that belongs to it.
+async fn permissions(redis: &Arc<Redis>) -> [Finding; 4] {
+    let id = uuid::Uuid::new_v4();
+    let subject = Subject::new(Kind::Mutex, format!("distlock_doctor:{id}"));
+    let owner = OwnerId::new(ClientId::new(id.into_bytes()), 1);
+    let acquire = Action::Acquire {
+        owner,
+        entry: Entry::First,
+        lease: TRIAL,
+    };
+    let mut lock = redis.call(subject.request(acquire)).await;
+    if lock.is_ok() {
+        let release = Action::Release { owner, left: 0 };
+        lock = redis.call(subject.request(release)).await;
+    }
+    let messages = redis.clone().listen(subject.channel()).await;
+    let client: Arc<str> = id.to_string().into();
+    let label = redis.clone().announce(client, Some("doctor".into()), TRIAL);
+    let list = redis.clone().find(subject.name.to_string(), 0);
+    [
+        judge::locking(lock.map(drop)),
+        judge::listening(messages.map(drop)),
+        judge::labelling(label.await),
+        judge::listing(list.await.map(drop)),
+    ]
+}
+
+/// How far our wall clock is ahead of the server's, in milliseconds; none if it does not say.
+#[expect(clippy::disallowed_methods, reason = "what is asked is the wall clock")]
+async fn clock_offset(redis: &Redis) -> Result<Option<i64>, Failure> {
+    let before = SystemTime::now();
+    let Some((seconds, micros)) = ask::<(u64, u64)>(redis, &redis::cmd("TIME")).await? else {
+        return Ok(None);
+    };
+    let took = before.elapsed().unwrap_or_default();
+    // The server looked at its clock somewhere between.
+    let ours = before + took / 2;
+    let ours = ours.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let theirs = Duration::from_secs(seconds) + Duration::from_micros(micros);
+    let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    Ok(Some(millis(ours) - millis(theirs)))
+}
+
+async fn setting(redis: &Redis, name: &str) -> Result<Option<String>, Failure> {
+    let mut get = redis::cmd("CONFIG");
+    get.arg("GET").arg(name);
+    let settings: Option<HashMap<String, String>> = ask(redis, &get).await?;
+    Ok(settings.and_then(|mut settings| settings.remove(name)))
+}
+
+/// The answer; none if the server does not give it to us.
+async fn ask<T: FromRedisValue>(redis: &Redis, question: &Cmd) -> Result<Option<T>, Failure> {
+    match redis.waited_for.connection().send(question).await {
+        Ok(answer) => Ok(redis::from_redis_value(answer).ok()),
+        Err(failure) if refuses(failure.cause) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+const fn refuses(cause: Cause) -> bool {
+    match cause {
+        Cause::Denied
+        | Cause::DeniedInPart
+        | Cause::OutOfMemory
+        | Cause::Unexpected
+        | Cause::Unready
+        | Cause::Unusable
+        | Cause::WrongKind => true,
+        Cause::Interrupted | Cause::TimedOut | Cause::Unreachable => false,
+    }
+}

@@ -27,6 +27,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         prefix: store.prefix.clone(),
         client: ClientId::new(store.client.into_bytes()),
         bound: store.bound,
+        connect_timeout: store.connect_timeout,
         patience: store.command_timeout,
     };
     let engine = Sqlite::connect(settings, background.runtime())

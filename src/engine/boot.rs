@@ -15,7 +15,7 @@ pub fn time() -> Moment {
     Moment::at(Duration::new(seconds, nanos))
 }
 
-/// Which start of which machine this is.
+/// Which start of which machine this is, and by which of its clocks.
 ///
 /// # Errors
 ///
@@ -23,5 +23,7 @@ pub fn time() -> Moment {
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
 pub fn id() -> std::io::Result<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    Ok(id.trim().to_owned())
+    // Containers may have a clock of their own.
+    let clock = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    Ok(format!("{} {}", id.trim(), clock.display()))
 }

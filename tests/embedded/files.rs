@@ -8,7 +8,7 @@ use std::time::Duration;
 use distlock::Error;
 use distlock::blocking::Client;
 
-use super::{PATIENCE, Place};
+use super::{PATIENCE, Place, eventually};
 
 #[test]
 fn files_are_made_for_this_user_only() {
@@ -190,22 +190,63 @@ fn a_long_path_is_no_trouble() {
 
 #[test]
 fn a_file_that_goes_while_it_is_used_is_told_to_its_holders() {
-    let place = Place::new();
-    let client = Client::connect_with(
-        distlock::Client::builder(&place.url())
-            .default_lease(distlock::Lease::KeepAlive(Duration::from_secs(1))),
-    )
-    .expect("the file can be used");
-    let guard = client.lock("a").acquire().expect("it is free");
-    for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
-        fs::remove_file(place.folder.path().join(file)).expect("it is there");
+    // One is enough: whoever comes later reads others.
+    let all = ["locks.db", "locks.db-wal", "locks.db-shm"];
+    for gone in [&all[..], &all[1..2], &all[2..]] {
+        let place = Place::new();
+        let builder = distlock::Client::builder(&place.url());
+        let lease = distlock::Lease::KeepAlive(Duration::from_secs(1));
+        let client = Client::connect_with(builder.default_lease(lease)).expect("it can be used");
+        let guard = client.lock("a").acquire().expect("it is free");
+        for file in gone {
+            fs::remove_file(place.folder.path().join(file)).expect("it is there");
+        }
+        let lost = guard.wait_lost(PATIENCE);
+        assert!(lost.is_some(), "others may hold it by now: {gone:?}");
+        let error = client.lock("b").acquire().expect_err("the file has gone");
+        assert!(error.to_string().contains("removed or replaced"), "{error}");
+        drop((guard, client));
+        // As soon as the old one has closed what is left of its file.
+        eventually("a new client finds it free", || {
+            let new = Client::connect(&place.url());
+            new.is_ok_and(|new| matches!(new.lock("a").try_acquire(), Ok(Some(_))))
+        });
     }
-    let lost = guard.wait_lost(PATIENCE);
-    assert!(lost.is_some(), "others may hold it in a new file");
-    let error = client.lock("b").acquire().expect_err("the file has gone");
-    assert!(error.to_string().contains("removed or replaced"), "{error}");
-    let new = place.connect();
-    assert!(new.lock("a").try_acquire().expect("it answers").is_some());
+}
+
+#[test]
+fn a_link_is_followed_before_anything_is_looked_at() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    drop(elsewhere.connect());
+    std::os::unix::fs::symlink(elsewhere.file(), place.file()).expect("there is room");
+    let folder = elsewhere.folder.path();
+    fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("it is ours");
+    let said = refused(&place.url());
+    assert!(said.contains("may replace what is in it"), "{said}");
+    fs::set_permissions(folder, Permissions::from_mode(0o700)).expect("it is ours");
+    let (one, two) = (place.connect(), elsewhere.connect());
+    let _guard = one.lock("a").acquire().expect("it is free");
+    let other = two.lock("a").try_acquire().expect("it answers");
+    assert!(other.is_none(), "one file, two names");
+}
+
+#[test]
+fn opening_takes_no_longer_than_it_may() {
+    let place = Place::new();
+    drop(place.connect());
+    let other = place.database();
+    other
+        .execute_batch("BEGIN IMMEDIATE")
+        .expect("nobody is writing");
+    let begun = std::time::Instant::now();
+    let builder = distlock::Client::builder(&place.url()).command_timeout(PATIENCE);
+    let builder = builder.connect_timeout(Duration::from_millis(200));
+    let error = Client::connect_with(builder).expect_err("somebody has it to itself");
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+    assert!(
+        error.is_transient() && error.to_string().contains("locks.db"),
+        "{error}"
+    );
 }
 
 fn connect(url: &str) -> Client {

@@ -39,7 +39,8 @@ fn what_a_killed_process_held_is_free_at_once() {
     took.sort();
     eprintln!("free after {took:?}");
     // The lease is ten minutes, and who is not told asks every two seconds.
-    assert!(took[0] < Duration::from_millis(250), "{took:?}");
+    let median = took[took.len() / 2];
+    assert!(median < Duration::from_millis(250), "{took:?}");
 }
 
 #[test]

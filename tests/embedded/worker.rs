@@ -21,6 +21,10 @@ pub(crate) const LEAVE: &str = "leave";
 /// Waits for `a` again and again, and says when it has got it.
 pub(crate) const WAIT: &str = "wait";
 
+/// Waits for many names at once, and says when it has had all of them.
+pub(crate) const MANY: &str = "many";
+pub(crate) const NAMES: u32 = 40;
+
 /// A lease that nobody waits for.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 /// And one that a stopped process loses soon.
@@ -33,7 +37,9 @@ pub(crate) fn run(role: &str) {
         PARENT => hold(&orders, Bound::Process, Some("600")),
         RUN => hold(&orders, Bound::Children, Some("600")),
         LEAVE => leave(),
+        MANY => many(),
         WAIT => wait(&orders),
+        crowd::COME => crowd::come(&orders),
         crowd::ROLE => crowd::count(),
         full::ROLE => full::fill(),
         _ => panic!("no such role: `{role}`"),
@@ -79,6 +85,21 @@ fn leave() -> Result<(), Error> {
     client.close()?;
     say("left");
     Ok(())
+}
+
+fn many() -> Result<(), Error> {
+    let client = Client::connect(&url())?;
+    let waiting: Vec<_> = (0..NAMES)
+        .map(|number| {
+            let lock = client.lock(format!("lock {number}"));
+            std::thread::spawn(move || lock.acquire()?.release())
+        })
+        .collect();
+    for waiter in waiting {
+        waiter.join().expect("it does not panic")?;
+    }
+    say("all");
+    client.close()
 }
 
 fn wait(orders: &Receiver<String>) -> Result<(), Error> {

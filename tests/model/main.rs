@@ -93,6 +93,7 @@ async fn random_requests_get_the_same_replies_from_memory_and_from_a_file() {
             prefix: "".into(),
             client: ClientId::new([client; 16]),
             bound: Bound::Process,
+            connect_timeout: Duration::from_secs(30),
             patience: Duration::from_secs(30),
         };
         let engine = Sqlite::connect(settings, &Handle::current()).await;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::ErrorCode;
 
@@ -44,6 +45,14 @@ pub(super) fn of_io(path: &Path, error: &io::Error) -> Failure {
         _ => (Cause::Unusable, "choose another file with sqlite:PATH"),
     };
     Failure::new(cause, format!("`{path}`: {error}; {way_out}"))
+}
+
+/// A file that was not opened in time.
+pub(super) fn too_slow(path: &Path, limit: Duration) -> Failure {
+    let path = path.display();
+    let detail =
+        format!("`{path}`: not opened within {limit:?}; is a process that uses it stopped?");
+    Failure::new(Cause::Unreachable, detail)
 }
 
 /// A file or folder that is not to be trusted, or not to be worked with.

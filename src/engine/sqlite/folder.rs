@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
@@ -24,9 +25,7 @@ pub(super) struct Folder {
 impl Folder {
     /// The folder beside this file, made if it is missing.
     pub(super) fn beside(file: &Path) -> Result<Self, Failure> {
-        let mut path = file.as_os_str().to_owned();
-        path.push("-clients");
-        let path = PathBuf::from(path);
+        let path = trust::beside(file, "-clients");
         trust::folder(&path)?;
         let handle = File::open(&path).map_err(|error| of_io(&path, &error))?;
         Ok(Self { path, handle })
@@ -52,8 +51,12 @@ impl Folder {
             }
             Ok(file)
         };
-        let file = entered().map_err(|error| of_io(&path, &error))?;
+        let file = entered().map_err(|error| {
+            self.clear(client);
+            of_io(&path, &error)
+        })?;
         if self.is_gone(client) {
+            self.clear(client);
             let why =
                 "file locks do not work here, as on some network mounts; choose a local folder";
             return Err(unusable(&self.path, why));
@@ -76,6 +79,24 @@ impl Folder {
     pub(super) fn clear(&self, client: &str) {
         let _ = fs::remove_file(self.path.join(client));
         let _ = fs::remove_file(self.path.join(bell(client)));
+    }
+
+    /// Some clients that have left something here a while ago and are not there.
+    pub(super) fn old_names(&self, most: u32) -> Vec<String> {
+        let Ok(files) = fs::read_dir(&self.path) else {
+            return Vec::new();
+        };
+        let old = files.filter_map(|file| {
+            let file = file.ok()?;
+            let age = file.metadata().ok()?.modified().ok()?.elapsed().ok()?;
+            let name = file.file_name().into_string().ok()?;
+            let client = name.strip_suffix(BELL).unwrap_or(&name);
+            // One that has just come may not be in the tables yet.
+            let there = self.open(client).is_some_and(|file| !is_free(&file));
+            (age > A_WHILE && !there).then(|| client.to_owned())
+        });
+        old.take(usize::try_from(most).unwrap_or(usize::MAX))
+            .collect()
     }
 
     /// Where to ring for a client. Addresses of sockets are short; a file's path may not be.
@@ -102,8 +123,11 @@ pub(super) fn is_free(file: &File) -> bool {
 }
 
 fn bell(client: &str) -> String {
-    format!("{client}.bell")
+    format!("{client}{BELL}")
 }
+
+const BELL: &str = ".bell";
+const A_WHILE: Duration = Duration::from_secs(60);
 
 /// Of a socket's address, with its end.
 const LONGEST_ADDRESS: usize = 108;

@@ -10,17 +10,18 @@
 //! and nothing else: every waiter asks again by itself.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
 use self::bell::Ears;
 use self::store::Store;
 use self::vigil::Vigil;
 use self::worker::Worker;
 use super::process::Process;
-use crate::engine::{Answer, Cause, Engine, Failure, Finding, Listener, Page};
+use crate::engine::{Answer, Cause, Ear, Engine, Failure, Finding, Listener, Page};
 use crate::protocol::bound::Bound;
 use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
 
@@ -28,6 +29,7 @@ mod bell;
 mod examine;
 mod failure;
 mod folder;
+mod forked;
 mod news;
 mod rows;
 mod schema;
@@ -47,6 +49,8 @@ pub struct Settings {
     pub client: ClientId,
     /// With what its holds end.
     pub bound: Bound,
+    /// How long opening it may take.
+    pub connect_timeout: Duration,
     /// How long another process may have the file to itself before that is trouble.
     pub patience: Duration,
 }
@@ -57,9 +61,8 @@ pub struct Sqlite {
     worker: Worker,
     ears: Arc<Ears>,
     process: Process,
-    /// Where bells are listened to, and holders looked at.
-    background: Handle,
-    tasks: Mutex<Vec<tokio::task::AbortHandle>>,
+    /// Looks at holders.
+    watching: AbortHandle,
 }
 
 impl Sqlite {
@@ -68,20 +71,35 @@ impl Sqlite {
     /// # Errors
     ///
     /// If it cannot be opened, is not ours, or is somewhere that locks do not work.
-    #[expect(clippy::disallowed_methods, reason = "ends with the engine")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "engines may wait and start tasks; this ends with the engine"
+    )]
     pub async fn connect(settings: Settings, background: &Handle) -> Result<Arc<Self>, Failure> {
         let ears = Arc::new(Ears::default());
         let vigil = Arc::new(Vigil::default());
         let (heard_by, noted_by) = (ears.clone(), vigil.clone());
-        let worker = Worker::start(move || Store::open(settings, heard_by, noted_by)).await?;
-        let watching = background.spawn(vigil.keep(ears.clone()));
+        let (path, limit) = (settings.path.clone(), settings.connect_timeout);
+        let runtime = background.clone();
+        let worker = Worker::start(move || Store::open(settings, heard_by, noted_by, runtime));
+        // The thread sees for itself that nobody wants it any more.
+        let worker = tokio::time::timeout(limit, worker).await;
+        let worker = worker.unwrap_or_else(|_| Err(failure::too_slow(&path, limit)))?;
+        let watching = background.spawn(vigil.keep(ears.clone())).abort_handle();
         Ok(Arc::new(Self {
             worker,
             ears,
             process: Process::current(),
-            background: background.clone(),
-            tasks: Mutex::new(vec![watching.abort_handle()]),
+            watching,
         }))
+    }
+
+    fn stop_listening(&self, channel: String, gone: &Weak<Ear>) {
+        // Not a forked child's to see to.
+        if !self.process.has_forked() && self.ears.remove(&channel, gone) {
+            self.worker
+                .tell(move |store| store.stop_listening(&channel));
+        }
     }
 
     /// Has the thread do something with the file.
@@ -90,18 +108,6 @@ impl Sqlite {
         work: impl FnOnce(&mut Store) -> T + Send + 'static,
     ) -> Answer<Result<T, Failure>> {
         Box::pin(self.worker.ask(work))
-    }
-
-    /// Listens at our own bell from now on; once is enough.
-    #[expect(clippy::disallowed_methods, reason = "ends with the engine")]
-    async fn hear(&self) -> Result<(), Failure> {
-        let Some(bell) = self.ask(Store::hang_bell).await?? else {
-            return Ok(());
-        };
-        let hearing = self.background.spawn(bell::hear(bell, self.ears.clone()));
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.push(hearing.abort_handle());
-        Ok(())
     }
 }
 
@@ -133,19 +139,16 @@ impl Engine for Sqlite {
     }
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
-        Box::pin(async move {
-            self.hear().await?;
-            let (channel, ear) = self.ask(move |store| store.listen(&channel)).await??;
+        let engine = self.clone();
+        // Made where it is entered: dropped on the way to one who has gone, it takes itself out again.
+        let listening = self.ask(move |store| {
+            let (channel, ear) = store.listen(&channel)?;
             let gone = Arc::downgrade(&ear);
             Ok(Listener::new(ear, move || {
-                // Not a forked child's to see to.
-                if !self.process.has_forked() && self.ears.remove(&channel, &gone) {
-                    // Nobody waits for it, and a row too many only rings a bell too often.
-                    self.worker
-                        .tell(move |store| store.stop_listening(&channel));
-                }
+                engine.stop_listening(channel, &gone)
             }))
-        })
+        });
+        Box::pin(async move { listening.await? })
     }
 
     fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
@@ -187,12 +190,8 @@ impl Engine for Sqlite {
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
-        if self.process.has_forked() {
-            return;
-        }
-        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for task in tasks.drain(..) {
-            task.abort();
+        if !self.process.has_forked() {
+            self.watching.abort();
         }
     }
 }

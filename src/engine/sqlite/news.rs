@@ -4,6 +4,9 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
 use super::bell::{self, Ears};
 use super::folder::Folder;
 use super::vigil::Vigil;
@@ -28,6 +31,9 @@ pub(super) struct Messenger {
     ringer: UnixDatagram,
     /// Ourselves.
     client: Arc<str>,
+    background: Handle,
+    /// Hears our own bell.
+    hearing: Option<AbortHandle>,
 }
 
 impl Messenger {
@@ -36,6 +42,7 @@ impl Messenger {
         ears: Arc<Ears>,
         vigil: Arc<Vigil>,
         client: Arc<str>,
+        background: Handle,
     ) -> io::Result<Self> {
         Ok(Self {
             folder,
@@ -43,7 +50,36 @@ impl Messenger {
             vigil,
             ringer: bell::ringer()?,
             client,
+            background,
+            hearing: None,
         })
+    }
+
+    /// Sees to it that we are rung. Where that cannot be had, those who wait ask by themselves.
+    #[expect(clippy::disallowed_methods, reason = "ends with the store")]
+    pub(super) fn hang_bell(&mut self) {
+        let address = self.folder.socket(&self.client);
+        if self.hearing.is_some() && address.exists() {
+            return;
+        }
+        match bell::hang(&address) {
+            Ok(bell) => {
+                self.take_bell_down();
+                let hearing = self.background.spawn(bell::hear(bell, self.ears.clone()));
+                self.hearing = Some(hearing.abort_handle());
+            }
+            Err(error) => {
+                let file = address.display();
+                tracing::warn!(%file, %error, "no bell: those who wait ask every two seconds");
+            }
+        }
+    }
+
+    /// Nobody here listens any more.
+    pub(super) fn take_bell_down(&mut self) {
+        if let Some(hearing) = self.hearing.take() {
+            hearing.abort();
+        }
     }
 
     /// Tells everybody; says who has no bell any more.

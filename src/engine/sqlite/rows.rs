@@ -87,6 +87,14 @@ impl Rows<'_> {
         add.execute(params![client, bound]).map(drop)
     }
 
+    /// Whether anything is known of a client.
+    pub(super) fn knows(&self, client: &str) -> Result<bool> {
+        let mut known = self
+            .0
+            .prepare_cached("SELECT 1 FROM clients WHERE client = ?1")?;
+        known.exists([client])
+    }
+
     /// Whether a client's holds end with it.
     pub(super) fn is_bound(&self, client: &str) -> Result<bool> {
         let mut bound = self

@@ -39,8 +39,8 @@ pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, Failur
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(failed)?;
     let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
-    let (application, version) = about(&db).map_err(failed)?;
-    if application == 0 && version == 0 && is_empty(&db).map_err(failed)? {
+    let (application, version, empty) = first_look(&db).map_err(failed)?;
+    if application == 0 && version == 0 && empty {
         make(&db, patience).map_err(failed)?;
     } else if application != APPLICATION {
         let why = "it is a database of another program; choose another file with sqlite:PATH";
@@ -61,6 +61,16 @@ pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, Failur
         return Err(unusable(path, &why));
     }
     Ok(db)
+}
+
+/// Whose it is, of which version, and whether nothing is in it: all at one moment, since others may just be
+/// making it.
+fn first_look(db: &Connection) -> rusqlite::Result<(i64, i64, bool)> {
+    let moment = db.unchecked_transaction()?;
+    let empty = "SELECT count(*) = 0 FROM sqlite_schema";
+    let empty = moment.query_row(empty, [], |row| row.get(0))?;
+    let (application, version) = about(&moment)?;
+    Ok((application, version, empty))
 }
 
 /// Makes an empty file ours. Several processes may be at it.
@@ -102,12 +112,6 @@ fn migrate(db: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
 fn about(db: &Connection) -> rusqlite::Result<(i64, i64)> {
     let number = |name| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     Ok((number("application_id")?, number("user_version")?))
-}
-
-fn is_empty(db: &Connection) -> rusqlite::Result<bool> {
-    db.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| {
-        row.get(0)
-    })
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {

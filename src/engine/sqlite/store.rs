@@ -2,21 +2,21 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
+use tokio::runtime::Handle;
 
 use super::Settings;
-use super::bell::{self, Ears};
+use super::bell::Ears;
 use super::failure::{of_io, of_sqlite, unusable};
 use super::folder::Folder;
 use super::news::{Messenger, News};
 use super::rows::Rows;
 use super::vigil::Vigil;
-use super::{examine, schema, trust};
+use super::{examine, forked, schema, trust};
 use crate::engine::{Ear, Failure, Finding, Page, boot, glob};
 use crate::protocol::bound::Bound;
 use crate::protocol::state::State;
@@ -36,15 +36,16 @@ const SWEPT: u32 = 16;
 pub(super) struct Store {
     db: Connection,
     path: PathBuf,
-    /// Which file that was.
-    identity: Option<(u64, u64)>,
+    /// Which files those were.
+    identity: Identity,
     messenger: Messenger,
     /// We are there as long as it is open.
     presence: Option<fs::File>,
     id: ClientId,
     client: Arc<str>,
     prefix: Arc<str>,
-    has_bell: bool,
+    /// Those who have none: to be taken out of the lists.
+    deaf: Vec<String>,
     has_left: bool,
 }
 
@@ -54,21 +55,22 @@ impl Store {
         settings: Settings,
         ears: Arc<Ears>,
         vigil: Arc<Vigil>,
+        background: Handle,
     ) -> Result<Self, Failure> {
         let Settings { path, prefix, .. } = settings;
-        trust::file(&path)?;
+        forked::refuse(&path)?;
         // By whatever name: all its users are to meet in one folder.
-        let path = path.canonicalize().map_err(|error| of_io(&path, &error))?;
+        let path = trust::file(&path)?;
         let folder = Folder::beside(&path)?;
         let db = schema::open(&path, settings.patience)?;
         let id = settings.client;
         let client: Arc<str> = id.to_string().into();
         // Before anybody can read of us.
         let presence = folder.enter(&client, settings.bound)?;
-        let messenger = Messenger::new(folder, ears, vigil, client.clone())
+        let messenger = Messenger::new(folder, ears, vigil, client.clone(), background)
             .map_err(|error| of_io(&path, &error))?;
         let mut store = Self {
-            identity: identity(&path),
+            identity: Identity::default(),
             db,
             path,
             messenger,
@@ -76,13 +78,15 @@ impl Store {
             id,
             client,
             prefix,
-            has_bell: false,
+            deaf: Vec::new(),
             has_left: false,
         };
         if let Err(failure) = store.enter(settings.bound != Bound::Lease) {
             store.messenger.folder.clear(&store.client);
             return Err(failure);
         }
+        // SQLite has made them all by now.
+        store.identity = identity(&store.path);
         Ok(store)
     }
 
@@ -108,6 +112,7 @@ impl Store {
 
     /// Has us rung for whatever is freed there, and gives the ear that hears it.
     pub(super) fn listen(&mut self, channel: &Channel) -> Result<(String, Arc<Ear>), Failure> {
+        self.messenger.hang_bell();
         let channel = self.channel(channel);
         // First: who rings as soon as the row is there is heard.
         let ear = self.messenger.ears.add(&channel);
@@ -128,17 +133,6 @@ impl Store {
         }
         // A row too many only rings a bell too often.
         let _ = self.transact(|store, rows, _| rows.stop_listening(channel, &store.client));
-    }
-
-    /// Makes our bell; none if it is there already.
-    pub(super) fn hang_bell(&mut self) -> Result<Option<UnixDatagram>, Failure> {
-        if self.has_bell {
-            return Ok(None);
-        }
-        let address = self.messenger.folder.socket(&self.client);
-        let bell = bell::hang(&address).map_err(|error| of_io(&address, &error))?;
-        self.has_bell = true;
-        Ok(Some(bell))
     }
 
     /// What is held under names that match, some at a time.
@@ -186,8 +180,12 @@ impl Store {
 
     /// Goes. What is still held then is found by others, who see that we have gone.
     pub(super) fn leave(&mut self) {
-        if std::mem::replace(&mut self.has_left, true) || self.was_replaced() {
+        if std::mem::replace(&mut self.has_left, true) {
             return;
+        }
+        self.messenger.take_bell_down();
+        if self.was_replaced() {
+            return self.messenger.folder.clear(&self.client);
         }
         let presence = self.presence.take();
         let bound = presence.is_some();
@@ -235,6 +233,11 @@ impl Store {
                     && store.messenger.folder.is_gone(&other)
                 {
                     store.bury(rows, id, boot::time(), news)?;
+                }
+            }
+            for name in store.messenger.folder.old_names(SWEPT) {
+                if !rows.knows(&name)? {
+                    news.gone.push(name);
                 }
             }
             Ok(true)
@@ -323,13 +326,16 @@ impl Store {
         work: impl FnOnce(&Self, &Rows<'_>, &mut News) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
         let mut news = News::default();
-        let done = self.in_one(|store, rows| work(store, rows, &mut news));
+        let done = self.in_one(|store, rows| {
+            store
+                .deaf
+                .iter()
+                .try_for_each(|client| rows.is_deaf(client))?;
+            work(store, rows, &mut news)
+        });
         let done = done.map_err(|error| of_sqlite(&self.path, &error))?;
-        let deaf = self.messenger.spread(news);
-        if !deaf.is_empty() {
-            // They were killed; who is there and has lost its bell asks by itself.
-            let _ = self.in_one(|_, rows| deaf.iter().try_for_each(|client| rows.is_deaf(client)));
-        }
+        // They were killed; who is there and has lost its bell asks by itself.
+        self.deaf = self.messenger.spread(news);
         Ok(done)
     }
 
@@ -346,7 +352,7 @@ impl Store {
 
     /// Whether somebody has moved, removed or replaced the file: others may use another by now.
     fn was_replaced(&self) -> bool {
-        self.identity.is_none() || identity(&self.path) != self.identity
+        identity(&self.path) != self.identity
     }
 
     fn without_file(&self, request: &Request) -> Result<Reply, Failure> {
@@ -380,7 +386,12 @@ fn channel_of(name: &str) -> String {
     format!("lock:{name}")
 }
 
-fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
-    let file = fs::metadata(path).ok()?;
-    Some((file.dev(), file.ino()))
+/// A file and those SQLite keeps beside it: whoever removes one of them sends those who come later elsewhere.
+type Identity = [Option<(u64, u64)>; 3];
+
+fn identity(path: &Path) -> Identity {
+    ["", "-wal", "-shm"].map(|end| {
+        let file = fs::metadata(trust::beside(path, end)).ok()?;
+        Some((file.dev(), file.ino()))
+    })
 }

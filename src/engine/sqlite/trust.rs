@@ -3,7 +3,8 @@
 use std::fs::{self, DirBuilder, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use super::failure::{of_io, unusable};
 use crate::engine::Failure;
@@ -17,12 +18,11 @@ const STICKY: u32 = 0o1000;
 
 /// Makes the file and the folders above it where they are missing, for this user only, and refuses what others
 /// could change: whoever can write to the file decides who holds a lock.
-pub(super) fn file(path: &Path) -> Result<(), Failure> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    make_folder(folder)?;
+///
+/// Gives the file's own name, whatever it was called by.
+pub(super) fn file(path: &Path) -> Result<PathBuf, Failure> {
+    let path = &named(path)?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
     let above = fs::metadata(folder).map_err(|error| of_io(folder, &error))?;
     let foreign = above.uid() != me() && above.uid() != ROOT;
     if foreign || (others_write(&above) && above.mode() & STICKY == 0) {
@@ -31,22 +31,60 @@ pub(super) fn file(path: &Path) -> Result<(), Failure> {
         return Err(unusable(folder, why));
     }
     local(folder)?;
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(NOBODY_ELSES)
-        .open(path);
-    match made {
-        Ok(_) => {}
-        // Never opened here: closing it again would end SQLite's own locks on it in this process.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(of_io(path, &error)),
-    }
+    make(path)?;
     let file = fs::metadata(path).map_err(|error| of_io(path, &error))?;
     if !file.is_file() {
         return Err(unusable(path, "not a file; name the file with sqlite:PATH"));
     }
-    ours(path, &file)
+    ours(path, &file)?;
+    // Where anybody may put files, somebody may have put these.
+    for end in ["-wal", "-shm", "-journal"] {
+        let path = beside(path, end);
+        if let Ok(file) = fs::symlink_metadata(&path) {
+            ours(&path, &file)?;
+        }
+    }
+    Ok(path.clone())
+}
+
+/// The file with this after its name.
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+/// Without links, so that what is looked at is what is used.
+fn named(path: &Path) -> Result<PathBuf, Failure> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    make_folder(folder)?;
+    let found = match path.canonicalize() {
+        Ok(found) => Ok(found),
+        Err(_) => folder.canonicalize().map(|folder| match path.file_name() {
+            Some(name) => folder.join(name),
+            None => folder,
+        }),
+    };
+    found.map_err(|error| of_io(path, &error))
+}
+
+/// Makes the file if it is missing.
+fn make(path: &Path) -> Result<(), Failure> {
+    // One at a time, and closed before anybody else goes on: closing a file ends all locks that this process has on
+    // it, SQLite's of another client too.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut maker = OpenOptions::new();
+    let maker = maker.write(true).create_new(true).mode(NOBODY_ELSES);
+    match maker.open(path) {
+        Ok(file) => drop(file),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(of_io(path, &error)),
+    }
+    Ok(())
 }
 
 /// Makes a folder if it is missing, and refuses one that is not ours alone.
@@ -97,7 +135,7 @@ fn local(folder: &Path) -> Result<(), Failure> {
     match network(kind) {
         Some(name) => {
             let why = format!(
-                "it is on a network file system ({name}), where other machines may use it too; choose a local folder, or redis://"
+                "it is on a file system ({name}) that other machines may use too; choose a local folder, or redis://"
             );
             Err(unusable(folder, &why))
         }
@@ -120,13 +158,20 @@ fn me() -> u32 {
 const ROOT: u32 = 0;
 
 /// As in `statfs(2)`.
-const NETWORK: [(u32, &str); 8] = [
+const NETWORK: [(u32, &str); 15] = [
     (0x0000_517b, "SMB"),
     (0x0000_564c, "NCP"),
     (0x0000_6969, "NFS"),
     (0x00c3_6400, "Ceph"),
+    (0x0102_1997, "9p"),
+    (0x0116_1970, "GFS2"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
     (0x5346_414f, "AFS"),
+    (0x6573_5546, "FUSE"),
+    (0x6b41_4653, "AFS"),
     (0x7375_7245, "Coda"),
+    (0x7461_636f, "OCFS2"),
     (0xfe53_4d42, "SMB"),
     (0xff53_4d42, "CIFS"),
 ];

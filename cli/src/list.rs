@@ -114,7 +114,7 @@ fn table(locks: &[LockInfo], now: Date) -> Vec<String> {
             rows.push([
                 shown(&lock.name),
                 held.unwrap_or_else(|| "-".to_owned()),
-                lock.ttl.map_or_else(|| "no end".to_owned(), short),
+                lock.ttl.map_or_else(|| endless(lock).to_owned(), short),
                 who.to_string(),
             ]);
         }
@@ -155,11 +155,18 @@ fn details(lock: &LockInfo, now: Date) -> Vec<(&'static str, String)> {
         }
     }
     let left = lock.ttl.map_or_else(
-        || "has no end".to_owned(),
+        || endless(lock).to_owned(),
         |ttl| format!("ends in {} unless renewed", short(ttl)),
     );
     lines.push(("lease", left));
     lines
+}
+
+/// How long it lasts without a lease that ends. Whoever says who they are is one of us, and the store sees whether
+/// they are still there.
+pub(crate) fn endless(lock: &LockInfo) -> &'static str {
+    let labelled = lock.holders.iter().any(|holder| holder.label.is_some());
+    if labelled { "while it runs" } else { "no end" }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use distlock::{Client, LockInfo};
 use crate::date::Date;
 use crate::duration::short;
 use crate::label::Who;
+use crate::list::endless;
 use crate::out::shown;
 use crate::style::{Style, is_capable};
 
@@ -88,7 +89,7 @@ fn line(name: &str, seen: Option<&LockInfo>, now: Date) -> String {
         format!(" for {}", short(now.since(since)))
     });
     let left = lock.ttl.map_or_else(
-        || ", without end".to_owned(),
+        || format!(", {}", endless(lock)),
         |ttl| format!(", lease ends in {}", short(ttl)),
     );
     let command = who

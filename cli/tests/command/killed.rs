@@ -1,4 +1,4 @@
-//! `kill -9` on us: the command does not go on without its lock.
+//! `kill -9` on us, with a server that sees nothing of it: the command does not go on without its lock.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use crate::stage::{Stage, eventually, is_alive};
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_secs(3);
 
-on_every_store! {
+on_store! {
+    redis:
     the_command_dies_with_us,
     the_next_waiter_gets_the_lock,
 }

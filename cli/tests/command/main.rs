@@ -7,11 +7,11 @@
     reason = "processes are awaited in real time"
 )]
 
-/// Makes one test of each case on each store: `redis::a_case`.
+/// Makes one test of each case on each store: `redis::a_case`, `sqlite::a_case`.
 macro_rules! on_every_store {
     ($($case:ident,)+) => {
         on_store!(redis: $($case,)+);
-        // on_store!(sqlite: $($case,)+); once the embedded engine is there
+        on_store!(sqlite: $($case,)+);
     };
 }
 
@@ -30,7 +30,7 @@ macro_rules! on_store {
 
 mod busy;
 mod counter;
-// mod embedded; once the embedded engine is there
+mod embedded;
 mod exits;
 mod help;
 mod killed;

@@ -40,6 +40,15 @@ impl Stage {
         self.server.as_ref().expect("it is a server's stage")
     }
 
+    /// Whether holds have a lease that ends, or last while their command runs.
+    pub(crate) fn lasts<T>(&self, leased: T, running: T) -> T {
+        if self.server.is_some() {
+            leased
+        } else {
+            running
+        }
+    }
+
     pub(crate) fn url(&self) -> String {
         match &self.server {
             Some(server) => server.url(),

@@ -28,7 +28,7 @@ fn a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long(stage: &Stage) {
     let pid = format!("pid {}", holder.pid());
     waiter.shows("waiting for `x`, held by ");
     waiter.shows(&pid);
-    waiter.shows(", lease ends in ");
+    waiter.shows(stage.lasts(", lease ends in ", ", while it runs"));
     waiter.shows("\u{1b}[2m");
     drop(holder);
     stage.run(&["release", "--force", "x"]);

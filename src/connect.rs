@@ -6,18 +6,25 @@ use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 use url::Url;
+use uuid::Uuid;
 
 use crate::driver::background::Background;
 use crate::driver::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::memory::{Memory, Shared};
 use crate::error::Error;
+use crate::protocol::bound::Bound;
 
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(not(feature = "redis"))]
 #[path = "connect/no_redis.rs"]
 mod redis;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod sqlite;
+#[cfg(not(all(feature = "sqlite", target_os = "linux")))]
+#[path = "connect/no_sqlite.rs"]
+mod sqlite;
 
 /// Which store, and how.
 pub(crate) struct Store<'a> {
@@ -25,6 +32,10 @@ pub(crate) struct Store<'a> {
     pub(crate) prefix: Arc<str>,
     pub(crate) connect_timeout: Duration,
     pub(crate) command_timeout: Duration,
+    /// Who connects.
+    pub(crate) client: Uuid,
+    /// With what its holds end.
+    pub(crate) bound: Bound,
 }
 
 /// An engine, the clock it is used with, and where its background work runs.
@@ -32,13 +43,15 @@ pub(crate) struct Connected {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Clock,
     pub(crate) background: Background,
+    /// Whether kept-alive leases run out when nobody renews them.
+    pub(crate) lapses: bool,
 }
 
 impl Store<'_> {
     pub(crate) async fn connect(&self) -> Result<Connected, Error> {
         let url = Url::parse(self.url).map_err(|error| match error {
             url::ParseError::RelativeUrlWithoutBase => {
-                self.invalid("no scheme; try redis://127.0.0.1:6379/ or memory:")
+                self.invalid("no scheme; try redis://127.0.0.1:6379/, sqlite:locks.db or memory:")
             }
             error => self.invalid(format!(
                 "{error} (special characters in a password must be percent-encoded)"
@@ -57,12 +70,13 @@ impl Store<'_> {
         match url.scheme() {
             "memory" => Ok(self.memory(url.path(), runtime)),
             "redis" | "redis+unix" => redis::connect(self, &url).await,
-            "rediss" | "redis-sentinel" | "redis-cluster" | "sqlite" => Err(self.invalid(format!(
-                "`{}:` is not supported yet; redis://, redis+unix: and memory: are",
+            "sqlite" => sqlite::connect(self, &url).await,
+            "rediss" | "redis-sentinel" | "redis-cluster" => Err(self.invalid(format!(
+                "`{}:` is not supported yet; redis://, redis+unix:, sqlite: and memory: are",
                 url.scheme()
             ))),
             other => Err(self.invalid(format!(
-                "unknown scheme `{other}:`; use redis://, redis+unix: or memory:"
+                "unknown scheme `{other}:`; use redis://, redis+unix:, sqlite: or memory:"
             ))),
         }
     }
@@ -95,6 +109,7 @@ impl Store<'_> {
             engine: Arc::new(Memory::of(shared, self.prefix.clone(), home == here)),
             clock,
             background: Background::Caller(runtime),
+            lapses: true,
         }
     }
 

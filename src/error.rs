@@ -75,8 +75,8 @@ pub enum Error {
         /// How.
         reason: LostReason,
     },
-    /// The store has no memory left for another lock.
-    #[error("`{}`: the store is out of memory ({detail}); raise its limit or free some", Shown(.name))]
+    /// The store has no room left for another lock.
+    #[error("`{}`: the store has no room ({detail}); raise its limit or free some", Shown(.name))]
     OutOfMemory {
         /// The lock's name.
         name: Arc<str>,
@@ -84,7 +84,7 @@ pub enum Error {
         detail: String,
     },
     /// The store's user may not do that.
-    #[error("`{}`: the store refuses: {detail}; its `ACL LOG` says what is missing, the README what locks need", Shown(.name))]
+    #[error("`{}`: the store refuses: {detail}", Shown(.name))]
     PermissionDenied {
         /// The lock's name, or the store's address.
         name: Arc<str>,
@@ -97,8 +97,8 @@ pub enum Error {
         /// The lock's name.
         name: Arc<str>,
     },
-    /// The store gave an answer that makes no sense to us: another program, or a version we do not know.
-    #[error("`{}`: the store's answer makes no sense: {detail}", Shown(.name))]
+    /// The store is not one that can be worked with: damaged, another program's, of a version we do not know.
+    #[error("`{}`: the store cannot be used: {detail}", Shown(.name))]
     Storage {
         /// The lock's name, or the store's address.
         name: Arc<str>,
@@ -209,7 +209,7 @@ impl Error {
             Cause::OutOfMemory => Self::OutOfMemory { name, detail },
             Cause::TimedOut => Self::Timeout { name, detail },
             Cause::WrongKind => Self::WrongKind { name, detail },
-            Cause::Unexpected => Self::Storage { name, detail },
+            Cause::Unexpected | Cause::Unusable => Self::Storage { name, detail },
             Cause::Interrupted | Cause::Unreachable | Cause::Unready => {
                 Self::Unavailable { name, detail }
             }

@@ -158,6 +158,9 @@ impl<K> Guard<K> {
     /// Stops renewing and leaves the lock to its lease, for whoever is to find it taken after this
     /// process has gone.
     ///
+    /// The embedded store (`sqlite:`) frees it with the process, unless the client is bound to its leases alone
+    /// ([`ClientBuilder::bound_to`](crate::ClientBuilder::bound_to)).
+    ///
     /// Where the owner has other guards on the lock, it is given back with the last of those.
     ///
     /// ```

@@ -35,7 +35,7 @@
 //! `engine` remembers; arrows point down only.
 
 #![cfg_attr(
-    not(feature = "redis"),
+    not(all(feature = "redis", feature = "sqlite")),
     allow(
         dead_code,
         reason = "what a store behind a network needs has no use without one"
@@ -45,6 +45,7 @@
 mod admin;
 #[cfg(feature = "blocking")]
 pub mod blocking;
+mod builder;
 mod client;
 mod connect;
 mod driver;
@@ -59,7 +60,8 @@ mod protocol;
 mod watch;
 
 pub use admin::{Admin, Holder, LockInfo};
-pub use client::{Client, ClientBuilder};
+pub use builder::ClientBuilder;
+pub use client::Client;
 pub use engine::{Finding, Verdict};
 pub use error::{Error, Lost, LostReason, Risk};
 pub use guard::Guard;
@@ -67,6 +69,7 @@ pub use held::{Held, LostSignal};
 pub use lock::{Exclusive, Lock};
 pub use options::{Backoff, Lease, Wait};
 pub use owner::Owner;
+pub use protocol::bound::Bound;
 pub use watch::{Change, Event, Watch};
 
 /// The parts below the API, for this project's own model tests. Nothing in it is stable.

@@ -11,7 +11,7 @@ use crate::guard::Guard;
 use crate::held::Held;
 use crate::options::{Lease, Wait, check_positive};
 use crate::owner::Owner;
-use crate::protocol::lease::Terms;
+use crate::protocol::lease::{ENDLESS, Terms};
 use crate::protocol::{Kind, Subject};
 
 /// Longer than anyone needs, shorter than what would hurt a store.
@@ -299,7 +299,10 @@ impl<K> Lock<K> {
         Ok(Wish {
             subject: self.subject.clone(),
             terms: Terms {
-                lease: lease.duration(),
+                lease: match lease {
+                    Lease::KeepAlive(_) if !self.core.settings.lapses => ENDLESS,
+                    lease => lease.duration(),
+                },
                 keep_alive: matches!(lease, Lease::KeepAlive(_)),
                 max_hold: self.max_hold,
             },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Lease};
+use distlock::{Bound, Client, Lease};
 use serde::Serialize;
 
 use crate::args::Acquire;
@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::label;
 use crate::out::Out;
 use crate::signals::Signals;
-use crate::store::{self, EndsWith};
+use crate::store;
 use crate::take::{Waited, busy, take};
 
 /// What was taken, for programs.
@@ -24,7 +24,7 @@ struct Taken<'a> {
 
 pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
     let mut signals = Signals::listen(false)?;
-    let client = store::connect(&args.store, EndsWith::Lease).await?;
+    let client = store::connect(&args.store, Bound::Lease).await?;
     let done = take_and_tell(&client, &args, &mut signals).await;
     store::leave(&client).await;
     done

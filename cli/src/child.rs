@@ -13,7 +13,8 @@
 //!
 //! # What becomes of it when we die
 //!
-//! Killed, we can neither renew the lock nor end the command. On Linux the kernel does: the command asks
+//! Where the store sees who is at work, nothing: the lock stays until the command has ended. On a server nobody
+//! sees it: killed, we can neither renew the lock nor end the command. On Linux the kernel does: the command asks
 //! for KILL on its parent's death. Only a process itself can ask for that, and only before it becomes the
 //! command, hence the step in between ([`become_command`]). A command that changes its user on the way
 //! (`sudo`) is spared by the kernel.
@@ -56,10 +57,15 @@ impl Child {
     pub(crate) fn start(
         words: &[OsString],
         environment: impl IntoIterator<Item = (&'static str, String)>,
+        dies_with_us: bool,
     ) -> Result<Self, Failure> {
         let own_group = gets_own_group();
         tree::adopt();
-        let mut command = step(words);
+        let mut command = if dies_with_us {
+            step(words)
+        } else {
+            plain(words)
+        };
         command.envs(environment);
         if own_group {
             command.process_group(0);

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use distlock::{Finding, Verdict};
+use distlock::{Bound, Finding, Verdict};
 use serde::Serialize;
 
 use crate::args::Doctor;
 use crate::duration::short;
 use crate::exit::{self, Failure};
 use crate::out::Out;
-use crate::store::{self, EndsWith};
+use crate::store;
 
 /// One finding for programs.
 #[derive(Serialize)]
@@ -23,7 +23,7 @@ struct Line<'a> {
 pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
     let mut out = Out::new();
     let begun = Instant::now();
-    let client = match store::connect(&args.store, EndsWith::Process).await {
+    let client = match store::connect(&args.store, Bound::Process).await {
         Ok(client) => client,
         Err(failure) => {
             let found = failure.message.as_deref().unwrap_or("no connection");

@@ -1,6 +1,6 @@
 //! `ls` and `show`: who holds what.
 
-use distlock::LockInfo;
+use distlock::{Bound, LockInfo};
 use serde::Serialize;
 
 use crate::args::{Ls, Show};
@@ -9,10 +9,10 @@ use crate::duration::short;
 use crate::exit::{self, Failure};
 use crate::label::Who;
 use crate::out::{Out, say, shown};
-use crate::store::{self, EndsWith};
+use crate::store;
 
 pub(crate) async fn ls(args: Ls) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, EndsWith::Process).await?;
+    let client = store::connect(&args.store, Bound::Process).await?;
     let locks = client.admin().list(&args.pattern).await?;
     store::leave(&client).await;
     let mut out = Out::new();
@@ -39,7 +39,7 @@ pub(crate) async fn ls(args: Ls) -> Result<u8, Failure> {
 }
 
 pub(crate) async fn show(args: Show) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, EndsWith::Process).await?;
+    let client = store::connect(&args.store, Bound::Process).await?;
     let seen = client.admin().inspect(&args.name).await?;
     store::leave(&client).await;
     let mut out = Out::new();

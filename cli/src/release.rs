@@ -2,16 +2,16 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use distlock::{Client, Error};
+use distlock::{Bound, Client, Error};
 
 use crate::args::Release;
 use crate::exit::{self, Failure};
 use crate::label::Who;
 use crate::out::{say, shown};
-use crate::store::{self, EndsWith};
+use crate::store;
 
 pub(crate) async fn release(args: Release) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, EndsWith::Process).await?;
+    let client = store::connect(&args.store, Bound::Process).await?;
     let released = if let Some(owner) = &args.owner {
         by_owner(&client, &args.name, owner).await
     } else if args.force {

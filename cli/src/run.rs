@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Client, Error, Guard, Lease, Lock, Lost};
+use distlock::{Bound, Client, Error, Guard, Lease, Lock, Lost};
 
 use crate::args::Run;
 use crate::child::{self, Child};
@@ -24,7 +24,7 @@ use crate::label;
 use crate::nested::{self, Hold};
 use crate::out::say;
 use crate::signals::{News, Signals, stop_ourselves};
-use crate::store::{self, EndsWith};
+use crate::store;
 use crate::take::{Waited, busy, take};
 
 /// Between two looks at what is left of a command that is to end.
@@ -35,7 +35,7 @@ const LAST_LOOK: Duration = Duration::from_secs(2);
 pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
     // On a terminal Ctrl-Z stops us and the command alike, without our help.
     let mut signals = Signals::listen(child::gets_own_group())?;
-    let client = store::connect(&args.store, EndsWith::Tree).await?;
+    let client = store::connect(&args.store, Bound::Children).await?;
     let done = under_lock(&client, &args, &mut signals).await;
     store::leave(&client).await;
     match done? {
@@ -67,7 +67,9 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
         name: args.name.clone(),
         owner: guard.owner(),
     };
-    let mut child = Child::start(&args.command, nested::environment(around, hold))?;
+    let environment = nested::environment(around, hold);
+    let dies_with_us = !store::sees_processes(&args.store);
+    let mut child = Child::start(&args.command, environment, dies_with_us)?;
     let code = match supervise(&child, &guard, signals).await {
         Ok(code) => code,
         Err(lost) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, ClientBuilder};
+use distlock::{Bound, Client};
 
 use crate::args;
 use crate::exit::Failure;
@@ -14,33 +14,23 @@ const DEFAULT: &str = "sqlite:";
 /// However the store is, nobody waits longer for it when all is done.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
 
-/// With what a hold ends, where the store can tell.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum EndsWith {
-    /// Nothing else.
-    Lease,
-    /// This process.
-    Process,
-    /// This process and all that it has started.
-    Tree,
+pub(crate) async fn connect(store: &args::Store, bound: Bound) -> Result<Client, Failure> {
+    Ok(Client::builder(url(store))
+        .bound_to(bound)
+        .connect()
+        .await?)
 }
 
-pub(crate) async fn connect(store: &args::Store, ends: EndsWith) -> Result<Client, Failure> {
+/// Whether the store sees by itself who is at work: what a command works on then stays locked until it has
+/// ended, whatever becomes of us.
+pub(crate) fn sees_processes(store: &args::Store) -> bool {
+    url(store).starts_with(DEFAULT)
+}
+
+fn url(store: &args::Store) -> &str {
     // A variable that is set to nothing is how some places unset one.
     let url = store.url.as_deref().filter(|url| !url.is_empty());
-    let builder = Client::builder(url.unwrap_or(DEFAULT));
-    Ok(bound(builder, ends).connect().await?)
-}
-
-fn bound(builder: ClientBuilder, ends: EndsWith) -> ClientBuilder {
-    match ends {
-        // bound_to(Bound::Lease) once the embedded engine is there
-        EndsWith::Lease => builder,
-        // bound_to(Bound::Process), the default
-        EndsWith::Process => builder,
-        // bound_to(Bound::Children) once the embedded engine is there
-        EndsWith::Tree => builder,
-    }
+    url.unwrap_or(DEFAULT)
 }
 
 /// Closes the client. What the store does not hear of in time is left to its lease.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Change, Event};
+use distlock::{Bound, Change, Event};
 use serde::Serialize;
 
 use crate::args;
@@ -10,14 +10,14 @@ use crate::date::Date;
 use crate::exit::Failure;
 use crate::label::Who;
 use crate::out::{Out, say, shown};
-use crate::store::{self, EndsWith};
+use crate::store;
 use crate::style::Style;
 
 /// How soon we notice that nobody reads any more, and how long we leave a store in trouble alone.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn watch(args: args::Watch) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, EndsWith::Process).await?;
+    let client = store::connect(&args.store, Bound::Process).await?;
     let mut watch = client.admin().watch(args.pattern);
     let mut out = Out::new();
     let mut in_trouble = false;

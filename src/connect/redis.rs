@@ -41,6 +41,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         engine,
         clock: Clock::Boot,
         background,
+        lapses: true,
     })
 }
 

@@ -141,11 +141,7 @@ static LONG_AGO: LazyLock<Instant> = LazyLock::new(|| {
 
 #[cfg(target_os = "linux")]
 fn boot_time() -> Moment {
-    use rustix::time::{ClockId, clock_gettime};
-    let time = clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
-    Moment::at(Duration::new(seconds, nanos))
+    crate::engine::boot::time()
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use crate::engine::process::Process;
 use crate::engine::{Answer, Cause, Engine, Failure};
@@ -76,6 +77,8 @@ pub(crate) struct Settings {
     pub(crate) handoff_limit: u32,
     /// For how long after a grant by the store it may be.
     pub(crate) handoff_window: Duration,
+    /// Whether kept-alive leases run out when nobody renews them.
+    pub(crate) lapses: bool,
     /// What this client calls itself.
     pub(crate) label: Arc<Label>,
 }
@@ -129,6 +132,7 @@ impl Trouble {
 impl Core {
     /// A client on a store; its watchdog and cleanup run in the `background`.
     pub(crate) fn start(
+        id: Uuid,
         engine: Arc<dyn Engine>,
         clock: Clock,
         settings: Settings,
@@ -137,7 +141,6 @@ impl Core {
         let schedule = Arc::new(Schedule::new(clock.clone()));
         let cleanup = Cleanup::default();
         let overdue = Overdue::new(settings.command_timeout);
-        let id = uuid::Uuid::new_v4();
         let core = Arc::new(Self {
             salt: id.as_u64_pair().1,
             id: id.to_string().into(),
@@ -293,6 +296,7 @@ impl Core {
                 // The label has a time to live; it goes by itself if this fails.
                 let _ = engine.announce(self.id.clone(), label, ttl).await;
             }
+            self.engine.clone().leave().await;
         };
         within(limit, std::pin::pin!(finish)).await.is_some()
     }

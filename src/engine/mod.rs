@@ -27,12 +27,15 @@ use crate::protocol::{Channel, Moment, Reply, Request, Subject};
 
 pub use self::finding::{Finding, Verdict};
 
+pub mod boot;
 mod finding;
 mod glob;
 pub mod memory;
 pub mod process;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+pub mod sqlite;
 
 /// A store.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
@@ -71,6 +74,11 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         self: Arc<Self>,
         clients: Vec<String>,
     ) -> Answer<Result<Vec<Option<String>>, Failure>>;
+
+    /// The client is closed, and has given back what it could: nothing will be asked any more.
+    fn leave(self: Arc<Self>) -> Answer<()> {
+        Box::pin(async {})
+    }
 
     /// What an operator should know about the store: whether it is fit for locks, and what to do. Asks
     /// only what is harmless.
@@ -189,6 +197,8 @@ pub enum Cause {
     Unready,
     /// The store answered something we do not understand.
     Unexpected,
+    /// The store cannot be used as it is: damaged, another program's, of a version we do not know. Nothing was done.
+    Unusable,
     /// No reply in time: it may have been carried out, or still be.
     TimedOut,
     /// Something else lives under that name. Nothing was done.
@@ -212,6 +222,7 @@ impl Failure {
             | Cause::OutOfMemory
             | Cause::Unreachable
             | Cause::Unready
+            | Cause::Unusable
             | Cause::WrongKind => false,
         }
     }
@@ -224,6 +235,7 @@ impl Failure {
             | Cause::DeniedInPart
             | Cause::OutOfMemory
             | Cause::Unexpected
+            | Cause::Unusable
             | Cause::WrongKind => false,
         }
     }

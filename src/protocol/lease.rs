@@ -31,6 +31,11 @@ pub struct Terms {
     pub max_hold: Option<Duration>,
 }
 
+/// A lease for holds that end with a process and not by the clock. The store is asked all the same now and then:
+/// who was forced out is to hear of it.
+pub const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+const LOOKS_EVERY: Duration = Duration::from_secs(5);
+
 /// Why a hold was lost.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
@@ -378,7 +383,12 @@ fn drift(lease: Duration) -> Duration {
 
 /// Every third of the lease; on a grid, so that many holds fall due together and travel together.
 fn renew_at(sent: Moment, lease: Duration) -> Moment {
-    (sent + lease / 3).align_down(lease / 60).max(sent)
+    let pause = if lease < ENDLESS {
+        lease / 3
+    } else {
+        LOOKS_EVERY
+    };
+    (sent + pause).align_down(pause / 20).max(sent)
 }
 
 /// Sooner than after a success, but not so soon that an ailing store is hammered.

@@ -9,6 +9,11 @@ use std::time::Duration;
 /// `std::time::Instant` cannot be made up in a test and stands still while a machine sleeps; this one
 /// is only a number, and who reads the clock decides what it means.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(transparent)
+)]
 pub struct Moment {
     /// Since the clock's zero; enough for five centuries. Never zero itself, so that one that may be missing
     /// takes no more room.
@@ -30,6 +35,11 @@ impl Moment {
     pub fn align_down(self, grid: Duration) -> Self {
         let nanos = self.nanos.get();
         Self::new(nanos - nanos % self::nanos(grid).max(1))
+    }
+
+    /// How many nanoseconds after the clock's zero.
+    pub const fn as_nanos(self) -> u64 {
+        self.nanos.get()
     }
 
     fn new(nanos: u64) -> Self {

@@ -7,6 +7,7 @@ use super::{Action, Entry, Holding, Moment, OwnerId, Reply, Request};
 
 /// A held lock. A free one is not remembered at all.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
 pub struct Mutex {
     owner: OwnerId,
     count: u32,
@@ -25,6 +26,11 @@ impl Mutex {
     /// Whether the lease has run out.
     pub fn has_expired(&self, now: Moment) -> bool {
         self.until <= now
+    }
+
+    /// Whose it is.
+    pub const fn owner(&self) -> OwnerId {
+        self.owner
     }
 
     fn raise_lease(&mut self, lease: Duration, now: Moment) {

@@ -9,6 +9,11 @@ pub struct ClientId([u8; 16]);
 
 /// One owner of a client.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(into = "String", try_from = "String")
+)]
 pub struct OwnerId {
     client: ClientId,
     number: i64,
@@ -23,15 +28,10 @@ impl ClientId {
         Self(uuid)
     }
 
-    fn from_text(text: &str) -> Option<Self> {
-        let mut uuid = [0; 16];
-        let mut digits = text.chars().filter(|c| *c != '-');
-        for byte in &mut uuid {
-            let high = digits.next()?.to_digit(16)?;
-            let low = digits.next()?.to_digit(16)?;
-            *byte = u8::try_from(high << 4 | low).ok()?;
-        }
-        Some(Self(uuid))
+    /// The client with the uuid in this text, which must be as [`ClientId::text`] writes it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let uuid = Self(uuid::Uuid::try_parse(text).ok()?.into_bytes());
+        (uuid.text() == text.as_bytes()).then_some(uuid)
     }
 
     /// The uuid as text, in lower case and with its hyphens.
@@ -80,11 +80,25 @@ impl FromStr for OwnerId {
     fn from_str(text: &str) -> Result<Self, NotAnOwner> {
         let (client, number) = text.split_once(':').ok_or(NotAnOwner)?;
         let owner = Self {
-            client: ClientId::from_text(client).ok_or(NotAnOwner)?,
+            client: ClientId::parse(client).ok_or(NotAnOwner)?,
             number: number.parse().map_err(|_| NotAnOwner)?,
         };
         let same = owner.to_string() == text;
         same.then_some(owner).ok_or(NotAnOwner)
+    }
+}
+
+impl From<OwnerId> for String {
+    fn from(owner: OwnerId) -> Self {
+        owner.to_string()
+    }
+}
+
+impl TryFrom<String> for OwnerId {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse().map_err(|_| "not an owner")
     }
 }
 

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::mutex::Mutex;
-use super::{Channel, Entry, Kind, Moment, OwnerId, Reply, Request};
+use super::{Channel, ClientId, Entry, Kind, Moment, OwnerId, Reply, Request};
 
 /// How long an undone request is remembered. A request still under way is given up by the network
 /// (TCP_USER_TIMEOUT) long before.
@@ -15,8 +15,15 @@ pub const MARK_TTL: Duration = Duration::from_secs(5 * 60);
 
 /// Everything under one name.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default)
+)]
 pub struct State {
+    #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Option::is_none"))]
     mutex: Option<Mutex>,
+    #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Vec::is_empty"))]
     marks: Vec<Mark>,
 }
 
@@ -42,6 +49,19 @@ impl State {
     pub fn is_empty(&mut self, now: Moment) -> bool {
         self.expire(now);
         self.mutex.is_none() && self.marks.is_empty()
+    }
+
+    /// Whose clients hold something of it.
+    pub fn clients(&self) -> Vec<ClientId> {
+        let holder = self.mutex.as_ref().map(|mutex| mutex.owner().client());
+        holder.into_iter().collect()
+    }
+
+    /// Takes out all that is a client's: it has gone, and nothing of it can come any more.
+    pub fn leave(&mut self, client: ClientId) {
+        let gone = |owner: OwnerId| owner.client() == client;
+        self.mutex.take_if(|mutex| gone(mutex.owner()));
+        self.marks.retain(|mark| !gone(mark.owner));
     }
 
     pub(super) fn mutex(&mut self) -> &mut Option<Mutex> {
@@ -77,6 +97,7 @@ impl State {
 
 /// An acquire that was taken back before it came.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
 struct Mark {
     owner: OwnerId,
     attempt: u32,

@@ -6,10 +6,10 @@
 //!
 //! In memory time is paused, so a case that waits for a lease takes none; on a server it is real.
 
-#![cfg(feature = "redis")]
+#![cfg(all(feature = "redis", feature = "sqlite"))]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
-/// Makes one test of each case on each engine: `redis::a_case`, `memory::a_case`.
+/// Makes one test of each case on each engine: `redis::a_case`, `memory::a_case`, `sqlite::a_case`.
 ///
 /// The first word is how a case is run: [`play`](stage::Stage::play) if it is async,
 /// [`call`](stage::Stage::call) if it blocks.
@@ -17,6 +17,7 @@ macro_rules! on_every_engine {
     ($run:ident: $($case:ident,)+) => {
         on_engine!(memory, $run: $($case,)+);
         on_engine!(redis, $run: $($case,)+);
+        on_engine!(sqlite, $run: $($case,)+);
     };
 }
 

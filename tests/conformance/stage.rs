@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Error, LockInfo};
+use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
@@ -35,6 +36,7 @@ pub(crate) struct Stage {
     prefix: String,
     runtime: fn() -> std::io::Result<Runtime>,
     server: Option<Arc<RedisServer>>,
+    folder: Option<TempDir>,
 }
 
 impl Stage {
@@ -49,6 +51,19 @@ impl Stage {
                 paused.enable_all().start_paused(true).build()
             },
             server: None,
+            folder: None,
+        }
+    }
+
+    /// A file of the case's own, in real time.
+    pub(crate) fn sqlite(case: &str) -> Self {
+        let folder = TempDir::with_prefix("distlock-").expect("there is room");
+        Self {
+            url: format!("sqlite:{}/locks.db", folder.path().display()),
+            prefix: format!("{}/", unique(case)),
+            runtime: real,
+            server: None,
+            folder: Some(folder),
         }
     }
 
@@ -63,11 +78,9 @@ impl Stage {
         Self {
             url: server.url(),
             prefix: format!("{}/", unique(case)),
-            runtime: || {
-                let mut real = Builder::new_multi_thread();
-                real.worker_threads(2).enable_all().build()
-            },
+            runtime: real,
             server: Some(server),
+            folder: None,
         }
     }
 
@@ -119,10 +132,11 @@ impl Stage {
     /// How late something may come that need not be told of: exactly where time is paused, while a
     /// server's time is the machine's.
     pub(crate) const fn slack(&self) -> Duration {
-        match self.server {
-            None => SOON,
-            Some(_) => PATIENCE,
-        }
+        if self.is_in_memory() { SOON } else { PATIENCE }
+    }
+
+    const fn is_in_memory(&self) -> bool {
+        self.server.is_none() && self.folder.is_none()
     }
 
     /// A name that no other case uses.
@@ -220,6 +234,11 @@ pub(crate) async fn count_seen(by: &Client, name: &str) -> Result<u64, Error> {
         assert_eq!(lock.holders.len(), 1, "a plain lock has one owner");
         lock.holders[0].hold_count
     }))
+}
+
+fn real() -> std::io::Result<Runtime> {
+    let mut real = Builder::new_multi_thread();
+    real.worker_threads(2).enable_all().build()
 }
 
 fn unique(case: &str) -> String {

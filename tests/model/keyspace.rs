@@ -1,15 +1,17 @@
-//! Looks at what is left in Redis, also past the engine.
+//! Looks at what is left in a store, also past its engine.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
-use distlock::internals::engine::Engine;
-use distlock::internals::engine::redis::Redis;
+use distlock::internals::engine::{Engine, boot};
+use rusqlite::Connection;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::support::RedisServer;
 
-/// Everything in Redis.
+/// Everything in a store.
 #[derive(Debug, Default)]
 pub(crate) struct Keyspace {
     /// The names that the engine itself lists as locked.
@@ -26,20 +28,17 @@ impl Keyspace {
     /// # Panics
     ///
     /// If one of them is of a sort we do not write, or has no end.
-    pub(crate) async fn read(server: &RedisServer, redis: Arc<Redis>, begun: Instant) -> Self {
-        let mut listed = Vec::new();
-        let mut from = Some(0);
-        while let Some(place) = from {
-            let page = redis.clone().find("*".into(), place).await;
-            let page = page.expect("the server answers");
-            listed.extend(page.found);
-            from = page.next;
-        }
+    pub(crate) async fn of_redis(
+        server: &RedisServer,
+        redis: Arc<dyn Engine>,
+        begun: Instant,
+    ) -> Self {
+        let listed = listed(redis).await;
         let found: Vec<(String, String, i64, Vec<String>)> = server.query(&["EVAL", LOOK, "0"]);
         // No mark is older than that, however long a busy machine took.
         let age = i64::try_from(begun.elapsed().as_millis()).expect("a round is short");
         let mut keyspace = Self {
-            listed: listed.iter().map(|lock| lock.name.to_string()).collect(),
+            listed,
             ..Self::default()
         };
         for (key, sort, pttl, members) in found {
@@ -61,6 +60,58 @@ impl Keyspace {
         }
         keyspace
     }
+
+    /// Reads every row that is not over.
+    pub(crate) async fn of_file(file: &Path, engine: Arc<dyn Engine>) -> Self {
+        let mut keyspace = Self {
+            listed: listed(engine).await,
+            ..Self::default()
+        };
+        let now = boot::time().as_nanos();
+        let lives = |thing: &Value| thing["until"].as_u64().is_some_and(|until| until > now);
+        let database = Connection::open(file).expect("it is there");
+        let mut rows = database
+            .prepare("SELECT name, state FROM states")
+            .expect("it is ours");
+        let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+        for row in rows.expect("it is ours") {
+            let (name, state): (String, String) = row.expect("it is text");
+            let state: Value = serde_json::from_str(&state).expect("it is JSON");
+            if lives(&state["mutex"]) {
+                keyspace.locks.insert(name.clone());
+            }
+            let marks = state["marks"].as_array().into_iter().flatten();
+            let mark = |mark: &Value| {
+                let owner = mark["owner"].as_str().expect("an owner");
+                format!("{owner}#{}", mark["attempt"])
+            };
+            let marks: BTreeSet<String> = marks.filter(|mark| lives(mark)).map(mark).collect();
+            if !marks.is_empty() {
+                keyspace.undone.insert(name, marks);
+            }
+        }
+        keyspace
+    }
+
+    /// How many listen, all in all.
+    pub(crate) fn listeners(file: &Path) -> i64 {
+        let database = Connection::open(file).expect("it is there");
+        let count = database.query_row("SELECT count(*) FROM listeners", [], |row| row.get(0));
+        count.expect("it is ours")
+    }
+}
+
+/// The names that an engine lists as locked.
+async fn listed(engine: Arc<dyn Engine>) -> BTreeSet<String> {
+    let mut listed = BTreeSet::new();
+    let mut from = Some(0);
+    while let Some(place) = from {
+        let page = engine.clone().find("*".into(), place).await;
+        let page = page.expect("the store answers");
+        listed.extend(page.found.iter().map(|lock| lock.name.to_string()));
+        from = page.next;
+    }
+    listed
 }
 
 /// Redis counts whole milliseconds and reads its clock now and then.

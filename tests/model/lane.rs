@@ -8,7 +8,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock::internals::engine::memory::Memory;
-use distlock::internals::engine::redis::Redis;
 use distlock::internals::engine::{Answer, Engine, Failure};
 use distlock::internals::protocol::{Action, Holding, Moment, Reply, Request};
 use tokio::time::Instant;
@@ -41,8 +40,10 @@ pub(crate) struct Lane {
     pub(crate) seed: u64,
     pub(crate) sequences: usize,
     pub(crate) phase: Duration,
-    /// Two clients of one server: the first asks, both listen.
-    pub(crate) engines: [Arc<Redis>; 2],
+    /// Whether news may take its time there, and come more often than there is any.
+    pub(crate) patient: bool,
+    /// Two clients of one store: the first asks, both listen.
+    pub(crate) engines: [Arc<dyn Engine>; 2],
 }
 
 /// What has been shown.
@@ -108,7 +109,8 @@ impl Lane {
 /// A lane under way.
 pub(crate) struct Run {
     memory: Arc<Memory>,
-    redis: Arc<Redis>,
+    store: Arc<dyn Engine>,
+    patient: bool,
     begun: Instant,
     /// The time memory lives in, in microseconds.
     clock: Arc<AtomicU64>,
@@ -136,14 +138,15 @@ impl Run {
             let count = usize::try_from(rng.below(3)).expect("a few");
             let mut listeners = Vec::new();
             for engine in &lane.engines[..count] {
-                let here = listen(memory.clone(), &name).await;
+                let here = listen(memory.clone() as Arc<dyn Engine>, &name).await;
                 listeners.push((here, listen(engine.clone(), &name).await));
             }
             sequences.push(Sequence::new(name, rng, listeners));
         }
         Self {
             memory,
-            redis: lane.engines[0].clone(),
+            store: lane.engines[0].clone(),
+            patient: lane.patient,
             begun: Instant::now(),
             clock,
             fence: Fence::build(&lane.engines, &lane.name).await,
@@ -200,7 +203,7 @@ impl Run {
         self.fence.wait().await;
         self.outcome.others += Fence::CALLS;
         for index in acted {
-            let divergence = self.sequences[index].listen();
+            let divergence = self.sequences[index].listen(self.patient).await;
             self.outcome.divergences.extend(divergence);
         }
     }
@@ -209,9 +212,9 @@ impl Run {
         let request = self.sequences[index].request(step.action.clone());
         let sent = self.now();
         let memory = self.memory.clone().call(request.clone()).await;
-        let redis = self.redis.clone().call(request).await;
+        let store = self.store.clone().call(request).await;
         let asked = self.since(sent);
-        self.record(asked, index, step, memory, redis);
+        self.record(asked, index, step, memory, store);
     }
 
     /// All at the same time, as callers do who know nothing of each other.
@@ -221,19 +224,19 @@ impl Run {
         let memory = self.memory.clone().call_apart(requests.clone()).await;
         let calls = requests
             .into_iter()
-            .map(|request| self.redis.clone().call(request));
-        let redis = all(calls.collect()).await;
+            .map(|request| self.store.clone().call(request));
+        let store = all(calls.collect()).await;
         let asked = self.since(sent);
-        self.record_all(asked, batch, memory, redis);
+        self.record_all(asked, batch, memory, store);
     }
 
     async fn call_apart(&mut self, batch: Batch) {
         let requests = self.requests(&batch);
         let sent = self.now();
         let memory = self.memory.clone().call_apart(requests.clone()).await;
-        let redis = self.redis.clone().call_apart(requests).await;
+        let store = self.store.clone().call_apart(requests).await;
         let asked = self.since(sent);
-        self.record_all(asked, batch, memory, redis);
+        self.record_all(asked, batch, memory, store);
     }
 
     fn requests(&self, batch: &Batch) -> Vec<Request> {
@@ -249,12 +252,12 @@ impl Run {
         asked: Asked,
         batch: Batch,
         memory: Vec<Result<Reply, Failure>>,
-        redis: Vec<Result<Reply, Failure>>,
+        store: Vec<Result<Reply, Failure>>,
     ) {
         assert_eq!(memory.len(), batch.len(), "a reply to every request");
-        assert_eq!(redis.len(), batch.len(), "a reply to every request");
-        for (((index, step), memory), redis) in batch.into_iter().zip(memory).zip(redis) {
-            self.record(asked, index, step, memory, redis);
+        assert_eq!(store.len(), batch.len(), "a reply to every request");
+        for (((index, step), memory), store) in batch.into_iter().zip(memory).zip(store) {
+            self.record(asked, index, step, memory, store);
         }
     }
 
@@ -264,19 +267,19 @@ impl Run {
         index: usize,
         step: Step,
         memory: Result<Reply, Failure>,
-        redis: Result<Reply, Failure>,
+        store: Result<Reply, Failure>,
     ) {
         let sequence = &mut self.sequences[index];
         let memory = memory.expect("memory does not fail");
         // Memory's time stands still until the next step: this is how that one left it.
         let ttl = held(&self.memory, sequence).and_then(|holding| holding.ttl);
         let until = ttl.map(|ttl| asked.sent + ttl);
-        let divergence = sequence.record(step, asked, memory, redis, until);
+        let divergence = sequence.record(step, asked, memory, store, until);
         self.outcome.divergences.extend(divergence);
     }
 
     /// Some listeners go, on both sides.
-    async fn leave(&mut self, engines: &[Arc<Redis>; 2]) {
+    async fn leave(&mut self, engines: &[Arc<dyn Engine>; 2]) {
         for sequence in &mut self.sequences {
             if sequence.rng.chance(30) {
                 sequence.listeners.pop();
@@ -289,7 +292,7 @@ impl Run {
     }
 
     /// Ends the run. The same names must be locked, and what was marked as undone, and nothing else,
-    /// remembered: `keys` is what Redis held from `sent` on for the time it took to look.
+    /// remembered: `keys` is what the store held from `sent` on for the time it took to look.
     pub(crate) async fn end(
         mut self,
         keys: &Keyspace,

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use distlock::internals::engine::redis::Redis;
 use distlock::internals::engine::{Engine, Listener};
 use distlock::internals::protocol::{Action, ClientId, Entry, Kind, OwnerId, Subject};
 
 /// Knows when every message sent before has arrived: one more that travels behind them.
 pub(crate) struct Fence {
     pub(crate) name: Arc<str>,
-    redis: Arc<Redis>,
+    store: Arc<dyn Engine>,
     listeners: Vec<Listener>,
 }
 
@@ -20,7 +19,7 @@ impl Fence {
     /// How many calls waiting takes.
     pub(crate) const CALLS: u64 = 2;
 
-    pub(crate) async fn build(engines: &[Arc<Redis>; 2], lane: &str) -> Self {
+    pub(crate) async fn build(engines: &[Arc<dyn Engine>; 2], lane: &str) -> Self {
         let name: Arc<str> = format!("fence-of-{lane}").into();
         let mut listeners = Vec::new();
         for engine in engines {
@@ -28,7 +27,7 @@ impl Fence {
         }
         Self {
             name,
-            redis: engines[0].clone(),
+            store: engines[0].clone(),
             listeners,
         }
     }
@@ -42,10 +41,10 @@ impl Fence {
         };
         for action in [take, Action::Release { owner, left: 0 }] {
             let answer = self
-                .redis
+                .store
                 .clone()
                 .call(Subject::new(Kind::Mutex, self.name.clone()).request(action));
-            answer.await.expect("the server answers");
+            answer.await.expect("the store answers");
         }
         for listener in &self.listeners {
             // It is a message of the engine's own: without news nothing would ever be heard.
@@ -57,7 +56,7 @@ impl Fence {
 }
 
 /// Listens to the lock of this name.
-pub(crate) async fn listen(engine: Arc<impl Engine>, name: &str) -> Listener {
+pub(crate) async fn listen(engine: Arc<dyn Engine>, name: &str) -> Listener {
     let listening = engine.listen(Subject::new(Kind::Mutex, name).channel());
     listening.await.expect("anyone may listen")
 }

@@ -1,13 +1,13 @@
-//! Holds the memory engine's pure rules against the Redis engine's scripts: the same random requests
-//! at the same times must get the same replies.
+//! Holds the memory engine's pure rules against the Redis engine's scripts, and against the embedded store's file:
+//! the same random requests at the same times must get the same replies.
 //!
 //! Ten thousand sequences run side by side, each on a name of its own, in lock-step: one action a
-//! tick. The rules are told the time at which a request is sent to Redis, which keeps its own. Leases
+//! tick. The rules are told the time at which a request is sent to the store, which keeps its own. Leases
 //! end half-way between two ticks, so that ends and actions stay apart; where a busy machine has
 //! brought them together all the same, both answers may be right, and that sequence counts for
 //! nothing. Enough others must be left.
 
-#![cfg(all(feature = "redis", feature = "internals"))]
+#![cfg(all(feature = "redis", feature = "sqlite", feature = "internals"))]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
 #[path = "../support/mod.rs"]
@@ -23,7 +23,11 @@ mod sequence;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::internals::engine::redis::{Address, Place, Redis, Settings};
+use distlock::Bound;
+use distlock::internals::engine::Engine;
+use distlock::internals::engine::redis::{self, Address, Place, Redis};
+use distlock::internals::engine::sqlite::{self, Sqlite};
+use distlock::internals::protocol::ClientId;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -33,78 +37,44 @@ use keyspace::Keyspace;
 use lane::{Lane, Outcome, TICK};
 use support::{RedisServer, SeededRng, eventually};
 
-/// Sequences that must count.
-const ENOUGH: usize = 10_000;
-/// Lanes run at the same time; in each, the sequences take their turns.
-const LANES: u32 = 32;
-const SEQUENCES: usize = 340;
 /// How often to run more of them if too few counted.
 const ROUNDS: u32 = 4;
 
+/// Two clients of a store, and how much of it there is to try.
+struct Contest {
+    engines: [Arc<dyn Engine>; 2],
+    /// Sequences that must count.
+    enough: usize,
+    /// Lanes run at the same time; in each, the sequences take their turns.
+    lanes: u32,
+    sequences: usize,
+    /// Whether news may take its time, and come more often than there is any.
+    patient: bool,
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_requests_get_the_same_replies_from_memory_and_from_redis() {
-    let begun = Instant::now();
-    let mut rng = SeededRng::from_env_or(0x6d6f_6465_6c00_0001);
     let server = RedisServer::start();
-    let engines = [connect(&server).await, connect(&server).await];
-
-    let mut seen = Outcome::default();
-    for round in 0..ROUNDS {
-        let round_begun = Instant::now();
-        // Only as many as are missing, and some to spare.
-        let missing = ENOUGH - seen.sequences;
-        let sequences = SEQUENCES.min(missing.div_ceil(10) + 5);
-        let mut running = JoinSet::new();
-        for lane in 0..LANES {
-            let lane = Lane {
-                name: format!("lane-{round}-{lane}-"),
-                seed: rng.next_u64(),
-                sequences,
-                // Spread over a tick, so that they do not all begin at the same instant.
-                phase: TICK * lane / LANES,
-                engines: engines.clone(),
-            };
-            running.spawn(async move { lane.run().await });
-        }
-        let ended = running.join_all().await;
-        let sent = Instant::now();
-        let keys = Keyspace::read(&server, engines[0].clone(), round_begun).await;
-        let latency = sent.elapsed();
-        for lane in ended {
-            seen.add(lane.end(&keys, sent, latency).await);
-        }
+    let contest = Contest {
+        engines: [connect(&server).await, connect(&server).await],
+        enough: 10_000,
+        lanes: 32,
+        sequences: 340,
+        patient: false,
+    };
+    let look = async |begun| {
+        let keys = Keyspace::of_redis(&server, contest.engines[0].clone(), begun).await;
         server.flushall();
-        eprintln!(
-            "round {round}: {} sequences of {} requests; {} more counted for nothing; slowest \
-             answer {:.0?}, slowest tick {:.0?}; {:.1?}",
-            seen.sequences,
-            seen.coverage.requests(),
-            seen.unclear,
-            seen.slowest_answer,
-            seen.slowest_tick,
-            begun.elapsed()
-        );
-        if seen.sequences >= ENOUGH || !seen.divergences.is_empty() {
-            break;
-        }
-    }
-    eprintln!("{}", seen.coverage);
-
-    let found = seen.divergences.len();
-    if let Some(shortest) = seen.divergences.iter().min_by_key(|found| found.length()) {
-        panic!("{found} sequences diverge, this the soonest:\n{shortest}");
-    }
-    assert!(
-        seen.sequences >= ENOUGH,
-        "this machine is too busy: nothing can be said"
-    );
-    seen.coverage.assert_everything_was_seen_of(EVERYTHING);
+        keys
+    };
+    let seen = contest.play(look).await;
     seen.together.assert_everything_was_seen_of(TRAVELLERS);
     let calls = server.commandstats("evalsha") + server.commandstats("eval");
     let (may_travel, others) = (seen.may_travel, seen.others);
     eprintln!("{may_travel} requests that may travel, {others} others: {calls} calls");
     // Whatever did not travel in company was a call of its own.
     assert!(calls < others + may_travel / 2, "they travel alone");
+    drop(contest);
     eventually(
         Duration::from_secs(10),
         "every listener has left",
@@ -113,12 +83,108 @@ async fn random_requests_get_the_same_replies_from_memory_and_from_redis() {
     .await;
 }
 
-async fn connect(server: &RedisServer) -> Arc<Redis> {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_requests_get_the_same_replies_from_memory_and_from_a_file() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let file = folder.path().join("locks.db");
+    let open = async |client| -> Arc<dyn Engine> {
+        let settings = sqlite::Settings {
+            path: file.clone(),
+            prefix: "".into(),
+            client: ClientId::new([client; 16]),
+            bound: Bound::Process,
+            connect_timeout: Duration::from_secs(30),
+            patience: Duration::from_secs(30),
+        };
+        let engine = Sqlite::connect(settings, &Handle::current()).await;
+        let engine: Arc<dyn Engine> = engine.expect("the file can be used");
+        engine
+    };
+    let contest = Contest {
+        engines: [open(101).await, open(102).await],
+        enough: 2_000,
+        lanes: 8,
+        sequences: 270,
+        patient: true,
+    };
+    let look = async |_| Keyspace::of_file(&file, contest.engines[0].clone()).await;
+    contest.play(look).await;
+    drop(contest);
+    eventually(
+        Duration::from_secs(10),
+        "every listener has left",
+        async || Keyspace::listeners(&file) == 0,
+    )
+    .await;
+}
+
+impl Contest {
+    /// Plays it, and panics if anything differs.
+    async fn play(&self, look: impl AsyncFn(Instant) -> Keyspace) -> Outcome {
+        let begun = Instant::now();
+        let mut rng = SeededRng::from_env_or(0x6d6f_6465_6c00_0001);
+        let mut seen = Outcome::default();
+        for round in 0..ROUNDS {
+            let round_begun = Instant::now();
+            // Only as many as are missing, and some to spare.
+            let missing = self.enough - seen.sequences;
+            let lanes = usize::try_from(self.lanes).expect("a few");
+            let sequences = self.sequences.min(missing.div_ceil(lanes) * 3 + 5);
+            let mut running = JoinSet::new();
+            for lane in 0..self.lanes {
+                let lane = Lane {
+                    name: format!("lane-{round}-{lane}-"),
+                    seed: rng.next_u64(),
+                    sequences,
+                    // Spread over a tick, so that they do not all begin at the same instant.
+                    phase: TICK * lane / self.lanes,
+                    patient: self.patient,
+                    engines: self.engines.clone(),
+                };
+                running.spawn(async move { lane.run().await });
+            }
+            let ended = running.join_all().await;
+            let sent = Instant::now();
+            let keys = look(round_begun).await;
+            let latency = sent.elapsed();
+            for lane in ended {
+                seen.add(lane.end(&keys, sent, latency).await);
+            }
+            eprintln!(
+                "round {round}: {} sequences of {} requests; {} more counted for nothing; slowest \
+                 answer {:.0?}, slowest tick {:.0?}; {:.1?}",
+                seen.sequences,
+                seen.coverage.requests(),
+                seen.unclear,
+                seen.slowest_answer,
+                seen.slowest_tick,
+                begun.elapsed()
+            );
+            if seen.sequences >= self.enough || !seen.divergences.is_empty() {
+                break;
+            }
+        }
+        eprintln!("{}", seen.coverage);
+
+        let found = seen.divergences.len();
+        if let Some(shortest) = seen.divergences.iter().min_by_key(|found| found.length()) {
+            panic!("{found} sequences diverge, this the soonest:\n{shortest}");
+        }
+        assert!(
+            seen.sequences >= self.enough,
+            "this machine is too busy: nothing can be said"
+        );
+        seen.coverage.assert_everything_was_seen_of(EVERYTHING);
+        seen
+    }
+}
+
+async fn connect(server: &RedisServer) -> Arc<dyn Engine> {
     let address = Address {
         place: Place::Unix(server.socket_path()),
         ..Address::default()
     };
-    let settings = Settings {
+    let settings = redis::Settings {
         prefix: "".into(),
         connect_timeout: Duration::from_secs(10),
         command_timeout: Duration::from_secs(30),

@@ -11,9 +11,12 @@ use super::compare::{Divergence, Heard, Line, agree};
 use super::generator::{Cast, Step};
 use super::listening::has_heard;
 use super::support::SeededRng;
+use tokio::time::timeout;
 
 /// A slower answer says too little about when it was given.
 const PATIENCE: Duration = Duration::from_millis(150);
+/// Only what never comes takes so long.
+const LONG: Duration = Duration::from_secs(10);
 /// Redis counts whole milliseconds and reads its clock now and then.
 const GRAIN: Duration = Duration::from_millis(5);
 
@@ -96,12 +99,19 @@ impl Sequence {
     }
 
     /// Judges who has heard of the last step.
-    pub(crate) fn listen(&mut self) -> Option<Divergence> {
-        let pairs = self.listeners.iter();
-        let (memory, redis) = pairs
-            .map(|(here, there)| (has_heard(here), has_heard(there)))
-            .unzip();
-        let heard = Heard { memory, redis };
+    pub(crate) async fn listen(&mut self, patient: bool) -> Option<Divergence> {
+        let mut heard = Heard::default();
+        for (here, there) in &self.listeners {
+            let memory = has_heard(here);
+            let store = match (patient, memory) {
+                (false, _) => has_heard(there),
+                (true, true) => timeout(LONG, there.heard()).await.is_ok(),
+                // It may have been told of more than there was.
+                (true, false) => false,
+            };
+            heard.memory.push(memory);
+            heard.redis.push(store);
+        }
         let same = heard.memory == heard.redis;
         self.lines.last_mut()?.heard = heard;
         if same {

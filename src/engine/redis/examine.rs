@@ -101,6 +101,7 @@ const fn refuses(cause: Cause) -> bool {
         | Cause::OutOfMemory
         | Cause::Unexpected
         | Cause::Unready
+        | Cause::Unusable
         | Cause::WrongKind => true,
         Cause::Interrupted | Cause::TimedOut | Cause::Unreachable => false,
     }

@@ -25,6 +25,7 @@ pub(crate) fn of_connecting(error: &RedisError) -> Failure {
         | Cause::OutOfMemory
         | Cause::Unreachable
         | Cause::Unready
+        | Cause::Unusable
         | Cause::WrongKind => failure,
     }
 }
@@ -73,7 +74,14 @@ pub(crate) fn from_text(text: &str) -> Failure {
         "BUSY" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" | "READONLY" => Cause::Unready,
         _ => Cause::Unexpected,
     };
-    Failure::new(cause, tidied(said))
+    let mut failure = Failure::new(cause, tidied(said));
+    if matches!(cause, Cause::Denied | Cause::DeniedInPart)
+        && code != "NOAUTH"
+        && code != "WRONGPASS"
+    {
+        failure.detail += WAY_OUT;
+    }
+    failure
 }
 
 /// What stopped a script, without what servers before 7.0 put around it, and whether it was a script.
@@ -111,6 +119,9 @@ fn text(error: &RedisError) -> String {
         _ => error.to_string(),
     }
 }
+
+/// Of one who may not do something.
+const WAY_OUT: &str = "; its `ACL LOG` says what is missing, the README what locks need";
 
 #[cfg(test)]
 mod tests {
@@ -188,7 +199,12 @@ mod tests {
                 "ERR unknown command",
             ),
         ] {
-            assert_eq!(from_text(&text), Failure::new(cause, detail), "{text}");
+            let failure = from_text(&text);
+            assert_eq!(failure.cause, cause, "{text}");
+            let said = failure.detail.strip_suffix(WAY_OUT);
+            let denied = matches!(cause, Cause::Denied | Cause::DeniedInPart);
+            assert_eq!(said.is_some(), denied, "{text}");
+            assert_eq!(said.unwrap_or(&failure.detail), detail, "{text}");
         }
     }
 }

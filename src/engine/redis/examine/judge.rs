@@ -196,7 +196,7 @@ const fn remedy(cause: Cause) -> &'static str {
         Cause::Interrupted | Cause::TimedOut | Cause::Unreachable => {
             "see whether the server is overloaded or restarting"
         }
-        Cause::Unexpected | Cause::WrongKind => {
+        Cause::Unexpected | Cause::Unusable | Cause::WrongKind => {
             "see that this is a Redis server that allows scripts"
         }
     }

@@ -1,0 +1,17 @@
+//! The disabled twin of `sqlite.rs`.
+
+use url::Url;
+
+use super::{Connected, Store};
+use crate::error::Error;
+
+#[expect(clippy::unused_async, reason = "the same shape as its twin")]
+pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
+    if cfg!(feature = "sqlite") {
+        return Err(store.invalid("`sqlite:` works on Linux only"));
+    }
+    Err(Error::FeatureOff {
+        scheme: url.scheme().to_owned(),
+        feature: "sqlite",
+    })
+}

@@ -1,0 +1,147 @@
+//! Bells: who frees a lock rings at the processes that wait for it.
+//!
+//! A datagram says which channel. A socket keeps only a few: who finds many at once has perhaps missed some, and looks
+//! everywhere.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::engine::Ear;
+
+/// Those in this client who listen, by channel.
+#[derive(Debug, Default)]
+pub(super) struct Ears {
+    channels: Mutex<HashMap<String, Vec<Weak<Ear>>>>,
+}
+
+impl Ears {
+    /// Another ear at this channel.
+    pub(super) fn add(&self, channel: &str) -> Arc<Ear> {
+        let ear = Arc::new(Ear::default());
+        let mut channels = self.lock();
+        let ears = channels.entry(channel.to_owned()).or_default();
+        ears.push(Arc::downgrade(&ear));
+        ear
+    }
+
+    /// Takes one away; says whether it was the channel's last.
+    pub(super) fn remove(&self, channel: &str, gone: &Weak<Ear>) -> bool {
+        let mut channels = self.lock();
+        let Some(ears) = channels.get_mut(channel) else {
+            return false;
+        };
+        ears.retain(|ear| !ear.ptr_eq(gone));
+        let last = ears.is_empty();
+        if last {
+            channels.remove(channel);
+        }
+        last
+    }
+
+    /// Whether anybody listens there.
+    pub(super) fn any(&self, channel: &str) -> bool {
+        self.lock().contains_key(channel)
+    }
+
+    /// Tells those at a channel, of which this is the name or as much of it as is sent.
+    pub(super) fn tell(&self, channel: &[u8]) {
+        let channel = &channel[..channel.len().min(LONGEST_SENT)];
+        let channels = self.lock();
+        let told = channels.iter().filter(|(name, _)| sent(name) == channel);
+        let told: Vec<_> = told.flat_map(|(_, ears)| ears.clone()).collect();
+        drop(channels);
+        wake(&told);
+    }
+
+    /// Tells everybody.
+    pub(super) fn tell_all(&self) {
+        let told: Vec<_> = self.lock().values().flatten().cloned().collect();
+        wake(&told);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Weak<Ear>>>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes a bell at this address.
+pub(super) fn hang(address: &Path) -> io::Result<UnixDatagram> {
+    // One of ours that lost its way, if any: names are never used twice.
+    let _ = std::fs::remove_file(address);
+    let bell = UnixDatagram::bind(address)?;
+    bell.set_nonblocking(true)?;
+    Ok(bell)
+}
+
+/// What rings bells.
+pub(super) fn ringer() -> io::Result<UnixDatagram> {
+    let ringer = UnixDatagram::unbound()?;
+    ringer.set_nonblocking(true)?;
+    Ok(ringer)
+}
+
+/// Rings; says whether anybody has a bell there.
+pub(super) fn ring(ringer: &UnixDatagram, address: &Path, channel: &str) -> bool {
+    let mut rung = ringer.send_to(sent(channel), address);
+    if rung
+        .as_ref()
+        .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        && let Ok(another) = self::ringer()
+    {
+        // What stopped processes have not read is counted against who has sent it.
+        rung = another.send_to(sent(channel), address);
+    }
+    match rung {
+        Ok(_) => true,
+        Err(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+        ),
+    }
+}
+
+/// Passes on what is rung, for as long as it is driven.
+pub(super) async fn hear(bell: UnixDatagram, ears: Arc<Ears>) {
+    let Ok(bell) = tokio::net::UnixDatagram::from_std(bell) else {
+        return;
+    };
+    let many = MANY.min(longest_queue());
+    let mut rung = vec![0; LONGEST_SENT];
+    while bell.readable().await.is_ok() {
+        let mut count = 0;
+        while let Ok(length) = bell.try_recv(&mut rung) {
+            ears.tell(&rung[..length]);
+            count += 1;
+        }
+        if count >= many {
+            ears.tell_all();
+        }
+    }
+}
+
+fn wake(ears: &[Weak<Ear>]) {
+    for ear in ears.iter().filter_map(Weak::upgrade) {
+        ear.tell();
+    }
+}
+
+/// As much of a channel's name as is sent.
+fn sent(channel: &str) -> &[u8] {
+    let name = channel.as_bytes();
+    &name[..name.len().min(LONGEST_SENT)]
+}
+
+/// How many datagrams a socket keeps.
+fn longest_queue() -> usize {
+    let setting = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen");
+    let length = setting.ok().and_then(|text| text.trim().parse().ok());
+    length.unwrap_or(1).max(1)
+}
+
+/// In bytes: names may be long, and two that begin alike for so long may as well both be looked at.
+const LONGEST_SENT: usize = 512;
+/// So many at once, and some may have been lost.
+const MANY: usize = 8;

@@ -1,0 +1,80 @@
+//! What an operator should know about the file.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::failure::of_sqlite;
+use crate::engine::{Failure, Finding};
+
+/// Looks at a file that is open: those that cannot be used are refused before.
+pub(super) fn examine(path: &Path, db: &Connection) -> Result<Vec<Finding>, Failure> {
+    let failed = |error: rusqlite::Error| of_sqlite(path, &error);
+    let word = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, String>(0));
+    let number = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let (locks, clients) = (
+        number("SELECT count(*) FROM states").map_err(failed)?,
+        number("SELECT count(*) FROM clients").map_err(failed)?,
+    );
+    let whole: String = db
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(failed)?;
+    let found = path.display().to_string();
+    Ok(vec![
+        Finding::ok("file", found),
+        permissions(fs::metadata(path).ok().map(|file| file.mode() & 0o777)),
+        journal(&word("journal_mode").map_err(failed)?),
+        integrity(&whole),
+        Finding::ok("in use", format!("{locks} names, {clients} clients")),
+    ])
+}
+
+fn permissions(mode: Option<u32>) -> Finding {
+    let what = "permissions";
+    match mode {
+        Some(mode) if mode & 0o077 == 0 => Finding::ok(what, format!("{mode:o}: this user only")),
+        Some(mode) => {
+            let found = format!("{mode:o}: other users may look at it");
+            Finding::warn(what, found, "chmod go= it, if names are nobody's business")
+        }
+        None => Finding::fail(what, "the file is not there any more", "start anew"),
+    }
+}
+
+fn journal(mode: &str) -> Finding {
+    let what = "journal mode";
+    if mode.eq_ignore_ascii_case("wal") {
+        return Finding::ok(what, mode);
+    }
+    let advice =
+        "another program has changed it; end all that use it, and `PRAGMA journal_mode=WAL`";
+    Finding::warn(what, mode, advice)
+}
+
+fn integrity(said: &str) -> Finding {
+    let what = "integrity";
+    if said == "ok" {
+        return Finding::ok(what, said);
+    }
+    let advice = "move the file away when nothing is held; a new one is made";
+    Finding::fail(what, said, advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Verdict;
+
+    #[test]
+    fn what_is_not_as_it_should_be_is_said() {
+        assert_eq!(permissions(Some(0o600)).verdict, Verdict::Ok);
+        assert_eq!(permissions(Some(0o644)).verdict, Verdict::Warn);
+        assert_eq!(permissions(None).verdict, Verdict::Fail);
+        assert_eq!(journal("wal").verdict, Verdict::Ok);
+        assert_eq!(journal("delete").verdict, Verdict::Warn);
+        assert_eq!(integrity("ok").verdict, Verdict::Ok);
+        assert_eq!(integrity("row 7 missing from index").verdict, Verdict::Fail);
+    }
+}

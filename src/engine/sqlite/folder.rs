@@ -1,0 +1,133 @@
+//! The folder beside the file: who is there, and where to ring for them.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+
+use super::failure::{of_io, unusable};
+use super::trust;
+use crate::engine::Failure;
+use crate::protocol::bound::Bound;
+
+/// A file and a socket for each client.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    /// Open, for a way to the sockets that is short enough.
+    handle: File,
+}
+
+impl Folder {
+    /// The folder beside this file, made if it is missing.
+    pub(super) fn beside(file: &Path) -> Result<Self, Failure> {
+        let path = trust::beside(file, "-clients");
+        trust::folder(&path)?;
+        let handle = File::open(&path).map_err(|error| of_io(&path, &error))?;
+        Ok(Self { path, handle })
+    }
+
+    /// Says that a client is there, for as long as the file that comes back is open: here, or in a child that has
+    /// it from us.
+    pub(super) fn enter(&self, client: &str, bound: Bound) -> Result<Option<File>, Failure> {
+        if bound == Bound::Lease {
+            return Ok(None);
+        }
+        let path = self.path.join(client);
+        let entered = || -> io::Result<File> {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)?;
+            file.lock()?;
+            if bound == Bound::Children {
+                fcntl_setfd(&file, FdFlags::empty())?;
+            }
+            Ok(file)
+        };
+        let file = entered().map_err(|error| {
+            self.clear(client);
+            of_io(&path, &error)
+        })?;
+        if self.is_gone(client) {
+            self.clear(client);
+            let why =
+                "file locks do not work here, as on some network mounts; choose a local folder";
+            return Err(unusable(&self.path, why));
+        }
+        Ok(Some(file))
+    }
+
+    /// Whether a client that was there has gone. One whose file somebody took away may still be there: its lease
+    /// decides.
+    pub(super) fn is_gone(&self, client: &str) -> bool {
+        self.open(client).is_some_and(|file| is_free(&file))
+    }
+
+    /// A client's file, to look at it again and again.
+    pub(super) fn open(&self, client: &str) -> Option<File> {
+        File::open(self.path.join(client)).ok()
+    }
+
+    /// Takes away what a client has left.
+    pub(super) fn clear(&self, client: &str) {
+        let _ = fs::remove_file(self.path.join(client));
+        let _ = fs::remove_file(self.path.join(bell(client)));
+    }
+
+    /// Some clients that have left something here a while ago and are not there.
+    pub(super) fn old_names(&self, most: u32) -> Vec<String> {
+        let Ok(files) = fs::read_dir(&self.path) else {
+            return Vec::new();
+        };
+        let old = files.filter_map(|file| {
+            let file = file.ok()?;
+            let age = file.metadata().ok()?.modified().ok()?.elapsed().ok()?;
+            let name = file.file_name().into_string().ok()?;
+            let client = name.strip_suffix(BELL).unwrap_or(&name);
+            // One that has just come may not be in the tables yet.
+            let there = self.open(client).is_some_and(|file| !is_free(&file));
+            (age > A_WHILE && !there).then(|| client.to_owned())
+        });
+        old.take(usize::try_from(most).unwrap_or(usize::MAX))
+            .collect()
+    }
+
+    /// Where to ring for a client. Addresses of sockets are short; a file's path may not be.
+    pub(super) fn socket(&self, client: &str) -> PathBuf {
+        let path = self.path.join(bell(client));
+        if path.as_os_str().len() < LONGEST_ADDRESS {
+            return path;
+        }
+        let folder = format!("/proc/self/fd/{}", self.handle.as_raw_fd());
+        Path::new(&folder).join(bell(client))
+    }
+}
+
+/// Whether nobody has this file locked.
+pub(super) fn is_free(file: &File) -> bool {
+    // Shared, so that those who look do not take each other for the one who is there.
+    match file.try_lock_shared() {
+        Ok(()) => {
+            let _ = file.unlock();
+            true
+        }
+        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+    }
+}
+
+fn bell(client: &str) -> String {
+    format!("{client}{BELL}")
+}
+
+const BELL: &str = ".bell";
+const A_WHILE: Duration = Duration::from_secs(60);
+
+/// Of a socket's address, with its end.
+const LONGEST_ADDRESS: usize = 108;

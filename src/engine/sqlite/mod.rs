@@ -1,0 +1,197 @@
+//! Locks in one file, for all processes of this machine, without any server.
+//!
+//! | file                      | what it is for                                                          |
+//! |---------------------------|-------------------------------------------------------------------------|
+//! | `locks.db`, `-wal`, `-shm`| the states: load, the rules of `protocol/`, store, in one transaction   |
+//! | `locks.db-clients/UUID`   | locked (`flock`) while its client lives: who has gone is known at once  |
+//! | `locks.db-clients/UUID.bell` | a socket: whoever frees a lock rings at those who wait for it        |
+//!
+//! Times are the machine's since it started, and nothing is held over a restart. A bell that is not heard costs time
+//! and nothing else: every waiter asks again by itself.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use self::bell::Ears;
+use self::store::Store;
+use self::vigil::Vigil;
+use self::worker::Worker;
+use super::process::Process;
+use crate::engine::{Answer, Cause, Ear, Engine, Failure, Finding, Listener, Page};
+use crate::protocol::bound::Bound;
+use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
+
+mod bell;
+mod examine;
+mod failure;
+mod folder;
+mod forked;
+mod news;
+mod rows;
+mod schema;
+mod store;
+mod trust;
+mod vigil;
+mod worker;
+
+/// Which file, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The file.
+    pub path: PathBuf,
+    /// Goes before every lock's name.
+    pub prefix: Arc<str>,
+    /// Who uses it.
+    pub client: ClientId,
+    /// With what its holds end.
+    pub bound: Bound,
+    /// How long opening it may take.
+    pub connect_timeout: Duration,
+    /// How long another process may have the file to itself before that is trouble.
+    pub patience: Duration,
+}
+
+/// One client's view of a file.
+#[derive(Debug)]
+pub struct Sqlite {
+    worker: Worker,
+    ears: Arc<Ears>,
+    process: Process,
+    /// Looks at holders.
+    watching: AbortHandle,
+}
+
+impl Sqlite {
+    /// Opens the file, or makes it.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened, is not ours, or is somewhere that locks do not work.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "engines may wait and start tasks; this ends with the engine"
+    )]
+    pub async fn connect(settings: Settings, background: &Handle) -> Result<Arc<Self>, Failure> {
+        let ears = Arc::new(Ears::default());
+        let vigil = Arc::new(Vigil::default());
+        let (heard_by, noted_by) = (ears.clone(), vigil.clone());
+        let (path, limit) = (settings.path.clone(), settings.connect_timeout);
+        let runtime = background.clone();
+        let worker = Worker::start(move || Store::open(settings, heard_by, noted_by, runtime));
+        // The thread sees for itself that nobody wants it any more.
+        let worker = tokio::time::timeout(limit, worker).await;
+        let worker = worker.unwrap_or_else(|_| Err(failure::too_slow(&path, limit)))?;
+        let watching = background.spawn(vigil.keep(ears.clone())).abort_handle();
+        Ok(Arc::new(Self {
+            worker,
+            ears,
+            process: Process::current(),
+            watching,
+        }))
+    }
+
+    fn stop_listening(&self, channel: String, gone: &Weak<Ear>) {
+        // Not a forked child's to see to.
+        if !self.process.has_forked() && self.ears.remove(&channel, gone) {
+            self.worker
+                .tell(move |store| store.stop_listening(&channel));
+        }
+    }
+
+    /// Has the thread do something with the file.
+    fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Store) -> T + Send + 'static,
+    ) -> Answer<Result<T, Failure>> {
+        Box::pin(self.worker.ask(work))
+    }
+}
+
+impl Engine for Sqlite {
+    fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
+        let answer = self.ask(move |store| store.call(&[request]));
+        Box::pin(async move {
+            let mut replies = answer.await?;
+            let reply = replies.pop();
+            reply.unwrap_or_else(|| Err(Failure::new(Cause::Unexpected, "no answer")))
+        })
+    }
+
+    fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
+        let count = requests.len();
+        let answer = self.ask(move |store| store.call(&requests));
+        Box::pin(async move {
+            let answers = answer.await;
+            answers.unwrap_or_else(|failure| vec![Err(failure); count])
+        })
+    }
+
+    fn call_now(
+        &self,
+        _request: &Request,
+        _now: &dyn Fn() -> Moment,
+    ) -> Option<Result<Reply, Failure>> {
+        None
+    }
+
+    fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
+        let engine = self.clone();
+        // Made where it is entered: dropped on the way to one who has gone, it takes itself out again.
+        let listening = self.ask(move |store| {
+            let (channel, ear) = store.listen(&channel)?;
+            let gone = Arc::downgrade(&ear);
+            Ok(Listener::new(ear, move || {
+                engine.stop_listening(channel, &gone)
+            }))
+        });
+        Box::pin(async move { listening.await? })
+    }
+
+    fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
+        let found = self.ask(move |store| store.find(&pattern, from));
+        Box::pin(async move { found.await? })
+    }
+
+    fn announce(
+        self: Arc<Self>,
+        _client: Arc<str>,
+        label: Option<Arc<str>>,
+        ttl: Duration,
+    ) -> Answer<Result<(), Failure>> {
+        let announced = self.ask(move |store| store.announce(label.as_deref(), ttl));
+        Box::pin(async move { announced.await? })
+    }
+
+    fn labels(
+        self: Arc<Self>,
+        clients: Vec<String>,
+    ) -> Answer<Result<Vec<Option<String>>, Failure>> {
+        let labels = self.ask(move |store| store.labels(&clients));
+        Box::pin(async move { labels.await? })
+    }
+
+    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
+        let found = self.ask(|store| store.examine());
+        Box::pin(async move { found.await? })
+    }
+
+    fn leave(self: Arc<Self>) -> Answer<()> {
+        let left = self.ask(Store::leave);
+        Box::pin(async move {
+            // What is left behind is found by others, as after a crash.
+            let _ = left.await;
+        })
+    }
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        if !self.process.has_forked() {
+            self.watching.abort();
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What others are to hear once a transaction is done, and how they do.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use super::bell::{self, Ears};
+use super::folder::Folder;
+use super::vigil::Vigil;
+
+/// What a transaction has changed for others.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Channels where something was freed, and who listens there.
+    pub(super) freed: Vec<(String, Vec<String>)>,
+    /// Clients that have gone, and of which nothing is left in the tables.
+    pub(super) gone: Vec<String>,
+    /// Who holds what somebody at a channel has just not got.
+    pub(super) busy: Vec<(String, String)>,
+}
+
+/// Tells it.
+#[derive(Debug)]
+pub(super) struct Messenger {
+    pub(super) folder: Folder,
+    pub(super) ears: Arc<Ears>,
+    vigil: Arc<Vigil>,
+    ringer: UnixDatagram,
+    /// Ourselves.
+    client: Arc<str>,
+    background: Handle,
+    /// Hears our own bell.
+    hearing: Option<AbortHandle>,
+}
+
+impl Messenger {
+    pub(super) fn new(
+        folder: Folder,
+        ears: Arc<Ears>,
+        vigil: Arc<Vigil>,
+        client: Arc<str>,
+        background: Handle,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            folder,
+            ears,
+            vigil,
+            ringer: bell::ringer()?,
+            client,
+            background,
+            hearing: None,
+        })
+    }
+
+    /// Sees to it that we are rung. Where that cannot be had, those who wait ask by themselves.
+    #[expect(clippy::disallowed_methods, reason = "ends with the store")]
+    pub(super) fn hang_bell(&mut self) {
+        let address = self.folder.socket(&self.client);
+        if self.hearing.is_some() && address.exists() {
+            return;
+        }
+        match bell::hang(&address) {
+            Ok(bell) => {
+                self.take_bell_down();
+                let hearing = self.background.spawn(bell::hear(bell, self.ears.clone()));
+                self.hearing = Some(hearing.abort_handle());
+            }
+            Err(error) => {
+                let file = address.display();
+                tracing::warn!(%file, %error, "no bell: those who wait ask every two seconds");
+            }
+        }
+    }
+
+    /// Nobody here listens any more.
+    pub(super) fn take_bell_down(&mut self) {
+        if let Some(hearing) = self.hearing.take() {
+            hearing.abort();
+        }
+    }
+
+    /// Tells everybody; says who has no bell any more.
+    pub(super) fn spread(&self, news: News) -> Vec<String> {
+        for client in news.gone {
+            self.folder.clear(&client);
+        }
+        for (client, channel) in news.busy {
+            if *client != *self.client && self.ears.any(&channel) {
+                self.vigil.watch(&self.folder, &client, &channel);
+            }
+        }
+        let mut deaf = Vec::new();
+        for (channel, listeners) in news.freed {
+            for listener in listeners {
+                if *listener == *self.client {
+                    self.ears.tell(channel.as_bytes());
+                } else if !bell::ring(&self.ringer, &self.folder.socket(&listener), &channel) {
+                    deaf.push(listener);
+                }
+            }
+        }
+        deaf
+    }
+}

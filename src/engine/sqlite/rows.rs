@@ -1,0 +1,217 @@
+//! What stands in the tables, row by row, within one transaction.
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Result, params};
+
+use crate::protocol::Moment;
+use crate::protocol::state::State;
+
+/// The tables, while nobody else can write to them.
+pub(super) struct Rows<'a>(pub(super) &'a Connection);
+
+/// A state as it was read, so that only what has changed is written.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    pub(super) state: State,
+    text: Option<String>,
+}
+
+type Named = (String, Read);
+
+impl Rows<'_> {
+    /// What is remembered under a name.
+    pub(super) fn state(&self, name: &str) -> Result<Read> {
+        let mut found = self
+            .0
+            .prepare_cached("SELECT state FROM states WHERE name = ?1")?;
+        let text: Option<String> = found.query_row([name], |row| row.get(0)).optional()?;
+        match text {
+            Some(text) => Read::of(text),
+            None => Ok(Read::default()),
+        }
+    }
+
+    /// Remembers it, if it has changed; forgets it, if nothing is left.
+    pub(super) fn keep(&self, name: &str, mut read: Read, now: Moment) -> Result<()> {
+        if read.state.is_empty(now) {
+            if read.text.is_some() {
+                let mut forget = self
+                    .0
+                    .prepare_cached("DELETE FROM states WHERE name = ?1")?;
+                forget.execute([name])?;
+            }
+            return Ok(());
+        }
+        let text = serde_json::to_string(&read.state)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        if read.text.as_ref() != Some(&text) {
+            let mut keep = self.0.prepare_cached(
+                "INSERT INTO states (name, state) VALUES (?1, ?2)
+                 ON CONFLICT (name) DO UPDATE SET state = excluded.state",
+            )?;
+            keep.execute([name, &text])?;
+        }
+        Ok(())
+    }
+
+    /// Some of what is remembered, from this row on, and where to go on.
+    pub(super) fn page(&self, from: i64, most: u32) -> Result<(Vec<Named>, Option<i64>)> {
+        let mut page = self.0.prepare_cached(
+            "SELECT id, name, state FROM states WHERE id > ?1 ORDER BY id LIMIT ?2",
+        )?;
+        let rows = page.query_map(params![from, most], |row| {
+            Ok((row.get(0)?, row.get(1)?, Read::of(row.get(2)?)?))
+        })?;
+        let rows: Vec<(i64, String, Read)> = rows.collect::<Result<_>>()?;
+        let last = rows.last().map(|(id, ..)| *id);
+        let next = last.filter(|_| rows.len() == most as usize);
+        let rows = rows.into_iter().map(|(_, name, read)| (name, read));
+        Ok((rows.collect(), next))
+    }
+
+    /// What a client has a part in.
+    pub(super) fn of_client(&self, client: &str) -> Result<Vec<Named>> {
+        // Looked for in the text: seldom, and there are never many.
+        let mut all = self
+            .0
+            .prepare_cached("SELECT name, state FROM states WHERE instr(state, ?1) > 0")?;
+        let rows = all.query_map([client], |row| Ok((row.get(0)?, Read::of(row.get(1)?)?)))?;
+        rows.collect()
+    }
+
+    /// A new client, whose holds end with it or not.
+    pub(super) fn add_client(&self, client: &str, bound: bool) -> Result<()> {
+        let mut add = self.0.prepare_cached(
+            "INSERT OR REPLACE INTO clients (client, bound, label_until) VALUES (?1, ?2, 0)",
+        )?;
+        add.execute(params![client, bound]).map(drop)
+    }
+
+    /// Whether anything is known of a client.
+    pub(super) fn knows(&self, client: &str) -> Result<bool> {
+        let mut known = self
+            .0
+            .prepare_cached("SELECT 1 FROM clients WHERE client = ?1")?;
+        known.exists([client])
+    }
+
+    /// Whether a client's holds end with it.
+    pub(super) fn is_bound(&self, client: &str) -> Result<bool> {
+        let mut bound = self
+            .0
+            .prepare_cached("SELECT bound FROM clients WHERE client = ?1")?;
+        let bound = bound.query_row([client], |row| row.get(0)).optional()?;
+        Ok(bound.unwrap_or(false))
+    }
+
+    /// Some clients whose holds end with them, others each time.
+    pub(super) fn some_clients(&self, most: u32) -> Result<Vec<String>> {
+        let mut some = self
+            .0
+            .prepare_cached("SELECT client FROM clients WHERE bound ORDER BY random() LIMIT ?1")?;
+        let some = some.query_map([most], |row| row.get(0))?;
+        some.collect()
+    }
+
+    /// Nothing is known of a client any more.
+    pub(super) fn remove_client(&self, client: &str) -> Result<()> {
+        for sql in [
+            "DELETE FROM clients WHERE client = ?1",
+            "DELETE FROM listeners WHERE client = ?1",
+        ] {
+            self.0.prepare_cached(sql)?.execute([client])?;
+        }
+        Ok(())
+    }
+
+    /// What a client calls itself until then.
+    pub(super) fn label(&self, client: &str, label: Option<&str>, until: Moment) -> Result<()> {
+        let mut set = self.0.prepare_cached(
+            "INSERT INTO clients (client, bound, label, label_until) VALUES (?1, 0, ?2, ?3)
+             ON CONFLICT (client) DO UPDATE SET label = ?2, label_until = ?3",
+        )?;
+        set.execute(params![client, label, nanos(until)]).map(drop)
+    }
+
+    /// What a client calls itself.
+    pub(super) fn label_of(&self, client: &str, now: Moment) -> Result<Option<String>> {
+        let mut label = self
+            .0
+            .prepare_cached("SELECT label FROM clients WHERE client = ?1 AND label_until > ?2")?;
+        let label = label.query_row(params![client, nanos(now)], |row| row.get(0));
+        Ok(label.optional()?.flatten())
+    }
+
+    /// Forgets clients of which only a label was known that is too old.
+    pub(super) fn forget_labels(&self, now: Moment) -> Result<()> {
+        let mut forget = self
+            .0
+            .prepare_cached("DELETE FROM clients WHERE NOT bound AND label_until <= ?1")?;
+        forget.execute([nanos(now)]).map(drop)
+    }
+
+    /// Who listens at a channel.
+    pub(super) fn listeners(&self, channel: &str) -> Result<Vec<String>> {
+        let mut all = self
+            .0
+            .prepare_cached("SELECT client FROM listeners WHERE channel = ?1")?;
+        let all = all.query_map([channel], |row| row.get(0))?;
+        all.collect()
+    }
+
+    /// A client listens at a channel.
+    pub(super) fn listen(&self, channel: &str, client: &str) -> Result<()> {
+        let sql = "INSERT OR IGNORE INTO listeners (channel, client) VALUES (?1, ?2)";
+        self.0
+            .prepare_cached(sql)?
+            .execute([channel, client])
+            .map(drop)
+    }
+
+    /// It does so no longer.
+    pub(super) fn stop_listening(&self, channel: &str, client: &str) -> Result<()> {
+        let sql = "DELETE FROM listeners WHERE channel = ?1 AND client = ?2";
+        self.0
+            .prepare_cached(sql)?
+            .execute([channel, client])
+            .map(drop)
+    }
+
+    /// It has no bell.
+    pub(super) fn is_deaf(&self, client: &str) -> Result<()> {
+        let sql = "DELETE FROM listeners WHERE client = ?1";
+        self.0.prepare_cached(sql)?.execute([client]).map(drop)
+    }
+
+    /// Which start of the machine all this is of.
+    pub(super) fn boot(&self) -> Result<Option<String>> {
+        let boot = self
+            .0
+            .query_row("SELECT boot FROM machine", [], |row| row.get(0));
+        boot.optional()
+    }
+
+    /// Begins anew: nothing is held, nobody is there.
+    pub(super) fn begin(&self, boot: &str) -> Result<()> {
+        for table in ["states", "clients", "listeners", "machine"] {
+            self.0.execute(&format!("DELETE FROM {table}"), [])?;
+        }
+        self.0
+            .execute("INSERT INTO machine (boot) VALUES (?1)", [boot])
+            .map(drop)
+    }
+}
+
+impl Read {
+    fn of(text: String) -> Result<Self> {
+        let state = serde_json::from_str(&text).map_err(|error| {
+            rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error))
+        })?;
+        let text = Some(text);
+        Ok(Self { state, text })
+    }
+}
+
+fn nanos(moment: Moment) -> i64 {
+    i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
+}

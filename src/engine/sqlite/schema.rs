@@ -1,0 +1,178 @@
+//! The tables, from nothing or from an older version of ours.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use super::failure::{of_sqlite, unusable};
+use crate::engine::Failure;
+
+/// Tells our files from others': "dlck".
+const APPLICATION: i64 = 0x646c_636b;
+
+/// What makes each version out of the one before. Never changed, only added to.
+const STEPS: [&str; 1] = ["
+    CREATE TABLE machine (boot TEXT NOT NULL);
+    CREATE TABLE states (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, state TEXT NOT NULL);
+    CREATE TABLE clients (
+        client TEXT PRIMARY KEY, bound INTEGER NOT NULL, label TEXT, label_until INTEGER
+    ) WITHOUT ROWID;
+    CREATE TABLE listeners (
+        channel TEXT NOT NULL, client TEXT NOT NULL, PRIMARY KEY (channel, client)
+    ) WITHOUT ROWID;
+"];
+
+/// How long to wait between two tries at a file that another process has to itself.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
+const LONGEST_PAUSE: Duration = Duration::from_millis(4);
+
+/// Opens a file and brings it up to date.
+pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, Failure> {
+    let failed = |error: rusqlite::Error| of_sqlite(path, &error);
+    // Not made here: that is done with care elsewhere. No mutex: one thread has it.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut db = Connection::open_with_flags(path, flags).map_err(failed)?;
+    db.busy_handler(Some(waiter(patience))).map_err(failed)?;
+    // A process that ends would wait for the disk twice.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .map_err(failed)?;
+    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+    let (application, version, empty) = first_look(&db).map_err(failed)?;
+    if application == 0 && version == 0 && empty {
+        make(&db, patience).map_err(failed)?;
+    } else if application != APPLICATION {
+        let why = "it is a database of another program; choose another file with sqlite:PATH";
+        return Err(unusable(path, why));
+    }
+    // What is committed survives the process at once, the machine after the next checkpoint: nothing is held over
+    // a restart.
+    db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 500")
+        .map_err(failed)?;
+    if version < known {
+        migrate(&mut db, &STEPS).map_err(failed)?;
+    }
+    let (_, version) = about(&db).map_err(failed)?;
+    if version > known {
+        let why = format!(
+            "a newer distlock has made it (version {version}, this one knows {known}); upgrade"
+        );
+        return Err(unusable(path, &why));
+    }
+    Ok(db)
+}
+
+/// Whose it is, of which version, and whether nothing is in it: all at one moment, since others may just be
+/// making it.
+fn first_look(db: &Connection) -> rusqlite::Result<(i64, i64, bool)> {
+    let moment = db.unchecked_transaction()?;
+    let empty = "SELECT count(*) = 0 FROM sqlite_schema";
+    let empty = moment.query_row(empty, [], |row| row.get(0))?;
+    let (application, version) = about(&moment)?;
+    Ok((application, version, empty))
+}
+
+/// Makes an empty file ours. Several processes may be at it.
+fn make(db: &Connection, patience: Duration) -> rusqlite::Result<()> {
+    let mut waits = waiter(patience);
+    let mut tries = 0;
+    loop {
+        // Small pages: a lock is a line of text, and whoever opens the file reads what was written last.
+        let made = db.execute_batch("PRAGMA page_size = 1024; PRAGMA journal_mode = WAL");
+        match made {
+            // SQLite itself does not wait for this one.
+            Err(error) if is_busy(&error) && waits(tries) => tries += 1,
+            other => return other,
+        }
+    }
+}
+
+/// Takes the steps that are missing, all or none.
+fn migrate(db: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
+    let all = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let (_, version) = about(&all)?;
+    let done = usize::try_from(version).unwrap_or(usize::MAX);
+    // Somebody else may have been quicker.
+    for step in steps.iter().skip(done) {
+        all.execute_batch(step)?;
+    }
+    if done < steps.len() {
+        all.pragma_update(None, "application_id", APPLICATION)?;
+        all.pragma_update(
+            None,
+            "user_version",
+            i64::try_from(steps.len()).unwrap_or(0),
+        )?;
+    }
+    all.commit()
+}
+
+/// Whose it is, and of which version.
+fn about(db: &Connection) -> rusqlite::Result<(i64, i64)> {
+    let number = |name| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    Ok((number("application_id")?, number("user_version")?))
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
+}
+
+/// Sleeps between tries, a little longer each time, until patience is over.
+#[expect(clippy::disallowed_methods, reason = "a thread of the engine's own")]
+fn waiter(patience: Duration) -> impl FnMut(i32) -> bool + Send + 'static {
+    let mut begun = Instant::now();
+    move |tries| {
+        if tries == 0 {
+            begun = Instant::now();
+        }
+        let longer = SHORTEST_PAUSE * u32::try_from(tries).unwrap_or(0).saturating_add(1);
+        // Not all in step: the clock's last digits differ from process to process.
+        let odd = Duration::from_nanos(u64::from(begun.elapsed().subsec_nanos() % 200_000));
+        std::thread::sleep(longer.min(LONGEST_PAUSE) + odd);
+        begun.elapsed() < patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_taken_from_where_a_file_stands() {
+        let mut db = Connection::open_in_memory().expect("memory is always there");
+        migrate(&mut db, &["CREATE TABLE a (x)"]).expect("from nothing");
+        db.execute_batch("INSERT INTO a VALUES (1)")
+            .expect("it is there");
+        let steps = ["CREATE TABLE a (x)", "ALTER TABLE a ADD COLUMN y DEFAULT 7"];
+        migrate(&mut db, &steps).expect("from the version before");
+        migrate(&mut db, &steps).expect("nothing to do");
+        let kept: (i64, i64) = db
+            .query_row("SELECT x, y FROM a", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .expect("what was there is still there");
+        assert_eq!(kept, (1, 7));
+        assert_eq!(about(&db).expect("it says"), (APPLICATION, 2));
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_file_as_it_was() {
+        let mut db = Connection::open_in_memory().expect("memory is always there");
+        migrate(&mut db, &["CREATE TABLE a (x)"]).expect("from nothing");
+        let broken = [
+            "CREATE TABLE a (x)",
+            "CREATE TABLE b (x)",
+            "CREATE TABLE b (x)",
+        ];
+        migrate(&mut db, &broken).expect_err("there are two of them");
+        assert_eq!(about(&db).expect("it says"), (APPLICATION, 1));
+        let tables: i64 = db
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .expect("it says");
+        assert_eq!(tables, 1);
+    }
+}

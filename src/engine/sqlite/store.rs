@@ -1,0 +1,397 @@
+//! The file and all that is done with it, on one thread.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior};
+use tokio::runtime::Handle;
+
+use super::Settings;
+use super::bell::Ears;
+use super::failure::{of_io, of_sqlite, unusable};
+use super::folder::Folder;
+use super::news::{Messenger, News};
+use super::rows::Rows;
+use super::vigil::Vigil;
+use super::{examine, forked, schema, trust};
+use crate::engine::{Ear, Failure, Finding, Page, boot, glob};
+use crate::protocol::bound::Bound;
+use crate::protocol::state::State;
+use crate::protocol::{Action, Channel, ClientId, Kind, Moment, Reply, Request, Subject};
+
+/// A ttl that is longer is none: a hold that ends with its process.
+const FOR_EVER: Duration = Duration::from_secs(50 * 365 * 24 * 60 * 60);
+
+/// How many names are looked at in one step of a search.
+const PAGE: u32 = 500;
+
+/// How many other clients a new one looks at: those that were killed leave files and rows behind.
+const SWEPT: u32 = 16;
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Store {
+    db: Connection,
+    path: PathBuf,
+    /// Which files those were.
+    identity: Identity,
+    messenger: Messenger,
+    /// We are there as long as it is open.
+    presence: Option<fs::File>,
+    id: ClientId,
+    client: Arc<str>,
+    prefix: Arc<str>,
+    /// Those who have none: to be taken out of the lists.
+    deaf: Vec<String>,
+    has_left: bool,
+}
+
+impl Store {
+    /// Opens the file, or makes it, and enters.
+    pub(super) fn open(
+        settings: Settings,
+        ears: Arc<Ears>,
+        vigil: Arc<Vigil>,
+        background: Handle,
+    ) -> Result<Self, Failure> {
+        let Settings { path, prefix, .. } = settings;
+        forked::refuse(&path)?;
+        // By whatever name: all its users are to meet in one folder.
+        let path = trust::file(&path)?;
+        let folder = Folder::beside(&path)?;
+        let db = schema::open(&path, settings.patience)?;
+        let id = settings.client;
+        let client: Arc<str> = id.to_string().into();
+        // Before anybody can read of us.
+        let presence = folder.enter(&client, settings.bound)?;
+        let messenger = Messenger::new(folder, ears, vigil, client.clone(), background)
+            .map_err(|error| of_io(&path, &error))?;
+        let mut store = Self {
+            identity: Identity::default(),
+            db,
+            path,
+            messenger,
+            presence,
+            id,
+            client,
+            prefix,
+            deaf: Vec::new(),
+            has_left: false,
+        };
+        if let Err(failure) = store.enter(settings.bound != Bound::Lease) {
+            store.messenger.folder.clear(&store.client);
+            return Err(failure);
+        }
+        // SQLite has made them all by now.
+        store.identity = identity(&store.path);
+        Ok(store)
+    }
+
+    /// Carries out requests, all in one transaction.
+    pub(super) fn call(&mut self, requests: &[Request]) -> Vec<Result<Reply, Failure>> {
+        if self.was_replaced() {
+            return requests
+                .iter()
+                .map(|request| self.without_file(request))
+                .collect();
+        }
+        let done = self.transact(|store, rows, news| {
+            let replies = requests
+                .iter()
+                .map(|request| store.apply(rows, request, news));
+            replies.collect::<rusqlite::Result<Vec<_>>>()
+        });
+        match done {
+            Ok(replies) => replies.into_iter().map(Ok).collect(),
+            Err(failure) => vec![Err(failure); requests.len()],
+        }
+    }
+
+    /// Has us rung for whatever is freed there, and gives the ear that hears it.
+    pub(super) fn listen(&mut self, channel: &Channel) -> Result<(String, Arc<Ear>), Failure> {
+        self.messenger.hang_bell();
+        let channel = self.channel(channel);
+        // First: who rings as soon as the row is there is heard.
+        let ear = self.messenger.ears.add(&channel);
+        let listed = self.transact(|store, rows, _| rows.listen(&channel, &store.client));
+        match listed {
+            Ok(()) => Ok((channel, ear)),
+            Err(failure) => {
+                self.messenger.ears.remove(&channel, &Arc::downgrade(&ear));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Nobody here listens there any more, unless somebody has begun to since.
+    pub(super) fn stop_listening(&mut self, channel: &str) {
+        if self.messenger.ears.any(channel) {
+            return;
+        }
+        // A row too many only rings a bell too often.
+        let _ = self.transact(|store, rows, _| rows.stop_listening(channel, &store.client));
+    }
+
+    /// What is held under names that match, some at a time.
+    pub(super) fn find(&mut self, pattern: &str, from: u64) -> Result<Page, Failure> {
+        let from = i64::try_from(from).unwrap_or(i64::MAX);
+        self.transact(|store, rows, _| {
+            let now = boot::time();
+            let (read, next) = rows.page(from, PAGE)?;
+            let mut found = Vec::new();
+            for (name, mut read) in read {
+                let Some(name) = name.strip_prefix(&*store.prefix) else {
+                    continue;
+                };
+                let subject = Subject::new(Kind::Mutex, name);
+                let held = read.state.apply(&subject.request(Action::Inspect), now, 0);
+                if held.reply != Reply::Inspected(None) && glob::matches(pattern, name) {
+                    found.push(subject);
+                }
+            }
+            let next = next.and_then(|next| u64::try_from(next).ok());
+            Ok(Page { found, next })
+        })
+    }
+
+    /// Says what we call ourselves.
+    pub(super) fn announce(&mut self, label: Option<&str>, ttl: Duration) -> Result<(), Failure> {
+        self.transact(|store, rows, _| rows.label(&store.client, label, boot::time() + ttl))
+    }
+
+    /// What clients call themselves.
+    pub(super) fn labels(&mut self, clients: &[String]) -> Result<Vec<Option<String>>, Failure> {
+        self.transact(|_, rows, _| {
+            let now = boot::time();
+            clients
+                .iter()
+                .map(|client| rows.label_of(client, now))
+                .collect()
+        })
+    }
+
+    /// What an operator should know.
+    pub(super) fn examine(&self) -> Result<Vec<Finding>, Failure> {
+        examine::examine(&self.path, &self.db)
+    }
+
+    /// Goes. What is still held then is found by others, who see that we have gone.
+    pub(super) fn leave(&mut self) {
+        if std::mem::replace(&mut self.has_left, true) {
+            return;
+        }
+        self.messenger.take_bell_down();
+        if self.was_replaced() {
+            return self.messenger.folder.clear(&self.client);
+        }
+        let presence = self.presence.take();
+        let bound = presence.is_some();
+        let nothing_left = self.transact(|store, rows, _| {
+            let now = boot::time();
+            let mut nothing_left = true;
+            for (name, mut read) in rows.of_client(&store.client)? {
+                if store.holds(&read.state) {
+                    nothing_left = false;
+                    continue;
+                }
+                // What we have undone cannot come any more.
+                read.state.leave(store.id);
+                rows.keep(&name, read, now)?;
+            }
+            if nothing_left {
+                rows.remove_client(&store.client)?;
+            }
+            Ok(nothing_left)
+        });
+        if nothing_left == Ok(true) || !bound {
+            self.messenger.folder.clear(&self.client);
+        }
+        // Last: from now on we have gone.
+        drop(presence);
+    }
+
+    /// Begins anew after a restart of the machine, enters, and sees to some that were killed.
+    fn enter(&mut self, bound: bool) -> Result<(), Failure> {
+        let here = boot::id().map_err(|error| of_io(&self.path, &error))?;
+        let entered = self.transact(|store, rows, news| {
+            if rows.boot()?.as_ref() != Some(&here) {
+                // Somebody is there, and of another start: that is another machine.
+                let clients = rows.some_clients(u32::MAX)?;
+                if clients.iter().any(|client| store.is_there(client)) {
+                    return Ok(false);
+                }
+                rows.begin(&here)?;
+            }
+            rows.add_client(&store.client, bound)?;
+            rows.forget_labels(boot::time())?;
+            for other in rows.some_clients(SWEPT)? {
+                if let Some(id) = ClientId::parse(&other)
+                    && id != store.id
+                    && store.messenger.folder.is_gone(&other)
+                {
+                    store.bury(rows, id, boot::time(), news)?;
+                }
+            }
+            for name in store.messenger.folder.old_names(SWEPT) {
+                if !rows.knows(&name)? {
+                    news.gone.push(name);
+                }
+            }
+            Ok(true)
+        })?;
+        if entered {
+            return Ok(());
+        }
+        let why = "another machine uses it too, and machines share no clock; choose a local folder, or redis://";
+        Err(unusable(&self.path, why))
+    }
+
+    fn holds(&self, state: &State) -> bool {
+        let mut holders = state.clients().into_iter();
+        holders.any(|holder| holder == self.id)
+    }
+
+    fn is_there(&self, client: &str) -> bool {
+        self.messenger.folder.open(client).is_some() && !self.messenger.folder.is_gone(client)
+    }
+
+    /// One request, by the rules.
+    fn apply(
+        &self,
+        rows: &Rows<'_>,
+        request: &Request,
+        news: &mut News,
+    ) -> rusqlite::Result<Reply> {
+        let now = boot::time();
+        let name = self.key(&request.subject.name);
+        let mut read = rows.state(&name)?;
+        for client in read.state.clients() {
+            let text = client.to_string();
+            if client != self.id && rows.is_bound(&text)? && self.messenger.folder.is_gone(&text) {
+                self.bury(rows, client, now, news)?;
+                read = rows.state(&name)?;
+            }
+        }
+        let channel = self.channel(&request.subject.channel());
+        let listeners = rows.listeners(&channel)?;
+        let count = u32::try_from(listeners.len()).unwrap_or(u32::MAX);
+        let outcome = read.state.apply(request, now, count);
+        let reply = match outcome.reply {
+            Reply::Inspected(Some(mut holding)) => {
+                holding.ttl = holding.ttl.filter(|ttl| *ttl < FOR_EVER);
+                Reply::Inspected(Some(holding))
+            }
+            reply => reply,
+        };
+        if matches!(reply, Reply::Busy { .. }) {
+            for client in read.state.clients() {
+                news.busy.push((client.to_string(), channel.clone()));
+            }
+        }
+        rows.keep(&name, read, now)?;
+        if outcome.news.is_some() {
+            news.freed.push((channel, listeners));
+        }
+        Ok(reply)
+    }
+
+    /// Takes out whatever a client has left that has gone.
+    fn bury(
+        &self,
+        rows: &Rows<'_>,
+        client: ClientId,
+        now: Moment,
+        news: &mut News,
+    ) -> rusqlite::Result<()> {
+        let text = client.to_string();
+        for (name, mut read) in rows.of_client(&text)? {
+            read.state.leave(client);
+            rows.keep(&name, read, now)?;
+            // Which kind of lock it was does not matter: all that may wait for this name are told.
+            let channel = channel_of(&name);
+            let listeners = rows.listeners(&channel)?;
+            news.freed.push((channel, listeners));
+        }
+        rows.remove_client(&text)?;
+        news.gone.push(text);
+        Ok(())
+    }
+
+    /// One transaction, and what follows from it.
+    fn transact<T>(
+        &mut self,
+        work: impl FnOnce(&Self, &Rows<'_>, &mut News) -> rusqlite::Result<T>,
+    ) -> Result<T, Failure> {
+        let mut news = News::default();
+        let done = self.in_one(|store, rows| {
+            store
+                .deaf
+                .iter()
+                .try_for_each(|client| rows.is_deaf(client))?;
+            work(store, rows, &mut news)
+        });
+        let done = done.map_err(|error| of_sqlite(&self.path, &error))?;
+        // They were killed; who is there and has lost its bell asks by itself.
+        self.deaf = self.messenger.spread(news);
+        Ok(done)
+    }
+
+    fn in_one<T>(
+        &self,
+        work: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        // Begun and ended by hand, because the rest of the store is needed meanwhile.
+        let whole = rusqlite::Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)?;
+        let done = work(self, &Rows(&whole))?;
+        whole.commit()?;
+        Ok(done)
+    }
+
+    /// Whether somebody has moved, removed or replaced the file: others may use another by now.
+    fn was_replaced(&self) -> bool {
+        identity(&self.path) != self.identity
+    }
+
+    fn without_file(&self, request: &Request) -> Result<Reply, Failure> {
+        match request.action {
+            // Whoever holds a lock in it holds nothing any more, and is to know.
+            Action::Pass { .. } | Action::Release { .. } | Action::Renew { .. } => Ok(Reply::Gone),
+            Action::ForceRelease => Ok(Reply::Forced(false)),
+            Action::Inspect => Ok(Reply::Inspected(None)),
+            // It cannot come any more.
+            Action::Undo { .. } => Ok(Reply::Marked),
+            Action::Acquire { .. } => {
+                let why = "it was removed or replaced while it was in use; make a new client";
+                Err(unusable(&self.path, why))
+            }
+        }
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    fn channel(&self, channel: &Channel) -> String {
+        match channel {
+            Channel::Lock(name) => channel_of(&self.key(name)),
+        }
+    }
+}
+
+/// Where those listen who wait for this name.
+fn channel_of(name: &str) -> String {
+    format!("lock:{name}")
+}
+
+/// A file and those SQLite keeps beside it: whoever removes one of them sends those who come later elsewhere.
+type Identity = [Option<(u64, u64)>; 3];
+
+fn identity(path: &Path) -> Identity {
+    ["", "-wal", "-shm"].map(|end| {
+        let file = fs::metadata(trust::beside(path, end)).ok()?;
+        Some((file.dev(), file.ino()))
+    })
+}

@@ -1,0 +1,82 @@
+//! Notices holders that have gone without a word.
+//!
+//! The kernel lets go of their files. Looking at an open file ten times a second costs next to nothing, and only
+//! those who wait for a lock do.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::bell::Ears;
+use super::folder::{Folder, is_free};
+
+/// How often a holder is looked at that others wait for.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Clients whose holds are waited for here.
+#[derive(Debug, Default)]
+pub(super) struct Vigil {
+    watched: Mutex<HashMap<String, Watched>>,
+    begun: Notify,
+}
+
+#[derive(Debug)]
+struct Watched {
+    file: File,
+    /// Where those listen who wait for it.
+    channels: HashSet<String>,
+}
+
+impl Vigil {
+    /// Somebody at this channel waits for a client.
+    pub(super) fn watch(&self, folder: &Folder, client: &str, channel: &str) {
+        let mut watched = self.lock();
+        if let Some(known) = watched.get_mut(client) {
+            if !known.channels.contains(channel) {
+                known.channels.insert(channel.to_owned());
+            }
+            return;
+        }
+        let Some(file) = folder.open(client) else {
+            return;
+        };
+        let channels = HashSet::from([channel.to_owned()]);
+        watched.insert(client.to_owned(), Watched { file, channels });
+        self.begun.notify_one();
+    }
+
+    /// Looks now and then while there is anybody to look at.
+    #[expect(clippy::disallowed_methods, reason = "engines may wait")]
+    pub(super) async fn keep(self: Arc<Self>, ears: Arc<Ears>) {
+        loop {
+            self.begun.notified().await;
+            while !self.lock().is_empty() {
+                tokio::time::sleep(PAUSE).await;
+                for channel in self.look(&ears) {
+                    ears.tell(channel.as_bytes());
+                }
+            }
+        }
+    }
+
+    /// Where those listen who waited for somebody that has gone.
+    fn look(&self, ears: &Ears) -> Vec<String> {
+        let mut free = Vec::new();
+        self.lock().retain(|_, watched| {
+            watched.channels.retain(|channel| ears.any(channel));
+            let gone = is_free(&watched.file);
+            if gone {
+                free.extend(watched.channels.drain());
+            }
+            !watched.channels.is_empty()
+        });
+        free
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,268 @@
+//! Files and folders that cannot be used, and those that are made.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use distlock::Error;
+use distlock::blocking::Client;
+
+use super::{PATIENCE, Place, eventually};
+
+#[test]
+fn files_are_made_for_this_user_only() {
+    let place = Place::new();
+    let url = format!(
+        "sqlite:{}/new/folder/locks.db",
+        place.folder.path().display()
+    );
+    let client = Client::connect(&url).expect("folders are made");
+    let _guard = client.lock("a").acquire().expect("it is free");
+    let folder = place.folder.path().join("new/folder");
+    assert_eq!(mode(&place.folder.path().join("new")), 0o700);
+    assert_eq!(mode(&folder), 0o700);
+    assert_eq!(mode(&folder.join("locks.db-clients")), 0o700);
+    for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+        assert_eq!(mode(&folder.join(file)), 0o600, "{file}");
+    }
+    for file in fs::read_dir(folder.join("locks.db-clients")).expect("it is there") {
+        assert_eq!(mode(&file.expect("it can be read").path()), 0o600);
+    }
+}
+
+#[test]
+fn a_file_that_others_can_write_is_refused() {
+    for others in [0o620, 0o602, 0o666] {
+        let place = Place::new();
+        drop(place.connect());
+        fs::set_permissions(place.file(), Permissions::from_mode(others)).expect("it is ours");
+        let said = refused(&place.url());
+        assert!(said.contains("other users may write to it"), "{said}");
+        assert!(said.contains(&place.file().display().to_string()), "{said}");
+        assert!(said.contains("chmod go-w"), "{said}");
+    }
+}
+
+#[test]
+fn a_folder_where_others_can_replace_the_file_is_refused() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("it is ours");
+    let said = refused(&place.url());
+    assert!(said.contains("may replace what is in it"), "{said}");
+    // As in /tmp: everybody may write, nobody may touch what is another's.
+    fs::set_permissions(folder, Permissions::from_mode(0o1777)).expect("it is ours");
+    drop(place.connect());
+}
+
+#[test]
+fn another_users_file_is_refused() {
+    // Everybody's first user has files that nobody else has; where that is us, one of theirs is made.
+    let place = Place::new();
+    let path = if rustix::process::geteuid().is_root() {
+        drop(place.connect());
+        std::os::unix::fs::chown(place.file(), Some(65_534), None).expect("root may");
+        place.file()
+    } else {
+        "/etc/hostname".into()
+    };
+    let said = refused(&format!("sqlite:{}", path.display()));
+    assert!(said.contains("belongs to another user"), "{said}");
+}
+
+#[test]
+fn what_is_no_lock_file_is_refused_and_left_alone() {
+    let place = Place::new();
+    let text = b"this is no database, and longer than a header of one would be: a hundred bytes and more, so that it counts";
+    fs::write(place.file(), text).expect("there is room");
+    let said = refused(&place.url());
+    assert!(said.contains("damaged or no lock file"), "{said}");
+    assert_eq!(fs::read(place.file()).expect("it is there"), text);
+
+    let place = Place::new();
+    let other = place.database();
+    other
+        .execute_batch("CREATE TABLE invoices (x)")
+        .expect("there is room");
+    let said = refused(&place.url());
+    assert!(said.contains("another program"), "{said}");
+    let tables: i64 = other
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .expect("it is there");
+    assert_eq!(tables, 1);
+}
+
+#[test]
+fn a_truncated_file_is_refused() {
+    let place = Place::new();
+    let client = place.connect();
+    for number in 0..200 {
+        client
+            .lock(format!("{number}"))
+            .acquire()
+            .expect("it is free")
+            .forget();
+    }
+    drop(client);
+    let whole = place.database();
+    let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+    whole
+        .query_row(checkpoint, [], |_| Ok(()))
+        .expect("it works");
+    drop(whole);
+    let file = fs::OpenOptions::new().write(true).open(place.file());
+    let file = file.expect("it is ours");
+    let length = file.metadata().expect("it is there").len();
+    file.set_len(length / 2).expect("it is ours");
+    drop(file);
+    let said = refused(&place.url());
+    assert!(said.contains("damaged or no lock file"), "{said}");
+}
+
+#[test]
+fn an_empty_file_is_as_good_as_none() {
+    let place = Place::new();
+    fs::write(place.file(), b"").expect("there is room");
+    fs::set_permissions(place.file(), Permissions::from_mode(0o600)).expect("it is ours");
+    let client = place.connect();
+    client
+        .lock("a")
+        .acquire()
+        .expect("it is free")
+        .release()
+        .expect("it is ours");
+}
+
+#[test]
+fn a_newer_version_is_refused() {
+    let place = Place::new();
+    drop(place.connect());
+    let newer = place.database();
+    newer
+        .pragma_update(None, "user_version", 99)
+        .expect("it works");
+    let said = refused(&place.url());
+    assert!(
+        said.contains("newer distlock") && said.contains("99"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_cannot_be_written_is_said_with_the_way_out() {
+    let said = refused("sqlite:/sys/locks.db");
+    assert!(
+        said.contains("/sys/locks.db") && said.contains("choose another"),
+        "{said}"
+    );
+    let place = Place::new();
+    let said = refused(&format!("sqlite:{}", place.folder.path().display()));
+    assert!(said.contains("not a file"), "{said}");
+    fs::write(place.folder.path().join("file"), b"").expect("there is room");
+    let below = place.folder.path().join("file/locks.db");
+    let said = refused(&format!("sqlite:{}", below.display()));
+    assert!(said.contains("file"), "{said}");
+    for (url, why) in [
+        ("sqlite://host/locks.db", "three slashes or none"),
+        ("sqlite:locks.db?mode=ro", "no parameters"),
+    ] {
+        let error = Client::connect(url).expect_err("it makes no sense");
+        assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn a_long_path_is_no_trouble() {
+    let place = Place::new();
+    let folder = place.folder.path().join("f".repeat(150));
+    let url = format!("sqlite:{}/locks%20of%20mine.db", folder.display());
+    let (one, two) = (connect(&url), connect(&url));
+    let guard = one.lock("a").acquire().expect("it is free");
+    let waiter = std::thread::spawn(move || two.lock("a").acquire_timeout(PATIENCE));
+    std::thread::sleep(Duration::from_millis(100));
+    guard.release().expect("it is ours");
+    let got = waiter.join().expect("it does not panic");
+    assert!(got.expect("it answers").is_some());
+    assert!(folder.join("locks of mine.db").exists());
+}
+
+#[test]
+fn a_file_that_goes_while_it_is_used_is_told_to_its_holders() {
+    // One is enough: whoever comes later reads others.
+    let all = ["locks.db", "locks.db-wal", "locks.db-shm"];
+    for gone in [&all[..], &all[1..2], &all[2..]] {
+        let place = Place::new();
+        let builder = distlock::Client::builder(&place.url());
+        let lease = distlock::Lease::KeepAlive(Duration::from_secs(1));
+        let client = Client::connect_with(builder.default_lease(lease)).expect("it can be used");
+        let guard = client.lock("a").acquire().expect("it is free");
+        for file in gone {
+            fs::remove_file(place.folder.path().join(file)).expect("it is there");
+        }
+        let lost = guard.wait_lost(PATIENCE);
+        assert!(lost.is_some(), "others may hold it by now: {gone:?}");
+        let error = client.lock("b").acquire().expect_err("the file has gone");
+        assert!(error.to_string().contains("removed or replaced"), "{error}");
+        drop((guard, client));
+        // As soon as the old one has closed what is left of its file.
+        eventually("a new client finds it free", || {
+            let new = Client::connect(&place.url());
+            new.is_ok_and(|new| matches!(new.lock("a").try_acquire(), Ok(Some(_))))
+        });
+    }
+}
+
+#[test]
+fn a_link_is_followed_before_anything_is_looked_at() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    drop(elsewhere.connect());
+    std::os::unix::fs::symlink(elsewhere.file(), place.file()).expect("there is room");
+    let folder = elsewhere.folder.path();
+    fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("it is ours");
+    let said = refused(&place.url());
+    assert!(said.contains("may replace what is in it"), "{said}");
+    fs::set_permissions(folder, Permissions::from_mode(0o700)).expect("it is ours");
+    let (one, two) = (place.connect(), elsewhere.connect());
+    let _guard = one.lock("a").acquire().expect("it is free");
+    let other = two.lock("a").try_acquire().expect("it answers");
+    assert!(other.is_none(), "one file, two names");
+}
+
+#[test]
+fn opening_takes_no_longer_than_it_may() {
+    let place = Place::new();
+    drop(place.connect());
+    let other = place.database();
+    other
+        .execute_batch("BEGIN IMMEDIATE")
+        .expect("nobody is writing");
+    let begun = std::time::Instant::now();
+    let builder = distlock::Client::builder(&place.url()).command_timeout(PATIENCE);
+    let builder = builder.connect_timeout(Duration::from_millis(200));
+    let error = Client::connect_with(builder).expect_err("somebody has it to itself");
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+    assert!(
+        error.is_transient() && error.to_string().contains("locks.db"),
+        "{error}"
+    );
+}
+
+fn connect(url: &str) -> Client {
+    Client::connect(url).expect("the file can be used")
+}
+
+fn refused(url: &str) -> String {
+    let error = Client::connect(url).expect_err("it must be refused");
+    let told = matches!(
+        error,
+        Error::Storage { .. } | Error::PermissionDenied { .. } | Error::OutOfMemory { .. }
+    );
+    assert!(told, "{error:?}");
+    error.to_string()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("it is there").mode() & 0o7777
+}

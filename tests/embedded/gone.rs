@@ -1,0 +1,187 @@
+//! Holders that end without a word.
+
+use std::time::{Duration, Instant};
+
+use distlock::Bound;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::process::Process;
+use super::worker::{HOLD, LEAVE, PARENT, RUN, SHORT};
+use super::{PATIENCE, Place, eventually};
+
+#[test]
+fn what_a_killed_process_held_is_free_at_once() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let mut holder = Process::start(HOLD, &place.url());
+        holder.hear("held");
+        let waiter = {
+            let lock = client.lock("a");
+            std::thread::spawn(move || (lock.acquire(), Instant::now()))
+        };
+        assert!(
+            client
+                .lock("a")
+                .try_acquire()
+                .expect("it answers")
+                .is_none()
+        );
+        std::thread::sleep(Duration::from_millis(150));
+        let killed = Instant::now();
+        holder.kill();
+        let (guard, got) = waiter.join().expect("it does not panic");
+        guard.expect("it is free").release().expect("it is ours");
+        took.push(got.duration_since(killed));
+    }
+    took.sort();
+    eprintln!("free after {took:?}");
+    // The lease is ten minutes, and who is not told asks every two seconds.
+    let median = took[took.len() / 2];
+    assert!(median < Duration::from_millis(250), "{took:?}");
+}
+
+#[test]
+fn a_child_that_works_on_keeps_what_its_killed_parent_held() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut holder = Process::start(RUN, &place.url());
+    let child = pid(&holder.hear("child"));
+    holder.hear("held");
+    holder.kill();
+    // Longer than its lease, which nobody renews.
+    let lock = client.lock("a");
+    let early = lock.acquire_timeout(SHORT * 2).expect("it answers");
+    assert!(early.is_none(), "its child is still at it");
+    let killed = Instant::now();
+    kill(child, Signal::SIGKILL).expect("it is there");
+    let guard = lock.acquire_timeout(PATIENCE).expect("it answers");
+    guard
+        .expect("nobody is at it")
+        .release()
+        .expect("it is ours");
+    eprintln!("free {:?} after the child", killed.elapsed());
+}
+
+#[test]
+fn a_child_of_no_concern_keeps_nothing() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut holder = Process::start(PARENT, &place.url());
+    let child = pid(&holder.hear("child"));
+    holder.hear("held");
+    holder.kill();
+    let guard = client.lock("a").acquire_timeout(PATIENCE);
+    let freed = guard.expect("it answers").is_some();
+    kill(child, Signal::SIGKILL).expect("it is there");
+    assert!(freed, "the child knows nothing of the lock");
+}
+
+#[test]
+fn a_stopped_process_with_children_still_holds_when_it_goes_on() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut holder = Process::start(RUN, &place.url());
+    let child = pid(&holder.hear("child"));
+    holder.hear("held");
+    holder.stop();
+    let lock = client.lock("a");
+    let early = lock.acquire_timeout(SHORT * 2).expect("it answers");
+    assert!(early.is_none(), "whoever does the work is still there");
+    holder.resume();
+    holder.tell("state");
+    assert_eq!(holder.hear(""), "valid");
+    kill(child, Signal::SIGKILL).expect("it is there");
+    holder.tell("release");
+    holder.hear("released");
+    holder.ended_well();
+    assert!(lock.try_acquire().expect("it answers").is_some());
+}
+
+#[test]
+fn what_is_left_to_its_lease_outlives_its_process() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut gone = Process::start(LEAVE, &place.url());
+    gone.hear("left");
+    gone.ended_well();
+    let lock = client.lock("a");
+    assert!(
+        lock.try_acquire().expect("it answers").is_none(),
+        "its lease goes on"
+    );
+    let guard = lock.acquire_timeout(PATIENCE).expect("it answers");
+    assert!(guard.is_some(), "and ends");
+}
+
+#[test]
+fn a_lock_that_was_forgotten_goes_with_its_process() {
+    let place = Place::new();
+    let client = place.connect();
+    let other = place.connect();
+    other.lock("a").acquire().expect("it is free").forget();
+    assert!(
+        client
+            .lock("a")
+            .try_acquire()
+            .expect("it answers")
+            .is_none()
+    );
+    other.close().expect("it answers");
+    drop(other);
+    let guard = client.lock("a").acquire_timeout(PATIENCE);
+    assert!(guard.expect("it answers").is_some());
+}
+
+#[test]
+fn nobody_leaves_files_behind() {
+    let place = Place::new();
+    let mut killed = Vec::new();
+    for _ in 0..3 {
+        killed.push(Process::start(HOLD, &place.url()));
+    }
+    for holder in &mut killed {
+        holder.kill();
+    }
+    drop(killed);
+    let client = place.connect();
+    client
+        .lock("a")
+        .acquire()
+        .expect("it is free")
+        .release()
+        .expect("it is ours");
+    client.close().expect("it answers");
+    eventually("all is tidy", || {
+        // Whoever comes sees to those who were killed.
+        place.connect().close().expect("it answers");
+        place.left().is_empty()
+    });
+    let rows = |table: &str| -> i64 {
+        let count = format!("SELECT count(*) FROM {table}");
+        let database = place.database();
+        database
+            .query_row(&count, [], |row| row.get(0))
+            .expect("it is there")
+    };
+    for table in ["states", "clients", "listeners"] {
+        assert_eq!(rows(table), 0, "{table}");
+    }
+}
+
+#[test]
+fn a_bound_that_a_store_cannot_keep_changes_nothing() {
+    let builder = distlock::Client::builder("memory:").bound_to(Bound::Children);
+    let client = distlock::blocking::Client::connect_with(builder).expect("memory is always there");
+    let guard = client.lock("a").acquire().expect("it is free");
+    assert!(
+        guard.remaining() < Duration::from_secs(31),
+        "its lease is as always"
+    );
+}
+
+fn pid(text: &str) -> Pid {
+    Pid::from_raw(text.parse().expect("a number"))
+}

@@ -1,0 +1,95 @@
+//! What is the embedded store's own: its files, its processes, its restarts. How locks behave is in
+//! `conformance`, which it plays like every other store.
+//!
+//! A test starts other processes from its own executable: they enter at [`worker`].
+
+#![cfg(all(feature = "sqlite", feature = "blocking", target_os = "linux"))]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "processes are killed, stopped and awaited in real time"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod busy;
+mod crowd;
+mod files;
+mod full;
+mod gone;
+#[path = "../processes/process.rs"]
+mod process;
+mod restart;
+mod waiting;
+mod worker;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use distlock::blocking::Client;
+use tempfile::TempDir;
+
+/// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
+/// it is not counted as a test that passed.
+#[test]
+#[ignore = "no test: the processes that the tests start begin here"]
+fn worker() {
+    if let Some(role) = process::role() {
+        worker::run(&role);
+    }
+}
+
+/// A folder of a test's own, and a file in it.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = TempDir::with_prefix("distlock-").expect("there is room");
+        Self { folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("locks.db")
+    }
+
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.file().display())
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect_with(distlock::Client::builder(&self.url()).command_timeout(PATIENCE / 2))
+            .expect("the file can be used")
+    }
+
+    /// What is in the folder beside the file.
+    fn left(&self) -> Vec<String> {
+        let folder = self.folder.path().join("locks.db-clients");
+        let files = std::fs::read_dir(folder).expect("it is there");
+        let name = |file: std::io::Result<std::fs::DirEntry>| {
+            let file = file.expect("it can be read");
+            file.file_name().into_string().expect("names are text")
+        };
+        let mut names: Vec<String> = files.map(name).collect();
+        names.sort();
+        names
+    }
+
+    /// The file as any program may open it.
+    fn database(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.file()).expect("it is a database")
+    }
+}
+
+/// Waits until it is so.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "never so: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,40 @@
+//! The machine starts anew.
+
+use super::Place;
+
+#[test]
+fn nothing_stays_locked_over_a_restart_of_the_machine() {
+    let place = Place::new();
+    let client = place.connect();
+    client.lock("a").acquire().expect("it is free").forget();
+    // As a machine that was switched off leaves it.
+    let image = tempfile::tempdir().expect("there is room");
+    drop(client);
+    let database = place.database();
+    let held: i64 = database
+        .query_row("SELECT count(*) FROM states", [], |row| row.get(0))
+        .expect("it is there");
+    assert_eq!(held, 1, "it was left locked");
+    started_before(&database);
+    drop((database, image));
+    let client = place.connect();
+    let guard = client.lock("a").try_acquire().expect("it answers");
+    assert!(guard.is_some(), "that was before");
+}
+
+#[test]
+fn a_file_that_another_machine_uses_is_refused() {
+    let place = Place::new();
+    let here = place.connect();
+    let guard = here.lock("a").acquire().expect("it is free");
+    // To whoever comes now, the one who is there is of another start.
+    started_before(&place.database());
+    let error = distlock::blocking::Client::connect(&place.url()).expect_err("two machines");
+    assert!(error.to_string().contains("another machine"), "{error}");
+    assert!(guard.is_held());
+}
+
+fn started_before(database: &rusqlite::Connection) {
+    let changed = database.execute("UPDATE machine SET boot = 'before'", []);
+    assert_eq!(changed.expect("it works"), 1);
+}

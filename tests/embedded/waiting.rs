@@ -1,0 +1,102 @@
+//! How those who wait learn of a release, and what it costs them.
+
+use std::time::{Duration, Instant};
+
+use super::Place;
+use super::process::{Process, wall_clock};
+use super::worker::{MANY, NAMES, WAIT};
+
+#[test]
+fn another_process_is_told_of_a_release() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut waiter = Process::start(WAIT, &place.url());
+    let mut took = Vec::new();
+    for _ in 0..20 {
+        let guard = client.lock("a").acquire().expect("it is free");
+        waiter.tell("wait");
+        waiter.hear("waiting");
+        std::thread::sleep(Duration::from_millis(30));
+        let released = wall_clock();
+        guard.release().expect("it is ours");
+        let got: u128 = waiter.hear("got").parse().expect("a number");
+        took.push(Duration::from_nanos(
+            u64::try_from(got.saturating_sub(released)).expect("it is short"),
+        ));
+    }
+    took.sort();
+    let median = took[took.len() / 2];
+    eprintln!("a release is noticed after {median:?}, of 20: {took:?}");
+    // Who is not told asks every two seconds.
+    assert!(median < Duration::from_millis(100), "{took:?}");
+}
+
+/// A socket keeps ten messages. A process that was stopped finds a full one, and must not miss what did not fit.
+#[test]
+fn messages_that_did_not_fit_are_not_missed() {
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        took.push(wake_from_a_stop());
+        // Who is not told asks every two seconds; a busy machine is slow now and then.
+        if took.iter().any(|took| *took < Duration::from_secs(1)) {
+            return eprintln!("{NAMES} names after {took:?}");
+        }
+    }
+    panic!("somebody was not told: {took:?}");
+}
+
+fn wake_from_a_stop() -> Duration {
+    let place = Place::new();
+    let holder = place.connect();
+    let hold = |number| holder.lock(format!("lock {number}")).acquire();
+    let guards: Vec<_> = (0..NAMES)
+        .map(|number| hold(number).expect("it is free"))
+        .collect();
+    let waiter = Process::start(MANY, &place.url());
+    super::eventually("all of them listen", || {
+        let count = "SELECT count(*) FROM listeners";
+        let listeners = place
+            .database()
+            .query_row(count, [], |row| row.get::<_, u32>(0));
+        listeners.expect("it is there") == NAMES
+    });
+    // They ask once more after that, and then sleep for two seconds.
+    std::thread::sleep(Duration::from_millis(100));
+    waiter.stop();
+    for guard in guards {
+        guard.release().expect("it is ours");
+    }
+    waiter.resume();
+    let resumed = Instant::now();
+    waiter.hear("all");
+    resumed.elapsed()
+}
+
+/// Listens again when its bell was taken away.
+#[test]
+fn a_bell_that_was_taken_away_is_hung_again() {
+    let place = Place::new();
+    let (holder, waiter) = (place.connect(), place.connect());
+    let mut took = Vec::new();
+    for round in 0..6 {
+        for bell in place.left().iter().filter(|name| name.ends_with(".bell")) {
+            let folder = place.folder.path().join("locks.db-clients");
+            std::fs::remove_file(folder.join(bell)).expect("it is there");
+        }
+        let name = format!("lock {round}");
+        let guard = holder.lock(&*name).acquire().expect("it is free");
+        let lock = waiter.lock(&*name);
+        let waiting = std::thread::spawn(move || (lock.acquire(), Instant::now()));
+        std::thread::sleep(Duration::from_millis(100));
+        let released = Instant::now();
+        guard.release().expect("it is ours");
+        let (got, at) = waiting.join().expect("it does not panic");
+        got.expect("it is free").release().expect("it is ours");
+        took.push(at.duration_since(released));
+    }
+    took.sort();
+    assert!(
+        took[took.len() / 2] < Duration::from_millis(500),
+        "{took:?}"
+    );
+}

@@ -1,0 +1,115 @@
+//! What a worker process does, by role.
+
+use std::process::Command;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use distlock::blocking::Client;
+use distlock::{Bound, Error, Lease};
+
+use super::process::{orders, say, url, wall_clock};
+use super::{crowd, full};
+
+/// Holds `a` until it is told otherwise.
+pub(crate) const HOLD: &str = "hold";
+/// The same, and has a child that stays for a while.
+pub(crate) const PARENT: &str = "parent";
+/// The same, and the child may keep what is held.
+pub(crate) const RUN: &str = "run";
+/// Leaves `a` to its lease.
+pub(crate) const LEAVE: &str = "leave";
+/// Waits for `a` again and again, and says when it has got it.
+pub(crate) const WAIT: &str = "wait";
+
+/// Waits for many names at once, and says when it has had all of them.
+pub(crate) const MANY: &str = "many";
+pub(crate) const NAMES: u32 = 40;
+
+/// A lease that nobody waits for.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+/// And one that a stopped process loses soon.
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(role: &str) {
+    let orders = orders();
+    let done = match role {
+        HOLD => hold(&orders, Bound::Process, None),
+        PARENT => hold(&orders, Bound::Process, Some("600")),
+        RUN => hold(&orders, Bound::Children, Some("600")),
+        LEAVE => leave(),
+        MANY => many(),
+        WAIT => wait(&orders),
+        crowd::COME => crowd::come(&orders),
+        crowd::ROLE => crowd::count(),
+        full::ROLE => full::fill(),
+        _ => panic!("no such role: `{role}`"),
+    };
+    done.expect("the store works");
+}
+
+fn hold(orders: &Receiver<String>, bound: Bound, child: Option<&str>) -> Result<(), Error> {
+    let lease = match bound {
+        Bound::Children => SHORT,
+        _ => LONG,
+    };
+    let client = Client::connect_with(
+        distlock::Client::builder(&url())
+            .bound_to(bound)
+            .default_lease(Lease::KeepAlive(lease))
+            .label("the worker"),
+    )?;
+    let guard = client.lock("a").acquire()?;
+    if let Some(seconds) = child {
+        let child = Command::new("sleep").arg(seconds).spawn();
+        say(&format!("child {}", child.expect("there is a sleep").id()));
+    }
+    say("held");
+    while let Ok(order) = orders.recv() {
+        match &*order {
+            "release" => {
+                guard.release()?;
+                say("released");
+                return client.close();
+            }
+            "state" => say(if guard.is_held() { "valid" } else { "lost" }),
+            other => panic!("no such order: {other}"),
+        }
+    }
+    Ok(())
+}
+
+fn leave() -> Result<(), Error> {
+    let client = Client::connect_with(distlock::Client::builder(&url()).bound_to(Bound::Lease))?;
+    let lock = client.lock("a").with_lease(Lease::Fixed(SHORT * 3));
+    lock.acquire()?.forget();
+    client.close()?;
+    say("left");
+    Ok(())
+}
+
+fn many() -> Result<(), Error> {
+    let client = Client::connect(&url())?;
+    let waiting: Vec<_> = (0..NAMES)
+        .map(|number| {
+            let lock = client.lock(format!("lock {number}"));
+            std::thread::spawn(move || lock.acquire()?.release())
+        })
+        .collect();
+    for waiter in waiting {
+        waiter.join().expect("it does not panic")?;
+    }
+    say("all");
+    client.close()
+}
+
+fn wait(orders: &Receiver<String>) -> Result<(), Error> {
+    let client = Client::connect(&url())?;
+    while let Ok(order) = orders.recv() {
+        assert_eq!(order, "wait");
+        say("waiting");
+        let guard = client.lock("a").acquire()?;
+        say(&format!("got {}", wall_clock()));
+        guard.release()?;
+    }
+    Ok(())
+}

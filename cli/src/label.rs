@@ -71,13 +71,25 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// By name if the environment says it; cron and containers may not.
+/// By name if the environment or the system knows it; a container may know neither.
 fn user() -> String {
     let name = ["USER", "LOGNAME"].into_iter().find_map(|variable| {
         let name = std::env::var(variable).ok();
         name.filter(|name| !name.is_empty())
     });
-    name.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()))
+    let uid = rustix::process::getuid().as_raw();
+    let listed = || name_of(uid, &std::fs::read_to_string("/etc/passwd").ok()?);
+    name.or_else(listed).unwrap_or_else(|| format!("uid{uid}"))
+}
+
+/// `name:password:uid:…`, a line each.
+fn name_of(uid: u32, users: &str) -> Option<String> {
+    let mut lines = users.lines().map(|line| line.split(':'));
+    lines.find_map(|mut fields| {
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        let same = fields.nth(1)?.parse() == Ok(uid);
+        same.then(|| name.to_owned())
+    })
 }
 
 fn host() -> String {
@@ -100,6 +112,16 @@ mod tests {
         assert_eq!(who.command.as_deref(), Some("sh -c echo a: b since c"));
         let pid = format!("pid {}", std::process::id());
         assert!(who.name.ends_with(&pid), "{}", who.name);
+    }
+
+    #[test]
+    fn a_user_without_a_variable_is_looked_up() {
+        let users =
+            "root:x:0:0::/root:/bin/sh\nbroken\n::7:\nann:x:1000:1000:Ann:/home/ann:/bin/sh\n";
+        assert_eq!(name_of(0, users).as_deref(), Some("root"));
+        assert_eq!(name_of(1000, users).as_deref(), Some("ann"));
+        assert_eq!(name_of(7, users), None);
+        assert_eq!(name_of(1, users), None);
     }
 
     #[test]

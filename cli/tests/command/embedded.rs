@@ -51,6 +51,39 @@ fn a_folder_that_cannot_be_written_is_69_with_the_way_out() {
 }
 
 #[test]
+fn another_users_file_is_69_with_the_way_out() {
+    let stage = Stage::sqlite();
+    assert_eq!(stage.run(&["run", "x", "--", "true"]).code, 0);
+    let ran = if nix::unistd::geteuid().is_root() {
+        // The other is nobody, who may not even look into the folder. Nor, perhaps, to where we were built.
+        let public = tempfile::tempdir().expect("there is room");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(public.path(), open).expect("it is ours");
+        let program = public.path().join("distlock");
+        std::fs::copy(env!("CARGO_BIN_EXE_distlock"), &program).expect("there is room");
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--clear-groups"])
+            .arg(program);
+        command.args(["run", "--url", &stage.url(), "x", "--", "echo", "never"]);
+        ran(command)
+    } else {
+        ran(distlock(&[
+            "run",
+            "--url",
+            "sqlite:/etc/hostname",
+            "x",
+            "--",
+            "echo",
+            "never",
+        ]))
+    };
+    assert_eq!((ran.code, &*ran.out), (69, ""), "{ran:?}");
+    assert!(ran.err.contains("choose another file"), "{ran:?}");
+    assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+}
+
+#[test]
 fn the_next_waiter_need_not_wait_for_a_dead_holders_lease() {
     let stage = Stage::sqlite();
     let mut took = Vec::new();

@@ -8,12 +8,13 @@ use crate::driver::lookup;
 use crate::error::Error;
 use crate::protocol::Moment;
 
-/// Between two looks.
+/// Between two looks, at least, and how many times as long as the look itself.
 const PAUSE: Duration = Duration::from_millis(100);
+const REST: u32 = 9;
 
 /// Follows the locks whose names match a pattern; see [`Admin::watch`].
 ///
-/// Looks ten times a second and compares, on every store: of a lock that is taken and given back between
+/// Looks ten times a second and compares, on every store, or as often as takes a tenth of its time: of a lock that is taken and given back between
 /// two looks nothing is seen.
 ///
 /// ```
@@ -36,6 +37,8 @@ pub struct Watch {
     pattern: String,
     /// What the last look has shown; `None` before the first.
     seen: Option<Seen>,
+    /// How long that took.
+    took: Duration,
     events: VecDeque<Event>,
 }
 
@@ -73,6 +76,7 @@ impl Watch {
             admin,
             pattern,
             seen: None,
+            took: Duration::ZERO,
             events: VecDeque::new(),
         }
     }
@@ -102,10 +106,14 @@ impl Watch {
                 return Ok(event);
             }
             if self.seen.is_some() {
-                lookup::pause(self.admin.core(), PAUSE).await;
+                // A look at a large store takes a while; it has other things to do.
+                lookup::pause(self.admin.core(), PAUSE.max(self.took * REST)).await;
             }
+            let clock = &self.admin.core().clock;
+            let begun = clock.now();
             let locks = self.admin.list(&self.pattern).await?;
-            let now = Seen::new(locks, self.admin.core().clock.now());
+            let now = Seen::new(locks, clock.now());
+            self.took = now.at.since(begun);
             self.events.extend(match &self.seen {
                 Some(before) => changes(before, &now),
                 None => now.all(Change::Held),

@@ -24,7 +24,8 @@ pub(crate) async fn connect(store: &args::Store, bound: Bound) -> Result<Client,
 /// Whether the store sees by itself who is at work: what a command works on then stays locked until it has
 /// ended, whatever becomes of us.
 pub(crate) fn sees_processes(store: &args::Store) -> bool {
-    url(store).starts_with(DEFAULT)
+    let scheme = url(store).split(':').next().unwrap_or_default();
+    scheme.eq_ignore_ascii_case("sqlite")
 }
 
 fn url(store: &args::Store) -> &str {

@@ -7,7 +7,11 @@ use super::{Action, Entry, Holding, Moment, OwnerId, Reply, Request};
 
 /// A held lock. A free one is not remembered at all.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
 pub struct Mutex {
     owner: OwnerId,
     count: u32,

@@ -18,7 +18,7 @@ pub const MARK_TTL: Duration = Duration::from_secs(5 * 60);
 #[cfg_attr(
     feature = "sqlite",
     derive(serde::Serialize, serde::Deserialize),
-    serde(default)
+    serde(default, deny_unknown_fields)
 )]
 pub struct State {
     #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Option::is_none"))]

@@ -150,6 +150,60 @@ fn a_newer_version_is_refused() {
 }
 
 #[test]
+fn a_newer_version_that_comes_meanwhile_is_noticed() {
+    let place = Place::new();
+    let client = place.connect();
+    let guard = client.lock("a").acquire().expect("it is free");
+    let newer = place.database();
+    newer
+        .pragma_update(None, "user_version", 99)
+        .expect("it works");
+    let error = client
+        .lock("b")
+        .acquire()
+        .expect_err("it may mean more by now");
+    assert!(error.to_string().contains("newer distlock"), "{error}");
+    newer
+        .pragma_update(None, "user_version", 1)
+        .expect("it works");
+    guard.release().expect("it is ours");
+}
+
+#[test]
+fn a_line_that_makes_no_sense_is_told() {
+    let place = Place::new();
+    let client = place.connect();
+    let spoil = "INSERT INTO states (name, state) VALUES ('a', ?1)";
+    for nonsense in [
+        "",
+        "{",
+        r#"{"queue":[]}"#,
+        r#"{"mutex":{"owner":"me","count":1,"until":1}}"#,
+    ] {
+        place
+            .database()
+            .execute(spoil, [nonsense])
+            .expect("it works");
+        let error = client.lock("a").acquire().expect_err("who holds it?");
+        assert!(
+            error.to_string().contains("makes no sense"),
+            "{nonsense}: {error}"
+        );
+        place
+            .database()
+            .execute("DELETE FROM states", [])
+            .expect("it works");
+    }
+    assert!(
+        client
+            .lock("a")
+            .try_acquire()
+            .expect("it answers")
+            .is_some()
+    );
+}
+
+#[test]
 fn what_cannot_be_written_is_said_with_the_way_out() {
     let said = refused("sqlite:/sys/locks.db");
     assert!(

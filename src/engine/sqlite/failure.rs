@@ -11,6 +11,12 @@ use crate::engine::{Cause, Failure};
 /// An answer of SQLite's about this file.
 pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> Failure {
     let path = path.display();
+    if let rusqlite::Error::FromSqlConversionFailure(..) = error {
+        let detail = format!(
+            "`{path}`: a line in it makes no sense ({error}); move it away, and a new one is made"
+        );
+        return Failure::new(Cause::Unusable, detail);
+    }
     let (cause, way_out) = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
             Cause::Unready,

@@ -31,6 +31,7 @@ mod failure;
 mod folder;
 mod forked;
 mod news;
+mod removed;
 mod rows;
 mod schema;
 mod store;

@@ -24,6 +24,9 @@ const STEPS: [&str; 1] = ["
     ) WITHOUT ROWID;
 "];
 
+/// The version they lead to.
+const KNOWN: i64 = 1;
+
 /// How long to wait between two tries at a file that another process has to itself.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
@@ -38,7 +41,6 @@ pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, Failur
     // A process that ends would wait for the disk twice.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(failed)?;
-    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
     let (application, version, empty) = first_look(&db).map_err(failed)?;
     if application == 0 && version == 0 && empty {
         make(&db, patience).map_err(failed)?;
@@ -50,17 +52,23 @@ pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, Failur
     // a restart.
     db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 500")
         .map_err(failed)?;
-    if version < known {
+    if version < KNOWN {
         migrate(&mut db, &STEPS).map_err(failed)?;
     }
-    let (_, version) = about(&db).map_err(failed)?;
-    if version > known {
+    is_known(&db, path)?;
+    Ok(db)
+}
+
+/// Refuses a file that a newer version has written to: it may mean more than we can read.
+pub(super) fn is_known(db: &Connection, path: &Path) -> Result<(), Failure> {
+    let (_, version) = about(db).map_err(|error| of_sqlite(path, &error))?;
+    if version > KNOWN {
         let why = format!(
-            "a newer distlock has made it (version {version}, this one knows {known}); upgrade"
+            "a newer distlock has made it (version {version}, this one knows {KNOWN}); upgrade"
         );
         return Err(unusable(path, &why));
     }
-    Ok(db)
+    Ok(())
 }
 
 /// Whose it is, of which version, and whether nothing is in it: all at one moment, since others may just be
@@ -157,6 +165,11 @@ mod tests {
             .expect("what was there is still there");
         assert_eq!(kept, (1, 7));
         assert_eq!(about(&db).expect("it says"), (APPLICATION, 2));
+    }
+
+    #[test]
+    fn the_steps_lead_to_the_known_version() {
+        assert_eq!(i64::try_from(STEPS.len()), Ok(KNOWN));
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! The file and all that is done with it, on one thread.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +13,10 @@ use super::bell::Ears;
 use super::failure::{of_io, of_sqlite, unusable};
 use super::folder::Folder;
 use super::news::{Messenger, News};
+use super::removed::{Identity, identity};
 use super::rows::Rows;
 use super::vigil::Vigil;
-use super::{examine, forked, schema, trust};
+use super::{examine, forked, removed, schema, trust};
 use crate::engine::{Ear, Failure, Finding, Page, boot, glob};
 use crate::protocol::bound::Bound;
 use crate::protocol::state::State;
@@ -95,7 +95,7 @@ impl Store {
         if self.was_replaced() {
             return requests
                 .iter()
-                .map(|request| self.without_file(request))
+                .map(|request| removed::answer(request, &self.path))
                 .collect();
         }
         let done = self.transact(|store, rows, news| {
@@ -136,9 +136,9 @@ impl Store {
     }
 
     /// What is held under names that match, some at a time.
-    pub(super) fn find(&mut self, pattern: &str, from: u64) -> Result<Page, Failure> {
+    pub(super) fn find(&self, pattern: &str, from: u64) -> Result<Page, Failure> {
         let from = i64::try_from(from).unwrap_or(i64::MAX);
-        self.transact(|store, rows, _| {
+        self.look(|store, rows| {
             let now = boot::time();
             let (read, next) = rows.page(from, PAGE)?;
             let mut found = Vec::new();
@@ -163,8 +163,8 @@ impl Store {
     }
 
     /// What clients call themselves.
-    pub(super) fn labels(&mut self, clients: &[String]) -> Result<Vec<Option<String>>, Failure> {
-        self.transact(|_, rows, _| {
+    pub(super) fn labels(&self, clients: &[String]) -> Result<Vec<Option<String>>, Failure> {
+        self.look(|_, rows| {
             let now = boot::time();
             clients
                 .iter()
@@ -326,48 +326,45 @@ impl Store {
         work: impl FnOnce(&Self, &Rows<'_>, &mut News) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
         let mut news = News::default();
-        let done = self.in_one(|store, rows| {
+        let done = self.in_one(TransactionBehavior::Immediate, |store, rows| {
             store
                 .deaf
                 .iter()
                 .try_for_each(|client| rows.is_deaf(client))?;
             work(store, rows, &mut news)
         });
-        let done = done.map_err(|error| of_sqlite(&self.path, &error))?;
+        let done = done?;
         // They were killed; who is there and has lost its bell asks by itself.
         self.deaf = self.messenger.spread(news);
         Ok(done)
     }
 
+    /// A look that changes nothing, and keeps nobody from writing.
+    fn look<T>(
+        &self,
+        look: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Failure> {
+        self.in_one(TransactionBehavior::Deferred, look)
+    }
+
     fn in_one<T>(
         &self,
+        behavior: TransactionBehavior,
         work: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<T> {
+    ) -> Result<T, Failure> {
+        let failed = |error: rusqlite::Error| of_sqlite(&self.path, &error);
         // Begun and ended by hand, because the rest of the store is needed meanwhile.
-        let whole = rusqlite::Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)?;
-        let done = work(self, &Rows(&whole))?;
-        whole.commit()?;
+        let whole = rusqlite::Transaction::new_unchecked(&self.db, behavior).map_err(failed)?;
+        // Others may be newer than we are, and have brought the file up to date meanwhile.
+        schema::is_known(&whole, &self.path)?;
+        let done = work(self, &Rows(&whole)).map_err(failed)?;
+        whole.commit().map_err(failed)?;
         Ok(done)
     }
 
     /// Whether somebody has moved, removed or replaced the file: others may use another by now.
     fn was_replaced(&self) -> bool {
         identity(&self.path) != self.identity
-    }
-
-    fn without_file(&self, request: &Request) -> Result<Reply, Failure> {
-        match request.action {
-            // Whoever holds a lock in it holds nothing any more, and is to know.
-            Action::Pass { .. } | Action::Release { .. } | Action::Renew { .. } => Ok(Reply::Gone),
-            Action::ForceRelease => Ok(Reply::Forced(false)),
-            Action::Inspect => Ok(Reply::Inspected(None)),
-            // It cannot come any more.
-            Action::Undo { .. } => Ok(Reply::Marked),
-            Action::Acquire { .. } => {
-                let why = "it was removed or replaced while it was in use; make a new client";
-                Err(unusable(&self.path, why))
-            }
-        }
     }
 
     fn key(&self, name: &str) -> String {
@@ -384,14 +381,4 @@ impl Store {
 /// Where those listen who wait for this name.
 fn channel_of(name: &str) -> String {
     format!("lock:{name}")
-}
-
-/// A file and those SQLite keeps beside it: whoever removes one of them sends those who come later elsewhere.
-type Identity = [Option<(u64, u64)>; 3];
-
-fn identity(path: &Path) -> Identity {
-    ["", "-wal", "-shm"].map(|end| {
-        let file = fs::metadata(trust::beside(path, end)).ok()?;
-        Some((file.dev(), file.ino()))
-    })
 }

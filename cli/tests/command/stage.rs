@@ -154,11 +154,20 @@ pub(crate) struct Running {
     output: BufReader<ChildStdout>,
 }
 
-/// Killed when dropped, and its command with it.
+/// Ended when dropped, and its command with it.
 struct Mortal(Child);
 
 impl Drop for Mortal {
     fn drop(&mut self) {
+        // Asked first: where the store sees who is at work, a command outlives a `distlock` that is killed.
+        let pid = i32::try_from(self.0.id()).map(Pid::from_raw);
+        if let (Ok(None), Ok(pid)) = (self.0.try_wait(), pid) {
+            let _ = kill(pid, Signal::SIGTERM);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < A_MOMENT && matches!(self.0.try_wait(), Ok(None)) {
+            std::thread::sleep(POLL);
+        }
         // Both fail only for one that has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -250,4 +259,6 @@ pub(crate) fn is_alive(pid: &str) -> bool {
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
+/// How long something that is no longer needed has to end by itself.
+const A_MOMENT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(5);

@@ -65,7 +65,7 @@ Exit codes:
   126  the command cannot be executed
   127  there is no such command
 
-Durations: 500ms, 30s, 5m, 2h, 1h30m.
+Durations: 500ms, 30s, 5m, 1.5h, 1d, 1h30m.
 
 Examples:
   distlock run nightly -- ./backup.sh
@@ -77,7 +77,7 @@ pub(crate) struct Run {
     /// How long to wait for the lock; 0: not at all [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// How long the lock stays taken after this process dies [default: 30s]
+    /// On a server: how long it stays taken if this process dies [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) lease: Option<Duration>,
     /// Do not renew the lease: the lock is lost when it ends
@@ -159,8 +159,9 @@ pub(crate) struct Acquire {
     /// How long to wait for the lock; 0: not at all [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// The exit code if somebody else holds the lock
-    #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
+    /// The exit code if somebody else holds the lock, other than 0
+    #[arg(long, value_name = "CODE", default_value_t = exit::BUSY,
+          value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) busy_code: u8,
     /// One JSON object on one line
     #[arg(long)]
@@ -223,7 +224,15 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Fa
             }
             Err(Failure::silent(0))
         }
-        _ => Err(Failure::new(exit::USAGE, one_line(&error.to_string()))),
+        kind => {
+            let mut message = one_line(&error.to_string());
+            // What everybody forgets who comes from `flock`.
+            let run = message.contains("distlock run");
+            if kind == ErrorKind::UnknownArgument && run && !message.contains("similar") {
+                message += "; the command comes behind `--`: distlock run NAME -- COMMAND";
+            }
+            Err(Failure::new(exit::USAGE, message))
+        }
     }
 }
 

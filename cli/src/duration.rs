@@ -2,47 +2,77 @@
 
 use std::time::Duration;
 
-const UNITS: [(&str, u64); 5] = [
-    ("ms", 1),
-    ("s", 1000),
-    ("m", 60_000),
-    ("h", 3_600_000),
-    ("d", 86_400_000),
+/// Milliseconds, and what they are called.
+const UNITS: [(u64, &[&str]); 6] = [
+    (1, &["ms", "msec", "millis", "millisecond", "milliseconds"]),
+    (1000, &["s", "sec", "secs", "second", "seconds"]),
+    (60_000, &["m", "min", "mins", "minute", "minutes"]),
+    (3_600_000, &["h", "hr", "hrs", "hour", "hours"]),
+    (86_400_000, &["d", "day", "days"]),
+    (604_800_000, &["w", "week", "weeks"]),
 ];
 
-/// Reads one: numbers with units, one after the other; `0` needs none.
+/// Reads one: numbers with units, from the largest to the smallest; `0` needs none.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    const FORM: &str = "write it as 500ms, 30s, 5m, 2h or 1h30m";
-    if text == "0" {
+    const FORM: &str = "write it as 500ms, 30s, 5m, 1.5h, 1d or 1h30m";
+    let mut rest = text.trim();
+    if rest == "0" {
         return Ok(Duration::ZERO);
     }
-    let mut rest = text;
-    let mut millis: u64 = 0;
+    if rest.is_empty() {
+        return Err(FORM.to_owned());
+    }
+    let mut smallest = u64::MAX;
+    let mut all = Duration::ZERO;
     while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (number, behind) = rest.split_at(digits);
+        let (number, behind) = split(rest, |c| c.is_ascii_digit() || c == '.');
+        let (unit, behind) = split(behind.trim_start(), char::is_alphabetic);
         if number.is_empty() {
             return Err(FORM.to_owned());
         }
-        let letters = behind.len() - behind.trim_start_matches(char::is_alphabetic).len();
-        let (unit, behind) = behind.split_at(letters);
         if unit.is_empty() {
-            return Err(format!("`{number}` has no unit; {FORM}"));
+            return Err(format!("{number} of what? {FORM}"));
         }
-        let known = UNITS.iter().find(|(name, _)| *name == unit);
-        let Some((_, worth)) = known else {
-            return Err(format!("`{unit}` is not a unit; {FORM}"));
+        let Some((worth, _)) = UNITS.iter().find(|(_, names)| names.contains(&unit)) else {
+            return Err(format!("`{unit}` is no unit of time; {FORM}"));
         };
-        let part = number.parse::<u64>().ok();
-        let sum = part.and_then(|number| number.checked_mul(*worth)?.checked_add(millis));
-        millis = sum.ok_or("that is longer than anyone can wait")?;
-        rest = behind;
+        // Twice the same, or the smaller one first, is a slip.
+        if *worth >= smallest {
+            return Err(format!("`{unit}` does not belong there; {FORM}"));
+        }
+        smallest = *worth;
+        let part =
+            part(number, *worth).ok_or_else(|| format!("`{number}` is no number; {FORM}"))?;
+        let sum = all.checked_add(part).filter(|sum| *sum <= LONGEST);
+        all = sum.ok_or("that is longer than anyone can wait")?;
+        rest = behind.trim_start();
     }
-    if text.is_empty() {
-        return Err(FORM.to_owned());
-    }
-    Ok(Duration::from_millis(millis))
+    Ok(all)
 }
+
+/// `number` times `worth` milliseconds.
+fn part(number: &str, worth: u64) -> Option<Duration> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    if whole.is_empty() || fraction.is_empty() {
+        return None;
+    }
+    let whole = whole
+        .parse::<u64>()
+        .unwrap_or(u64::MAX)
+        .saturating_mul(worth);
+    let digits = u32::try_from(fraction.len())
+        .ok()
+        .filter(|digits| *digits <= 9)?;
+    let fraction = fraction.parse::<u64>().ok()?.saturating_mul(worth) / 10_u64.pow(digits);
+    Some(Duration::from_millis(whole.saturating_add(fraction)))
+}
+
+fn split(text: &str, is_first: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(|c| !is_first(c)).unwrap_or(text.len()))
+}
+
+/// A hundred years, as long as a lease may be.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Writes one for people to glance at: its two largest units.
 pub(crate) fn short(time: Duration) -> String {
@@ -81,6 +111,13 @@ mod tests {
             ("1d", 86_400_000),
             ("1h30m", 5_400_000),
             ("1m500ms", 60_500),
+            ("5min", 300_000),
+            ("90sec", 90_000),
+            ("10 minutes", 600_000),
+            ("1h 30m", 5_400_000),
+            ("1.5h", 5_400_000),
+            ("0.25s", 250),
+            ("2w", 1_209_600_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
@@ -89,8 +126,24 @@ mod tests {
     #[test]
     fn what_is_no_duration_is_refused_with_the_way_out() {
         for text in [
-            "", " ", "s", "5", "-5s", "+5s", "5 s", "5x", "5S", "5sec5", "1.5h", "5s 3", "٥s",
+            "",
+            " ",
+            "s",
+            "5",
+            "-5s",
+            "+5s",
+            "5x",
+            "5S",
+            "5sec5",
+            "1.h",
+            ".5h",
+            "1.5.5h",
+            "5s 3",
+            "٥s",
             "ms5",
+            "30s1h",
+            "1h1h",
+            "1.0000000001s",
         ] {
             let said = parse(text).expect_err(text);
             assert!(said.contains("write it as"), "{text}: {said}");
@@ -98,7 +151,8 @@ mod tests {
         for text in [
             "99999999999999999999s",
             "18446744073709551615d",
-            "18446744073709551615ms1ms",
+            "99999999999d",
+            "101y",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

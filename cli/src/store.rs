@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Bound, Client};
 
 use crate::args;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::out::say;
 
 /// The user's own file.
@@ -15,6 +15,11 @@ const DEFAULT: &str = "sqlite:";
 const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn connect(store: &args::Store, bound: Bound) -> Result<Client, Failure> {
+    if scheme(store).eq_ignore_ascii_case("memory") {
+        let message =
+            "`memory:` is this process's own: it would lock nothing; use sqlite: or redis://";
+        return Err(Failure::new(exit::USAGE, message));
+    }
     Ok(Client::builder(url(store))
         .bound_to(bound)
         .connect()
@@ -24,8 +29,11 @@ pub(crate) async fn connect(store: &args::Store, bound: Bound) -> Result<Client,
 /// Whether the store sees by itself who is at work: what a command works on then stays locked until it has
 /// ended, whatever becomes of us.
 pub(crate) fn sees_processes(store: &args::Store) -> bool {
-    let scheme = url(store).split(':').next().unwrap_or_default();
-    scheme.eq_ignore_ascii_case("sqlite")
+    scheme(store).eq_ignore_ascii_case("sqlite")
+}
+
+fn scheme(store: &args::Store) -> &str {
+    url(store).split(':').next().unwrap_or_default()
 }
 
 fn url(store: &args::Store) -> &str {

@@ -44,7 +44,7 @@ fn permissions(mode: Option<u32>) -> Finding {
 }
 
 fn journal(mode: &str) -> Finding {
-    let what = "journal mode";
+    let what = "journal";
     if mode.eq_ignore_ascii_case("wal") {
         return Finding::ok(what, mode);
     }

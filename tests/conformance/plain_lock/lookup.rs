@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Change, Client, Error, Event, Lease, Verdict, Watch};
+use distlock::{Bound, Change, Client, Error, Event, Lease, Verdict, Watch};
 
 use crate::stage::{PATIENCE, Played, Stage, begun, in_time, seen};
 use crate::support::eventually;
@@ -216,7 +216,8 @@ async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage) -> Played {
 
 async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage) -> Played {
     let watcher = stage.client().await?;
-    let gone = stage.builder().label("left behind").connect().await?;
+    let gone = stage.builder().label("left behind");
+    let gone = gone.bound_to(Bound::Lease).connect().await?;
     let (left, given) = (stage.name("left"), stage.name("given"));
     let lease = Lease::Fixed(Duration::from_secs(600));
     gone.lock(&*left)
@@ -233,7 +234,8 @@ async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage) -> P
 }
 
 async fn who_knows_the_owner_gives_back_what_was_left_to_its_lease(stage: &Stage) -> Played {
-    let (a, b) = stage.clients().await?;
+    let a = stage.builder().bound_to(Bound::Lease).connect().await?;
+    let b = stage.client().await?;
     let name = stage.name("deploy");
     let lease = Lease::Fixed(Duration::from_secs(600));
     let guard = a.lock(&*name).with_lease(lease).acquire().await?;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::Acquire;
 use crate::date::Date;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::label;
 use crate::out::Out;
 use crate::signals::Signals;
@@ -48,7 +48,13 @@ async fn take_and_tell(
         &["distlock acquire".into()],
     ));
     // If that fails nobody knows the owner, and nobody could give it back: it goes with the guard.
-    tell(args, &guard.owner())?;
+    tell(args, &guard.owner()).map_err(|failure| {
+        // Elsewhere a reader that has gone is no trouble; here nobody has learnt the owner.
+        let unread = failure
+            .message
+            .unwrap_or_else(|| "nobody reads the owner".to_owned());
+        Failure::new(exit::OUTPUT, format!("{unread}; the lock is given back"))
+    })?;
     guard.forget();
     Ok(0)
 }

@@ -46,6 +46,10 @@ pub(crate) struct Child {
     own_group: bool,
     /// Who has been asked to end.
     asked: HashSet<Pid>,
+    /// Nobody needs to be asked any more: what they start now is to tidy up.
+    told: bool,
+    /// Who was below us before: a shell's, that has become us (`server & exec distlock …`). None of our business.
+    others: HashSet<Pid>,
 }
 
 /// Whether a command started now gets a group of its own.
@@ -61,6 +65,7 @@ impl Child {
     ) -> Result<Self, Failure> {
         let own_group = gets_own_group();
         tree::adopt();
+        let others = tree::below(getpid(), &HashSet::new()).unwrap_or_default();
         let mut command = if dies_with_us {
             step(words)
         } else {
@@ -78,6 +83,8 @@ impl Child {
             pid,
             own_group,
             asked: HashSet::new(),
+            told: false,
+            others: others.into_iter().collect(),
         })
     }
 
@@ -100,7 +107,11 @@ impl Child {
     pub(crate) fn pass_on(&self, news: News) {
         match news {
             News::Child => {}
-            News::End(signal) if self.own_group => self.signal_group(signal),
+            News::End(signal) if self.own_group => {
+                self.signal_group(signal);
+                // What is stopped hears of nothing else.
+                self.signal_group(Signal::CONT);
+            }
             // A terminal sends these to the command as well; TERM comes from somebody who knows only us.
             News::End(signal) if signal == Signal::TERM => self.signal(signal),
             News::End(_) => {}
@@ -114,9 +125,17 @@ impl Child {
         }
     }
 
+    /// All of its group have been asked to end, if it has one of its own: once is enough.
+    pub(crate) fn was_told(&mut self) {
+        self.told = self.own_group;
+    }
+
     /// Asks everything the command has started to end, whoever has not been asked before.
     pub(crate) fn ask_to_end(&mut self) {
-        let Some(living) = tree::below(getpid()) else {
+        if self.told {
+            return;
+        }
+        let Some(living) = tree::below(getpid(), &self.others) else {
             // Without a table of processes the group has to do.
             if self.asked.insert(self.pid) {
                 self.signal_all(Signal::TERM);
@@ -140,7 +159,7 @@ impl Child {
         if self.own_group {
             self.signal_group(Signal::KILL);
         }
-        match tree::below(getpid()) {
+        match tree::below(getpid(), &self.others) {
             Some(living) => {
                 for pid in living {
                     let _ = kill_process(pid, Signal::KILL);
@@ -152,7 +171,7 @@ impl Child {
 
     /// Whether nothing of it is left.
     pub(crate) fn is_gone(&self) -> bool {
-        match tree::below(getpid()) {
+        match tree::below(getpid(), &self.others) {
             Some(living) => living.is_empty(),
             None if self.own_group => test_kill_process_group(self.pid).is_err(),
             None => test_kill_process(self.pid).is_err(),

@@ -70,18 +70,30 @@ pub(crate) fn say(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "distlock: {message}");
 }
 
-/// A name or label as it may be shown: on one line, and no orders to the terminal.
+/// A name or label as it may be shown: on one line, not too much of it, and no orders to the terminal.
 pub(crate) fn shown(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
+    let mut shown = String::new();
+    let mut chars = text.chars();
+    for c in chars.by_ref().take(LONGEST_SHOWN) {
+        if c.is_control() || turns_around(c) {
             shown.extend(c.escape_default());
         } else {
             shown.push(c);
         }
     }
+    if !chars.as_str().is_empty() {
+        shown.push('…');
+    }
     shown
 }
+
+/// Whether it changes the direction in which the rest of a line is read.
+const fn turns_around(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// In characters.
+const LONGEST_SHOWN: usize = 200;
 
 #[cfg(test)]
 mod tests {
@@ -91,5 +103,7 @@ mod tests {
     fn a_name_gives_the_terminal_no_orders() {
         assert_eq!(shown("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(shown("bücher ✉"), "bücher ✉");
+        assert_eq!(shown("a\u{202e}b"), "a\\u{202e}b");
+        assert_eq!(shown(&"x".repeat(70_000)).chars().count(), 201);
     }
 }

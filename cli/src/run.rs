@@ -5,7 +5,7 @@
 //! | waiting | granted | running |
 //! | | time is over | ends with the busy code |
 //! | | a signal that ends us | ends with 128+n |
-//! | running | the command ends | giving back |
+//! | running | the command ends | giving back; if it was told to, when all it started has ended |
 //! | | the lock is lost | ending |
 //! | | a signal | the command gets it |
 //! | ending | grace is over | everything left is killed |
@@ -40,8 +40,12 @@ pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
     store::leave(&client).await;
     match done? {
         Done::Ended(code) => Ok(code),
-        // Under the hold of a run around us, which watches over it: we are not needed.
-        Done::Held(environment) => Err(child::replace_ourselves(&args.command, environment)),
+        // Under the hold of a run around us, which watches over it: we are not needed. What was sent to us until
+        // now was meant for the command.
+        Done::Held(environment) => match signals.asked_to_end() {
+            Some(code) => Ok(code),
+            None => Err(child::replace_ourselves(&args.command, environment)),
+        },
     }
 }
 
@@ -67,14 +71,25 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
         name: args.name.clone(),
         owner: guard.owner(),
     };
+    if let Some(code) = signals.asked_to_end() {
+        return give_back(guard, code, false).await.map(Done::Ended);
+    }
     let environment = nested::environment(around, hold);
-    let dies_with_us = !store::sees_processes(&args.store);
+    // A fixed lease ends, whoever is still at work.
+    let dies_with_us = args.fixed || !store::sees_processes(&args.store);
     let mut child = Child::start(&args.command, environment, dies_with_us)?;
     let code = match supervise(&child, &guard, signals).await {
-        Ok(code) => code,
-        Err(lost) => {
-            say(format!("{lost}; ending the command"));
+        Ok(Ended { code, told: false }) => code,
+        Ok(Ended { code, told: true }) => {
+            // The rest of it may still be tidying up: under the lock.
+            child.was_told();
             end(&mut child, args.grace).await;
+            code
+        }
+        Err(lost) => {
+            // First this: whoever reads what we say may take their time.
+            end(&mut child, args.grace).await;
+            say(format!("{lost}; the command was ended"));
             return Ok(Done::Ended(exit::LOST));
         }
     };
@@ -106,9 +121,17 @@ fn lock(client: &Client, args: &Run) -> Lock {
     lock
 }
 
-/// The command's exit code, or how the lock was lost before it had one.
-async fn supervise(child: &Child, guard: &Guard, signals: &mut Signals) -> Result<u8, Lost> {
+/// How the command ended.
+struct Ended {
+    code: u8,
+    /// Somebody had asked for it.
+    told: bool,
+}
+
+/// How the command ended, or how the lock was lost before it had.
+async fn supervise(child: &Child, guard: &Guard, signals: &mut Signals) -> Result<Ended, Lost> {
     let mut lost = guard.lost();
+    let mut told = false;
     loop {
         tokio::select! {
             biased;
@@ -116,8 +139,9 @@ async fn supervise(child: &Child, guard: &Guard, signals: &mut Signals) -> Resul
             Some(lost) = &mut lost => return Err(lost),
             news = signals.next() => {
                 child.pass_on(news);
+                told |= matches!(news, News::End(_));
                 if news == News::Child && let Some(code) = child.reap() {
-                    return Ok(code);
+                    return Ok(Ended { code, told });
                 }
             }
         }

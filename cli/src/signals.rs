@@ -3,7 +3,7 @@
 //! What this process was told to ignore it goes on to ignore (`nohup`, jobs in the background of a
 //! script), and so does the command, which inherits that.
 
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{self, SignalKind};
@@ -51,6 +51,20 @@ impl Signals {
             child: stream(Signal::CHILD)?,
             sent,
         })
+    }
+
+    /// The exit code of one who was asked to end and has not heard of it yet.
+    pub(crate) fn asked_to_end(&mut self) -> Option<u8> {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut ended = None;
+        for (news, signal) in &mut self.sent {
+            if let News::End(end) = news
+                && signal.poll_recv(&mut context).is_ready()
+            {
+                ended = Some(exit::by_signal(end.as_raw()));
+            }
+        }
+        ended
     }
 
     /// What comes next.

@@ -4,6 +4,8 @@
 //! and what it starts may make groups of its own. Orphans come back to us, because we ask for them
 //! ([`adopt`]), so that whatever the command leaves behind stays below us.
 
+use std::collections::HashSet;
+
 use rustix::process::Pid;
 
 /// One entry of the process table.
@@ -24,9 +26,10 @@ pub(crate) fn adopt() {
     }
 }
 
-/// The living below this process; none where the system has no such table.
-pub(crate) fn below(top: Pid) -> Option<Vec<Pid>> {
-    let table = table()?;
+/// The living below this process, but for these and what is below them; none where the system has no such table.
+pub(crate) fn below(top: Pid, but: &HashSet<Pid>) -> Option<Vec<Pid>> {
+    let mut table = table()?;
+    table.retain(|process| Pid::from_raw(process.pid).is_none_or(|pid| !but.contains(&pid)));
     let found = descendants(top.as_raw_nonzero().get(), &table);
     Some(found.into_iter().filter_map(Pid::from_raw).collect())
 }
@@ -108,7 +111,10 @@ mod tests {
     #[test]
     fn this_process_is_below_its_parent() {
         let parent = rustix::process::getppid().expect("tests have a parent");
-        let below = below(parent).expect("there is a table");
-        assert!(below.contains(&rustix::process::getpid()));
+        let us = rustix::process::getpid();
+        let all = below(parent, &HashSet::new()).expect("there is a table");
+        assert!(all.contains(&us));
+        let but = below(parent, &HashSet::from([us])).expect("there is a table");
+        assert!(!but.contains(&us));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::stage::{Stage, distlock, ran};
+use crate::stage::{Stage, distlock, eventually, is_alive, ran};
 
 #[test]
 fn a_lock_needs_no_server() {
@@ -123,6 +123,38 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
     kill(command, Signal::SIGKILL).expect("it is still at work");
     let ran = stage.run(&["run", "--wait", "20s", "x", "--", "true"]);
     assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+#[test]
+fn a_command_under_a_fixed_lease_dies_with_us() {
+    let stage = Stage::sqlite();
+    let words = [
+        "run",
+        "--lease",
+        "1m",
+        "--fixed",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo $$; exec sleep 1000",
+    ];
+    let mut run = stage.start(&words);
+    let command = run.line();
+    run.signal(Signal::SIGKILL);
+    // The lease would end before it.
+    eventually("the command is gone", || !is_alive(&command));
+}
+
+#[test]
+fn a_list_is_not_put_out_by_a_long_name() {
+    let stage = Stage::sqlite();
+    let long = "x".repeat(65_000);
+    let taken = stage.run(&["acquire", "--lease", "1m", &long]);
+    assert_eq!(taken.code, 0, "{taken:?}");
+    let ran = stage.run(&["ls"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.len() < 2000, "{}", ran.out.len());
 }
 
 fn pid(line: &str) -> Pid {

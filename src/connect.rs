@@ -113,6 +113,15 @@ impl Store<'_> {
         }
     }
 
+    /// A thread for what must go on while the caller's runtime is busy.
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    fn background(&self) -> Result<Background, Error> {
+        Background::thread().map_err(|error| Error::Unavailable {
+            name: masked(self.url).into(),
+            detail: error.to_string(),
+        })
+    }
+
     fn invalid(&self, reason: impl Into<String>) -> Error {
         Error::InvalidUrl {
             url: masked(self.url),

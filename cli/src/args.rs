@@ -28,9 +28,14 @@ struct Typed {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
-    Ls(Ls),
+    /// List the locks that are held.
+    Ls(Locks),
     Show(Show),
-    Watch(Watch),
+    /// Tell who takes and gives back which lock, as it happens.
+    ///
+    /// First come the locks that are held already. Looks ten times a second: what is held for less may be
+    /// missed. Runs until it is interrupted.
+    Watch(Locks),
     Acquire(Acquire),
     Release(Release),
     Doctor(Doctor),
@@ -103,9 +108,9 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// List the locks that are held.
+// Which locks are asked about. Not a doc comment: each command has its own.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Ls {
+pub(crate) struct Locks {
     #[command(flatten)]
     pub(crate) store: Store,
     /// One JSON object per line
@@ -127,22 +132,6 @@ pub(crate) struct Show {
     /// The lock's name
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-}
-
-/// Tell who takes and gives back which lock, as it happens.
-///
-/// First come the locks that are held already. Looks ten times a second: what is held for less may be
-/// missed. Runs until it is interrupted.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Watch {
-    #[command(flatten)]
-    pub(crate) store: Store,
-    /// One JSON object per line
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Which names: `*` for any characters, `?` for one
-    #[arg(value_name = "PATTERN", default_value = "*")]
-    pub(crate) pattern: String,
 }
 
 /// Take a lock and leave it to its lease.

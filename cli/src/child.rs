@@ -65,7 +65,7 @@ impl Child {
     ) -> Result<Self, Failure> {
         let own_group = gets_own_group();
         tree::adopt();
-        let others = tree::below(getpid(), &HashSet::new()).unwrap_or_default();
+        let others = tree::there_already();
         let mut command = if dies_with_us {
             step(words)
         } else {
@@ -84,7 +84,7 @@ impl Child {
             own_group,
             asked: HashSet::new(),
             told: false,
-            others: others.into_iter().collect(),
+            others,
         })
     }
 

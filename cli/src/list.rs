@@ -3,7 +3,7 @@
 use distlock::{Bound, LockInfo};
 use serde::Serialize;
 
-use crate::args::{Ls, Show};
+use crate::args::{Locks, Show};
 use crate::date::Date;
 use crate::duration::short;
 use crate::exit::{self, Failure};
@@ -11,7 +11,7 @@ use crate::label::Who;
 use crate::out::{Out, say, shown};
 use crate::store;
 
-pub(crate) async fn ls(args: Ls) -> Result<u8, Failure> {
+pub(crate) async fn ls(args: Locks) -> Result<u8, Failure> {
     let client = store::connect(&args.store, Bound::Process).await?;
     let locks = client.admin().list(&args.pattern).await?;
     store::leave(&client).await;

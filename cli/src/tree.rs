@@ -6,7 +6,8 @@
 
 use std::collections::HashSet;
 
-use rustix::process::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
 
 /// One entry of the process table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -24,6 +25,17 @@ pub(crate) fn adopt() {
         // Without it, what runs away from its group is left alone.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     }
+}
+
+/// Who is below this process before it has started anybody.
+pub(crate) fn there_already() -> HashSet<Pid> {
+    // Hardly ever anybody, and then the table, which is long, need not be read.
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if matches!(waitid(WaitId::All, look), Err(Errno::CHILD)) {
+        return HashSet::new();
+    }
+    let below = below(getpid(), &HashSet::new()).unwrap_or_default();
+    below.into_iter().collect()
 }
 
 /// The living below this process, but for these and what is below them; none where the system has no such table.

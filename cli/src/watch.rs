@@ -16,7 +16,7 @@ use crate::style::Style;
 /// How soon we notice that nobody reads any more, and how long we leave a store in trouble alone.
 const PAUSE: Duration = Duration::from_millis(500);
 
-pub(crate) async fn watch(args: args::Watch) -> Result<u8, Failure> {
+pub(crate) async fn watch(args: args::Locks) -> Result<u8, Failure> {
     let client = store::connect(&args.store, Bound::Process).await?;
     let mut watch = client.admin().watch(args.pattern);
     let mut out = Out::new();

@@ -6,7 +6,6 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::{Connected, Store, masked};
-use crate::driver::background::Background;
 use crate::driver::clock::Clock;
 use crate::engine::redis::{Address, Place, Redis, Settings};
 use crate::error::Error;
@@ -24,11 +23,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         connect_timeout: store.connect_timeout,
         command_timeout: store.command_timeout,
     };
-    let unavailable = |detail: String| Error::Unavailable {
-        name: masked(store.url).into(),
-        detail,
-    };
-    let background = Background::thread().map_err(|error| unavailable(error.to_string()))?;
+    let background = store.background()?;
     let engine = Redis::connect(address, settings, background.runtime())
         .await
         .map_err(|failure| {

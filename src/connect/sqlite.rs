@@ -8,7 +8,6 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::{Connected, Store, masked};
-use crate::driver::background::Background;
 use crate::driver::clock::Clock;
 use crate::engine::sqlite::{Settings, Sqlite};
 use crate::error::Error;
@@ -18,10 +17,7 @@ use crate::protocol::bound::Bound;
 pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
     let path = path(store, url)?;
     let name = masked(store.url).into();
-    let background = Background::thread().map_err(|error| Error::Unavailable {
-        name: masked(store.url).into(),
-        detail: error.to_string(),
-    })?;
+    let background = store.background()?;
     let settings = Settings {
         path,
         prefix: store.prefix.clone(),

@@ -12,7 +12,7 @@ use foldhash::HashMap;
 use crate::engine::glob;
 use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page};
 use crate::protocol::state::State;
-use crate::protocol::{Action, Channel, Kind, Moment, Reply, Request, Subject};
+use crate::protocol::{Channel, Moment, Reply, Request};
 
 /// The states are swept of what has expired each time they have doubled since the last sweep.
 const SMALLEST_SWEEP: usize = 64;
@@ -162,14 +162,9 @@ impl Engine for Memory {
         let now = self.now();
         let mut found = Vec::new();
         for (name, state) in &mut self.store().states {
-            let Some(name) = name.strip_prefix(&*self.prefix) else {
-                continue;
-            };
-            let subject = Subject::new(Kind::Mutex, name);
-            let held = state.apply(&subject.request(Action::Inspect), now, 0);
-            if held.reply != Reply::Inspected(None) && glob::matches(&pattern, name) {
-                found.push(subject);
-            }
+            let name = name.strip_prefix(&*self.prefix);
+            let name = name.filter(|name| glob::matches(&pattern, name));
+            found.extend(name.and_then(|name| state.held(name, now)));
         }
         Box::pin(async move { Ok(Page { found, next: None }) })
     }

@@ -50,9 +50,11 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// the caller's clock.
     fn call_now(
         &self,
-        request: &Request,
-        now: &dyn Fn() -> Moment,
-    ) -> Option<Result<Reply, Failure>>;
+        _request: &Request,
+        _now: &dyn Fn() -> Moment,
+    ) -> Option<Result<Reply, Failure>> {
+        None
+    }
 
     /// Starts listening for releases; resolves once none can be missed any more.
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>>;

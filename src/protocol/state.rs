@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::mutex::Mutex;
-use super::{Channel, ClientId, Entry, Kind, Moment, OwnerId, Reply, Request};
+use super::{Channel, ClientId, Entry, Kind, Moment, OwnerId, Reply, Request, Subject};
 
 /// How long an undone request is remembered. A request still under way is given up by the network
 /// (TCP_USER_TIMEOUT) long before.
@@ -49,6 +49,13 @@ impl State {
     pub fn is_empty(&mut self, now: Moment) -> bool {
         self.expire(now);
         self.mutex.is_none() && self.marks.is_empty()
+    }
+
+    /// What is held under this name, if anything.
+    pub fn held(&mut self, name: &str, now: Moment) -> Option<Subject> {
+        self.expire(now);
+        let mutex = self.mutex.is_some().then_some(Kind::Mutex);
+        mutex.map(|kind| Subject::new(kind, name))
     }
 
     /// Whose clients hold something of it.

@@ -25,7 +25,7 @@ use self::keys::Keys;
 use self::pubsub::PubSub;
 use crate::engine::glob;
 use crate::engine::{Answer, Cause, Engine, Failure, Finding, Listener, Page};
-use crate::protocol::{Channel, Kind, Moment, Reply, Request, Subject};
+use crate::protocol::{Channel, Kind, Reply, Request, Subject};
 
 /// However long a command may take, the network is given up after twice this.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
@@ -146,14 +146,6 @@ impl Engine for Redis {
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
         Box::pin(apart::call(self, requests))
-    }
-
-    fn call_now(
-        &self,
-        _request: &Request,
-        _now: &dyn Fn() -> Moment,
-    ) -> Option<Result<Reply, Failure>> {
-        None
     }
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {

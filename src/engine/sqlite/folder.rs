@@ -43,7 +43,7 @@ impl Folder {
                 .read(true)
                 .write(true)
                 .create_new(true)
-                .mode(0o600)
+                .mode(trust::NOBODY_ELSES)
                 .open(&path)?;
             file.lock()?;
             if bound == Bound::Children {
@@ -70,6 +70,11 @@ impl Folder {
         self.open(client).is_some_and(|file| is_free(&file))
     }
 
+    /// Whether a client is there, for certain.
+    pub(super) fn is_there(&self, client: &str) -> bool {
+        self.open(client).is_some_and(|file| !is_free(&file))
+    }
+
     /// A client's file, to look at it again and again.
     pub(super) fn open(&self, client: &str) -> Option<File> {
         File::open(self.path.join(client)).ok()
@@ -92,8 +97,7 @@ impl Folder {
             let name = file.file_name().into_string().ok()?;
             let client = name.strip_suffix(BELL).unwrap_or(&name);
             // One that has just come may not be in the tables yet.
-            let there = self.open(client).is_some_and(|file| !is_free(&file));
-            (age > A_WHILE && !there).then(|| client.to_owned())
+            (age > A_WHILE && !self.is_there(client)).then(|| client.to_owned())
         });
         old.take(usize::try_from(most).unwrap_or(usize::MAX))
             .collect()

@@ -21,9 +21,9 @@ use self::store::Store;
 use self::vigil::Vigil;
 use self::worker::Worker;
 use super::process::Process;
-use crate::engine::{Answer, Cause, Ear, Engine, Failure, Finding, Listener, Page};
+use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page};
 use crate::protocol::bound::Bound;
-use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
+use crate::protocol::{Channel, ClientId, Reply, Request};
 
 mod bell;
 mod examine;
@@ -102,59 +102,36 @@ impl Sqlite {
                 .tell(move |store| store.stop_listening(&channel));
         }
     }
-
-    /// Has the thread do something with the file.
-    fn ask<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Store) -> T + Send + 'static,
-    ) -> Answer<Result<T, Failure>> {
-        Box::pin(self.worker.ask(work))
-    }
 }
 
 impl Engine for Sqlite {
     fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
-        let answer = self.ask(move |store| store.call(&[request]));
-        Box::pin(async move {
-            let mut replies = answer.await?;
-            let reply = replies.pop();
-            reply.unwrap_or_else(|| Err(Failure::new(Cause::Unexpected, "no answer")))
-        })
+        self.worker.ask(move |store| store.call(&request))
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
         let count = requests.len();
-        let answer = self.ask(move |store| store.call(&requests));
+        let answers = self.worker.ask(move |store| Ok(store.call_all(&requests)));
         Box::pin(async move {
-            let answers = answer.await;
+            let answers = answers.await;
             answers.unwrap_or_else(|failure| vec![Err(failure); count])
         })
-    }
-
-    fn call_now(
-        &self,
-        _request: &Request,
-        _now: &dyn Fn() -> Moment,
-    ) -> Option<Result<Reply, Failure>> {
-        None
     }
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
         let engine = self.clone();
         // Made where it is entered: dropped on the way to one who has gone, it takes itself out again.
-        let listening = self.ask(move |store| {
+        self.worker.ask(move |store| {
             let (channel, ear) = store.listen(&channel)?;
             let gone = Arc::downgrade(&ear);
             Ok(Listener::new(ear, move || {
                 engine.stop_listening(channel, &gone)
             }))
-        });
-        Box::pin(async move { listening.await? })
+        })
     }
 
     fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
-        let found = self.ask(move |store| store.find(&pattern, from));
-        Box::pin(async move { found.await? })
+        self.worker.ask(move |store| store.find(&pattern, from))
     }
 
     fn announce(
@@ -163,25 +140,26 @@ impl Engine for Sqlite {
         label: Option<Arc<str>>,
         ttl: Duration,
     ) -> Answer<Result<(), Failure>> {
-        let announced = self.ask(move |store| store.announce(label.as_deref(), ttl));
-        Box::pin(async move { announced.await? })
+        self.worker
+            .ask(move |store| store.announce(label.as_deref(), ttl))
     }
 
     fn labels(
         self: Arc<Self>,
         clients: Vec<String>,
     ) -> Answer<Result<Vec<Option<String>>, Failure>> {
-        let labels = self.ask(move |store| store.labels(&clients));
-        Box::pin(async move { labels.await? })
+        self.worker.ask(move |store| store.labels(&clients))
     }
 
     fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
-        let found = self.ask(|store| store.examine());
-        Box::pin(async move { found.await? })
+        self.worker.ask(|store| store.examine())
     }
 
     fn leave(self: Arc<Self>) -> Answer<()> {
-        let left = self.ask(Store::leave);
+        let left = self.worker.ask(|store| {
+            store.leave();
+            Ok(())
+        });
         Box::pin(async move {
             // What is left behind is found by others, as after a crash.
             let _ = left.await;

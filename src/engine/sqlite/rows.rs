@@ -1,7 +1,7 @@
 //! What stands in the tables, row by row, within one transaction.
 
 use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension, Result, params};
+use rusqlite::{Connection, OptionalExtension, Params, Result, params};
 
 use crate::protocol::Moment;
 use crate::protocol::state::State;
@@ -35,21 +35,16 @@ impl Rows<'_> {
     pub(super) fn keep(&self, name: &str, mut read: Read, now: Moment) -> Result<()> {
         if read.state.is_empty(now) {
             if read.text.is_some() {
-                let mut forget = self
-                    .0
-                    .prepare_cached("DELETE FROM states WHERE name = ?1")?;
-                forget.execute([name])?;
+                self.execute("DELETE FROM states WHERE name = ?1", [name])?;
             }
             return Ok(());
         }
         let text = serde_json::to_string(&read.state)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
         if read.text.as_ref() != Some(&text) {
-            let mut keep = self.0.prepare_cached(
-                "INSERT INTO states (name, state) VALUES (?1, ?2)
-                 ON CONFLICT (name) DO UPDATE SET state = excluded.state",
-            )?;
-            keep.execute([name, &text])?;
+            let sql = "INSERT INTO states (name, state) VALUES (?1, ?2)
+                       ON CONFLICT (name) DO UPDATE SET state = excluded.state";
+            self.execute(sql, [name, &text])?;
         }
         Ok(())
     }
@@ -81,10 +76,8 @@ impl Rows<'_> {
 
     /// A new client, whose holds end with it or not.
     pub(super) fn add_client(&self, client: &str, bound: bool) -> Result<()> {
-        let mut add = self.0.prepare_cached(
-            "INSERT OR REPLACE INTO clients (client, bound, label_until) VALUES (?1, ?2, 0)",
-        )?;
-        add.execute(params![client, bound]).map(drop)
+        let sql = "INSERT OR REPLACE INTO clients (client, bound, label_until) VALUES (?1, ?2, 0)";
+        self.execute(sql, params![client, bound])
     }
 
     /// Whether anything is known of a client.
@@ -115,22 +108,15 @@ impl Rows<'_> {
 
     /// Nothing is known of a client any more.
     pub(super) fn remove_client(&self, client: &str) -> Result<()> {
-        for sql in [
-            "DELETE FROM clients WHERE client = ?1",
-            "DELETE FROM listeners WHERE client = ?1",
-        ] {
-            self.0.prepare_cached(sql)?.execute([client])?;
-        }
-        Ok(())
+        self.execute("DELETE FROM clients WHERE client = ?1", [client])?;
+        self.is_deaf(client)
     }
 
     /// What a client calls itself until then.
     pub(super) fn label(&self, client: &str, label: Option<&str>, until: Moment) -> Result<()> {
-        let mut set = self.0.prepare_cached(
-            "INSERT INTO clients (client, bound, label, label_until) VALUES (?1, 0, ?2, ?3)
-             ON CONFLICT (client) DO UPDATE SET label = ?2, label_until = ?3",
-        )?;
-        set.execute(params![client, label, nanos(until)]).map(drop)
+        let sql = "INSERT INTO clients (client, bound, label, label_until) VALUES (?1, 0, ?2, ?3)
+                   ON CONFLICT (client) DO UPDATE SET label = ?2, label_until = ?3";
+        self.execute(sql, params![client, label, nanos(until)])
     }
 
     /// What a client calls itself.
@@ -144,10 +130,8 @@ impl Rows<'_> {
 
     /// Forgets clients of which only a label was known that is too old.
     pub(super) fn forget_labels(&self, now: Moment) -> Result<()> {
-        let mut forget = self
-            .0
-            .prepare_cached("DELETE FROM clients WHERE NOT bound AND label_until <= ?1")?;
-        forget.execute([nanos(now)]).map(drop)
+        let sql = "DELETE FROM clients WHERE NOT bound AND label_until <= ?1";
+        self.execute(sql, [nanos(now)])
     }
 
     /// Who listens at a channel.
@@ -162,25 +146,18 @@ impl Rows<'_> {
     /// A client listens at a channel.
     pub(super) fn listen(&self, channel: &str, client: &str) -> Result<()> {
         let sql = "INSERT OR IGNORE INTO listeners (channel, client) VALUES (?1, ?2)";
-        self.0
-            .prepare_cached(sql)?
-            .execute([channel, client])
-            .map(drop)
+        self.execute(sql, [channel, client])
     }
 
     /// It does so no longer.
     pub(super) fn stop_listening(&self, channel: &str, client: &str) -> Result<()> {
         let sql = "DELETE FROM listeners WHERE channel = ?1 AND client = ?2";
-        self.0
-            .prepare_cached(sql)?
-            .execute([channel, client])
-            .map(drop)
+        self.execute(sql, [channel, client])
     }
 
     /// It has no bell.
     pub(super) fn is_deaf(&self, client: &str) -> Result<()> {
-        let sql = "DELETE FROM listeners WHERE client = ?1";
-        self.0.prepare_cached(sql)?.execute([client]).map(drop)
+        self.execute("DELETE FROM listeners WHERE client = ?1", [client])
     }
 
     /// Which start of the machine all this is of.
@@ -194,11 +171,13 @@ impl Rows<'_> {
     /// Begins anew: nothing is held, nobody is there.
     pub(super) fn begin(&self, boot: &str) -> Result<()> {
         for table in ["states", "clients", "listeners", "machine"] {
-            self.0.execute(&format!("DELETE FROM {table}"), [])?;
+            self.execute(&format!("DELETE FROM {table}"), [])?;
         }
-        self.0
-            .execute("INSERT INTO machine (boot) VALUES (?1)", [boot])
-            .map(drop)
+        self.execute("INSERT INTO machine (boot) VALUES (?1)", [boot])
+    }
+
+    fn execute(&self, sql: &str, values: impl Params) -> Result<()> {
+        self.0.prepare_cached(sql)?.execute(values).map(drop)
     }
 }
 

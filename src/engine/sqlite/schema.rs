@@ -61,7 +61,7 @@ pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, Failur
 
 /// Refuses a file that a newer version has written to: it may mean more than we can read.
 pub(super) fn is_known(db: &Connection, path: &Path) -> Result<(), Failure> {
-    let (_, version) = about(db).map_err(|error| of_sqlite(path, &error))?;
+    let version = number(db, "PRAGMA user_version").map_err(|error| of_sqlite(path, &error))?;
     if version > KNOWN {
         let why = format!(
             "a newer distlock has made it (version {version}, this one knows {KNOWN}); upgrade"
@@ -118,8 +118,13 @@ fn migrate(db: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
 
 /// Whose it is, and of which version.
 fn about(db: &Connection) -> rusqlite::Result<(i64, i64)> {
-    let number = |name| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    Ok((number("application_id")?, number("user_version")?))
+    let application = number(db, "PRAGMA application_id")?;
+    Ok((application, number(db, "PRAGMA user_version")?))
+}
+
+/// Prepared once: one of them is asked for in every transaction.
+fn number(db: &Connection, sql: &str) -> rusqlite::Result<i64> {
+    db.prepare_cached(sql)?.query_row([], |row| row.get(0))
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {

@@ -18,9 +18,7 @@ use super::rows::Rows;
 use super::vigil::Vigil;
 use super::{examine, forked, removed, schema, trust};
 use crate::engine::{Ear, Failure, Finding, Page, boot, glob};
-use crate::protocol::bound::Bound;
-use crate::protocol::state::State;
-use crate::protocol::{Action, Channel, ClientId, Kind, Moment, Reply, Request, Subject};
+use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
 
 /// A ttl that is longer is none: a hold that ends with its process.
 const FOR_EVER: Duration = Duration::from_secs(50 * 365 * 24 * 60 * 60);
@@ -81,7 +79,7 @@ impl Store {
             deaf: Vec::new(),
             has_left: false,
         };
-        if let Err(failure) = store.enter(settings.bound != Bound::Lease) {
+        if let Err(failure) = store.enter() {
             store.messenger.folder.clear(&store.client);
             return Err(failure);
         }
@@ -90,8 +88,16 @@ impl Store {
         Ok(store)
     }
 
-    /// Carries out requests, all in one transaction.
-    pub(super) fn call(&mut self, requests: &[Request]) -> Vec<Result<Reply, Failure>> {
+    /// Carries out one request.
+    pub(super) fn call(&mut self, request: &Request) -> Result<Reply, Failure> {
+        if self.was_replaced() {
+            return removed::answer(request, &self.path);
+        }
+        self.transact(|store, rows, news| store.apply(rows, request, news))
+    }
+
+    /// Carries out several, all in one transaction.
+    pub(super) fn call_all(&mut self, requests: &[Request]) -> Vec<Result<Reply, Failure>> {
         if self.was_replaced() {
             return requests
                 .iter()
@@ -143,14 +149,9 @@ impl Store {
             let (read, next) = rows.page(from, PAGE)?;
             let mut found = Vec::new();
             for (name, mut read) in read {
-                let Some(name) = name.strip_prefix(&*store.prefix) else {
-                    continue;
-                };
-                let subject = Subject::new(Kind::Mutex, name);
-                let held = read.state.apply(&subject.request(Action::Inspect), now, 0);
-                if held.reply != Reply::Inspected(None) && glob::matches(pattern, name) {
-                    found.push(subject);
-                }
+                let name = name.strip_prefix(&*store.prefix);
+                let name = name.filter(|name| glob::matches(pattern, name));
+                found.extend(name.and_then(|name| read.state.held(name, now)));
             }
             let next = next.and_then(|next| u64::try_from(next).ok());
             Ok(Page { found, next })
@@ -193,7 +194,7 @@ impl Store {
             let now = boot::time();
             let mut nothing_left = true;
             for (name, mut read) in rows.of_client(&store.client)? {
-                if store.holds(&read.state) {
+                if read.state.clients().contains(&store.id) {
                     nothing_left = false;
                     continue;
                 }
@@ -214,18 +215,21 @@ impl Store {
     }
 
     /// Begins anew after a restart of the machine, enters, and sees to some that were killed.
-    fn enter(&mut self, bound: bool) -> Result<(), Failure> {
+    fn enter(&mut self) -> Result<(), Failure> {
         let here = boot::id().map_err(|error| of_io(&self.path, &error))?;
+        // Before anybody has to wait for us.
+        let old = self.messenger.folder.old_names(SWEPT);
         let entered = self.transact(|store, rows, news| {
             if rows.boot()?.as_ref() != Some(&here) {
                 // Somebody is there, and of another start: that is another machine.
                 let clients = rows.some_clients(u32::MAX)?;
-                if clients.iter().any(|client| store.is_there(client)) {
+                let folder = &store.messenger.folder;
+                if clients.iter().any(|client| folder.is_there(client)) {
                     return Ok(false);
                 }
                 rows.begin(&here)?;
             }
-            rows.add_client(&store.client, bound)?;
+            rows.add_client(&store.client, store.presence.is_some())?;
             rows.forget_labels(boot::time())?;
             for other in rows.some_clients(SWEPT)? {
                 if let Some(id) = ClientId::parse(&other)
@@ -235,9 +239,9 @@ impl Store {
                     store.bury(rows, id, boot::time(), news)?;
                 }
             }
-            for name in store.messenger.folder.old_names(SWEPT) {
-                if !rows.knows(&name)? {
-                    news.gone.push(name);
+            for name in &old {
+                if !rows.knows(name)? {
+                    news.gone.push(name.clone());
                 }
             }
             Ok(true)
@@ -247,15 +251,6 @@ impl Store {
         }
         let why = "another machine uses it too, and machines share no clock; choose a local folder, or redis://";
         Err(unusable(&self.path, why))
-    }
-
-    fn holds(&self, state: &State) -> bool {
-        let mut holders = state.clients().into_iter();
-        holders.any(|holder| holder == self.id)
-    }
-
-    fn is_there(&self, client: &str) -> bool {
-        self.messenger.folder.open(client).is_some() && !self.messenger.folder.is_gone(client)
     }
 
     /// One request, by the rules.

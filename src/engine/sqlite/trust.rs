@@ -10,7 +10,7 @@ use super::failure::{of_io, unusable};
 use crate::engine::Failure;
 
 const NOBODY_ELSE: u32 = 0o700;
-const NOBODY_ELSES: u32 = 0o600;
+pub(super) const NOBODY_ELSES: u32 = 0o600;
 /// Group and others may write.
 const OTHERS_WRITE: u32 = 0o022;
 /// Only a file's owner may rename or remove it.

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::store::Store;
 use crate::engine::process::Process;
-use crate::engine::{Cause, Failure};
+use crate::engine::{Answer, Cause, Failure};
 
 /// A thread with a [`Store`]. It ends when this is dropped and what was asked is done.
 #[derive(Debug)]
@@ -49,20 +49,16 @@ impl Worker {
     }
 
     /// Has the thread do this, and hears what it came to. Dropping that leaves it done all the same.
-    pub(super) fn ask<T, F>(
+    pub(super) fn ask<T: Send + 'static>(
         &self,
-        work: F,
-    ) -> impl Future<Output = Result<T, Failure>> + Send + use<T, F>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut Store) -> T + Send + 'static,
-    {
+        work: impl FnOnce(&mut Store) -> Result<T, Failure> + Send + 'static,
+    ) -> Answer<Result<T, Failure>> {
         let (done, outcome) = oneshot::channel();
         self.tell(move |store| {
             // Nobody may be there to hear it.
             let _ = done.send(work(store));
         });
-        async move { outcome.await.map_err(|_| gone()) }
+        Box::pin(async move { outcome.await.unwrap_or_else(|_| Err(gone())) })
     }
 
     /// Has the thread do this.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::engine::redis::failure::said;
 use crate::engine::{Cause, Failure, Finding};
 
 /// From here on a `since` in a label looks wrong to people.
@@ -120,10 +121,10 @@ pub(super) fn locking(tried: Result<(), Failure>) -> Finding {
         Ok(()) => Finding::ok(what, "a lock was taken and given back"),
         Err(failure) if is_about_names(&failure) => Finding::warn(
             what,
-            format!("not tried: {}", failure.detail),
+            format!("not tried: {}", said(&failure)),
             "allow the keys `distlock_doctor:*` and their channels to have it tried",
         ),
-        Err(failure) => Finding::fail(what, failure.detail, remedy(failure.cause)),
+        Err(failure) => Finding::fail(what, said(&failure), remedy(failure.cause)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use distlock::Error;
 use distlock::blocking::Client;
 
-use super::process::{Process, say, url};
+use super::process::{Process, race, say, url};
 use super::{PATIENCE, Place};
 
 pub(crate) const ROLE: &str = "count";
@@ -59,16 +59,7 @@ fn a_file_may_be_made_by_many_at_once() {
         let place = Place::new();
         let mut workers: Vec<Process> =
             (0..8).map(|_| Process::start(COME, &place.url())).collect();
-        for worker in &workers {
-            worker.hear("ready");
-        }
-        for worker in &mut workers {
-            worker.tell("go");
-        }
-        for worker in &mut workers {
-            worker.hear("done");
-            worker.ended_well();
-        }
+        race(&mut workers);
     }
 }
 

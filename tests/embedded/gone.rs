@@ -1,13 +1,14 @@
 //! Holders that end without a word.
 
-use std::time::{Duration, Instant};
+use std::fs::File;
+use std::time::{Duration, Instant, SystemTime};
 
 use distlock::Bound;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::process::Process;
-use super::worker::{HOLD, LEAVE, PARENT, RUN, SHORT};
+use super::worker::{FORK, HOLD, LEAVE, PARENT, RUN, SHORT};
 use super::{PATIENCE, Place, eventually};
 
 #[test]
@@ -47,9 +48,7 @@ fn what_a_killed_process_held_is_free_at_once() {
 fn a_child_that_works_on_keeps_what_its_killed_parent_held() {
     let place = Place::new();
     let client = place.connect();
-    let mut holder = Process::start(RUN, &place.url());
-    let child = pid(&holder.hear("child"));
-    holder.hear("held");
+    let (mut holder, child) = with_child(&place, RUN);
     holder.kill();
     // Longer than its lease, which nobody renews.
     let lock = client.lock("a");
@@ -69,9 +68,7 @@ fn a_child_that_works_on_keeps_what_its_killed_parent_held() {
 fn a_child_of_no_concern_keeps_nothing() {
     let place = Place::new();
     let client = place.connect();
-    let mut holder = Process::start(PARENT, &place.url());
-    let child = pid(&holder.hear("child"));
-    holder.hear("held");
+    let (mut holder, child) = with_child(&place, PARENT);
     holder.kill();
     let guard = client.lock("a").acquire_timeout(PATIENCE);
     let freed = guard.expect("it answers").is_some();
@@ -83,9 +80,7 @@ fn a_child_of_no_concern_keeps_nothing() {
 fn a_stopped_process_with_children_still_holds_when_it_goes_on() {
     let place = Place::new();
     let client = place.connect();
-    let mut holder = Process::start(RUN, &place.url());
-    let child = pid(&holder.hear("child"));
-    holder.hear("held");
+    let (mut holder, child) = with_child(&place, RUN);
     holder.stop();
     let lock = client.lock("a");
     let early = lock.acquire_timeout(SHORT * 2).expect("it answers");
@@ -159,16 +154,46 @@ fn nobody_leaves_files_behind() {
         place.connect().close().expect("it answers");
         place.left().is_empty()
     });
-    let rows = |table: &str| -> i64 {
-        let count = format!("SELECT count(*) FROM {table}");
-        let database = place.database();
-        database
-            .query_row(&count, [], |row| row.get(0))
-            .expect("it is there")
-    };
     for table in ["states", "clients", "listeners"] {
-        assert_eq!(rows(table), 0, "{table}");
+        assert_eq!(place.rows(table), 0, "{table}");
     }
+}
+
+/// What SQLite knows of its process's locks is wrong in a forked child, which has the parent's files, too.
+#[test]
+fn a_forked_child_may_neither_use_its_parents_locks_nor_open_the_file() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut holder = Process::start(FORK, &place.url());
+    holder.hear("held");
+    holder.tell("fork");
+    assert_eq!(holder.hear("release"), "closed");
+    assert!(holder.hear("connect").contains("was forked from one"));
+    holder.ended_well();
+    // The child has not renewed it.
+    let guard = client.lock("a").acquire_timeout(PATIENCE);
+    assert!(guard.expect("it answers").is_some());
+}
+
+/// One that was killed before it was entered, or whose rows a restart has taken, is known by its files alone.
+#[test]
+fn files_that_nobody_is_known_by_are_cleared_away() {
+    let place = Place::new();
+    place.connect().close().expect("it answers");
+    let folder = place.folder.path().join("locks.db-clients");
+    let old = SystemTime::now() - Duration::from_secs(3600);
+    for name in ["left", "left.bell", "young"] {
+        let file = File::create(folder.join(name)).expect("there is room");
+        if name != "young" {
+            file.set_modified(old).expect("it is ours");
+        }
+    }
+    // And one that is old and still there.
+    let there = File::create(folder.join("there")).expect("there is room");
+    there.set_modified(old).expect("it is ours");
+    there.lock().expect("nobody has it");
+    place.connect().close().expect("it answers");
+    assert_eq!(place.left(), ["there", "young"]);
 }
 
 #[test]
@@ -182,6 +207,10 @@ fn a_bound_that_a_store_cannot_keep_changes_nothing() {
     );
 }
 
-fn pid(text: &str) -> Pid {
-    Pid::from_raw(text.parse().expect("a number"))
+/// A holder of `a` and the child it has.
+fn with_child(place: &Place, role: &str) -> (Process, Pid) {
+    let holder = Process::start(role, &place.url());
+    let child = holder.hear("child").parse().expect("a number");
+    holder.hear("held");
+    (holder, Pid::from_raw(child))
 }

@@ -76,6 +76,13 @@ impl Place {
         names
     }
 
+    /// How many rows a table has.
+    fn rows(&self, table: &str) -> u32 {
+        let count = format!("SELECT count(*) FROM {table}");
+        let rows = self.database().query_row(&count, [], |row| row.get(0));
+        rows.expect("it is there")
+    }
+
     /// The file as any program may open it.
     fn database(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.file()).expect("it is a database")

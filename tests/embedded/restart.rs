@@ -9,13 +9,8 @@ fn nothing_stays_locked_over_a_restart_of_the_machine() {
     client.lock("a").acquire().expect("it is free").forget();
     // As a machine that was switched off leaves it.
     drop(client);
-    let database = place.database();
-    let held: i64 = database
-        .query_row("SELECT count(*) FROM states", [], |row| row.get(0))
-        .expect("it is there");
-    assert_eq!(held, 1, "it was left locked");
-    started_before(&database);
-    drop(database);
+    assert_eq!(place.rows("states"), 1, "it was left locked");
+    started_before(&place.database());
     let client = place.connect();
     let guard = client.lock("a").try_acquire().expect("it answers");
     assert!(guard.is_some(), "that was before");

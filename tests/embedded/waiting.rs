@@ -53,13 +53,7 @@ fn wake_from_a_stop() -> Duration {
         .map(|number| hold(number).expect("it is free"))
         .collect();
     let waiter = Process::start(MANY, &place.url());
-    super::eventually("all of them listen", || {
-        let count = "SELECT count(*) FROM listeners";
-        let listeners = place
-            .database()
-            .query_row(count, [], |row| row.get::<_, u32>(0));
-        listeners.expect("it is there") == NAMES
-    });
+    super::eventually("all of them listen", || place.rows("listeners") == NAMES);
     // They ask once more after that, and then sleep for two seconds.
     std::thread::sleep(Duration::from_millis(100));
     waiter.stop();

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use distlock::blocking::Client;
 use distlock::{Bound, Error, Lease};
+use nix::unistd::{alarm, daemon};
 
 use super::process::{orders, say, url, wall_clock};
-use super::{crowd, full};
+use super::{PATIENCE, crowd, full};
 
 /// Holds `a` until it is told otherwise.
 pub(crate) const HOLD: &str = "hold";
@@ -16,6 +17,8 @@ pub(crate) const HOLD: &str = "hold";
 pub(crate) const PARENT: &str = "parent";
 /// The same, and the child may keep what is held.
 pub(crate) const RUN: &str = "run";
+/// Holds `a`, and goes on as its own forked child.
+pub(crate) const FORK: &str = "fork";
 /// Leaves `a` to its lease.
 pub(crate) const LEAVE: &str = "leave";
 /// Waits for `a` again and again, and says when it has got it.
@@ -36,6 +39,7 @@ pub(crate) fn run(role: &str) {
         HOLD => hold(&orders, Bound::Process, None),
         PARENT => hold(&orders, Bound::Process, Some("600")),
         RUN => hold(&orders, Bound::Children, Some("600")),
+        FORK => fork(&orders),
         LEAVE => leave(),
         MANY => many(),
         WAIT => wait(&orders),
@@ -74,6 +78,31 @@ fn hold(orders: &Receiver<String>, bound: Bound, child: Option<&str>) -> Result<
             "state" => say(if guard.is_held() { "valid" } else { "lost" }),
             other => panic!("no such order: {other}"),
         }
+    }
+    Ok(())
+}
+
+fn fork(orders: &Receiver<String>) -> Result<(), Error> {
+    let builder = distlock::Client::builder(&url()).default_lease(Lease::KeepAlive(SHORT));
+    let client = Client::connect_with(builder)?;
+    let guard = client.lock("a").acquire()?;
+    say("held");
+    orders.recv().expect("the test says when");
+    // Ends the parent, and leaves neither its threads nor anybody who would end us with the test.
+    daemon(true, true).expect("there is room for one more");
+    alarm::set(u32::try_from(PATIENCE.as_secs()).expect("a few"));
+    let released = match guard.release() {
+        Err(Error::Closed { .. }) => "closed".to_owned(),
+        other => format!("{other:?}"),
+    };
+    say(&format!("release {released}"));
+    let connected = Client::connect(&url());
+    say(&format!("connect {connected:?}"));
+    // With the parent's files open, until the test clears its folder away.
+    let file = url();
+    let file = file.trim_start_matches("sqlite:");
+    while std::path::Path::new(file).exists() {
+        std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
 }

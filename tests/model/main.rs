@@ -68,7 +68,9 @@ async fn random_requests_get_the_same_replies_from_memory_and_from_redis() {
         keys
     };
     let seen = contest.play(look).await;
-    seen.together.assert_everything_was_seen_of(TRAVELLERS);
+    let least = contest.least();
+    seen.together
+        .assert_everything_was_seen_of(TRAVELLERS, least);
     let calls = server.commandstats("evalsha") + server.commandstats("eval");
     let (may_travel, others) = (seen.may_travel, seen.others);
     eprintln!("{may_travel} requests that may travel, {others} others: {calls} calls");
@@ -174,8 +176,14 @@ impl Contest {
             seen.sequences >= self.enough,
             "this machine is too busy: nothing can be said"
         );
-        seen.coverage.assert_everything_was_seen_of(EVERYTHING);
+        seen.coverage
+            .assert_everything_was_seen_of(EVERYTHING, self.least());
         seen
+    }
+
+    /// How often the rarest reply must have come: a quarter of what it does on average.
+    fn least(&self) -> u64 {
+        u64::try_from(self.enough / 200).expect("a few")
     }
 }
 

@@ -6,7 +6,7 @@ use distlock::Client;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
-use super::process::{say, url};
+use super::process::{self, say, url};
 use super::{Process, RedisServer};
 
 #[test]
@@ -30,16 +30,7 @@ fn race(server: &RedisServer, role: &str) -> (u64, usize) {
         Process::start(role, &server.url()),
         Process::start(role, &server.url()),
     ];
-    for worker in &workers {
-        worker.hear("ready");
-    }
-    for worker in &mut workers {
-        worker.tell("go");
-    }
-    for worker in &mut workers {
-        worker.hear("done");
-        worker.ended_well();
-    }
+    process::race(&mut workers);
     let log: Vec<u32> = server.query(&["LRANGE", LOG, "0", "-1"]);
     assert_eq!(log.len() as u64, TOTAL, "everybody wrote as often as told");
     let turns = log.windows(2).filter(|two| two[0] != two[1]).count();

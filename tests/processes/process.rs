@@ -104,6 +104,20 @@ impl Drop for Process {
     }
 }
 
+/// Lets these begin together, each once it is ready, and waits until they are done.
+pub(crate) fn race(workers: &mut [Process]) {
+    for worker in &mut *workers {
+        worker.hear("ready");
+    }
+    for worker in &mut *workers {
+        worker.tell("go");
+    }
+    for worker in workers {
+        worker.hear("done");
+        worker.ended_well();
+    }
+}
+
 /// What this process is to do, if it is a worker.
 pub(crate) fn role() -> Option<String> {
     env::var(ROLE).ok()

@@ -10,7 +10,7 @@ use distlock::{Error, Lease, LostReason};
 
 use crate::stage::{PATIENCE, Played, Stage, soon_blocking};
 
-on_every_engine! { call:
+on_every_engine! { call with Plain:
     a_client_excludes_another,
     a_thread_waits_until_the_lock_is_released,
     a_wait_that_is_over_ends_with_none,

@@ -1,33 +1,45 @@
 //! What every lock does on every engine: each case is written once and played on all of them.
 //!
-//! A case is an `async fn case(stage: &Stage) -> Result<(), Error>`; a module names its cases once, in
-//! [`on_every_engine!`], and each becomes one test per engine. A new engine costs a line in that macro
-//! and a constructor of [`Stage`](stage::Stage); a new primitive costs a module beside `plain_lock`.
+//! A case is an `async fn case(stage: &Stage<impl Family>) -> Result<(), Error>`; a module names its cases once, in
+//! [`with_every_lock!`], and each becomes one test per kind of lock and engine. A new kind costs a line in that macro, a
+//! [`Family`](stage::Family), and a module for what is its own; a new engine a line in [`on_every_engine!`] and a
+//! constructor of [`Stage`](stage::Stage).
 //!
 //! In memory time is paused, so a case that waits for a lease takes none; on a server it is real.
 
 #![cfg(all(feature = "redis", feature = "sqlite"))]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
+/// Makes one test of each async case with each kind of lock on each engine: `plain::redis::a_case`.
+macro_rules! with_every_lock {
+    ($($case:ident,)+) => {
+        mod plain {
+            use super::*;
+            on_every_engine! { play with Plain: $($case,)+ }
+        }
+    };
+}
+
 /// Makes one test of each case on each engine: `redis::a_case`, `memory::a_case`, `sqlite::a_case`.
 ///
 /// The first word is how a case is run: [`play`](stage::Stage::play) if it is async,
 /// [`call`](stage::Stage::call) if it blocks.
 macro_rules! on_every_engine {
-    ($run:ident: $($case:ident,)+) => {
-        on_engine!(memory, $run: $($case,)+);
-        on_engine!(redis, $run: $($case,)+);
-        on_engine!(sqlite, $run: $($case,)+);
+    ($run:ident with $family:ident: $($case:ident,)+) => {
+        on_engine!(memory, $run, $family: $($case,)+);
+        on_engine!(redis, $run, $family: $($case,)+);
+        on_engine!(sqlite, $run, $family: $($case,)+);
     };
 }
 
 macro_rules! on_engine {
-    ($engine:ident, $run:ident: $($case:ident,)+) => {
+    ($engine:ident, $run:ident, $family:ident: $($case:ident,)+) => {
         mod $engine {
             $(
                 #[test]
                 fn $case() {
-                    crate::stage::Stage::$engine(stringify!($case)).$run(super::$case);
+                    use crate::stage::{$family, Stage};
+                    Stage::<$family>::$engine(stringify!($case)).$run(super::$case);
                 }
             )+
         }
@@ -37,7 +49,7 @@ macro_rules! on_engine {
 #[cfg(feature = "blocking")]
 mod blocking;
 mod bounds;
-mod plain_lock;
+mod every_lock;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,6 +1,8 @@
 //! Where a case is played: clients on one shared store, and patience.
 
 use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
@@ -8,7 +10,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use distlock::{Client, ClientBuilder, Error, LockInfo};
+use distlock::{Client, ClientBuilder, Error, Exclusive, Lock, LockInfo};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -30,8 +32,60 @@ const A_WHILE: Duration = Duration::from_millis(60);
 /// What a case comes to; a failed assertion panics.
 pub(crate) type Played = Result<(), Error>;
 
-/// One store, empty but for what other cases keep under names of their own.
-pub(crate) struct Stage {
+/// A kind of lock.
+pub(crate) trait Family: 'static {
+    type Kind: 'static;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
+}
+
+/// The plain lock.
+pub(crate) struct Plain;
+
+impl Family for Plain {
+    type Kind = Exclusive;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock {
+        client.lock(name)
+    }
+}
+
+/// A client whose locks are of one kind.
+pub(crate) struct Player<F> {
+    client: Client,
+    family: PhantomData<fn() -> F>,
+}
+
+impl<F: Family> Player<F> {
+    /// In place of the client's own, which is for plain locks alone.
+    pub(crate) fn lock(&self, name: impl Into<Arc<str>>) -> Lock<F::Kind> {
+        F::lock(&self.client, name.into())
+    }
+
+    /// One that a new owner takes, as often as it likes.
+    pub(crate) fn one_owners(&self, name: &str) -> Lock<F::Kind> {
+        self.lock(name).with_owner(&self.client.new_owner())
+    }
+}
+
+impl<F> Deref for Player<F> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl<F> Clone for Player<F> {
+    fn clone(&self) -> Self {
+        let (client, family) = (self.client.clone(), PhantomData);
+        Self { client, family }
+    }
+}
+
+/// One store, empty but for what other cases keep under names of their own, and a kind of lock.
+pub(crate) struct Stage<F = Plain> {
+    family: PhantomData<fn() -> F>,
     url: String,
     prefix: String,
     runtime: fn() -> std::io::Result<Runtime>,
@@ -39,11 +93,12 @@ pub(crate) struct Stage {
     folder: Option<TempDir>,
 }
 
-impl Stage {
+impl<F: Family> Stage<F> {
     /// A store in memory, under paused time.
     pub(crate) fn memory(case: &str) -> Self {
         let own = unique(case);
         Self {
+            family: PhantomData,
             url: format!("memory:{own}"),
             prefix: format!("{own}/"),
             runtime: || {
@@ -59,6 +114,7 @@ impl Stage {
     pub(crate) fn sqlite(case: &str) -> Self {
         let folder = TempDir::with_prefix("distlock-").expect("there is room");
         Self {
+            family: PhantomData,
             url: format!("sqlite:{}/locks.db", folder.path().display()),
             prefix: format!("{}/", unique(case)),
             runtime: real,
@@ -76,6 +132,7 @@ impl Stage {
             server.cmd(&["SCRIPT", "LOAD", script]);
         }
         Self {
+            family: PhantomData,
             url: server.url(),
             prefix: format!("{}/", unique(case)),
             runtime: real,
@@ -113,16 +170,22 @@ impl Stage {
     }
 
     /// Another client of the store.
-    pub(crate) async fn client(&self) -> Result<Client, Error> {
-        self.builder().connect().await
+    pub(crate) async fn client(&self) -> Result<Player<F>, Error> {
+        self.connect(self.builder()).await
+    }
+
+    /// Another client with these options.
+    pub(crate) async fn connect(&self, builder: ClientBuilder) -> Result<Player<F>, Error> {
+        let (client, family) = (builder.connect().await?, PhantomData);
+        Ok(Player { client, family })
     }
 
     /// Two of them.
-    pub(crate) async fn clients(&self) -> Result<(Client, Client), Error> {
+    pub(crate) async fn clients(&self) -> Result<(Player<F>, Player<F>), Error> {
         Ok((self.client().await?, self.client().await?))
     }
 
-    /// Another client with options. A server on a busy machine is slow to answer, and not down.
+    /// Options for another client. A server on a busy machine is slow to answer, and not down.
     pub(crate) fn builder(&self) -> ClientBuilder {
         Client::builder(&self.url)
             .command_timeout(PATIENCE / 2)

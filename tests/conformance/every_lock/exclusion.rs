@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::{JoinSet, yield_now};
 
-use crate::stage::{PATIENCE, Played, Stage, begun, in_time, waits};
+use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, waits};
 
-on_every_engine! { play:
+with_every_lock! {
     a_client_excludes_another,
     a_client_excludes_itself,
     a_lock_can_be_taken_again_and_again,
@@ -18,7 +18,7 @@ on_every_engine! { play:
     a_future_needs_neither_its_lock_nor_its_client,
 }
 
-async fn a_client_excludes_another(stage: &Stage) -> Played {
+async fn a_client_excludes_another(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
 
@@ -32,7 +32,7 @@ async fn a_client_excludes_another(stage: &Stage) -> Played {
     held.release().await
 }
 
-async fn a_client_excludes_itself(stage: &Stage) -> Played {
+async fn a_client_excludes_itself(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
 
@@ -47,7 +47,7 @@ async fn a_client_excludes_itself(stage: &Stage) -> Played {
     held.expect("it is free again").release().await
 }
 
-async fn a_lock_can_be_taken_again_and_again(stage: &Stage) -> Played {
+async fn a_lock_can_be_taken_again_and_again(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for _ in 0..20 {
@@ -60,7 +60,7 @@ async fn a_lock_can_be_taken_again_and_again(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_lock_excludes_nobody_from_another(stage: &Stage) -> Played {
+async fn a_lock_excludes_nobody_from_another(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let one = a.lock(stage.name("one")).acquire().await?;
     let two = b.lock(stage.name("two")).try_acquire().await?;
@@ -70,7 +70,7 @@ async fn a_lock_excludes_nobody_from_another(stage: &Stage) -> Played {
 }
 
 /// Both branches of a `join!` are one task: they must not both have the lock.
-async fn the_same_task_without_an_owner_is_excluded_too(stage: &Stage) -> Played {
+async fn the_same_task_without_an_owner_is_excluded_too(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
 
@@ -93,7 +93,7 @@ async fn the_same_task_without_an_owner_is_excluded_too(stage: &Stage) -> Played
     left.and(right)
 }
 
-async fn no_two_guards_are_valid_at_once(stage: &Stage) -> Played {
+async fn no_two_guards_are_valid_at_once(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let inside = Arc::new(AtomicUsize::new(0));
@@ -121,7 +121,7 @@ async fn no_two_guards_are_valid_at_once(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_dropped_guard_gives_the_lock_back(stage: &Stage) -> Played {
+async fn a_dropped_guard_gives_the_lock_back(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
 
@@ -137,7 +137,7 @@ async fn a_dropped_guard_gives_the_lock_back(stage: &Stage) -> Played {
     in_time(waiting).await?.release().await
 }
 
-async fn a_future_needs_neither_its_lock_nor_its_client(stage: &Stage) -> Played {
+async fn a_future_needs_neither_its_lock_nor_its_client(stage: &Stage<impl Family>) -> Played {
     let one = stage.client().await?.lock(stage.name("one")).acquire();
     let (one, two) = tokio::join!(one, stage.client().await?.lock(stage.name("two")).acquire());
     let (one, two) = (one?, two?);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use distlock::{Error, LostReason};
 
-use crate::stage::{PATIENCE, Played, Stage, begun, in_time, waits};
+use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, waits};
 
-on_every_engine! { play:
+with_every_lock! {
     closing_gives_back_what_is_held_and_tells_the_holders,
     closing_gives_back_what_is_held_many_times,
     closing_finishes_the_releases_of_dropped_guards,
@@ -36,7 +36,9 @@ fn lost_by_closing(error: Error) -> bool {
     )
 }
 
-async fn closing_gives_back_what_is_held_and_tells_the_holders(stage: &Stage) -> Played {
+async fn closing_gives_back_what_is_held_and_tells_the_holders(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let (one, two) = (stage.name("one"), stage.name("two"));
     let first = a.lock(&*one).acquire().await?;
@@ -57,7 +59,7 @@ async fn closing_gives_back_what_is_held_and_tells_the_holders(stage: &Stage) ->
     Ok(())
 }
 
-async fn closing_gives_back_what_is_held_many_times(stage: &Stage) -> Played {
+async fn closing_gives_back_what_is_held_many_times(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -68,7 +70,7 @@ async fn closing_gives_back_what_is_held_many_times(stage: &Stage) -> Played {
     got.expect("it was given back").release().await
 }
 
-async fn closing_finishes_the_releases_of_dropped_guards(stage: &Stage) -> Played {
+async fn closing_finishes_the_releases_of_dropped_guards(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let names: Vec<_> = (0..20).map(|n| stage.name(&n.to_string())).collect();
     let mut guards = Vec::new();
@@ -85,7 +87,7 @@ async fn closing_finishes_the_releases_of_dropped_guards(stage: &Stage) -> Playe
     Ok(())
 }
 
-async fn closing_fails_whoever_waits(stage: &Stage) -> Played {
+async fn closing_fails_whoever_waits(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let (near, far) = (stage.name("near"), stage.name("far"));
     let held = a.lock(&*near).acquire().await?;
@@ -111,7 +113,7 @@ async fn closing_fails_whoever_waits(stage: &Stage) -> Played {
 }
 
 /// Its first question is under way when the client is closed.
-async fn closing_fails_whoever_is_just_asking(stage: &Stage) -> Played {
+async fn closing_fails_whoever_is_just_asking(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let theirs = b.lock(&*name).acquire().await?;
@@ -130,7 +132,9 @@ async fn closing_fails_whoever_is_just_asking(stage: &Stage) -> Played {
 }
 
 /// The lock was passed to it, and it was not polled since.
-async fn closing_takes_the_lock_from_a_waiter_that_never_saw_it(stage: &Stage) -> Played {
+async fn closing_takes_the_lock_from_a_waiter_that_never_saw_it(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -144,7 +148,7 @@ async fn closing_takes_the_lock_from_a_waiter_that_never_saw_it(stage: &Stage) -
     got.release().await
 }
 
-async fn closing_drops_the_work_under_a_guard(stage: &Stage) -> Played {
+async fn closing_drops_the_work_under_a_guard(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let work = Arc::new(());
@@ -161,7 +165,7 @@ async fn closing_drops_the_work_under_a_guard(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn closing_lets_the_others_have_the_lock(stage: &Stage) -> Played {
+async fn closing_lets_the_others_have_the_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let _held = a.lock(&*name).acquire().await?;
@@ -172,7 +176,7 @@ async fn closing_lets_the_others_have_the_lock(stage: &Stage) -> Played {
     in_time(waiting).await?.release().await
 }
 
-async fn a_closed_client_does_nothing_any_more(stage: &Stage) -> Played {
+async fn a_closed_client_does_nothing_any_more(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name);
@@ -194,7 +198,7 @@ async fn a_closed_client_does_nothing_any_more(stage: &Stage) -> Played {
     theirs.release().await
 }
 
-async fn a_client_may_be_closed_twice(stage: &Stage) -> Played {
+async fn a_client_may_be_closed_twice(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let (one, two) = tokio::join!(client.close(), client.close());
@@ -203,7 +207,9 @@ async fn a_client_may_be_closed_twice(stage: &Stage) -> Played {
     in_time(client.close()).await
 }
 
-async fn a_client_that_is_dropped_does_not_take_its_guards_along(stage: &Stage) -> Played {
+async fn a_client_that_is_dropped_does_not_take_its_guards_along(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Duration::from_millis(2000);

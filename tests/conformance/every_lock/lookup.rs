@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use distlock::{Bound, Change, Client, Error, Event, Lease, Verdict, Watch};
+use distlock::{Bound, Change, Client, Error, Event, Guard, Lease, Verdict, Watch};
 
-use crate::stage::{PATIENCE, Played, Stage, begun, in_time, seen};
+use crate::stage::{Family, PATIENCE, Played, Player, Stage, begun, in_time, seen};
 use crate::support::eventually;
 
-on_every_engine! { play:
+with_every_lock! {
     nobody_is_seen_to_hold_a_free_lock,
     a_holder_is_seen_with_its_owner_count_and_lease,
     the_holder_is_seen_to_change,
@@ -29,7 +29,7 @@ on_every_engine! { play:
     a_store_that_is_fit_for_locks_says_so,
 }
 
-async fn nobody_is_seen_to_hold_a_free_lock(stage: &Stage) -> Played {
+async fn nobody_is_seen_to_hold_a_free_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     assert_eq!(a.admin().inspect(&name).await?, None);
@@ -40,7 +40,7 @@ async fn nobody_is_seen_to_hold_a_free_lock(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_holder_is_seen_with_its_owner_count_and_lease(stage: &Stage) -> Played {
+async fn a_holder_is_seen_with_its_owner_count_and_lease(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Duration::from_secs(60);
@@ -64,7 +64,7 @@ async fn a_holder_is_seen_with_its_owner_count_and_lease(stage: &Stage) -> Playe
     held.release().await
 }
 
-async fn the_holder_is_seen_to_change(stage: &Stage) -> Played {
+async fn the_holder_is_seen_to_change(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let first = a.lock(&*name).acquire().await?;
@@ -78,10 +78,10 @@ async fn the_holder_is_seen_to_change(stage: &Stage) -> Played {
     second.release().await
 }
 
-async fn a_client_is_seen_by_its_label(stage: &Stage) -> Played {
+async fn a_client_is_seen_by_its_label(stage: &Stage<impl Family>) -> Played {
     let nameless = stage.client().await?;
     let label = "billing-7 ✉ {x}";
-    let billing = stage.builder().label(label).connect().await?;
+    let billing = stage.connect(stage.builder().label(label)).await?;
     let (one, two) = (stage.name("one"), stage.name("two"));
     let _held = (
         billing.lock(&*one).acquire().await?,
@@ -92,7 +92,7 @@ async fn a_client_is_seen_by_its_label(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_list_shows_what_is_held_by_everyone_in_order(stage: &Stage) -> Played {
+async fn a_list_shows_what_is_held_by_everyone_in_order(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let names = ["b:2", "a:10", "b:1", "a:9", "ä", "{c}"].map(|name| stage.name(name));
     let mut guards = Vec::new();
@@ -114,7 +114,7 @@ async fn a_list_shows_what_is_held_by_everyone_in_order(stage: &Stage) -> Played
     Ok(())
 }
 
-async fn a_list_shows_nothing_that_is_free_again(stage: &Stage) -> Played {
+async fn a_list_shows_nothing_that_is_free_again(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let fixed = Lease::Fixed(Duration::from_millis(1500));
     let short = client
@@ -137,7 +137,7 @@ async fn a_list_shows_nothing_that_is_free_again(stage: &Stage) -> Played {
     kept.release().await
 }
 
-async fn a_pattern_chooses_by_star_and_question_mark(stage: &Stage) -> Played {
+async fn a_pattern_chooses_by_star_and_question_mark(stage: &Stage<impl Family>) -> Played {
     let held = ["order:1", "order:2", "order:12", "orders", "reorder:1"];
     let client = holding(stage, &held).await?;
     for (pattern, chosen) in [
@@ -162,7 +162,7 @@ async fn a_pattern_chooses_by_star_and_question_mark(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_backslash_takes_a_character_as_it_is(stage: &Stage) -> Played {
+async fn a_backslash_takes_a_character_as_it_is(stage: &Stage<impl Family>) -> Played {
     let held = ["a*", "ab", "a?", r"a\", r"a\b"];
     let client = holding(stage, &held).await?;
     for (pattern, chosen) in [
@@ -182,7 +182,7 @@ async fn a_backslash_takes_a_character_as_it_is(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn only_star_question_mark_and_backslash_are_special(stage: &Stage) -> Played {
+async fn only_star_question_mark_and_backslash_are_special(stage: &Stage<impl Family>) -> Played {
     let held = ["[ab]", "a", "{a,b}", "(a|b)", "a.c", "abc"];
     let client = holding(stage, &held).await?;
     for pattern in held {
@@ -192,7 +192,9 @@ async fn only_star_question_mark_and_backslash_are_special(stage: &Stage) -> Pla
     Ok(())
 }
 
-async fn a_question_mark_stands_for_one_character_of_any_script(stage: &Stage) -> Played {
+async fn a_question_mark_stands_for_one_character_of_any_script(
+    stage: &Stage<impl Family>,
+) -> Played {
     let held = ["x", "é", "名", "🔒", "éé"];
     let client = holding(stage, &held).await?;
     assert_eq!(
@@ -203,7 +205,7 @@ async fn a_question_mark_stands_for_one_character_of_any_script(stage: &Stage) -
     Ok(())
 }
 
-async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage) -> Played {
+async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage<impl Family>) -> Played {
     let (named, watcher) = stage.clients().await?;
     let name = stage.name("stock");
     let held = named.lock(&*name).acquire().await?;
@@ -214,10 +216,10 @@ async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage) -> Played {
     held.release().await
 }
 
-async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage) -> Played {
+async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage<impl Family>) -> Played {
     let watcher = stage.client().await?;
     let gone = stage.builder().label("left behind");
-    let gone = gone.bound_to(Bound::Lease).connect().await?;
+    let gone = stage.connect(gone.bound_to(Bound::Lease)).await?;
     let (left, given) = (stage.name("left"), stage.name("given"));
     let lease = Lease::Fixed(Duration::from_secs(600));
     gone.lock(&*left)
@@ -233,8 +235,12 @@ async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage) -> P
     Ok(())
 }
 
-async fn who_knows_the_owner_gives_back_what_was_left_to_its_lease(stage: &Stage) -> Played {
-    let a = stage.builder().bound_to(Bound::Lease).connect().await?;
+async fn who_knows_the_owner_gives_back_what_was_left_to_its_lease(
+    stage: &Stage<impl Family>,
+) -> Played {
+    let a = stage
+        .connect(stage.builder().bound_to(Bound::Lease))
+        .await?;
     let b = stage.client().await?;
     let name = stage.name("deploy");
     let lease = Lease::Fixed(Duration::from_secs(600));
@@ -252,7 +258,7 @@ async fn who_knows_the_owner_gives_back_what_was_left_to_its_lease(stage: &Stage
     next.release().await
 }
 
-async fn another_owner_gives_nothing_back(stage: &Stage) -> Played {
+async fn another_owner_gives_nothing_back(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -268,7 +274,9 @@ async fn another_owner_gives_nothing_back(stage: &Stage) -> Played {
     other.release().await
 }
 
-async fn a_guard_is_told_when_its_hold_is_given_back_from_outside(stage: &Stage) -> Played {
+async fn a_guard_is_told_when_its_hold_is_given_back_from_outside(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let me = client.new_owner();
@@ -283,7 +291,7 @@ async fn a_guard_is_told_when_its_hold_is_given_back_from_outside(stage: &Stage)
     Ok(())
 }
 
-async fn what_is_no_owner_is_refused(stage: &Stage) -> Played {
+async fn what_is_no_owner_is_refused(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let refused = client
         .admin()
@@ -296,7 +304,7 @@ async fn what_is_no_owner_is_refused(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage) -> Played {
+async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let first = a.lock(&*name).acquire().await?;
@@ -314,7 +322,7 @@ async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage) -> Play
     tells(&mut watch, &name, &new, Change::Released).await
 }
 
-async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage) -> Played {
+async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lease = Lease::Fixed(Duration::from_secs(2));
@@ -326,7 +334,7 @@ async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage) -> Pla
     tells(&mut watch, &name, &owner, Change::Expired).await
 }
 
-async fn a_store_that_is_fit_for_locks_says_so(stage: &Stage) -> Played {
+async fn a_store_that_is_fit_for_locks_says_so(stage: &Stage<impl Family>) -> Played {
     let findings = stage.client().await?.admin().examine().await?;
     assert!(!findings.is_empty());
     for finding in findings {
@@ -355,7 +363,10 @@ async fn label_becomes(watcher: &Client, name: &str, label: &str) {
 }
 
 /// A client, and the guards of these locks.
-async fn holding(stage: &Stage, names: &[&str]) -> Result<(Client, Vec<distlock::Guard>), Error> {
+async fn holding<F: Family>(
+    stage: &Stage<F>,
+    names: &[&str],
+) -> Result<(Player<F>, Vec<Guard<F::Kind>>), Error> {
     let client = stage.client().await?;
     let mut guards = Vec::new();
     for name in names {
@@ -365,7 +376,11 @@ async fn holding(stage: &Stage, names: &[&str]) -> Result<(Client, Vec<distlock:
 }
 
 /// The names a pattern chooses, without what makes them this case's own.
-async fn chosen_by(stage: &Stage, client: &Client, pattern: &str) -> Result<Vec<String>, Error> {
+async fn chosen_by(
+    stage: &Stage<impl Family>,
+    client: &Client,
+    pattern: &str,
+) -> Result<Vec<String>, Error> {
     let own = stage.name("");
     let listed = names(client, &stage.name(pattern)).await?;
     let short = |name: &String| name.strip_prefix(&own).map(str::to_owned);

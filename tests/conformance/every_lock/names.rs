@@ -3,9 +3,9 @@
 use distlock::Error;
 use tokio::time::Instant;
 
-use crate::stage::{Played, Stage, begun, in_time, seen, soon, waits};
+use crate::stage::{Family, Played, Stage, begun, in_time, seen, soon, waits};
 
-on_every_engine! { play:
+with_every_lock! {
     any_text_names_a_lock,
     names_that_look_alike_are_different_locks,
     a_name_that_is_empty_or_endless_is_refused,
@@ -31,7 +31,7 @@ const NAMES: [&str; 16] = [
     "\u{feff}\u{200b}",
 ];
 
-async fn any_text_names_a_lock(stage: &Stage) -> Played {
+async fn any_text_names_a_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     for name in NAMES {
         let name = stage.name(name);
@@ -61,7 +61,7 @@ async fn any_text_names_a_lock(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn names_that_look_alike_are_different_locks(stage: &Stage) -> Played {
+async fn names_that_look_alike_are_different_locks(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let names = [
         "a", "A", "a ", " a", "{a}", "a{", "a}", "a\0", "a:", "a/", "\u{e4}", "a\u{308}", "а",
@@ -79,7 +79,7 @@ async fn names_that_look_alike_are_different_locks(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_name_that_is_empty_or_endless_is_refused(stage: &Stage) -> Played {
+async fn a_name_that_is_empty_or_endless_is_refused(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let invalid = |error| matches!(error, Error::InvalidName { .. });
     let endless = "x".repeat(1_000_000);
@@ -98,12 +98,12 @@ async fn a_name_that_is_empty_or_endless_is_refused(stage: &Stage) -> Played {
 }
 
 /// As Redisson's `NameMapper` does; those without one see the whole name.
-async fn prefixes_keep_clients_apart(stage: &Stage) -> Played {
+async fn prefixes_keep_clients_apart(stage: &Stage<impl Family>) -> Played {
     let (red, blue) = (stage.name("red:"), stage.name("blue*:"));
     let plain = stage.client().await?;
-    let in_red = stage.builder().key_prefix(&red).connect().await?;
-    let too = stage.builder().key_prefix(&red).connect().await?;
-    let in_blue = stage.builder().key_prefix(&blue).connect().await?;
+    let in_red = stage.connect(stage.builder().key_prefix(&red)).await?;
+    let too = stage.connect(stage.builder().key_prefix(&red)).await?;
+    let in_blue = stage.connect(stage.builder().key_prefix(&blue)).await?;
 
     let held = in_red.lock("stock").acquire().await?;
     assert_eq!(held.name(), "stock");

@@ -5,9 +5,9 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 use tokio::time::sleep;
 
-use crate::stage::{PATIENCE, Played, Stage, in_time, seen};
+use crate::stage::{Family, PATIENCE, Played, Stage, in_time, seen};
 
-on_every_engine! { play:
+with_every_lock! {
     an_extended_lease_lasts_longer,
     an_extension_never_shortens,
     a_lease_that_is_kept_alive_cannot_be_extended,
@@ -19,7 +19,7 @@ on_every_engine! { play:
 const SHORT: Duration = Duration::from_millis(1500);
 const LONG: Duration = Duration::from_secs(600);
 
-async fn an_extended_lease_lasts_longer(stage: &Stage) -> Played {
+async fn an_extended_lease_lasts_longer(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a
@@ -38,7 +38,7 @@ async fn an_extended_lease_lasts_longer(stage: &Stage) -> Played {
     in_time(b.lock(&*name).acquire()).await?.release().await
 }
 
-async fn an_extension_never_shortens(stage: &Stage) -> Played {
+async fn an_extension_never_shortens(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.lock(&*name).with_lease(Lease::Fixed(LONG));
@@ -60,7 +60,7 @@ async fn an_extension_never_shortens(stage: &Stage) -> Played {
     held.release().await
 }
 
-async fn a_lease_that_is_kept_alive_cannot_be_extended(stage: &Stage) -> Played {
+async fn a_lease_that_is_kept_alive_cannot_be_extended(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let refused = |error| {
@@ -77,7 +77,7 @@ async fn a_lease_that_is_kept_alive_cannot_be_extended(stage: &Stage) -> Played 
     held.release().await
 }
 
-async fn an_extension_that_cannot_work_is_refused(stage: &Stage) -> Played {
+async fn an_extension_that_cannot_work_is_refused(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let held = lock.with_lease(Lease::Fixed(LONG)).acquire().await?;
@@ -89,7 +89,7 @@ async fn an_extension_that_cannot_work_is_refused(stage: &Stage) -> Played {
     held.release().await
 }
 
-async fn a_lost_lease_cannot_be_extended(stage: &Stage) -> Played {
+async fn a_lost_lease_cannot_be_extended(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client
@@ -114,7 +114,7 @@ async fn a_lost_lease_cannot_be_extended(stage: &Stage) -> Played {
 }
 
 /// A fixed lease is not renewed, so nobody noticed before.
-async fn an_extension_finds_out_that_the_lock_was_lost(stage: &Stage) -> Played {
+async fn an_extension_finds_out_that_the_lock_was_lost(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_lease(Lease::Fixed(LONG));

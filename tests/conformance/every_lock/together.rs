@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use distlock::{Backoff, Client, Lock, Wait};
+use distlock::{Backoff, Wait};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
-use crate::stage::{PATIENCE, Played, Stage, asked, begun, count_seen, in_time, waits};
+use crate::stage::{Family, PATIENCE, Played, Stage, asked, begun, count_seen, in_time, waits};
 use crate::support::eventually;
 
-on_every_engine! { play:
+with_every_lock! {
     calls_of_one_owner_that_wait_together_go_in_together,
     a_call_that_its_owner_let_in_too_late_waits_on,
     a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it,
@@ -21,15 +21,13 @@ on_every_engine! { play:
     owners_in_many_tasks_exclude_each_other,
 }
 
-fn one_owners(client: &Client, name: &str) -> Lock {
-    client.lock(name).with_owner(&client.new_owner())
-}
-
-async fn calls_of_one_owner_that_wait_together_go_in_together(stage: &Stage) -> Played {
+async fn calls_of_one_owner_that_wait_together_go_in_together(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
-        let lock = one_owners(&a, &name);
+        let lock = a.one_owners(&name);
         let held = holder.lock(&*name).acquire().await?;
         let first = begun(lock.acquire()).await;
         let mut stranger = begun(a.lock(&*name).acquire()).await;
@@ -53,13 +51,13 @@ async fn calls_of_one_owner_that_wait_together_go_in_together(stage: &Stage) -> 
 }
 
 /// Its owner had the lock when it was called in, and has it no more when it comes.
-async fn a_call_that_its_owner_let_in_too_late_waits_on(stage: &Stage) -> Played {
+async fn a_call_that_its_owner_let_in_too_late_waits_on(stage: &Stage<impl Family>) -> Played {
     let other = stage.client().await?;
     let name = stage.name("stock");
     for limit in [32, 0] {
-        let client = stage.builder().handoff_limit(limit).connect().await?;
+        let client = stage.connect(stage.builder().handoff_limit(limit)).await?;
         for holder in [&client, &other] {
-            let lock = one_owners(&client, &name);
+            let lock = client.one_owners(&name);
             let held = holder.lock(&*name).acquire().await?;
             let first = begun(lock.acquire()).await;
             let stranger = begun(client.lock(&*name).acquire()).await;
@@ -77,10 +75,12 @@ async fn a_call_that_its_owner_let_in_too_late_waits_on(stage: &Stage) -> Played
 
 /// The one at the head of the line sleeps between two questions when another call of its owner, which
 /// only tries, gets the lock.
-async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it(stage: &Stage) -> Played {
+async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lock = one_owners(&a, &name);
+    let lock = a.one_owners(&name);
     let second = Duration::from_secs(1);
     let seldom = Wait::Poll(Backoff::new(second, second));
 
@@ -97,10 +97,10 @@ async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it(stage: 
 }
 
 /// Both questions are under way before either is answered.
-async fn calls_of_one_owner_that_ask_together_go_in_together(stage: &Stage) -> Played {
+async fn calls_of_one_owner_that_ask_together_go_in_together(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
-    let lock = one_owners(&client, &name);
+    let lock = client.one_owners(&name);
     let soon = Duration::from_secs(5);
     // Which answer is looked at first is a matter of chance.
     for _ in 0..10 {
@@ -122,10 +122,12 @@ async fn calls_of_one_owner_that_ask_together_go_in_together(stage: &Stage) -> P
 }
 
 /// The last one's release may overtake that of the one before it.
-async fn guards_that_go_at_the_same_time_are_not_taken_for_lost(stage: &Stage) -> Played {
+async fn guards_that_go_at_the_same_time_are_not_taken_for_lost(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lock = one_owners(&a, &name);
+    let lock = a.one_owners(&name);
     for _ in 0..100 {
         let mut releases = JoinSet::new();
         let guards = [
@@ -144,10 +146,10 @@ async fn guards_that_go_at_the_same_time_are_not_taken_for_lost(stage: &Stage) -
     Ok(())
 }
 
-async fn an_owner_in_many_tasks_is_counted_right(stage: &Stage) -> Played {
+async fn an_owner_in_many_tasks_is_counted_right(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lock = one_owners(&a, &name);
+    let lock = a.one_owners(&name);
     let outer = lock.acquire().await?;
     let mut tasks = JoinSet::<Played>::new();
     for n in 0..6 {
@@ -178,13 +180,13 @@ async fn an_owner_in_many_tasks_is_counted_right(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn owners_in_many_tasks_exclude_each_other(stage: &Stage) -> Played {
+async fn owners_in_many_tasks_exclude_each_other(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let inside: [Arc<AtomicUsize>; 3] = Default::default();
     let mut tasks = JoinSet::<Played>::new();
     // Two of them wait in the same line.
-    let locks = [&a, &a, &b].map(|client| one_owners(client, &name));
+    let locks = [&a, &a, &b].map(|client| client.one_owners(&name));
     for n in 0..9 {
         let who = n % 3;
         let (lock, inside) = (locks[who].clone(), inside.clone());

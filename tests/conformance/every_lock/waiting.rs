@@ -7,10 +7,10 @@ use distlock::{Backoff, Lease, Wait};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::stage::{PATIENCE, Played, Stage, begun, in_time, soon, waits};
+use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, soon, waits};
 use crate::support::eventually;
 
-on_every_engine! { play:
+with_every_lock! {
     a_waiter_gets_the_lock_as_soon_as_it_is_released,
     waiters_of_one_client_get_it_in_the_order_they_asked,
     a_busy_lock_is_no_reason_to_wait_for_who_only_tries,
@@ -30,7 +30,7 @@ on_every_engine! { play:
 /// Long enough for the store to have said that somebody else has the lock.
 const A_WAIT: Duration = Duration::from_millis(1500);
 
-async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(stage: &Stage) -> Played {
+async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -50,12 +50,14 @@ async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(stage: &Stage) -> Play
     Ok(())
 }
 
-async fn waiters_of_one_client_get_it_in_the_order_they_asked(stage: &Stage) -> Played {
+async fn waiters_of_one_client_get_it_in_the_order_they_asked(
+    stage: &Stage<impl Family>,
+) -> Played {
     let other = stage.client().await?;
     let name = stage.name("stock");
     // Passed on in memory, and always through the store.
     for limit in [32, 2, 0] {
-        let client = stage.builder().handoff_limit(limit).connect().await?;
+        let client = stage.connect(stage.builder().handoff_limit(limit)).await?;
         for holder in [&client, &other] {
             let held = holder.lock(&*name).acquire().await?;
             let turns = Arc::new(Mutex::new(Vec::new()));
@@ -79,7 +81,7 @@ async fn waiters_of_one_client_get_it_in_the_order_they_asked(stage: &Stage) -> 
     Ok(())
 }
 
-async fn a_busy_lock_is_no_reason_to_wait_for_who_only_tries(stage: &Stage) -> Played {
+async fn a_busy_lock_is_no_reason_to_wait_for_who_only_tries(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -93,7 +95,7 @@ async fn a_busy_lock_is_no_reason_to_wait_for_who_only_tries(stage: &Stage) -> P
     held.release().await
 }
 
-async fn a_wait_that_is_over_ends_with_none(stage: &Stage) -> Played {
+async fn a_wait_that_is_over_ends_with_none(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -113,7 +115,9 @@ async fn a_wait_that_is_over_ends_with_none(stage: &Stage) -> Played {
     held.release().await
 }
 
-async fn a_wait_ends_with_the_lock_when_it_is_released_in_time(stage: &Stage) -> Played {
+async fn a_wait_ends_with_the_lock_when_it_is_released_in_time(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -128,7 +132,7 @@ async fn a_wait_ends_with_the_lock_when_it_is_released_in_time(stage: &Stage) ->
 }
 
 /// As `tryLock(0)` in Java, and alike on every engine.
-async fn a_wait_of_no_time_asks_once(stage: &Stage) -> Played {
+async fn a_wait_of_no_time_asks_once(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let got = a.lock(&*name).acquire_timeout(Duration::ZERO).await?;
@@ -140,7 +144,7 @@ async fn a_wait_of_no_time_asks_once(stage: &Stage) -> Played {
     held.release().await
 }
 
-async fn a_wait_may_be_longer_than_any_clock(stage: &Stage) -> Played {
+async fn a_wait_may_be_longer_than_any_clock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for wait in [Duration::MAX, Duration::from_secs(100 * 366 * 86_400)] {
@@ -155,7 +159,7 @@ async fn a_wait_may_be_longer_than_any_clock(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_poller_gets_the_lock_without_listening(stage: &Stage) -> Played {
+async fn a_poller_gets_the_lock_without_listening(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let poll = Wait::Poll(Backoff::new(
@@ -181,7 +185,7 @@ async fn a_poller_gets_the_lock_without_listening(stage: &Stage) -> Played {
 }
 
 /// Its pauses are cut short by the end of the holder's lease, more than once.
-async fn a_poller_may_be_as_patient_as_it_likes(stage: &Stage) -> Played {
+async fn a_poller_may_be_as_patient_as_it_likes(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Duration::from_millis(1500);
@@ -197,7 +201,7 @@ async fn a_poller_may_be_as_patient_as_it_likes(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn waiters_for_different_leases_keep_their_order(stage: &Stage) -> Played {
+async fn waiters_for_different_leases_keep_their_order(stage: &Stage<impl Family>) -> Played {
     let (client, other) = stage.clients().await?;
     let name = stage.name("stock");
     let leases = [
@@ -230,7 +234,7 @@ async fn waiters_for_different_leases_keep_their_order(stage: &Stage) -> Played 
     Ok(())
 }
 
-async fn a_waiter_that_leaves_lets_the_next_one_move_up(stage: &Stage) -> Played {
+async fn a_waiter_that_leaves_lets_the_next_one_move_up(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -253,7 +257,7 @@ async fn a_waiter_that_leaves_lets_the_next_one_move_up(stage: &Stage) -> Played
     Ok(())
 }
 
-async fn a_wait_that_is_over_lets_the_next_one_move_up(stage: &Stage) -> Played {
+async fn a_wait_that_is_over_lets_the_next_one_move_up(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -276,7 +280,7 @@ async fn a_wait_that_is_over_lets_the_next_one_move_up(stage: &Stage) -> Played 
 }
 
 /// The lock is passed to a waiter that is dropped before it is polled again.
-async fn a_lock_that_its_waiter_never_saw_goes_to_the_next(stage: &Stage) -> Played {
+async fn a_lock_that_its_waiter_never_saw_goes_to_the_next(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
 
@@ -294,7 +298,7 @@ async fn a_lock_that_its_waiter_never_saw_goes_to_the_next(stage: &Stage) -> Pla
     got.expect("nobody has it").release().await
 }
 
-async fn waiters_that_leave_leave_nothing_behind(stage: &Stage) -> Played {
+async fn waiters_that_leave_leave_nothing_behind(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;

@@ -5,9 +5,11 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 use tokio::time::{Instant, sleep};
 
-use crate::stage::{PATIENCE, Played, Stage, asked, begun, count_seen, in_time, seen, soon, waits};
+use crate::stage::{
+    Family, PATIENCE, Played, Stage, asked, begun, count_seen, in_time, seen, soon, waits,
+};
 
-on_every_engine! { play:
+with_every_lock! {
     a_lock_that_is_forced_open_is_free_and_its_holder_told,
     a_lock_that_is_forced_open_goes_to_a_waiter_at_once,
     a_lock_that_is_forced_open_goes_to_a_waiter_and_its_holder_is_told,
@@ -35,7 +37,9 @@ fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
     move |error| matches!(error, Error::Lost { reason: why, .. } if why == reason)
 }
 
-async fn a_lock_that_is_forced_open_is_free_and_its_holder_told(stage: &Stage) -> Played {
+async fn a_lock_that_is_forced_open_is_free_and_its_holder_told(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a
@@ -59,7 +63,7 @@ async fn a_lock_that_is_forced_open_is_free_and_its_holder_told(stage: &Stage) -
     got.expect("it is free").release().await
 }
 
-async fn a_lock_that_is_forced_open_goes_to_a_waiter_at_once(stage: &Stage) -> Played {
+async fn a_lock_that_is_forced_open_goes_to_a_waiter_at_once(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_lease(Lease::Fixed(LONG));
@@ -77,7 +81,7 @@ async fn a_lock_that_is_forced_open_goes_to_a_waiter_at_once(stage: &Stage) -> P
 }
 
 async fn a_lock_that_is_forced_open_goes_to_a_waiter_and_its_holder_is_told(
-    stage: &Stage,
+    stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
     let c = stage.client().await?;
@@ -103,7 +107,9 @@ async fn a_lock_that_is_forced_open_goes_to_a_waiter_and_its_holder_is_told(
     panic!("it is never told who has the lock");
 }
 
-async fn a_client_that_forces_its_own_lock_open_is_told_at_once(stage: &Stage) -> Played {
+async fn a_client_that_forces_its_own_lock_open_is_told_at_once(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     for lease in [Lease::KeepAlive(LONG), Lease::Fixed(LONG)] {
@@ -119,7 +125,9 @@ async fn a_client_that_forces_its_own_lock_open_is_told_at_once(stage: &Stage) -
 }
 
 /// Who gets it next is of the same client, and has it before the answer has been looked at.
-async fn forcing_a_lock_open_takes_nothing_from_who_gets_it_next(stage: &Stage) -> Played {
+async fn forcing_a_lock_open_takes_nothing_from_who_gets_it_next(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -141,7 +149,7 @@ async fn forcing_a_lock_open_takes_nothing_from_who_gets_it_next(stage: &Stage) 
     next.release().await
 }
 
-async fn forcing_a_free_lock_open_does_nothing(stage: &Stage) -> Played {
+async fn forcing_a_free_lock_open_does_nothing(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     assert!(!a.admin().force_release(&name).await?);
@@ -154,7 +162,7 @@ async fn forcing_a_free_lock_open_does_nothing(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn all_guards_of_an_owner_are_lost_together(stage: &Stage) -> Played {
+async fn all_guards_of_an_owner_are_lost_together(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -181,7 +189,7 @@ async fn all_guards_of_an_owner_are_lost_together(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_late_release_says_that_the_lease_expired(stage: &Stage) -> Played {
+async fn a_late_release_says_that_the_lease_expired(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let fixed = a.lock(&*name).with_lease(Lease::Fixed(SHORT));
@@ -201,7 +209,7 @@ async fn a_late_release_says_that_the_lease_expired(stage: &Stage) -> Played {
     got.expect("it is free").release().await
 }
 
-async fn a_late_release_says_that_somebody_else_has_the_lock(stage: &Stage) -> Played {
+async fn a_late_release_says_that_somebody_else_has_the_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for taker in [&a, &b] {
@@ -220,7 +228,7 @@ async fn a_late_release_says_that_somebody_else_has_the_lock(stage: &Stage) -> P
 }
 
 /// A fixed lease is not renewed, so nobody noticed before.
-async fn a_release_says_that_the_lock_was_removed(stage: &Stage) -> Played {
+async fn a_release_says_that_the_lock_was_removed(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a
@@ -237,7 +245,7 @@ async fn a_release_says_that_the_lock_was_removed(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_release_says_that_the_lock_was_taken_over(stage: &Stage) -> Played {
+async fn a_release_says_that_the_lock_was_taken_over(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a
@@ -256,7 +264,7 @@ async fn a_release_says_that_the_lock_was_taken_over(stage: &Stage) -> Played {
     next.release().await
 }
 
-async fn a_partial_release_says_that_the_lock_was_lost(stage: &Stage) -> Played {
+async fn a_partial_release_says_that_the_lock_was_lost(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -281,7 +289,7 @@ async fn a_partial_release_says_that_the_lock_was_lost(stage: &Stage) -> Played 
     Ok(())
 }
 
-async fn a_lost_guard_takes_nothing_from_the_next_holder(stage: &Stage) -> Played {
+async fn a_lost_guard_takes_nothing_from_the_next_holder(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let fixed = a.lock(&*name).with_lease(Lease::Fixed(SHORT));
@@ -295,7 +303,7 @@ async fn a_lost_guard_takes_nothing_from_the_next_holder(stage: &Stage) -> Playe
     next.release().await
 }
 
-async fn a_lost_guard_never_becomes_valid_again(stage: &Stage) -> Played {
+async fn a_lost_guard_never_becomes_valid_again(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.lock(&*name).with_owner(&client.new_owner());
@@ -327,7 +335,9 @@ async fn a_lost_guard_never_becomes_valid_again(stage: &Stage) -> Played {
 }
 
 /// What an owner of a user's is called in the store is used for one hold only.
-async fn a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold(stage: &Stage) -> Played {
+async fn a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.lock(&*name).with_owner(&client.new_owner());
@@ -359,7 +369,7 @@ async fn a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold(stage: &Stage
 }
 
 /// Granting it would make up the outer holds.
-async fn entering_again_finds_out_that_the_lock_was_lost(stage: &Stage) -> Played {
+async fn entering_again_finds_out_that_the_lock_was_lost(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());

@@ -5,9 +5,9 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 use tokio::time::{Instant, timeout};
 
-use crate::stage::{Played, Stage, begun, in_time, waits};
+use crate::stage::{Family, Played, Stage, begun, in_time, waits};
 
-on_every_engine! { play:
+with_every_lock! {
     the_signal_is_silent_while_the_lock_is_held,
     the_signal_says_nothing_was_lost_when_the_lock_is_released,
     the_signal_says_nothing_was_lost_when_the_guard_is_dropped,
@@ -23,7 +23,7 @@ on_every_engine! { play:
 
 const SHORT: Duration = Duration::from_millis(1000);
 
-async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage) -> Played {
+async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let lease = SHORT * 2;
@@ -36,7 +36,9 @@ async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn the_signal_says_nothing_was_lost_when_the_lock_is_released(stage: &Stage) -> Played {
+async fn the_signal_says_nothing_was_lost_when_the_lock_is_released(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let early = begun(held.lost()).await;
@@ -50,7 +52,9 @@ async fn the_signal_says_nothing_was_lost_when_the_lock_is_released(stage: &Stag
     Ok(())
 }
 
-async fn the_signal_says_nothing_was_lost_when_the_guard_is_dropped(stage: &Stage) -> Played {
+async fn the_signal_says_nothing_was_lost_when_the_guard_is_dropped(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let lost = begun(held.lost()).await;
@@ -61,7 +65,7 @@ async fn the_signal_says_nothing_was_lost_when_the_guard_is_dropped(stage: &Stag
     Ok(())
 }
 
-async fn the_signal_says_what_was_lost(stage: &Stage) -> Played {
+async fn the_signal_says_what_was_lost(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.lock(&*name).with_lease(Lease::Fixed(SHORT));
@@ -82,7 +86,7 @@ async fn the_signal_says_what_was_lost(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn the_signal_says_the_same_to_everyone_and_every_time(stage: &Stage) -> Played {
+async fn the_signal_says_the_same_to_everyone_and_every_time(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     for release in [false, true] {
@@ -120,7 +124,9 @@ async fn the_signal_says_the_same_to_everyone_and_every_time(stage: &Stage) -> P
     Ok(())
 }
 
-async fn the_signal_comes_when_the_last_guard_of_an_owner_goes(stage: &Stage) -> Played {
+async fn the_signal_comes_when_the_last_guard_of_an_owner_goes(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let lock = lock.with_owner(&client.new_owner());
@@ -133,7 +139,7 @@ async fn the_signal_comes_when_the_last_guard_of_an_owner_goes(stage: &Stage) ->
     Ok(())
 }
 
-async fn the_signal_outlives_everything_else(stage: &Stage) -> Played {
+async fn the_signal_outlives_everything_else(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let held = lock.with_lease(Lease::Fixed(SHORT)).acquire().await?;
@@ -146,7 +152,7 @@ async fn the_signal_outlives_everything_else(stage: &Stage) -> Played {
 }
 
 /// Nor much later; and whoever looks at the clock learns it no later than whoever listens.
-async fn the_signal_comes_no_sooner_than_the_end_of_validity(stage: &Stage) -> Played {
+async fn the_signal_comes_no_sooner_than_the_end_of_validity(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let held = lock.with_lease(Lease::Fixed(SHORT)).acquire().await?;
@@ -161,7 +167,7 @@ async fn the_signal_comes_no_sooner_than_the_end_of_validity(stage: &Stage) -> P
     Ok(())
 }
 
-async fn a_check_says_why(stage: &Stage) -> Played {
+async fn a_check_says_why(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client.lock(&*name).acquire().await?;
@@ -183,7 +189,7 @@ async fn a_check_says_why(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_guard_that_is_passed_on_ends_for_who_gave_it(stage: &Stage) -> Played {
+async fn a_guard_that_is_passed_on_ends_for_who_gave_it(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client.lock(&*name).acquire().await?;
@@ -197,7 +203,7 @@ async fn a_guard_that_is_passed_on_ends_for_who_gave_it(stage: &Stage) -> Played
     next.release().await
 }
 
-async fn a_good_guard_is_not_at_risk(stage: &Stage) -> Played {
+async fn a_good_guard_is_not_at_risk(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     assert_eq!(held.at_risk(), None);

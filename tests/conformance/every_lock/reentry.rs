@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Error, Lease, Lock, Owner};
+use distlock::{Error, Lease, Lock, Owner};
 use tokio::time::sleep;
 
-use crate::stage::{PATIENCE, Played, Stage, asked, begun, count_seen, in_time, seen, waits};
+use crate::stage::{
+    Family, PATIENCE, Played, Player, Stage, asked, begun, count_seen, in_time, seen, waits,
+};
 use crate::support::eventually;
 
-on_every_engine! { play:
+with_every_lock! {
     an_owner_takes_again_what_it_holds,
     an_owner_takes_again_what_it_holds_though_others_wait,
     an_owner_may_be_in_several_tasks,
@@ -24,11 +26,11 @@ on_every_engine! { play:
     every_acquisition_from_zero_has_an_owner_of_its_own_in_the_store,
 }
 
-fn owned(by: &Client, name: &str, owner: &Owner) -> Lock {
+fn owned<F: Family>(by: &Player<F>, name: &str, owner: &Owner) -> Lock<F::Kind> {
     by.lock(name).with_owner(owner)
 }
 
-async fn an_owner_takes_again_what_it_holds(stage: &Stage) -> Played {
+async fn an_owner_takes_again_what_it_holds(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let me = a.new_owner();
@@ -55,7 +57,9 @@ async fn an_owner_takes_again_what_it_holds(stage: &Stage) -> Played {
 }
 
 /// Behind them it would wait for itself.
-async fn an_owner_takes_again_what_it_holds_though_others_wait(stage: &Stage) -> Played {
+async fn an_owner_takes_again_what_it_holds_though_others_wait(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = owned(&a, &name, &a.new_owner());
@@ -78,7 +82,7 @@ async fn an_owner_takes_again_what_it_holds_though_others_wait(stage: &Stage) ->
     near.and(far)
 }
 
-async fn an_owner_may_be_in_several_tasks(stage: &Stage) -> Played {
+async fn an_owner_may_be_in_several_tasks(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());
@@ -101,7 +105,7 @@ async fn an_owner_may_be_in_several_tasks(stage: &Stage) -> Played {
     outer.release().await
 }
 
-async fn an_owner_takes_again_what_was_passed_to_it(stage: &Stage) -> Played {
+async fn an_owner_takes_again_what_was_passed_to_it(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());
@@ -116,7 +120,7 @@ async fn an_owner_takes_again_what_was_passed_to_it(stage: &Stage) -> Played {
     inner.release().await
 }
 
-async fn an_owner_of_another_client_is_refused(stage: &Stage) -> Played {
+async fn an_owner_of_another_client_is_refused(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let stranger = a.new_owner();
@@ -139,7 +143,7 @@ async fn an_owner_of_another_client_is_refused(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn two_owners_exclude_each_other(stage: &Stage) -> Played {
+async fn two_owners_exclude_each_other(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let one = owned(&client, &name, &client.new_owner());
@@ -154,7 +158,7 @@ async fn two_owners_exclude_each_other(stage: &Stage) -> Played {
     held.release().await
 }
 
-async fn an_owner_and_nobody_exclude_each_other(stage: &Stage) -> Played {
+async fn an_owner_and_nobody_exclude_each_other(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let mine = owned(&client, &name, &client.new_owner());
@@ -167,7 +171,7 @@ async fn an_owner_and_nobody_exclude_each_other(stage: &Stage) -> Played {
     held.release().await
 }
 
-async fn an_owner_holds_each_lock_by_itself(stage: &Stage) -> Played {
+async fn an_owner_holds_each_lock_by_itself(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let (one, two) = (stage.name("one"), stage.name("two"));
     let me = a.new_owner();
@@ -182,7 +186,7 @@ async fn an_owner_holds_each_lock_by_itself(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn guards_of_one_owner_go_in_any_order(stage: &Stage) -> Played {
+async fn guards_of_one_owner_go_in_any_order(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for order in [
@@ -217,7 +221,7 @@ async fn guards_of_one_owner_go_in_any_order(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_nested_guard_that_is_dropped_is_counted_off(stage: &Stage) -> Played {
+async fn a_nested_guard_that_is_dropped_is_counted_off(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = owned(&a, &name, &a.new_owner());
@@ -242,7 +246,7 @@ async fn a_nested_guard_that_is_dropped_is_counted_off(stage: &Stage) -> Played 
     got.expect("the last has gone").release().await
 }
 
-async fn a_nested_call_that_is_dropped_is_counted_off(stage: &Stage) -> Played {
+async fn a_nested_call_that_is_dropped_is_counted_off(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = owned(&a, &name, &a.new_owner());
@@ -264,7 +268,7 @@ async fn a_nested_call_that_is_dropped_is_counted_off(stage: &Stage) -> Played {
 }
 
 /// Whether its end has been noticed by then or not.
-async fn an_owner_whose_lease_has_just_run_out_begins_anew(stage: &Stage) -> Played {
+async fn an_owner_whose_lease_has_just_run_out_begins_anew(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());
@@ -286,7 +290,9 @@ async fn an_owner_whose_lease_has_just_run_out_begins_anew(stage: &Stage) -> Pla
 }
 
 /// A release that is still under way can then never meet a later hold.
-async fn every_acquisition_from_zero_has_an_owner_of_its_own_in_the_store(stage: &Stage) -> Played {
+async fn every_acquisition_from_zero_has_an_owner_of_its_own_in_the_store(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());

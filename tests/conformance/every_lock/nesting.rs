@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Error, Lease, Lock, LostReason};
+use distlock::{Client, Error, Lease, LostReason};
 use tokio::time::{Instant, sleep};
 
-use crate::stage::{Played, Stage, begun, in_time, seen};
+use crate::stage::{Family, Played, Stage, begun, in_time, seen};
 
-on_every_engine! { play:
+with_every_lock! {
     a_short_lease_inside_a_long_one_does_not_shorten_it,
     renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it,
     a_lease_that_is_kept_alive_survives_a_fixed_one_inside,
@@ -20,20 +20,16 @@ on_every_engine! { play:
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(1500);
 
-fn one_owners(client: &Client, name: &str) -> Lock {
-    client.lock(name).with_owner(&client.new_owner())
-}
-
 async fn ttl(by: &Client, name: &str) -> Result<Duration, Error> {
     Ok(seen(by, name).await?.ttl.expect("it has an end"))
 }
 
 /// Redisson's 600 s became 1 s.
-async fn a_short_lease_inside_a_long_one_does_not_shorten_it(stage: &Stage) -> Played {
+async fn a_short_lease_inside_a_long_one_does_not_shorten_it(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     for inner in [Lease::Fixed(SHORT), Lease::KeepAlive(SHORT)] {
-        let lock = one_owners(&client, &name);
+        let lock = client.one_owners(&name);
         let outer = lock
             .clone()
             .with_lease(Lease::Fixed(LONG))
@@ -50,10 +46,12 @@ async fn a_short_lease_inside_a_long_one_does_not_shorten_it(stage: &Stage) -> P
     Ok(())
 }
 
-async fn renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it(stage: &Stage) -> Played {
+async fn renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lock = one_owners(&a, &name);
+    let lock = a.one_owners(&name);
     let outer = lock
         .clone()
         .with_lease(Lease::Fixed(LONG))
@@ -71,10 +69,12 @@ async fn renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it(stage: &S
 }
 
 /// Redisson's watchdog forgot the outer hold.
-async fn a_lease_that_is_kept_alive_survives_a_fixed_one_inside(stage: &Stage) -> Played {
+async fn a_lease_that_is_kept_alive_survives_a_fixed_one_inside(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lock = one_owners(&a, &name);
+    let lock = a.one_owners(&name);
     let lease = Duration::from_millis(2000);
     let outer = lock
         .clone()
@@ -95,10 +95,12 @@ async fn a_lease_that_is_kept_alive_survives_a_fixed_one_inside(stage: &Stage) -
     outer.release().await
 }
 
-async fn a_fixed_lease_survives_for_as_long_as_one_inside_is_kept_alive(stage: &Stage) -> Played {
+async fn a_fixed_lease_survives_for_as_long_as_one_inside_is_kept_alive(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lock = one_owners(&a, &name);
+    let lock = a.one_owners(&name);
     let lease = Duration::from_millis(2000);
     let outer = lock
         .clone()
@@ -115,11 +117,11 @@ async fn a_fixed_lease_survives_for_as_long_as_one_inside_is_kept_alive(stage: &
 }
 
 async fn a_fixed_lease_ends_when_the_one_inside_is_not_kept_alive_any_more(
-    stage: &Stage,
+    stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lock = one_owners(&a, &name);
+    let lock = a.one_owners(&name);
     let outer = lock
         .clone()
         .with_lease(Lease::Fixed(SHORT))
@@ -138,10 +140,10 @@ async fn a_fixed_lease_ends_when_the_one_inside_is_not_kept_alive_any_more(
     Ok(())
 }
 
-async fn a_long_lease_inside_a_short_one_lengthens_it(stage: &Stage) -> Played {
+async fn a_long_lease_inside_a_short_one_lengthens_it(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lock = one_owners(&a, &name);
+    let lock = a.one_owners(&name);
     let outer = lock
         .clone()
         .with_lease(Lease::Fixed(SHORT))
@@ -157,9 +159,9 @@ async fn a_long_lease_inside_a_short_one_lengthens_it(stage: &Stage) -> Played {
     outer.release().await
 }
 
-async fn the_longest_hold_of_an_inner_guard_ends_with_it(stage: &Stage) -> Played {
+async fn the_longest_hold_of_an_inner_guard_ends_with_it(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
-    let lock = one_owners(&client, &stage.name("stock"));
+    let lock = client.one_owners(&stage.name("stock"));
     let outer = lock.acquire().await?;
     let inner = lock.with_max_hold(SHORT).acquire().await?;
     inner.release().await?;

@@ -8,9 +8,9 @@ use distlock::{Error, Lease, LostReason};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use crate::stage::{PATIENCE, Played, Stage, begun, in_time, waits};
+use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, waits};
 
-on_every_engine! { play:
+with_every_lock! {
     work_under_a_guard_gives_its_value,
     work_under_a_guard_is_dropped_when_the_lock_is_lost,
     work_under_a_lost_guard_is_never_begun,
@@ -46,7 +46,7 @@ fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
     move |error| matches!(error, Error::Lost { reason: why, .. } if why == reason)
 }
 
-async fn work_under_a_guard_gives_its_value(stage: &Stage) -> Played {
+async fn work_under_a_guard_gives_its_value(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let borrowed = String::from("42");
@@ -61,7 +61,7 @@ async fn work_under_a_guard_gives_its_value(stage: &Stage) -> Played {
     held.release().await
 }
 
-async fn work_under_a_guard_is_dropped_when_the_lock_is_lost(stage: &Stage) -> Played {
+async fn work_under_a_guard_is_dropped_when_the_lock_is_lost(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let work = Arc::new(());
@@ -94,7 +94,7 @@ async fn work_under_a_guard_is_dropped_when_the_lock_is_lost(stage: &Stage) -> P
     Ok(())
 }
 
-async fn work_under_a_lost_guard_is_never_begun(stage: &Stage) -> Played {
+async fn work_under_a_lost_guard_is_never_begun(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client.lock(&*name).acquire().await?;
@@ -105,7 +105,7 @@ async fn work_under_a_lost_guard_is_never_begun(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn work_may_be_given_up_and_its_guard_kept(stage: &Stage) -> Played {
+async fn work_may_be_given_up_and_its_guard_kept(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let work = Arc::new(());
@@ -117,7 +117,7 @@ async fn work_may_be_given_up_and_its_guard_kept(stage: &Stage) -> Played {
     held.release().await
 }
 
-async fn run_gives_the_works_value_and_the_lock_back(stage: &Stage) -> Played {
+async fn run_gives_the_works_value_and_the_lock_back(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let outside = b.lock(&*name);
@@ -133,7 +133,7 @@ async fn run_gives_the_works_value_and_the_lock_back(stage: &Stage) -> Played {
     got.expect("it was given back").release().await
 }
 
-async fn run_gives_the_works_own_error_as_it_is(stage: &Stage) -> Played {
+async fn run_gives_the_works_own_error_as_it_is(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let done = a.lock(&*name).run(async |_| Err::<(), _>("its own error"));
@@ -143,7 +143,7 @@ async fn run_gives_the_works_own_error_as_it_is(stage: &Stage) -> Played {
 }
 
 /// The work ends in the very moment in which the lock is taken from it.
-async fn run_gives_the_works_value_though_the_release_fails(stage: &Stage) -> Played {
+async fn run_gives_the_works_value_though_the_release_fails(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let admin = b.admin();
@@ -156,7 +156,7 @@ async fn run_gives_the_works_value_though_the_release_fails(stage: &Stage) -> Pl
     Ok(())
 }
 
-async fn run_drops_the_work_when_the_lock_is_lost(stage: &Stage) -> Played {
+async fn run_drops_the_work_when_the_lock_is_lost(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let work = Arc::new(());
@@ -172,7 +172,7 @@ async fn run_drops_the_work_when_the_lock_is_lost(stage: &Stage) -> Played {
     got.expect("it is free").release().await
 }
 
-async fn run_drops_the_work_when_the_lock_was_held_too_long(stage: &Stage) -> Played {
+async fn run_drops_the_work_when_the_lock_was_held_too_long(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let work = Arc::new(());
@@ -185,7 +185,7 @@ async fn run_drops_the_work_when_the_lock_was_held_too_long(stage: &Stage) -> Pl
     got.expect("it is free").release().await
 }
 
-async fn run_begins_no_work_without_the_lock(stage: &Stage) -> Played {
+async fn run_begins_no_work_without_the_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -200,7 +200,7 @@ async fn run_begins_no_work_without_the_lock(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_run_goes_through_inside_another_of_the_same_owner(stage: &Stage) -> Played {
+async fn a_run_goes_through_inside_another_of_the_same_owner(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -216,7 +216,7 @@ async fn a_run_goes_through_inside_another_of_the_same_owner(stage: &Stage) -> P
     got.expect("it was given back").release().await
 }
 
-async fn a_run_that_is_dropped_gives_the_lock_back(stage: &Stage) -> Played {
+async fn a_run_that_is_dropped_gives_the_lock_back(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let work = Arc::new(());
@@ -231,7 +231,7 @@ async fn a_run_that_is_dropped_gives_the_lock_back(stage: &Stage) -> Played {
     got.expect("it was given back").release().await
 }
 
-async fn work_that_panics_gives_the_lock_back(stage: &Stage) -> Played {
+async fn work_that_panics_gives_the_lock_back(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 use tokio::time::{Instant, sleep};
 
-use crate::stage::{PATIENCE, Played, Stage, begun, in_time, seen, soon};
+use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, seen, soon};
 
-on_every_engine! { play:
+with_every_lock! {
     a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock,
     a_fixed_lease_is_not_renewed,
     a_lease_that_is_kept_alive_outlives_itself_many_times,
@@ -24,7 +24,9 @@ on_every_engine! { play:
 const SHORT: Duration = Duration::from_millis(2000);
 const LONG: Duration = Duration::from_secs(600);
 
-async fn a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock(stage: &Stage) -> Played {
+async fn a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     // Not when a waiter would ask anyway.
@@ -55,7 +57,7 @@ async fn a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock(stage: &Sta
     Ok(())
 }
 
-async fn a_fixed_lease_is_not_renewed(stage: &Stage) -> Played {
+async fn a_fixed_lease_is_not_renewed(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client
@@ -71,7 +73,9 @@ async fn a_fixed_lease_is_not_renewed(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_lease_that_is_kept_alive_outlives_itself_many_times(stage: &Stage) -> Played {
+async fn a_lease_that_is_kept_alive_outlives_itself_many_times(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = SHORT;
@@ -90,7 +94,7 @@ async fn a_lease_that_is_kept_alive_outlives_itself_many_times(stage: &Stage) ->
     held.release().await
 }
 
-async fn a_lease_that_is_kept_alive_ends_with_its_guard(stage: &Stage) -> Played {
+async fn a_lease_that_is_kept_alive_ends_with_its_guard(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Lease::KeepAlive(SHORT);
@@ -114,14 +118,11 @@ async fn a_lease_that_is_kept_alive_ends_with_its_guard(stage: &Stage) -> Played
     Ok(())
 }
 
-async fn a_lock_without_a_lease_of_its_own_has_the_clients(stage: &Stage) -> Played {
+async fn a_lock_without_a_lease_of_its_own_has_the_clients(stage: &Stage<impl Family>) -> Played {
     let hour = Duration::from_secs(3600);
     let usual = stage.client().await?;
-    let other = stage
-        .builder()
-        .default_lease(Lease::Fixed(hour))
-        .connect()
-        .await?;
+    let hourly = stage.builder().default_lease(Lease::Fixed(hour));
+    let other = stage.connect(hourly).await?;
     for (client, lease) in [(&usual, Duration::from_secs(30)), (&other, hour)] {
         let name = stage.name("stock");
         let held = client.lock(&*name).acquire().await?;
@@ -132,7 +133,7 @@ async fn a_lock_without_a_lease_of_its_own_has_the_clients(stage: &Stage) -> Pla
     Ok(())
 }
 
-async fn a_guard_says_how_long_it_can_be_relied_on(stage: &Stage) -> Played {
+async fn a_guard_says_how_long_it_can_be_relied_on(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lease = Duration::from_secs(60);
@@ -157,7 +158,7 @@ async fn a_guard_says_how_long_it_can_be_relied_on(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn the_longest_hold_ends_it_and_frees_the_lock(stage: &Stage) -> Played {
+async fn the_longest_hold_ends_it_and_frees_the_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for lease in [Lease::KeepAlive(LONG), Lease::Fixed(LONG)] {
@@ -192,7 +193,7 @@ async fn the_longest_hold_ends_it_and_frees_the_lock(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn the_longest_hold_does_not_lengthen_a_lease(stage: &Stage) -> Played {
+async fn the_longest_hold_does_not_lengthen_a_lease(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     for longest in [LONG, Duration::MAX] {
@@ -205,7 +206,7 @@ async fn the_longest_hold_does_not_lengthen_a_lease(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage) -> Played {
+async fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for lease in [Lease::KeepAlive(SHORT), Lease::Fixed(SHORT)] {
@@ -229,7 +230,7 @@ async fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn leases_that_cannot_work_are_refused(stage: &Stage) -> Played {
+async fn leases_that_cannot_work_are_refused(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let invalid = |error| matches!(error, Error::InvalidOption { .. });

@@ -1,0 +1,31 @@
+-- Takes the simple lock, or takes it once more.
+--
+-- KEYS  1 the lock: string, the owner
+--       2 the undone acquires of this lock: zset of "<owner>#<attempt>"
+-- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 lease in ms
+-- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
+--          otherwise the holder's remaining ms, -1 if it has no end
+-- A key of another type is an error.
+if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
+  if redis.call('ZSCORE', KEYS[2], ARGV[1] .. '#' .. ARGV[2]) then
+    return -4
+  end
+  local holder = redis.call('GET', KEYS[1])
+  if holder then
+    local ttl = redis.call('PTTL', KEYS[1])
+    if holder ~= ARGV[1] then
+      return ttl
+    end
+    if ttl < tonumber(ARGV[3]) then
+      redis.call('PEXPIRE', KEYS[1], ARGV[3])
+    end
+    return -3
+  end
+end
+
+-- Into a hold that is gone: granting it would make that hold up.
+if ARGV[2] ~= '1' then
+  return -5
+end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
+return -3

@@ -1,0 +1,18 @@
+-- Gives the simple lock back and, if only we listen for it, takes it for another owner of ours.
+--
+-- KEYS  1 the lock   2 the undone acquires
+-- ARGV  1 who gives it back   2 who gets it   3 lease in ms   4 how many of the listeners are us
+--       5 the lock's channel
+-- Returns  -1 nobody holds it   -2 somebody else does   -3 granted
+--          otherwise released only, and how many listened
+local holder = redis.call('GET', KEYS[1])
+if holder ~= ARGV[1] then
+  return holder and -2 or -1
+end
+redis.call('DEL', KEYS[1])
+local listeners = redis.call('PUBLISH', ARGV[5], '0')
+if listeners > tonumber(ARGV[4]) or redis.call('ZSCORE', KEYS[2], ARGV[2] .. '#1') then
+  return listeners
+end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return -3

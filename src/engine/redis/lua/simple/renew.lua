@@ -1,0 +1,22 @@
+-- Makes many holds of simple locks last longer, never shorter.
+--
+-- KEYS  the locks
+-- ARGV  for each lock: owner, lease in ms
+-- Returns, for each lock  1 renewed   -1 nobody holds it   -2 somebody else does   or its error's text
+local answers = {}
+for i, key in ipairs(KEYS) do
+  local owner, lease = ARGV[2 * i - 1], ARGV[2 * i]
+  -- One bad key must not cost the others their lease.
+  local holder = redis.pcall('GET', key)
+  if type(holder) == 'table' then
+    answers[i] = holder.err
+  elseif holder == owner then
+    if redis.call('PTTL', key) < tonumber(lease) then
+      redis.call('PEXPIRE', key, lease)
+    end
+    answers[i] = 1
+  else
+    answers[i] = holder and -2 or -1
+  end
+end
+return answers

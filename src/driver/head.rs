@@ -44,7 +44,7 @@ impl<'a> Attempt<'a> {
         Box::new(Self {
             core,
             wish,
-            machine: Acquire::new(wish.hearing, deadline, core.fresh_seed()),
+            machine: Acquire::new(wish.subject.kind, wish.hearing, deadline, core.fresh_seed()),
             asked,
             listener: None,
             failure: None,

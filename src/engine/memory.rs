@@ -72,9 +72,7 @@ impl Memory {
     }
 
     fn with_prefix(&self, channel: &Channel) -> Channel {
-        match channel {
-            Channel::Lock(name) => Channel::Lock(self.key(name)),
-        }
+        channel.of(|name| self.key(name))
     }
 
     fn now(&self) -> Moment {
@@ -89,7 +87,7 @@ impl Memory {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn apply(&self, request: &Request, now: Moment) -> Reply {
+    fn apply(&self, request: &Request, now: Moment) -> Result<Reply, Failure> {
         let mut store = self.store();
         store.sweep(now);
         let listeners = if store.ears.is_empty() {
@@ -124,7 +122,7 @@ impl Memory {
         for ear in ears.iter().flatten().filter_map(Weak::upgrade) {
             ear.tell();
         }
-        outcome.reply
+        outcome.reply.map_err(Failure::from)
     }
 
     fn forget(&self, channel: &Channel) {
@@ -138,12 +136,12 @@ impl Memory {
 impl Engine for Memory {
     fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
         let reply = self.apply(&request, self.now());
-        Box::pin(async move { Ok(reply) })
+        Box::pin(async move { reply })
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
         let now = self.now();
-        let replies = requests.iter().map(|request| Ok(self.apply(request, now)));
+        let replies = requests.iter().map(|request| self.apply(request, now));
         let replies: Vec<_> = replies.collect();
         Box::pin(async move { replies })
     }
@@ -154,7 +152,7 @@ impl Engine for Memory {
         now: &dyn Fn() -> Moment,
     ) -> Option<Result<Reply, Failure>> {
         let now = if self.same_clock { now() } else { self.now() };
-        Some(Ok(self.apply(request, now)))
+        Some(self.apply(request, now))
     }
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {

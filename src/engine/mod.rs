@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::protocol::state::WrongKind;
 use crate::protocol::{Channel, Moment, Reply, Request, Subject};
 
 pub use self::finding::{Finding, Verdict};
@@ -214,6 +215,12 @@ pub enum Cause {
     TimedOut,
     /// Something else lives under that name. Nothing was done.
     WrongKind,
+}
+
+impl From<WrongKind> for Failure {
+    fn from(_: WrongKind) -> Self {
+        Self::new(Cause::WrongKind, "a lock of another kind is held under that name")
+    }
 }
 
 impl Failure {

@@ -5,11 +5,8 @@
 
 use std::time::Duration;
 
-use super::Moment;
 use super::jitter::{fraction, spread};
-
-/// A message may be lost; nobody sleeps longer than this without asking again.
-pub const LONGEST_SLEEP: Duration = Duration::from_secs(2);
+use super::{Kind, Moment};
 
 /// A poller may be as patient as it likes; longer than this makes no difference.
 const LONGEST_POLL: Duration = Duration::from_secs(86_400);
@@ -49,6 +46,8 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Acquire {
     hearing: Hearing,
+    /// A message may be lost; it never sleeps longer than this without asking again.
+    longest_sleep: Duration,
     deadline: Option<Moment>,
     listening: bool,
     /// What the store last said, if it ever said anything.
@@ -64,10 +63,12 @@ enum Answer {
 }
 
 impl Acquire {
-    /// Waits until `deadline`, or for ever. `seed` spreads waiters that would otherwise move in step.
-    pub const fn new(hearing: Hearing, deadline: Option<Moment>, seed: u64) -> Self {
+    /// Waits for a lock of this kind until `deadline`, or for ever. `seed` spreads waiters that would otherwise move in
+    /// step.
+    pub const fn new(kind: Kind, hearing: Hearing, deadline: Option<Moment>, seed: u64) -> Self {
         Self {
             hearing,
+            longest_sleep: kind.longest_sleep(),
             deadline,
             listening: false,
             answered: None,
@@ -103,8 +104,9 @@ impl Acquire {
             Hearing::Notify if !self.listening => Step::Listen,
             Hearing::Notify => {
                 // A little after the holder's lease, and not all at the same instant.
-                let lapse = ttl.map_or(LONGEST_SLEEP, |ttl| ttl + self.spread(20));
-                self.sleep(lapse.min(LONGEST_SLEEP), now)
+                let longest = self.longest_sleep;
+                let lapse = ttl.map_or(longest, |ttl| ttl + self.spread(20));
+                self.sleep(lapse.min(longest), now)
             }
             Hearing::Poll { first, longest } => {
                 let longest = longest.min(LONGEST_POLL);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::state::{Outcome, State};
+use super::marks::Marks;
+use super::state::Outcome;
 use super::{Action, Entry, Holding, Moment, OwnerId, Reply, Request};
 
 /// A held lock. A free one is not remembered at all.
@@ -27,11 +28,6 @@ impl Mutex {
         }
     }
 
-    /// Whether the lease has run out.
-    pub fn has_expired(&self, now: Moment) -> bool {
-        self.until <= now
-    }
-
     /// Whose it is.
     pub const fn owner(&self) -> OwnerId {
         self.owner
@@ -48,29 +44,32 @@ impl Mutex {
 }
 
 /// Decides one request to the plain lock.
-pub fn apply(state: &mut State, request: &Request, now: Moment, listeners: u32) -> Outcome {
-    let reply = decide(state, &request.action, now, listeners);
-    let freed = match (&request.action, &reply) {
-        (_, Reply::Released { .. } | Reply::Forced(true)) => true,
-        // It was free for a moment; who listens may ask, and finds it taken.
-        (Action::Pass { .. }, Reply::Granted) => true,
-        (_, _) => false,
-    };
-    Outcome {
-        reply,
-        news: freed.then(|| request.subject.channel()),
-    }
+pub fn apply(
+    held: &mut Option<Mutex>,
+    marks: &mut Marks,
+    request: &Request,
+    now: Moment,
+    listeners: u32,
+) -> Outcome {
+    let reply = decide(held, marks, &request.action, now, listeners);
+    Outcome::of(request, reply)
 }
 
-fn decide(state: &mut State, action: &Action, now: Moment, listeners: u32) -> Reply {
+fn decide(
+    held: &mut Option<Mutex>,
+    marks: &mut Marks,
+    action: &Action,
+    now: Moment,
+    listeners: u32,
+) -> Reply {
     match action {
         Action::Acquire {
             owner,
             entry,
             lease,
-        } => acquire(state, owner, *entry, *lease, now),
-        Action::ForceRelease => Reply::Forced(state.mutex().take().is_some()),
-        Action::Inspect => Reply::Inspected(state.mutex().as_ref().map(|held| Holding {
+        } => acquire(held, marks, owner, *entry, *lease, now),
+        Action::ForceRelease => Reply::Forced(held.take().is_some()),
+        Action::Inspect => Reply::Inspected(held.as_ref().map(|held| Holding {
             owners: vec![(held.owner.to_string(), u64::from(held.count))],
             ttl: Some(held.until.since(now)),
         })),
@@ -80,37 +79,38 @@ fn decide(state: &mut State, action: &Action, now: Moment, listeners: u32) -> Re
             lease,
             own_listeners,
         } => {
-            let released = release(state, from, 0, listeners);
+            let released = release(held, from, 0, listeners);
             let free = matches!(released, Reply::Released { .. });
-            if !free || listeners > *own_listeners || state.is_marked(to, Entry::First) {
+            if !free || listeners > *own_listeners || marks.has(to, Entry::First) {
                 return released;
             }
-            *state.mutex() = Some(Mutex::new(to, now + *lease));
+            *held = Some(Mutex::new(to, now + *lease));
             Reply::Granted
         }
-        Action::Release { owner, left } => release(state, owner, *left, listeners),
-        Action::Renew { owner, lease } => match mine(state, owner) {
+        Action::Release { owner, left } => release(held, owner, *left, listeners),
+        Action::Renew { owner, lease } => match mine(held, owner) {
             Ok(held) => {
                 held.raise_lease(*lease, now);
                 Reply::Renewed
             }
             Err(refusal) => refusal,
         },
-        Action::Undo { owner, entry } => undo(state, owner, *entry, now, listeners),
+        Action::Undo { owner, entry } => undo(held, marks, owner, *entry, now, listeners),
     }
 }
 
 fn acquire(
-    state: &mut State,
+    held: &mut Option<Mutex>,
+    marks: &Marks,
     owner: &OwnerId,
     entry: Entry,
     lease: Duration,
     now: Moment,
 ) -> Reply {
-    if state.is_marked(owner, entry) {
+    if marks.has(owner, entry) {
         return Reply::Undone;
     }
-    match (state.mutex(), entry) {
+    match (held, entry) {
         (Some(held), entry) if held.owner == *owner => {
             if let Entry::Again { count, .. } = entry {
                 held.count = held.count.max(count);
@@ -130,37 +130,45 @@ fn acquire(
     }
 }
 
-fn undo(state: &mut State, owner: &OwnerId, entry: Entry, now: Moment, listeners: u32) -> Reply {
+fn undo(
+    held: &mut Option<Mutex>,
+    marks: &mut Marks,
+    owner: &OwnerId,
+    entry: Entry,
+    now: Moment,
+    listeners: u32,
+) -> Reply {
     let left = match entry {
         // Carried out, it cannot come again: no mark is needed.
-        Entry::First if mine(state, owner).is_ok() => return release(state, owner, 0, listeners),
+        Entry::First if mine(held, owner).is_ok() => return release(held, owner, 0, listeners),
         Entry::First => 0,
         Entry::Again { count, .. } => count,
     };
     // Into a hold that goes on one cannot tell by the count: others may have left meanwhile.
-    state.mark(owner, entry, now);
-    if mine(state, owner).is_ok_and(|held| held.count > left) {
-        return release(state, owner, left, listeners);
+    marks.put(owner, entry, now);
+    if mine(held, owner).is_ok_and(|held| held.count > left) {
+        return release(held, owner, left, listeners);
     }
     Reply::Marked
 }
 
-fn release(state: &mut State, owner: &OwnerId, left: u32, listeners: u32) -> Reply {
-    let held = match mine(state, owner) {
-        Ok(held) => held,
-        Err(refusal) => return refusal,
-    };
-    if left > 0 {
-        held.count = held.count.min(left);
-        return Reply::Kept;
+fn release(held: &mut Option<Mutex>, owner: &OwnerId, left: u32, listeners: u32) -> Reply {
+    match mine(held, owner) {
+        Ok(mine) if left > 0 => {
+            mine.count = mine.count.min(left);
+            Reply::Kept
+        }
+        Ok(_) => {
+            *held = None;
+            Reply::Released { listeners }
+        }
+        Err(refusal) => refusal,
     }
-    *state.mutex() = None;
-    Reply::Released { listeners }
 }
 
 /// The owner's hold, or what to say instead.
-fn mine<'a>(state: &'a mut State, owner: &OwnerId) -> Result<&'a mut Mutex, Reply> {
-    match state.mutex() {
+fn mine<'a>(held: &'a mut Option<Mutex>, owner: &OwnerId) -> Result<&'a mut Mutex, Reply> {
+    match held {
         Some(held) if held.owner == *owner => Ok(held),
         Some(_) => Err(Reply::Taken),
         None => Err(Reply::Gone),

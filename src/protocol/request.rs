@@ -30,6 +30,8 @@ pub struct Subject {
 pub enum Channel {
     /// Of the lock with this name.
     Lock(Arc<str>),
+    /// Of the simple lock with this name.
+    Simple(Arc<str>),
 }
 
 /// What a request asks for.
@@ -160,6 +162,17 @@ impl Reply {
     }
 }
 
+impl Channel {
+    /// The same of another name.
+    #[must_use]
+    pub fn of(&self, name: impl FnOnce(&Arc<str>) -> Arc<str>) -> Self {
+        match self {
+            Self::Lock(own) => Self::Lock(name(own)),
+            Self::Simple(own) => Self::Simple(name(own)),
+        }
+    }
+}
+
 impl Entry {
     /// Its number among the owner's acquires.
     pub const fn attempt(self) -> u32 {
@@ -181,6 +194,7 @@ impl Subject {
     pub fn channel(&self) -> Channel {
         match self.kind {
             Kind::Mutex => Channel::Lock(self.name.clone()),
+            Kind::Simple => Channel::Simple(self.name.clone()),
         }
     }
 

@@ -4,15 +4,11 @@
 //! read-modify-write) load a [`State`], call [`State::apply`] and store it back. The Redis engine says
 //! the same in Lua; the model test holds the one against the other.
 
-use std::time::Duration;
-
-use super::mutex::Mutex;
+use super::marks::Marks;
+use super::mutex::{self, Mutex};
+use super::simple::{self, Simple};
 use super::turn::Holders;
-use super::{Channel, ClientId, Entry, Kind, Moment, OwnerId, Reply, Request, Subject};
-
-/// How long an undone request is remembered. A request still under way is given up by the network
-/// (TCP_USER_TIMEOUT) long before.
-pub const MARK_TTL: Duration = Duration::from_secs(5 * 60);
+use super::{Action, Channel, ClientId, Kind, Moment, OwnerId, Reply, Request, Subject};
 
 /// Everything under one name.
 #[derive(Clone, Debug, Default)]
@@ -23,106 +19,156 @@ pub const MARK_TTL: Duration = Duration::from_secs(5 * 60);
 )]
 pub struct State {
     #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Option::is_none"))]
-    mutex: Option<Mutex>,
-    #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Vec::is_empty"))]
-    marks: Vec<Mark>,
+    held: Option<Held>,
+    #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Marks::is_empty"))]
+    marks: Marks,
 }
+
+/// What is held, by kind: a name is one thing at a time.
+#[derive(Clone, Debug)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+pub enum Held {
+    /// A plain lock.
+    Mutex(Mutex),
+    /// A simple lock.
+    Simple(Simple),
+}
+
+/// Something of another kind lives under that name. Nothing was done.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WrongKind;
 
 /// What a request did: the answer, and who should hear of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outcome {
     /// The answer.
-    pub reply: Reply,
+    pub reply: Result<Reply, WrongKind>,
     /// Where those listen who wait for what became free.
     pub news: Option<Channel>,
 }
 
+impl Outcome {
+    /// Of a lock that one owner has at a time: who waits is told when it was free.
+    pub(super) fn of(request: &Request, reply: Reply) -> Self {
+        let freed = match (&request.action, &reply) {
+            (_, Reply::Released { .. } | Reply::Forced(true)) => true,
+            // It was free for a moment; who listens may ask, and finds it taken.
+            (Action::Pass { .. }, Reply::Granted) => true,
+            (_, _) => false,
+        };
+        Self {
+            reply: Ok(reply),
+            news: freed.then(|| request.subject.channel()),
+        }
+    }
+}
+
 impl State {
     /// Carries out one request at `now`, with so many `listeners` on the subject's channel.
-    pub fn apply(&mut self, request: &Request, now: Moment, listeners: u32) -> Outcome {
+    pub fn apply(
+        &mut self,
+        request: &Request,
+        now: Moment,
+        listeners: u32,
+    ) -> Outcome {
         self.expire(now);
-        match request.subject.kind {
-            Kind::Mutex => super::mutex::apply(self, request, now, listeners),
+        let kind = request.subject.kind;
+        if self.held.as_ref().is_some_and(|held| held.kind() != kind) {
+            // Refused, but it may still come later.
+            let Action::Undo { owner, entry } = &request.action else {
+                let (reply, news) = (Err(WrongKind), None);
+                return Outcome { reply, news };
+            };
+            self.marks.put(owner, *entry, now);
+            return Outcome::of(request, Reply::Marked);
+        }
+        let (held, marks) = (self.held.take(), &mut self.marks);
+        match kind {
+            Kind::Mutex => {
+                let mut mutex = held.and_then(Held::mutex);
+                let outcome = mutex::apply(&mut mutex, marks, request, now, listeners);
+                self.held = mutex.map(Held::Mutex);
+                outcome
+            }
+            Kind::Simple => {
+                let mut simple = held.and_then(Held::simple);
+                let outcome = simple::apply(&mut simple, marks, request, now, listeners);
+                self.held = simple.map(Held::Simple);
+                outcome
+            }
         }
     }
 
     /// Whether nothing is left to remember.
     pub fn is_empty(&mut self, now: Moment) -> bool {
         self.expire(now);
-        self.mutex.is_none() && self.marks.is_empty()
+        self.held.is_none() && self.marks.is_empty()
     }
 
     /// What is held under this name, if anything.
     pub fn held(&mut self, name: &str, now: Moment) -> Option<Subject> {
         self.expire(now);
-        let mutex = self.mutex.is_some().then_some(Kind::Mutex);
-        mutex.map(|kind| Subject::new(kind, name))
+        let kind = self.held.as_ref().map(Held::kind);
+        kind.map(|kind| Subject::new(kind, name))
     }
 
     /// Who holds something of it, be the lease over or not.
     pub fn holders(&self) -> Holders {
-        let holder = self.mutex.as_ref();
-        holder
-            .map(|mutex| (mutex.owner(), mutex.until()))
-            .into_iter()
-            .collect()
+        let holder = self.held.as_ref().map(Held::holder);
+        holder.into_iter().collect()
     }
 
     /// Whose clients hold something of it.
     pub fn clients(&self) -> Vec<ClientId> {
-        let holder = self.mutex.as_ref().map(|mutex| mutex.owner().client());
-        holder.into_iter().collect()
+        let holders = self.holders().into_iter();
+        holders.map(|(owner, _)| owner.client()).collect()
     }
 
     /// Takes out all that is a client's: it has gone, and nothing of it can come any more.
     pub fn leave(&mut self, client: ClientId) {
         let gone = |owner: OwnerId| owner.client() == client;
-        self.mutex.take_if(|mutex| gone(mutex.owner()));
-        self.marks.retain(|mark| !gone(mark.owner));
-    }
-
-    pub(super) fn mutex(&mut self) -> &mut Option<Mutex> {
-        &mut self.mutex
-    }
-
-    pub(super) fn mark(&mut self, owner: &OwnerId, entry: Entry, now: Moment) {
-        let attempt = entry.attempt();
-        self.marks.retain(|mark| !mark.is(owner, attempt));
-        self.marks.push(Mark {
-            owner: *owner,
-            attempt,
-            until: now + MARK_TTL,
-        });
-    }
-
-    pub(super) fn is_marked(&self, owner: &OwnerId, entry: Entry) -> bool {
-        let attempt = entry.attempt();
-        self.marks.iter().any(|mark| mark.is(owner, attempt))
+        self.held.take_if(|held| gone(held.holder().0));
+        self.marks.leave(client);
     }
 
     fn expire(&mut self, now: Moment) {
-        if self
-            .mutex
-            .as_ref()
-            .is_some_and(|mutex| mutex.has_expired(now))
-        {
-            self.mutex = None;
-        }
-        self.marks.retain(|mark| mark.until > now);
+        self.held.take_if(|held| held.holder().1 <= now);
+        self.marks.expire(now);
     }
 }
 
-/// An acquire that was taken back before it came.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
-struct Mark {
-    owner: OwnerId,
-    attempt: u32,
-    until: Moment,
-}
+impl Held {
+    /// Which kind it is.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Mutex(_) => Kind::Mutex,
+            Self::Simple(_) => Kind::Simple,
+        }
+    }
 
-impl Mark {
-    fn is(&self, owner: &OwnerId, attempt: u32) -> bool {
-        self.attempt == attempt && self.owner == *owner
+    fn mutex(self) -> Option<Mutex> {
+        match self {
+            Self::Mutex(mutex) => Some(mutex),
+            Self::Simple(_) => None,
+        }
+    }
+
+    fn simple(self) -> Option<Simple> {
+        match self {
+            Self::Simple(simple) => Some(simple),
+            Self::Mutex(_) => None,
+        }
+    }
+
+    /// Who holds it, and until when.
+    const fn holder(&self) -> (OwnerId, Moment) {
+        match self {
+            Self::Mutex(mutex) => (mutex.owner(), mutex.until()),
+            Self::Simple(simple) => (simple.owner, simple.until),
+        }
     }
 }

@@ -125,20 +125,21 @@ impl Batches {
         }
     }
 
-    /// One call with all these items.
+    /// One call with all these items, which are of one kind.
     async fn send(self: &Arc<Self>, mut items: Vec<Item>) {
         // Who has gone is undone already.
         items.retain(|item| !item.answer.is_closed());
-        if items.is_empty() {
+        let Some(first) = items.first() else {
             return;
-        }
+        };
+        let kind = first.request.subject.kind;
         let mut requests = Vec::with_capacity(items.len());
         let mut waiting = Vec::with_capacity(items.len());
         for item in items {
             requests.push(item.request);
             waiting.push(item.answer);
         }
-        let batch = Call::batch(&requests, &self.keys);
+        let batch = Call::batch(kind, &requests, &self.keys);
         // Whoever gave up is not waited for; without anyone left, the connection is to know that.
         let answers = tokio::select! {
             biased;
@@ -223,6 +224,11 @@ impl Departure {
             let full = self.full.take();
             full.unwrap_or_else(|| queue.taken_by(self.connection))
         };
+        let (items, others) = queue::by_kind(items);
+        for others in others {
+            batches.lock().under_way += 1;
+            tokio::spawn(UnderWay(batches.clone()).send(others));
+        }
         UnderWay(batches).send(items).await;
     }
 }

@@ -38,18 +38,25 @@ impl Keys {
                     lock.between("redisson_lock__channel:{", "}")
                 }
             }
+            // Ours alone: other libraries with such locks tell nobody.
+            Channel::Simple(name) => self.tagged(name, "distlock_simple:", "distlock_simple:{"),
         }
     }
 
     /// The acquires that were taken back before they came. Private to us: Redisson never looks at it.
-    /// In the lock's own slot, by the rule that servers go by; names that allow of no such key
-    /// (`foo}bar`, `{}foo`) are none for a cluster.
+    /// Names that allow of no such key in their slot (`foo}bar`, `{}foo`) are none for a cluster.
     pub(crate) fn undone<'a>(&'a self, name: &'a str) -> Key<'a> {
+        self.tagged(name, "distlock_undone:", "distlock_undone:{")
+    }
+
+    /// In the lock's own slot, by the rule that servers go by: behind the one if the name has a hash tag, in braces
+    /// behind the other if it has not.
+    fn tagged<'a>(&'a self, name: &'a str, plain: &'static str, open: &'static str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() && has_hash_tag(&lock.to_string()) {
-            lock.between("distlock_undone:", "")
+            lock.between(plain, "")
         } else {
-            lock.between("distlock_undone:{", "}")
+            lock.between(open, "}")
         }
     }
 

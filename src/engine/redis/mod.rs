@@ -230,7 +230,7 @@ fn client(address: &Address, settings: &Settings) -> Result<Client, Failure> {
     }
     let open = || {
         // A peer that has gone silent is given up by the kernel long before an undone request is
-        // forgotten (`protocol::state::MARK_TTL`).
+        // forgotten (`protocol::marks::MARK_TTL`).
         let tcp = redis::io::tcp::TcpSettings::default()
             .set_nodelay(true)
             .set_keepalive(

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use redis::{Cmd, Value};
 
 mod batch;
-mod mutex;
+mod exclusive;
 mod words;
 
 use self::words::Words;
@@ -40,11 +40,8 @@ pub(crate) struct Call<'a> {
 impl<'a> Call<'a> {
     /// The call that carries out one request.
     pub(crate) fn new(request: &'a Request, keys: &'a Keys) -> Self {
-        let script = match request.subject.kind {
-            Kind::Mutex => mutex::script(&request.action),
-        };
         Self {
-            script,
+            script: set(request.subject.kind).script(&request.action),
             requests: std::slice::from_ref(request),
             keys,
             batched: false,
@@ -53,21 +50,18 @@ impl<'a> Call<'a> {
 
     /// One call that renews many holds of this kind.
     pub(crate) fn renew_all(kind: Kind, requests: &'a [Request], keys: &'a Keys) -> Self {
-        let script = match kind {
-            Kind::Mutex => mutex::renewals(),
-        };
         Self {
-            script,
+            script: &set(kind).renew,
             requests,
             keys,
             batched: false,
         }
     }
 
-    /// One call for many requests that [`may_travel`], each with its own answer in the same order.
-    pub(crate) fn batch(requests: &'a [Request], keys: &'a Keys) -> Self {
+    /// One call for many requests of this kind that [`may_travel`], each with its own answer in the same order.
+    pub(crate) fn batch(kind: Kind, requests: &'a [Request], keys: &'a Keys) -> Self {
         Self {
-            script: batch::script(),
+            script: batch::script(kind),
             requests,
             keys,
             batched: true,
@@ -104,9 +98,7 @@ impl<'a> Call<'a> {
                 words.number(number);
                 words.omit(omitted);
             }
-            match request.subject.kind {
-                Kind::Mutex => mutex::args(request, self.keys, &mut words),
-            }
+            set(request.subject.kind).args(request, self.keys, &mut words);
         }
         words.finish()
     }
@@ -123,7 +115,14 @@ enum Place {
 
 fn places(request: &Request) -> &'static [Place] {
     match request.subject.kind {
-        Kind::Mutex => mutex::places(&request.action),
+        Kind::Mutex | Kind::Simple => exclusive::places(&request.action),
+    }
+}
+
+fn set(kind: Kind) -> &'static exclusive::Scripts {
+    match kind {
+        Kind::Mutex => &exclusive::MUTEX,
+        Kind::Simple => &exclusive::SIMPLE,
     }
 }
 
@@ -146,7 +145,7 @@ pub(crate) const fn gives_back(request: &Request) -> bool {
 /// What a script's result means for this request.
 pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, Failure> {
     match request.subject.kind {
-        Kind::Mutex => mutex::reply(&request.action, result),
+        Kind::Mutex | Kind::Simple => exclusive::reply(&request.action, result),
     }
 }
 
@@ -166,6 +165,6 @@ pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
 /// What one line of the result of [`Call::renew_all`] means.
 pub(crate) fn renewed(kind: Kind, answer: Value) -> Result<Reply, Failure> {
     match kind {
-        Kind::Mutex => mutex::renewal(answer),
+        Kind::Mutex | Kind::Simple => exclusive::renewal(answer),
     }
 }

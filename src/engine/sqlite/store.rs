@@ -93,7 +93,7 @@ impl Store {
         if self.was_replaced() {
             return removed::answer(request, &self.path);
         }
-        self.transact(|store, rows, news| store.apply(rows, request, news))
+        self.transact(|store, rows, news| store.apply(rows, request, news))?
     }
 
     /// Carries out several, all in one transaction.
@@ -111,7 +111,7 @@ impl Store {
             replies.collect::<rusqlite::Result<Vec<_>>>()
         });
         match done {
-            Ok(replies) => replies.into_iter().map(Ok).collect(),
+            Ok(replies) => replies,
             Err(failure) => vec![Err(failure); requests.len()],
         }
     }
@@ -259,7 +259,7 @@ impl Store {
         rows: &Rows<'_>,
         request: &Request,
         news: &mut News,
-    ) -> rusqlite::Result<Reply> {
+    ) -> rusqlite::Result<Result<Reply, Failure>> {
         let now = boot::time();
         let name = self.key(&request.subject.name);
         let mut read = rows.state(&name)?;
@@ -274,14 +274,11 @@ impl Store {
         let listeners = rows.listeners(&channel)?;
         let count = u32::try_from(listeners.len()).unwrap_or(u32::MAX);
         let outcome = read.state.apply(request, now, count);
-        let reply = match outcome.reply {
-            Reply::Inspected(Some(mut holding)) => {
-                holding.ttl = holding.ttl.filter(|ttl| *ttl < FOR_EVER);
-                Reply::Inspected(Some(holding))
-            }
-            reply => reply,
-        };
-        if matches!(reply, Reply::Busy { .. }) {
+        let mut reply = outcome.reply;
+        if let Ok(Reply::Inspected(Some(holding))) = &mut reply {
+            holding.ttl = holding.ttl.filter(|ttl| *ttl < FOR_EVER);
+        }
+        if matches!(reply, Ok(Reply::Busy { .. })) {
             for client in read.state.clients() {
                 news.busy.push((client.to_string(), channel.clone()));
             }
@@ -290,7 +287,7 @@ impl Store {
         if outcome.news.is_some() {
             news.freed.push((channel, listeners));
         }
-        Ok(reply)
+        Ok(reply.map_err(Failure::from))
     }
 
     /// Takes out whatever a client has left that has gone.
@@ -301,17 +298,19 @@ impl Store {
         now: Moment,
         news: &mut News,
     ) -> rusqlite::Result<()> {
-        let text = client.to_string();
-        for (name, mut read) in rows.of_client(&text)? {
+        let id = client.to_string();
+        for (name, mut read) in rows.of_client(&id)? {
+            let held = read.state.held(&name, now);
             read.state.leave(client);
             rows.keep(&name, read, now)?;
-            // Which kind of lock it was does not matter: all that may wait for this name are told.
-            let channel = channel_of(&name);
-            let listeners = rows.listeners(&channel)?;
-            news.freed.push((channel, listeners));
+            if let Some(held) = held {
+                let channel = text(&held.channel());
+                let listeners = rows.listeners(&channel)?;
+                news.freed.push((channel, listeners));
+            }
         }
-        rows.remove_client(&text)?;
-        news.gone.push(text);
+        rows.remove_client(&id)?;
+        news.gone.push(id);
         Ok(())
     }
 
@@ -367,13 +366,14 @@ impl Store {
     }
 
     fn channel(&self, channel: &Channel) -> String {
-        match channel {
-            Channel::Lock(name) => channel_of(&self.key(name)),
-        }
+        text(&channel.of(|name| self.key(name).into()))
     }
 }
 
-/// Where those listen who wait for this name.
-fn channel_of(name: &str) -> String {
-    format!("lock:{name}")
+/// A channel as it stands in the tables and is rung.
+fn text(channel: &Channel) -> String {
+    match channel {
+        Channel::Lock(name) => format!("lock:{name}"),
+        Channel::Simple(name) => format!("simple:{name}"),
+    }
 }

@@ -9,7 +9,7 @@ fn at(millis: u64) -> Moment {
 }
 
 fn waiting(deadline: Option<Moment>) -> Acquire {
-    Acquire::new(Hearing::Notify, deadline, 7)
+    Acquire::new(Kind::Mutex, Hearing::Notify, deadline, 7)
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_sleep_ends_soon_after_the_holders_lease_and_never_later_than_the_cap() {
     assert!(until >= at(1_000) && until <= at(1_020), "{until:?}");
     for endless in [None, Some(60 * SECOND)] {
         let step = waiter.busy(endless, at(0));
-        assert_eq!(step, Step::Sleep(at(0) + LONGEST_SLEEP));
+        assert_eq!(step, Step::Sleep(at(0) + Kind::Mutex.longest_sleep()));
     }
 }
 
@@ -82,7 +82,7 @@ fn one_who_cannot_listen_asks_now_and_then_and_tries_to_listen_again() {
 #[test]
 fn a_poller_never_listens_and_pauses_longer_each_time_up_to_the_longest() {
     let (first, longest) = (Duration::from_millis(4), Duration::from_millis(32));
-    let mut poller = Acquire::new(Hearing::Poll { first, longest }, None, 7);
+    let mut poller = Acquire::new(Kind::Mutex, Hearing::Poll { first, longest }, None, 7);
     let mut pauses = Vec::new();
     for _ in 0..8 {
         let Step::Sleep(until) = poller.busy(None, at(0)) else {
@@ -101,7 +101,7 @@ fn a_poller_never_listens_and_pauses_longer_each_time_up_to_the_longest() {
 fn waiters_do_not_move_in_step() {
     let sleeps: std::collections::HashSet<_> = (0..100)
         .map(|seed| {
-            let mut waiter = Acquire::new(Hearing::Notify, None, seed * 1000);
+            let mut waiter = Acquire::new(Kind::Mutex, Hearing::Notify, None, seed * 1000);
             waiter.listening();
             format!("{:?}", waiter.busy(Some(SECOND), at(0)))
         })

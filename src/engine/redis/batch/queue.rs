@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 
 use super::Answer;
 use crate::engine::redis::scripts;
-use crate::protocol::Request;
+use crate::protocol::{Kind, Request};
 
 /// How many items travel in one call: more gain little, and hold up the server for everyone else.
 pub(super) const MOST: usize = 64;
@@ -100,12 +100,30 @@ impl Queue {
     }
 }
 
+/// Those of one kind, most often all, and those of each other: a call carries out one kind's requests.
+pub(super) fn by_kind(mut items: Vec<Item>) -> (Vec<Item>, Vec<Vec<Item>>) {
+    let kind_of = |item: &Item| item.request.subject.kind;
+    let mut others = Vec::new();
+    let kind = items.first().map(kind_of);
+    if items.iter().any(|item| Some(kind_of(item)) != kind) {
+        for other in Kind::ALL.into_iter().filter(|other| Some(*other) != kind) {
+            let these: Vec<Item> = items
+                .extract_if(.., |item| kind_of(item) == other)
+                .collect();
+            if !these.is_empty() {
+                others.push(these);
+            }
+        }
+    }
+    (items, others)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, Subject};
+    use crate::protocol::{Action, ClientId, Entry, OwnerId, Subject};
 
     fn acquire() -> Request {
         let owner = OwnerId::new(ClientId::new([0; 16]), 1);

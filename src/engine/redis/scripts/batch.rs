@@ -3,59 +3,80 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::{Script, mutex};
+use super::{Script, exclusive};
 use crate::protocol::{Kind, Request};
 
 /// A script that may be run for one of the requests in a batch.
 pub(super) struct Passenger {
     pub(super) script: &'static LazyLock<Script>,
     pub(super) keys: usize,
-    /// For each argument the value it always has in a batch; none if it comes with the request.
-    pub(super) args: &'static [Option<&'static str>],
+    pub(super) args: Args,
 }
+
+/// For each argument the value it always has in a batch; none if it comes with the request.
+pub(super) type Args = &'static [Option<&'static str>];
 
 /// What every item uses is found once.
 const HEAD: &str = "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\n";
 
-/// In a batch they are told by their place in this list, counted from 1.
-static PASSENGERS: &[Passenger] = &mutex::PASSENGERS;
+/// Of one kind of lock: what may travel together, and the script that carries it out. In a batch they are told by
+/// their place in the list, counted from 1.
+struct Batch {
+    passengers: [Passenger; 5],
+    script: Script,
+}
 
-/// The passengers as functions, and what calls them one after the other. Where each finds its keys and
-/// arguments is written into its text: tables of its own would cost the server more than batches save.
-static BATCH: LazyLock<Script> = LazyLock::new(|| {
-    let mut text = String::from(HEAD);
-    text += "local scripts = {\n";
-    for (place, passenger) in PASSENGERS.iter().enumerate() {
-        let mut body = passenger.script.text.replace("KEYS[", "KEYS[k + ");
-        let mut args = 0;
-        for (number, value) in (1..).zip(passenger.args) {
-            let here = match value {
-                Some(value) => format!("'{value}'"),
-                None => {
-                    args += 1;
-                    format!("ARGV[a + {args}]")
-                }
-            };
-            body = body.replace(&format!("ARGV[{number}]"), &here);
+// One for each kind: a server makes all of a script's functions anew each time it is run.
+static MUTEX: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::MUTEX.passengers()));
+static SIMPLE: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::SIMPLE.passengers()));
+
+impl Batch {
+    /// The passengers as functions, and what calls them one after the other. Where each finds its keys and
+    /// arguments is written into its text: tables of its own would cost the server more than batches save.
+    fn new(passengers: [Passenger; 5]) -> Self {
+        let mut text = String::from(HEAD);
+        text += "local scripts = {\n";
+        for (place, passenger) in passengers.iter().enumerate() {
+            let mut body = passenger.script.text.replace("KEYS[", "KEYS[k + ");
+            let mut args = 0;
+            for (number, value) in (1..).zip(passenger.args) {
+                let here = match value {
+                    Some(value) => format!("'{value}'"),
+                    None => {
+                        args += 1;
+                        format!("ARGV[a + {args}]")
+                    }
+                };
+                body = body.replace(&format!("ARGV[{number}]"), &here);
+            }
+            let (number, keys) = (place + 1, passenger.keys);
+            text += &format!("['{number}'] = {{function(k, a)\n{body}\nend, {keys}, {args}}},\n");
         }
-        let (number, keys) = (place + 1, passenger.keys);
-        text += &format!("['{number}'] = {{function(k, a)\n{body}\nend, {keys}, {args}}},\n");
+        text += "}\n";
+        text += include_str!("../lua/batch.lua");
+        let script = Script::new(Cow::Owned(text));
+        Self { passengers, script }
     }
-    text += "}\n";
-    text += include_str!("../lua/batch.lua");
-    Script::new(Cow::Owned(text))
-});
+}
 
-pub(super) fn script() -> &'static Script {
-    &BATCH
+fn batch(kind: Kind) -> &'static Batch {
+    match kind {
+        Kind::Mutex => &MUTEX,
+        Kind::Simple => &SIMPLE,
+    }
+}
+
+pub(super) fn script(kind: Kind) -> &'static Script {
+    &batch(kind).script
 }
 
 /// Its number in a batch and the arguments it need not bring along; none if it has to go alone.
-pub(super) fn passenger(request: &Request) -> Option<(usize, &'static [Option<&'static str>])> {
+pub(super) fn passenger(request: &Request) -> Option<(usize, Args)> {
     let place = match request.subject.kind {
-        Kind::Mutex => mutex::passenger(&request.action),
+        Kind::Mutex | Kind::Simple => exclusive::passenger(&request.action),
     }?;
-    Some((place + 1, PASSENGERS[place].args))
+    let passengers = &batch(request.subject.kind).passengers;
+    Some((place + 1, passengers[place].args))
 }
 
 #[cfg(test)]
@@ -83,7 +104,8 @@ mod tests {
 
     #[test]
     fn passengers_find_their_keys_and_arguments_where_a_batch_puts_them() {
-        for Passenger { script, keys, args } in PASSENGERS {
+        let passengers = Kind::ALL.map(|kind| &batch(kind).passengers);
+        for Passenger { script, keys, args } in passengers.into_iter().flatten() {
             let text = &script.text;
             assert_eq!(numbers(text, "KEYS"), (1..=*keys).collect(), "{text}");
             assert_eq!(numbers(text, "ARGV"), (1..=args.len()).collect(), "{text}");

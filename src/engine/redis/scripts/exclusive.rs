@@ -1,0 +1,273 @@
+//! Locks that one owner has at a time: their actions as script calls, and what comes back as replies.
+//!
+//! The plain and the simple lock differ in their scripts alone. Those are files of their own, each headed by its keys, arguments and results; the numbers here
+//! are explained there.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::batch::{Args, Passenger};
+use super::words::Words;
+use super::{Place, Script};
+use crate::engine::redis::failure;
+use crate::engine::redis::keys::Keys;
+use crate::engine::{Cause, Failure};
+use crate::protocol::marks::MARK_TTL;
+use crate::protocol::{Action, Entry, Holding, Reply, Request};
+
+/// A script for each action on one kind of lock.
+pub(super) struct Scripts {
+    acquire: LazyLock<Script>,
+    force_release: LazyLock<Script>,
+    inspect: LazyLock<Script>,
+    pass: LazyLock<Script>,
+    release: LazyLock<Script>,
+    pub(super) renew: LazyLock<Script>,
+    undo: LazyLock<Script>,
+    /// Whether the store counts how often an owner holds it.
+    counts: bool,
+}
+
+macro_rules! scripts {
+    ($kind:literal, $counts:literal) => {
+        Scripts {
+            acquire: script!($kind, "acquire"),
+            force_release: script!($kind, "force_release"),
+            inspect: script!($kind, "inspect"),
+            pass: script!($kind, "pass"),
+            release: script!($kind, "release"),
+            renew: script!($kind, "renew"),
+            undo: script!($kind, "undo"),
+            counts: $counts,
+        }
+    };
+}
+
+macro_rules! script {
+    ($kind:literal, $action:literal) => {
+        LazyLock::new(|| {
+            let text = include_str!(concat!("../lua/", $kind, "/", $action, ".lua"));
+            Script::new(Cow::Borrowed(text))
+        })
+    };
+}
+
+pub(super) static MUTEX: Scripts = scripts!("mutex", true);
+pub(super) static SIMPLE: Scripts = scripts!("simple", false);
+
+impl Scripts {
+    /// What one waits for; the rest is rare, or goes its own way.
+    pub(super) fn passengers(&'static self) -> [Passenger; 5] {
+        let acquire = |args| Passenger {
+            script: &self.acquire,
+            keys: 2,
+            args,
+        };
+        let release = |args| Passenger {
+            script: &self.release,
+            keys: 1,
+            args,
+        };
+        let pass = Passenger {
+            script: &self.pass,
+            keys: 2,
+            args: &[None; 5],
+        };
+        let (first, again): (Args, Args) = if self.counts {
+            (&[None, Some("1"), Some("1"), None], &[None; 4])
+        } else {
+            (&[None, Some("1"), None], &[None; 3])
+        };
+        [
+            acquire(first),
+            release(&[None, Some("0"), None]),
+            pass,
+            acquire(again),
+            release(&[None; 3]),
+        ]
+    }
+
+    /// The script that carries out one action.
+    pub(super) fn script(&'static self, action: &Action) -> &'static Script {
+        match action {
+            Action::Acquire { .. } => &self.acquire,
+            Action::ForceRelease => &self.force_release,
+            Action::Inspect => &self.inspect,
+            Action::Pass { .. } => &self.pass,
+            Action::Release { .. } => &self.release,
+            Action::Renew { .. } => &self.renew,
+            Action::Undo { .. } => &self.undo,
+        }
+    }
+
+    /// The arguments of that script.
+    pub(super) fn args(&self, request: &Request, keys: &Keys, words: &mut Words) {
+        // An argument, not a key: it is published to, never stored, and in a cluster has no slot.
+        let channel = request.subject.channel();
+        let channel = keys.channel(&channel);
+        match &request.action {
+            Action::Acquire {
+                owner,
+                entry,
+                lease,
+            } => {
+                words.owner(owner);
+                words.number(entry.attempt());
+                if self.counts {
+                    words.number(match *entry {
+                        Entry::First => 1,
+                        Entry::Again { count, .. } => count,
+                    });
+                }
+                words.millis(*lease);
+            }
+            Action::ForceRelease => words.text(&channel),
+            Action::Inspect => {}
+            Action::Pass {
+                from,
+                to,
+                lease,
+                own_listeners,
+            } => {
+                words.owner(from);
+                words.owner(to);
+                words.millis(*lease);
+                words.number(*own_listeners);
+                words.text(&channel);
+            }
+            Action::Release { owner, left } => {
+                words.owner(owner);
+                words.number(*left);
+                words.text(&channel);
+            }
+            Action::Renew { owner, lease } => {
+                words.owner(owner);
+                words.millis(*lease);
+            }
+            Action::Undo { owner, entry } => {
+                words.owner(owner);
+                words.number(entry.attempt());
+                if self.counts {
+                    words.number(match *entry {
+                        Entry::First => 0,
+                        Entry::Again { count, .. } => count,
+                    });
+                }
+                words.millis(MARK_TTL);
+                words.text(&channel);
+            }
+        }
+    }
+}
+
+/// Its place among the passengers.
+pub(super) const fn passenger(action: &Action) -> Option<usize> {
+    match action {
+        Action::Acquire {
+            entry: Entry::First,
+            ..
+        } => Some(0),
+        Action::Release { left: 0, .. } => Some(1),
+        Action::Pass { .. } => Some(2),
+        Action::Acquire { .. } => Some(3),
+        Action::Release { .. } => Some(4),
+        Action::ForceRelease | Action::Inspect | Action::Renew { .. } | Action::Undo { .. } => None,
+    }
+}
+
+/// The keys of that script.
+pub(super) const fn places(action: &Action) -> &'static [Place] {
+    match action {
+        Action::Acquire { .. } | Action::Pass { .. } | Action::Undo { .. } => {
+            &[Place::Lock, Place::Undone]
+        }
+        Action::ForceRelease | Action::Inspect | Action::Release { .. } | Action::Renew { .. } => {
+            &[Place::Lock]
+        }
+    }
+}
+
+/// What a script's result means for this action.
+pub(crate) fn reply(action: &Action, result: Value) -> Result<Reply, Failure> {
+    match (action, result) {
+        (Action::Acquire { .. }, Value::Int(code)) => match code {
+            -3 => Ok(Reply::Granted),
+            -4 => Ok(Reply::Undone),
+            -5 => Ok(Reply::Gone),
+            ttl => Ok(Reply::Busy {
+                ttl: remaining(ttl),
+            }),
+        },
+        (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
+        (Action::Inspect, Value::Array(answer)) => inspected(answer),
+        (Action::Pass { .. }, Value::Int(-3)) => Ok(Reply::Granted),
+        (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
+            renewal(answers.remove(0))
+        }
+        (Action::Release { .. } | Action::Pass { .. } | Action::Undo { .. }, Value::Int(code)) => {
+            match code {
+                -6 => Ok(Reply::Marked),
+                -3 => Ok(Reply::Kept),
+                -2 => Ok(Reply::Taken),
+                -1 => Ok(Reply::Gone),
+                listeners => Ok(Reply::Released {
+                    listeners: u32::try_from(listeners).unwrap_or(0),
+                }),
+            }
+        }
+        (_, other) => Err(unexpected(&other)),
+    }
+}
+
+/// What one line of a renewal's result means.
+pub(crate) fn renewal(answer: Value) -> Result<Reply, Failure> {
+    match answer {
+        Value::Int(1) => Ok(Reply::Renewed),
+        Value::Int(-1) => Ok(Reply::Gone),
+        Value::Int(-2) => Ok(Reply::Taken),
+        Value::BulkString(error) => Err(failure::from_text(&String::from_utf8_lossy(&error))),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
+    let mut answer = answer.into_iter();
+    let ttl = match answer.next() {
+        Some(Value::Int(ttl)) => ttl,
+        other => return Err(unexpected(&other.unwrap_or(Value::Nil))),
+    };
+    let mut owners = Vec::new();
+    while let (Some(owner), Some(count)) = (answer.next(), answer.next()) {
+        let owner: String = redis::from_redis_value(owner).map_err(|e| unexpected(&e))?;
+        let count: String = redis::from_redis_value(count).map_err(|e| unexpected(&e))?;
+        // Fields of other primitives (a read/write lock's `mode`), or of none, are no owners.
+        let client = owner.split(':').next().unwrap_or_default();
+        let is_owner = uuid::Uuid::try_parse(client).is_ok();
+        if let Ok(count) = count.parse()
+            && is_owner
+        {
+            owners.push((owner, count));
+        }
+    }
+    if ttl == -2 {
+        return Ok(Reply::Inspected(None));
+    }
+    if owners.is_empty() {
+        return Err(Failure::new(Cause::WrongKind, "a hash that is no lock"));
+    }
+    Ok(Reply::Inspected(Some(Holding {
+        owners,
+        ttl: remaining(ttl),
+    })))
+}
+
+fn remaining(ttl: i64) -> Option<Duration> {
+    u64::try_from(ttl).ok().map(Duration::from_millis)
+}
+
+fn unexpected(what: &impl std::fmt::Debug) -> Failure {
+    Failure::new(Cause::Unexpected, format!("unexpected answer {what:?}"))
+}

@@ -1,0 +1,133 @@
+//! The simple lock: one value that is there or not, as redsync, redis-py, node-redlock and rslock have it.
+//!
+//! The store does not count: how often an owner holds the lock is known to its client alone.
+
+use super::marks::Marks;
+use super::state::Outcome;
+use super::{Action, Entry, Holding, Moment, OwnerId, Reply, Request};
+
+/// A held lock. A free one is not remembered at all.
+#[derive(Clone, Debug)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+pub struct Simple {
+    /// Whose it is.
+    pub(super) owner: OwnerId,
+    /// When the lease runs out.
+    pub(super) until: Moment,
+}
+
+/// Decides one request to the simple lock.
+pub fn apply(
+    held: &mut Option<Simple>,
+    marks: &mut Marks,
+    request: &Request,
+    now: Moment,
+    listeners: u32,
+) -> Outcome {
+    let reply = decide(held, marks, &request.action, now, listeners);
+    Outcome::of(request, reply)
+}
+
+fn decide(
+    held: &mut Option<Simple>,
+    marks: &mut Marks,
+    action: &Action,
+    now: Moment,
+    listeners: u32,
+) -> Reply {
+    match action {
+        Action::Acquire {
+            owner,
+            entry,
+            lease,
+        } => {
+            if marks.has(owner, *entry) {
+                return Reply::Undone;
+            }
+            acquire(held, owner, *entry, now + *lease, now)
+        }
+        Action::ForceRelease => Reply::Forced(held.take().is_some()),
+        Action::Inspect => Reply::Inspected(held.as_ref().map(|held| Holding {
+            owners: vec![(held.owner.to_string(), 1)],
+            ttl: Some(held.until.since(now)),
+        })),
+        Action::Pass {
+            from,
+            to,
+            lease,
+            own_listeners,
+        } => {
+            let released = release(held, from, 0, listeners);
+            let free = matches!(released, Reply::Released { .. });
+            if !free || listeners > *own_listeners || marks.has(to, Entry::First) {
+                return released;
+            }
+            acquire(held, to, Entry::First, now + *lease, now)
+        }
+        Action::Release { owner, left } => release(held, owner, *left, listeners),
+        Action::Renew { owner, lease } => match mine(held, owner) {
+            Ok(mine) => {
+                mine.until = mine.until.max(now + *lease);
+                Reply::Renewed
+            }
+            Err(refusal) => refusal,
+        },
+        Action::Undo { owner, entry } => {
+            if *entry == Entry::First && mine(held, owner).is_ok() {
+                // Carried out, it cannot come again: no mark is needed.
+                return release(held, owner, 0, listeners);
+            }
+            marks.put(owner, *entry, now);
+            Reply::Marked
+        }
+    }
+}
+
+fn acquire(
+    held: &mut Option<Simple>,
+    owner: &OwnerId,
+    entry: Entry,
+    until: Moment,
+    now: Moment,
+) -> Reply {
+    match (held, entry) {
+        (Some(held), _) if held.owner == *owner => {
+            held.until = held.until.max(until);
+            Reply::Granted
+        }
+        (Some(held), _) => Reply::Busy {
+            ttl: Some(held.until.since(now)),
+        },
+        // Granting it would make up the hold it goes by.
+        (None, Entry::Again { .. }) => Reply::Gone,
+        (free, Entry::First) => {
+            let owner = *owner;
+            *free = Some(Simple { owner, until });
+            Reply::Granted
+        }
+    }
+}
+
+fn release(held: &mut Option<Simple>, owner: &OwnerId, left: u32, listeners: u32) -> Reply {
+    match mine(held, owner) {
+        Ok(_) if left > 0 => Reply::Kept,
+        Ok(_) => {
+            *held = None;
+            Reply::Released { listeners }
+        }
+        Err(refusal) => refusal,
+    }
+}
+
+/// The owner's hold, or what to say instead.
+fn mine<'a>(held: &'a mut Option<Simple>, owner: &OwnerId) -> Result<&'a mut Simple, Reply> {
+    match held {
+        Some(held) if held.owner == *owner => Ok(held),
+        Some(_) => Err(Reply::Taken),
+        None => Err(Reply::Gone),
+    }
+}

@@ -8,7 +8,7 @@ use crate::driver::lookup::{self, Seen};
 use crate::engine::Finding;
 use crate::error::Error;
 use crate::lock::check_name;
-use crate::protocol::{Kind, OwnerId, Subject};
+use crate::protocol::{Kind, OwnerId};
 use crate::watch::Watch;
 
 /// Looks at locks from outside, without holding them.
@@ -43,11 +43,23 @@ pub struct Admin {
 pub struct LockInfo {
     /// The lock's name.
     pub name: String,
+    /// Which kind of lock it is.
+    pub kind: LockKind,
     /// Who holds it.
     pub holders: Vec<Holder>,
     /// How long it stays taken if nobody renews it; `None` if it has no end, which no client of ours
     /// or Redisson's leaves behind.
     pub ttl: Option<Duration>,
+}
+
+/// The kinds of locks.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// [`Client::lock`](crate::Client::lock).
+    Plain,
+    /// [`Client::simple_lock`](crate::Client::simple_lock).
+    Simple,
 }
 
 /// One owner of a lock.
@@ -89,7 +101,10 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
-        self.look(&plain_lock(name)?).await
+        check_name(name)?;
+        let seen = lookup::inspect(&self.core, name).await;
+        let seen = seen.map_err(|trouble| Error::of(&name.into(), trouble))?;
+        Ok(seen.map(LockInfo::from))
     }
 
     /// The held locks whose names match a pattern: `*` for any characters, `?` for one, `\` before one
@@ -117,7 +132,7 @@ impl Admin {
         let found = found.map_err(|trouble| Error::of(&pattern.into(), trouble))?;
         let mut locks = Vec::new();
         for subject in found {
-            match self.look(&subject).await {
+            match self.inspect(&subject.name).await {
                 Ok(Some(lock)) => locks.push(lock),
                 // Gone since it was listed, never such a lock, or none of ours to look at.
                 Ok(None) | Err(Error::WrongKind { .. } | Error::PermissionDenied { .. }) => {}
@@ -150,9 +165,9 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn force_release(&self, name: &str) -> Result<bool, Error> {
-        let subject = plain_lock(name)?;
-        let forced = lookup::force_release(&self.core, &subject).await;
-        forced.map_err(|trouble| Error::of(&subject.name, trouble))
+        check_name(name)?;
+        let forced = lookup::force_release(&self.core, name).await;
+        forced.map_err(|trouble| Error::of(&name.into(), trouble))
     }
 
     /// Gives back what exactly this owner holds; says whether it held anything.
@@ -182,13 +197,13 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn release(&self, name: &str, owner: &str) -> Result<bool, Error> {
-        let subject = plain_lock(name)?;
+        check_name(name)?;
         let owner: OwnerId = owner.parse().map_err(|_| {
             let reason = "not an owner, such as 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
             Error::invalid_option("owner", reason).about(name)
         })?;
-        let released = lookup::release(&self.core, &subject, owner).await;
-        released.map_err(|trouble| Error::of(&subject.name, trouble))
+        let released = lookup::release(&self.core, name, owner).await;
+        released.map_err(|trouble| Error::of(&name.into(), trouble))
     }
 
     /// Follows the locks whose names match a pattern, as in [`list`](Self::list).
@@ -231,16 +246,15 @@ impl Admin {
         let findings = lookup::examine(&self.core).await;
         findings.map_err(|trouble| Error::of(&"all locks".into(), trouble))
     }
-
-    async fn look(&self, subject: &Subject) -> Result<Option<LockInfo>, Error> {
-        let seen = lookup::inspect(&self.core, subject).await;
-        let seen = seen.map_err(|trouble| Error::of(&subject.name, trouble))?;
-        Ok(seen.map(|seen| LockInfo::new(subject, seen)))
-    }
 }
 
-impl LockInfo {
-    fn new(subject: &Subject, Seen { holding, labels }: Seen) -> Self {
+impl From<Seen> for LockInfo {
+    fn from(seen: Seen) -> Self {
+        let Seen {
+            subject,
+            holding,
+            labels,
+        } = seen;
         let holders = holding.owners.into_iter().zip(labels);
         let holders = holders.map(|((owner, hold_count), label)| Holder {
             owner,
@@ -249,14 +263,12 @@ impl LockInfo {
         });
         Self {
             name: subject.name.to_string(),
+            kind: match subject.kind {
+                Kind::Mutex => LockKind::Plain,
+                Kind::Simple => LockKind::Simple,
+            },
             holders: holders.collect(),
             ttl: holding.ttl,
         }
     }
-}
-
-fn plain_lock(name: &str) -> Result<Subject, Error> {
-    let subject = Subject::new(Kind::Mutex, name);
-    check_name(&subject.name)?;
-    Ok(subject)
 }

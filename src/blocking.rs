@@ -28,7 +28,7 @@ mod worker;
 
 pub use self::admin::Admin;
 use self::worker::{Worker, closed};
-use crate::{Error, Exclusive, Held, Lease, Lost, Owner, Wait};
+use crate::{Error, Exclusive, Held, Lease, Lost, Owner, Simple, Wait};
 
 /// [`crate::Client`] without `async`.
 ///
@@ -78,6 +78,14 @@ impl Client {
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
         Lock {
             lock: self.client.lock(name),
+            worker: self.worker.clone(),
+        }
+    }
+
+    /// As [`crate::Client::simple_lock`].
+    pub fn simple_lock(&self, name: impl Into<Arc<str>>) -> Lock<Simple> {
+        Lock {
+            lock: self.client.simple_lock(name),
             worker: self.worker.clone(),
         }
     }

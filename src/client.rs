@@ -7,7 +7,7 @@ use crate::admin::Admin;
 use crate::builder::ClientBuilder;
 use crate::driver::Core;
 use crate::error::Error;
-use crate::lock::Lock;
+use crate::lock::{Lock, Simple};
 use crate::options::Lease;
 use crate::owner::Owner;
 use crate::protocol::Kind;
@@ -93,6 +93,19 @@ impl Client {
     /// ```
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
         Lock::new(self.core.clone(), name.into(), Kind::Mutex, self.lease)
+    }
+
+    /// The simple lock of this name: one value with a time to live, the lock of redsync, redis-py, node-redlock and rslock,
+    /// which share it with us.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.simple_lock("report").acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn simple_lock(&self, name: impl Into<Arc<str>>) -> Lock<Simple> {
+        Lock::new(self.core.clone(), name.into(), Kind::Simple, self.lease)
     }
 
     /// Somebody who may hold a lock more than once.

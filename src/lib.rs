@@ -59,14 +59,14 @@ mod owner;
 mod protocol;
 mod watch;
 
-pub use admin::{Admin, Holder, LockInfo};
+pub use admin::{Admin, Holder, LockInfo, LockKind};
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use engine::{Finding, Verdict};
 pub use error::{Error, Lost, LostReason, Risk};
 pub use guard::Guard;
 pub use held::{Held, LostSignal};
-pub use lock::{Exclusive, Lock};
+pub use lock::{Exclusive, Lock, Simple};
 pub use options::{Backoff, Lease, Wait};
 pub use owner::Owner;
 pub use protocol::bound::Bound;

@@ -45,6 +45,15 @@ pub struct Lock<K = Exclusive> {
 #[non_exhaustive]
 pub struct Exclusive;
 
+/// The lock of most other libraries: `SET name value NX PX lease`, and a value nobody else knows.
+///
+/// What it does not have is in the format: nobody but its own client counts how often an owner holds it, and other
+/// libraries tell nobody when they give it back. Waiters of ours hear of each other; of the others they learn by asking ten
+/// times a second.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Simple;
+
 impl<K> Lock<K> {
     pub(crate) fn new(core: Arc<Core>, name: Arc<str>, kind: Kind, lease: Lease) -> Self {
         Self {

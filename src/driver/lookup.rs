@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Core, Trouble, unexpected};
-use crate::engine::{Cause, Finding, Overheard};
+use crate::engine::{Cause, Failure, Finding, Overheard};
 use crate::protocol::lease::LostReason;
-use crate::protocol::{Action, Holding, OwnerId, Reply, Subject};
+use crate::protocol::{Action, Holding, Kind, OwnerId, Reply, Subject};
 
 /// A lock that is held, and what the clients of its owners call themselves.
 pub(crate) struct Seen {
+    pub(crate) subject: Subject,
     pub(crate) holding: Holding,
     /// One for each owner, in the same order.
     pub(crate) labels: Vec<Option<String>>,
@@ -30,9 +31,10 @@ pub(crate) async fn find(core: &Core, pattern: &str) -> Result<HashSet<Subject>,
     Ok(found)
 }
 
-/// Who holds it, if anyone.
-pub(crate) async fn inspect(core: &Core, subject: &Subject) -> Result<Option<Seen>, Trouble> {
-    let holding = match call(core, subject, Action::Inspect).await? {
+/// Who holds what lives under this name, if anyone.
+pub(crate) async fn inspect(core: &Core, name: &str) -> Result<Option<Seen>, Trouble> {
+    let (subject, reply) = call_any(core, name, Action::Inspect).await?;
+    let holding = match reply {
         Reply::Inspected(Some(holding)) => holding,
         Reply::Inspected(None) => return Ok(None),
         other => return Err(Trouble::Failure(unexpected(&other))),
@@ -40,7 +42,11 @@ pub(crate) async fn inspect(core: &Core, subject: &Subject) -> Result<Option<See
     let client = |owner: &str| owner.split(':').next().unwrap_or(owner).to_owned();
     let clients = holding.owners.iter().map(|(owner, _)| client(owner));
     let labels = labels(core, clients.collect()).await?;
-    Ok(Some(Seen { holding, labels }))
+    Ok(Some(Seen {
+        subject,
+        holding,
+        labels,
+    }))
 }
 
 /// What the clients with these uuids call themselves.
@@ -66,17 +72,19 @@ pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Overheard, 
 }
 
 /// Takes it from whoever holds it, and tells them if they are ours; says whether anyone held it.
-pub(crate) async fn force_release(core: &Arc<Core>, subject: &Subject) -> Result<bool, Trouble> {
+pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, Trouble> {
     // Looked up before: whoever gets the lock next is not to blame.
-    let before = core.waiters.holder(subject);
-    let forced = match call(core, subject, Action::ForceRelease).await? {
+    let before = Kind::ALL.map(|kind| core.waiters.holder(&Subject::new(kind, name)));
+    let (subject, reply) = call_any(core, name, Action::ForceRelease).await?;
+    let forced = match reply {
         Reply::Forced(forced) => forced,
         other => return Err(Trouble::Failure(unexpected(&other))),
     };
-    if forced && let Some(before) = before {
+    let mut before = before.into_iter().flatten();
+    if forced && let Some(before) = before.find(|hold| hold.subject == subject) {
         before.lose(LostReason::Removed);
         // It may have been passed on in memory meanwhile, with the same standing in the store.
-        let now = core.waiters.holder(subject);
+        let now = core.waiters.holder(&subject);
         if let Some(now) = now.filter(|now| now.owner == before.owner) {
             now.lose(LostReason::Removed);
         }
@@ -85,18 +93,14 @@ pub(crate) async fn force_release(core: &Arc<Core>, subject: &Subject) -> Result
 }
 
 /// Gives back what this owner holds, and tells its guard if that is ours; says whether it held anything.
-pub(crate) async fn release(
-    core: &Arc<Core>,
-    subject: &Subject,
-    owner: OwnerId,
-) -> Result<bool, Trouble> {
-    let reply = call(core, subject, Action::Release { owner, left: 0 }).await?;
+pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Result<bool, Trouble> {
+    let (subject, reply) = call_any(core, name, Action::Release { owner, left: 0 }).await?;
     match reply {
         Reply::Released { .. } => {}
         Reply::Gone | Reply::Taken => return Ok(false),
         other => return Err(Trouble::Failure(unexpected(&other))),
     }
-    let ours = core.waiters.holder(subject);
+    let ours = core.waiters.holder(&subject);
     if let Some(hold) = ours.filter(|hold| hold.owner == owner) {
         hold.lose(LostReason::Removed);
     }
@@ -110,8 +114,18 @@ pub(crate) async fn examine(core: &Core) -> Result<Vec<Finding>, Trouble> {
     findings.await.map_err(Trouble::Failure)
 }
 
-async fn call(core: &Core, subject: &Subject, action: Action) -> Result<Reply, Trouble> {
+/// Asks something of what lives under a name, of whichever kind that is.
+async fn call_any(core: &Core, name: &str, action: Action) -> Result<(Subject, Reply), Trouble> {
     core.usable()?;
-    let reply = core.call(subject.request(action));
-    reply.await.map_err(Trouble::Failure)
+    let mut wrong = None;
+    for kind in Kind::ALL {
+        let subject = Subject::new(kind, name);
+        match core.call(subject.request(action.clone())).await {
+            Ok(reply) => return Ok((subject, reply)),
+            Err(failure) if failure.cause == Cause::WrongKind => wrong = Some(failure),
+            Err(failure) => return Err(Trouble::Failure(failure)),
+        }
+    }
+    let wrong = wrong.unwrap_or_else(|| Failure::new(Cause::WrongKind, "no lock"));
+    Err(Trouble::Failure(wrong))
 }

@@ -219,7 +219,10 @@ pub enum Cause {
 
 impl From<WrongKind> for Failure {
     fn from(_: WrongKind) -> Self {
-        Self::new(Cause::WrongKind, "a lock of another kind is held under that name")
+        Self::new(
+            Cause::WrongKind,
+            "a lock of another kind is held under that name",
+        )
     }
 }
 

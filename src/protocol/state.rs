@@ -69,12 +69,7 @@ impl Outcome {
 
 impl State {
     /// Carries out one request at `now`, with so many `listeners` on the subject's channel.
-    pub fn apply(
-        &mut self,
-        request: &Request,
-        now: Moment,
-        listeners: u32,
-    ) -> Outcome {
+    pub fn apply(&mut self, request: &Request, now: Moment, listeners: u32) -> Outcome {
         self.expire(now);
         let kind = request.subject.kind;
         if self.held.as_ref().is_some_and(|held| held.kind() != kind) {

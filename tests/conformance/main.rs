@@ -17,6 +17,10 @@ macro_rules! with_every_lock {
             use super::*;
             on_every_engine! { play with Plain: $($case,)+ }
         }
+        mod simple {
+            use super::*;
+            on_every_engine! { play with Simple: $($case,)+ }
+        }
     };
 }
 

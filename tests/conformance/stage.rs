@@ -50,6 +50,17 @@ impl Family for Plain {
     }
 }
 
+/// The simple lock.
+pub(crate) struct Simple;
+
+impl Family for Simple {
+    type Kind = distlock::Simple;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Simple> {
+        client.simple_lock(name)
+    }
+}
+
 /// A client whose locks are of one kind.
 pub(crate) struct Player<F> {
     client: Client,

@@ -14,6 +14,7 @@ mod batch;
 mod connection;
 mod examine;
 mod failure;
+mod find;
 mod keys;
 mod pubsub;
 mod scripts;
@@ -23,9 +24,8 @@ use self::batch::Batches;
 use self::connection::Connection;
 use self::keys::Keys;
 use self::pubsub::PubSub;
-use crate::engine::glob;
 use crate::engine::{Answer, Cause, Engine, Failure, Finding, Listener, Page};
-use crate::protocol::{Channel, Kind, Reply, Request, Subject};
+use crate::protocol::{Channel, Reply, Request};
 
 /// However long a command may take, the network is given up after twice this.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
@@ -120,23 +120,6 @@ impl Redis {
             );
         }
     }
-
-    async fn scan(&self, pattern: &str, from: u64) -> Result<Page, Failure> {
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(from).arg("MATCH").arg(self.keys.pattern(pattern));
-        scan.arg("COUNT").arg(1000).arg("TYPE").arg("hash");
-        let page = self.waited_for.connection().send(&scan).await?;
-        let (next, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(page)
-            .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))?;
-        // Names are text; a key that is not was made by somebody else.
-        let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
-        let names = keys.filter_map(|key| self.keys.name(key));
-        let found = names.filter(|name| glob::matches(pattern, name));
-        Ok(Page {
-            found: found.map(|name| Subject::new(Kind::Mutex, name)).collect(),
-            next: (next != 0).then_some(next),
-        })
-    }
 }
 
 impl Engine for Redis {
@@ -156,7 +139,7 @@ impl Engine for Redis {
     }
 
     fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
-        Box::pin(async move { self.scan(&pattern, from).await })
+        Box::pin(async move { find::find(self, &pattern, from).await })
     }
 
     fn announce(

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::LockKind;
 
 fn at(millis: u64) -> Moment {
     Moment::at(Duration::from_millis(millis))
@@ -12,6 +13,7 @@ fn at(millis: u64) -> Moment {
 fn lock(name: &str, owner: &str, ttl: u64) -> LockInfo {
     LockInfo {
         name: name.to_owned(),
+        kind: LockKind::Plain,
         holders: vec![Holder {
             owner: owner.to_owned(),
             hold_count: 1,

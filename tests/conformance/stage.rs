@@ -35,6 +35,10 @@ pub(crate) type Played = Result<(), Error>;
 /// A kind of lock.
 pub(crate) trait Family: 'static {
     type Kind: 'static;
+    /// Whether the store counts how often an owner holds it.
+    const COUNTS: bool = true;
+    /// What the channel of its releases begins with, on a server.
+    const CHANNEL: &str = "redisson_lock__channel:";
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
 }
@@ -55,6 +59,8 @@ pub(crate) struct Simple;
 
 impl Family for Simple {
     type Kind = distlock::Simple;
+    const COUNTS: bool = false;
+    const CHANNEL: &str = "distlock_simple:";
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Simple> {
         client.simple_lock(name)
@@ -71,6 +77,11 @@ impl<F: Family> Player<F> {
     /// In place of the client's own, which is for plain locks alone.
     pub(crate) fn lock(&self, name: impl Into<Arc<str>>) -> Lock<F::Kind> {
         F::lock(&self.client, name.into())
+    }
+
+    /// What the store says of an owner that holds a lock so often.
+    pub(crate) fn counted(&self, times: u64) -> u64 {
+        if F::COUNTS { times } else { times.min(1) }
     }
 
     /// One that a new owner takes, as often as it likes.
@@ -220,7 +231,7 @@ impl<F: Family> Stage<F> {
 
     /// How many clients listen for releases of a lock, where the store can say.
     pub(crate) fn listeners(&self, name: &str) -> Option<u64> {
-        let channel = format!("redisson_lock__channel:{{{name}}}");
+        let channel = format!("{}{{{name}}}", F::CHANNEL);
         let count = |server: &Arc<RedisServer>| {
             let (_, listeners): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel]);
             listeners

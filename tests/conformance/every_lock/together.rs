@@ -40,7 +40,7 @@ async fn calls_of_one_owner_that_wait_together_go_in_together(
         let second = in_time(second).await?;
         let third = in_time(third).await?.expect("its owner has it");
         assert_eq!(first.hold_count(), 3);
-        assert_eq!(count_seen(&b, &name).await?, 3);
+        assert_eq!(count_seen(&b, &name).await?, b.counted(3));
         assert!(waits(&mut stranger).await);
         for guard in [first, second, third] {
             guard.release().await?;
@@ -106,7 +106,7 @@ async fn calls_of_one_owner_that_ask_together_go_in_together(stage: &Stage<impl 
     for _ in 0..10 {
         let (one, two) = tokio::join!(lock.acquire(), timeout(soon, lock.acquire()));
         let two = two.expect("it waits for its own owner")?;
-        assert_eq!(count_seen(&client, &name).await?, 2);
+        assert_eq!(count_seen(&client, &name).await?, client.counted(2));
         one?.release().await?;
         two.release().await?;
 
@@ -114,7 +114,7 @@ async fn calls_of_one_owner_that_ask_together_go_in_together(stage: &Stage<impl 
         let (one, two) = tokio::join!(lock.try_acquire(), timeout(soon, lock.acquire()));
         let two = two.expect("it waits for its own owner")?;
         let one = one?.expect("it is free");
-        assert_eq!(count_seen(&client, &name).await?, 2);
+        assert_eq!(count_seen(&client, &name).await?, client.counted(2));
         one.release().await?;
         two.release().await?;
     }

@@ -73,13 +73,7 @@ impl State {
         self.expire(now);
         let kind = request.subject.kind;
         if self.held.as_ref().is_some_and(|held| held.kind() != kind) {
-            // Refused, but it may still come later.
-            let Action::Undo { owner, entry } = &request.action else {
-                let (reply, news) = (Err(WrongKind), None);
-                return Outcome { reply, news };
-            };
-            self.marks.put(owner, *entry, now);
-            return Outcome::of(request, Reply::Marked);
+            return self.refuse(request, now);
         }
         let (held, marks) = (self.held.take(), &mut self.marks);
         match kind {
@@ -95,6 +89,23 @@ impl State {
                 self.held = simple.map(Held::Simple);
                 outcome
             }
+        }
+    }
+
+    /// Something of another kind is there. What was undone is refused for that, and what is undone may still come.
+    fn refuse(&mut self, request: &Request, now: Moment) -> Outcome {
+        match &request.action {
+            Action::Acquire { owner, entry, .. } if self.marks.has(owner, *entry) => {
+                Outcome::of(request, Reply::Undone)
+            }
+            Action::Undo { owner, entry } => {
+                self.marks.put(owner, *entry, now);
+                Outcome::of(request, Reply::Marked)
+            }
+            _ => Outcome {
+                reply: Err(WrongKind),
+                news: None,
+            },
         }
     }
 

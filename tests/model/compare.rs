@@ -4,13 +4,25 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use distlock::internals::engine::Failure;
-use distlock::internals::protocol::{Action, Entry, Moment, Reply};
+use distlock::internals::engine::{Cause, Failure};
+use distlock::internals::protocol::{Action, Entry, Kind, Moment, Reply};
 
-use super::generator::Step;
+use super::generator::{Kinds, Step};
 
 /// Whether both engines said the same. Times may differ by as much as an answer took.
-pub(crate) fn agree(memory: &Reply, redis: &Reply, tolerance: Duration) -> bool {
+pub(crate) fn agree(
+    memory: &Result<Reply, Failure>,
+    redis: &Result<Reply, Failure>,
+    tolerance: Duration,
+) -> bool {
+    let (memory, redis) = match (memory, redis) {
+        (Ok(memory), Ok(redis)) => (memory, redis),
+        // Each says it in its own words.
+        (Err(memory), Err(redis)) => {
+            return memory.cause == Cause::WrongKind && redis.cause == Cause::WrongKind;
+        }
+        (_, _) => return false,
+    };
     match (memory, redis) {
         (Reply::Busy { ttl: left }, Reply::Busy { ttl: right }) => close(*left, *right, tolerance),
         (Reply::Inspected(Some(left)), Reply::Inspected(Some(right))) => {
@@ -32,7 +44,7 @@ fn close(left: Option<Duration>, right: Option<Duration>, tolerance: Duration) -
 pub(crate) struct Line {
     pub(crate) sent: Moment,
     pub(crate) step: Step,
-    pub(crate) memory: Reply,
+    pub(crate) memory: Result<Reply, Failure>,
     pub(crate) redis: Result<Reply, Failure>,
     /// Whether each listener heard of it, on either engine.
     pub(crate) heard: Heard,
@@ -63,12 +75,13 @@ impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.name, self.what)?;
         for line in &self.lines {
-            let Step { action, road } = &line.step;
-            writeln!(f, "  {:?}  {road:?}  {action:?}", line.sent)?;
-            writeln!(f, "    memory  {:?}", line.memory)?;
-            match &line.redis {
-                Ok(reply) => writeln!(f, "    redis   {reply:?}")?,
-                Err(failure) => writeln!(f, "    redis   {failure:?}")?,
+            let Step { kind, action, road } = &line.step;
+            writeln!(f, "  {:?}  {road:?}  {kind:?}  {action:?}", line.sent)?;
+            for (engine, answer) in [("memory", &line.memory), ("store ", &line.redis)] {
+                match answer {
+                    Ok(reply) => writeln!(f, "    {engine}  {reply:?}")?,
+                    Err(failure) => writeln!(f, "    {engine}  {failure:?}")?,
+                }
             }
             if line.heard != Heard::default() {
                 writeln!(f, "    heard   {:?}", line.heard)?;
@@ -83,8 +96,9 @@ impl fmt::Display for Divergence {
 pub(crate) struct Coverage(BTreeMap<(&'static str, &'static str), u64>);
 
 impl Coverage {
-    pub(crate) fn count(&mut self, action: &Action, reply: &Reply) {
-        *self.0.entry(kind(action, reply)).or_default() += 1;
+    pub(crate) fn count(&mut self, line: &Line) {
+        let seen = kind(&line.step.action, &line.memory);
+        *self.0.entry(seen).or_default() += 1;
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -99,16 +113,26 @@ impl Coverage {
 
     /// Every reply that one of these actions can get at all, each so often. One missing here would be a rule nobody
     /// tried.
-    pub(crate) fn assert_everything_was_seen_of(&self, actions: &[&str], least: u64) {
+    pub(crate) fn assert_everything_was_seen_of(&self, actions: &[&str], kinds: Kinds, least: u64) {
+        let possible = |kind: &(&str, &str)| match kinds {
+            Kinds::Only(Kind::Mutex) => kind.1 != WRONG,
+            // Nobody counts, so that nothing can be kept of it.
+            Kinds::Only(Kind::Simple) => kind.1 != WRONG && *kind != ("undo", "kept"),
+            Kinds::Any => true,
+        };
+        let heard = |kind: &(&str, &str)| kind.1.ends_with("listened") && kind.1 != NOBODY;
         for kind in POSSIBLE {
-            if !actions.contains(&kind.0) {
+            // Where all are asked for, only those are listened to who wait for one.
+            let unheard = kinds == Kinds::Any && heard(kind);
+            if !actions.contains(&kind.0) || !possible(kind) || unheard {
                 continue;
             }
             let times = self.0.get(kind).copied().unwrap_or(0);
             assert!(times >= least, "{kind:?} was seen {times} times only");
         }
         for kind in self.0.keys() {
-            assert!(POSSIBLE.contains(kind), "{kind:?} should be impossible");
+            let could = POSSIBLE.contains(kind) && possible(kind);
+            assert!(could, "{kind:?} should be impossible");
         }
     }
 }
@@ -122,7 +146,10 @@ impl fmt::Display for Coverage {
     }
 }
 
-fn kind(action: &Action, reply: &Reply) -> (&'static str, &'static str) {
+fn kind(action: &Action, reply: &Result<Reply, Failure>) -> (&'static str, &'static str) {
+    let Ok(reply) = reply else {
+        return (name_of(action), WRONG);
+    };
     let reply = match (action, reply) {
         // Nobody else listened, and yet it was not passed on: the taker had been undone.
         (
@@ -131,7 +158,7 @@ fn kind(action: &Action, reply: &Reply) -> (&'static str, &'static str) {
             },
             Reply::Released { listeners },
         ) if listeners <= own => "released, taker undone",
-        (_, Reply::Released { listeners: 0 }) => "released, nobody listened",
+        (_, Reply::Released { listeners: 0 }) => NOBODY,
         (_, Reply::Released { listeners: 1 }) => "released, one listened",
         (_, Reply::Released { .. }) => "released, two listened",
         (
@@ -180,34 +207,43 @@ pub(crate) const EVERYTHING: &[&str] = &[
 ];
 /// What travels together.
 pub(crate) const TRAVELLERS: &[&str] = &["acquire", "pass", "release"];
+/// Something of another kind is there.
+const WRONG: &str = "wrong kind";
+const NOBODY: &str = "released, nobody listened";
 const POSSIBLE: &[(&str, &str)] = &[
     ("acquire", "busy"),
     ("acquire", "gone"),
     ("acquire", "granted once"),
     ("acquire", "granted"),
     ("acquire", "undone"),
+    ("acquire", WRONG),
     ("force release", "forced"),
     ("force release", "nothing to force"),
+    ("force release", WRONG),
     ("inspect", "free"),
     ("inspect", "held"),
+    ("inspect", WRONG),
     ("pass", "gone"),
     ("pass", "granted"),
     ("pass", "released, one listened"),
     ("pass", "released, taker undone"),
     ("pass", "released, two listened"),
     ("pass", "taken"),
+    ("pass", WRONG),
     ("release", "gone"),
     ("release", "kept"),
-    ("release", "released, nobody listened"),
+    ("release", NOBODY),
     ("release", "released, one listened"),
     ("release", "released, two listened"),
     ("release", "taken"),
+    ("release", WRONG),
     ("renew", "gone"),
     ("renew", "renewed"),
     ("renew", "taken"),
+    ("renew", WRONG),
     ("undo", "kept"),
     ("undo", "marked"),
-    ("undo", "released, nobody listened"),
+    ("undo", NOBODY),
     ("undo", "released, one listened"),
     ("undo", "released, two listened"),
 ];

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use distlock::internals::protocol::{Action, ClientId, Entry, Holding, OwnerId};
+use distlock::internals::protocol::{Action, ClientId, Entry, Holding, Kind, OwnerId};
 
 use super::support::SeededRng;
 
 /// Everyone who has to do with one name.
 pub(crate) struct Cast {
+    pub(crate) kinds: Kinds,
     owners: Vec<OwnerId>,
     /// How many acquires each owner has numbered.
     numbered: Vec<u32>,
@@ -19,9 +20,36 @@ pub(crate) struct Cast {
     last: usize,
 }
 
+/// Which locks are asked for under one name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kinds {
+    /// All of them, one after the other.
+    Any,
+    /// This one.
+    Only(Kind),
+}
+
+impl Kinds {
+    /// The one where those listen who wait.
+    pub(crate) const fn main(self) -> Kind {
+        match self {
+            Self::Any => Kind::Mutex,
+            Self::Only(kind) => kind,
+        }
+    }
+
+    fn pick(self, rng: &mut SeededRng) -> Kind {
+        match self {
+            Self::Any => *rng.pick(&Kind::ALL),
+            Self::Only(kind) => kind,
+        }
+    }
+}
+
 /// One action and the way it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
+    pub(crate) kind: Kind,
     pub(crate) action: Action,
     pub(crate) road: Road,
 }
@@ -41,7 +69,7 @@ pub(crate) enum Road {
 
 impl Cast {
     /// Two clients of ours and one of Java's, whose thread numbers may be negative.
-    pub(crate) fn new(rng: &mut SeededRng) -> Self {
+    pub(crate) fn new(kinds: Kinds, rng: &mut SeededRng) -> Self {
         let [ours, other, java] = [1_u8, 2, 3].map(|number| ClientId::new([number; 16]));
         let thread = -i64::try_from(rng.below(100)).expect("below a hundred");
         let owners = vec![
@@ -51,6 +79,7 @@ impl Cast {
             OwnerId::new(java, thread),
         ];
         Self {
+            kinds,
             numbered: vec![0; owners.len()],
             late: Vec::new(),
             undone: Vec::new(),
@@ -105,7 +134,8 @@ impl Cast {
             _ if rng.chance(60) => Road::Together,
             _ => Road::Call,
         };
-        Some(Step { action, road })
+        let kind = self.kinds.pick(rng);
+        Some(Step { kind, action, road })
     }
 
     fn acquire(&mut self, held: Option<u32>, lease: Duration, rng: &mut SeededRng) -> Action {

@@ -53,7 +53,7 @@ impl Keyspace {
                     keyspace.undone.insert(name.to_owned(), members);
                 }
                 None => {
-                    assert_eq!(sort, "hash", "`{key}`");
+                    assert!(sort == "hash" || sort == "string", "`{key}`: {sort}");
                     keyspace.locks.insert(key);
                 }
             }
@@ -77,7 +77,8 @@ impl Keyspace {
         for row in rows.expect("it is ours") {
             let (name, state): (String, String) = row.expect("it is text");
             let state: Value = serde_json::from_str(&state).expect("it is JSON");
-            if lives(&state["mutex"]) {
+            let held = state["held"].as_object().into_iter().flatten();
+            if held.map(|(_, lock)| lock).any(lives) {
                 keyspace.locks.insert(name.clone());
             }
             let marks = state["marks"].as_array().into_iter().flatten();

@@ -8,12 +8,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock::internals::engine::memory::Memory;
-use distlock::internals::engine::{Answer, Engine, Failure};
-use distlock::internals::protocol::{Action, Holding, Moment, Reply, Request};
+use distlock::internals::engine::{Answer, Cause, Engine, Failure};
+use distlock::internals::protocol::{Action, Holding, Kind, Moment, Reply, Request, Subject};
 use tokio::time::Instant;
 
 use super::compare::{Coverage, Divergence, TRAVELLERS, name_of};
-use super::generator::{Road, Step};
+use super::generator::{Kinds, Road, Step};
 use super::keyspace::Keyspace;
 use super::listening::{Fence, listen};
 use super::sequence::{Asked, Fate, Sequence};
@@ -39,6 +39,7 @@ pub(crate) struct Lane {
     pub(crate) name: String,
     pub(crate) seed: u64,
     pub(crate) sequences: usize,
+    pub(crate) kinds: Kinds,
     pub(crate) phase: Duration,
     /// Whether news may take its time there, and come more often than there is any.
     pub(crate) patient: bool,
@@ -98,6 +99,7 @@ impl Lane {
         }
         tokio::time::sleep_until(due + TICK).await;
         let look = Step {
+            kind: self.kinds.main(),
             action: Action::Inspect,
             road: Road::Call,
         };
@@ -138,10 +140,11 @@ impl Run {
             let count = usize::try_from(rng.below(3)).expect("a few");
             let mut listeners = Vec::new();
             for engine in &lane.engines[..count] {
-                let here = listen(memory.clone() as Arc<dyn Engine>, &name).await;
-                listeners.push((here, listen(engine.clone(), &name).await));
+                let kind = lane.kinds.main();
+                let here = listen(memory.clone() as Arc<dyn Engine>, kind, &name).await;
+                listeners.push((here, listen(engine.clone(), kind, &name).await));
             }
-            sequences.push(Sequence::new(name, rng, listeners));
+            sequences.push(Sequence::new(name, lane.kinds, rng, listeners));
         }
         Self {
             memory,
@@ -209,7 +212,7 @@ impl Run {
     }
 
     async fn call(&mut self, index: usize, step: Step) {
-        let request = self.sequences[index].request(step.action.clone());
+        let request = self.sequences[index].request(&step);
         let sent = self.now();
         let memory = self.memory.clone().call(request.clone()).await;
         let store = self.store.clone().call(request).await;
@@ -242,7 +245,7 @@ impl Run {
     fn requests(&self, batch: &Batch) -> Vec<Request> {
         let request = |(index, step): &(usize, Step)| {
             let sequence: &Sequence = &self.sequences[*index];
-            sequence.request(step.action.clone())
+            sequence.request(step)
         };
         batch.iter().map(request).collect()
     }
@@ -270,7 +273,6 @@ impl Run {
         store: Result<Reply, Failure>,
     ) {
         let sequence = &mut self.sequences[index];
-        let memory = memory.expect("memory does not fail");
         // Memory's time stands still until the next step: this is how that one left it.
         let ttl = held(&self.memory, sequence).and_then(|holding| holding.ttl);
         let until = ttl.map(|ttl| asked.sent + ttl);
@@ -287,7 +289,12 @@ impl Run {
         }
         // Orders are obeyed in turn: once we listen anew, those have gone.
         for engine in engines {
-            listen(engine.clone(), &format!("{}gone", self.fence.name)).await;
+            listen(
+                engine.clone(),
+                Kind::Mutex,
+                &format!("{}gone", self.fence.name),
+            )
+            .await;
         }
     }
 
@@ -319,9 +326,9 @@ impl Run {
                 Fate::Same => {
                     self.outcome.sequences += 1;
                     for line in sequence.lines() {
-                        self.outcome.coverage.count(&line.step.action, &line.memory);
+                        self.outcome.coverage.count(line);
                         if line.step.road == Road::Together {
-                            self.outcome.together.count(&line.step.action, &line.memory);
+                            self.outcome.together.count(line);
                         }
                     }
                 }
@@ -370,11 +377,13 @@ async fn all<T>(calls: Vec<Answer<T>>) -> Vec<T> {
 
 /// How the lock stands in memory's time.
 fn held(memory: &Memory, sequence: &Sequence) -> Option<Holding> {
-    let request = sequence.request(Action::Inspect);
-    match memory.call_now(&request, &|| {
-        unreachable!("the store has a clock of its own")
-    }) {
-        Some(Ok(Reply::Inspected(held))) => held,
-        other => panic!("memory answers on the spot, and not {other:?}"),
-    }
+    Kind::ALL.into_iter().find_map(|kind| {
+        let request = Subject::new(kind, sequence.name.clone()).request(Action::Inspect);
+        let unused = || unreachable!("the store has a clock of its own");
+        match memory.call_now(&request, &unused) {
+            Some(Ok(Reply::Inspected(held))) => held,
+            Some(Err(failure)) if failure.cause == Cause::WrongKind => None,
+            other => panic!("memory answers on the spot, and not {other:?}"),
+        }
+    })
 }

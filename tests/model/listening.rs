@@ -23,7 +23,7 @@ impl Fence {
         let name: Arc<str> = format!("fence-of-{lane}").into();
         let mut listeners = Vec::new();
         for engine in engines {
-            listeners.push(listen(engine.clone(), &name).await);
+            listeners.push(listen(engine.clone(), Kind::Mutex, &name).await);
         }
         Self {
             name,
@@ -56,8 +56,8 @@ impl Fence {
 }
 
 /// Listens to the lock of this name.
-pub(crate) async fn listen(engine: Arc<dyn Engine>, name: &str) -> Listener {
-    let listening = engine.listen(Subject::new(Kind::Mutex, name).channel());
+pub(crate) async fn listen(engine: Arc<dyn Engine>, kind: Kind, name: &str) -> Listener {
+    let listening = engine.listen(Subject::new(kind, name).channel());
     listening.await.expect("anyone may listen")
 }
 

@@ -27,12 +27,13 @@ use distlock::Bound;
 use distlock::internals::engine::Engine;
 use distlock::internals::engine::redis::{self, Address, Place, Redis};
 use distlock::internals::engine::sqlite::{self, Sqlite};
-use distlock::internals::protocol::ClientId;
+use distlock::internals::protocol::{ClientId, Kind};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use compare::{EVERYTHING, TRAVELLERS};
+use generator::Kinds;
 use keyspace::Keyspace;
 use lane::{Lane, Outcome, TICK};
 use support::{RedisServer, SeededRng, eventually};
@@ -43,6 +44,8 @@ const ROUNDS: u32 = 4;
 /// Two clients of a store, and how much of it there is to try.
 struct Contest {
     engines: [Arc<dyn Engine>; 2],
+    /// Which locks are asked for.
+    kinds: Kinds,
     /// Sequences that must count.
     enough: usize,
     /// Lanes run at the same time; in each, the sequences take their turns.
@@ -52,14 +55,54 @@ struct Contest {
     patient: bool,
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn random_requests_get_the_same_replies_from_memory_and_from_redis() {
+/// Random requests get the same replies from memory and from Redis.
+mod redis_says_what_memory_says {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_plain_locks() {
+        against_redis(Kinds::Only(Kind::Mutex), 10_000).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_simple_locks() {
+        against_redis(Kinds::Only(Kind::Simple), 10_000).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_one_name_for_all_kinds() {
+        against_redis(Kinds::Any, 2_000).await;
+    }
+}
+
+/// And from a file.
+mod a_file_says_what_memory_says {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_plain_locks() {
+        against_a_file(Kinds::Only(Kind::Mutex)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_simple_locks() {
+        against_a_file(Kinds::Only(Kind::Simple)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_one_name_for_all_kinds() {
+        against_a_file(Kinds::Any).await;
+    }
+}
+
+async fn against_redis(kinds: Kinds, enough: usize) {
     let server = RedisServer::start();
     let contest = Contest {
         engines: [connect(&server).await, connect(&server).await],
-        enough: 10_000,
+        kinds,
+        enough,
         lanes: 32,
-        sequences: 340,
+        sequences: enough / 29,
         patient: false,
     };
     let look = async |begun| {
@@ -70,7 +113,7 @@ async fn random_requests_get_the_same_replies_from_memory_and_from_redis() {
     let seen = contest.play(look).await;
     let least = contest.least();
     seen.together
-        .assert_everything_was_seen_of(TRAVELLERS, least);
+        .assert_everything_was_seen_of(TRAVELLERS, kinds, least);
     let calls = server.commandstats("evalsha") + server.commandstats("eval");
     let (may_travel, others) = (seen.may_travel, seen.others);
     eprintln!("{may_travel} requests that may travel, {others} others: {calls} calls");
@@ -85,8 +128,7 @@ async fn random_requests_get_the_same_replies_from_memory_and_from_redis() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn random_requests_get_the_same_replies_from_memory_and_from_a_file() {
+async fn against_a_file(kinds: Kinds) {
     let folder = tempfile::tempdir().expect("there is room");
     let file = folder.path().join("locks.db");
     let open = async |client| -> Arc<dyn Engine> {
@@ -104,6 +146,7 @@ async fn random_requests_get_the_same_replies_from_memory_and_from_a_file() {
     };
     let contest = Contest {
         engines: [open(101).await, open(102).await],
+        kinds,
         enough: 2_000,
         lanes: 8,
         sequences: 270,
@@ -138,6 +181,7 @@ impl Contest {
                     name: format!("lane-{round}-{lane}-"),
                     seed: rng.next_u64(),
                     sequences,
+                    kinds: self.kinds,
                     // Spread over a tick, so that they do not all begin at the same instant.
                     phase: TICK * lane / self.lanes,
                     patient: self.patient,
@@ -177,7 +221,7 @@ impl Contest {
             "this machine is too busy: nothing can be said"
         );
         seen.coverage
-            .assert_everything_was_seen_of(EVERYTHING, self.least());
+            .assert_everything_was_seen_of(EVERYTHING, self.kinds, self.least());
         seen
     }
 

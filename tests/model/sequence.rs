@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::internals::engine::{Failure, Listener};
-use distlock::internals::protocol::{Action, Kind, Moment, Reply, Request, Subject};
+use distlock::internals::protocol::{Action, Moment, Reply, Request, Subject};
 
 use super::compare::{Divergence, Heard, Line, agree};
-use super::generator::{Cast, Step};
+use super::generator::{Cast, Kinds, Step};
 use super::listening::has_heard;
 use super::support::SeededRng;
 use tokio::time::timeout;
@@ -54,12 +54,13 @@ pub(crate) struct Asked {
 impl Sequence {
     pub(crate) fn new(
         name: String,
+        kinds: Kinds,
         mut rng: SeededRng,
         listeners: Vec<(Listener, Listener)>,
     ) -> Self {
         Self {
             name: name.into(),
-            cast: Cast::new(&mut rng),
+            cast: Cast::new(kinds, &mut rng),
             rng,
             listeners,
             lines: Vec::new(),
@@ -74,7 +75,7 @@ impl Sequence {
         &mut self,
         step: Step,
         asked: Asked,
-        memory: Reply,
+        memory: Result<Reply, Failure>,
         redis: Result<Reply, Failure>,
         until: Option<Moment>,
     ) -> Option<Divergence> {
@@ -84,7 +85,7 @@ impl Sequence {
         }
         self.slack = self.slack.max(asked.latency);
         self.until = until;
-        let same = matches!(&redis, Ok(redis) if agree(&memory, redis, self.slack + GRAIN));
+        let same = agree(&memory, &redis, self.slack + GRAIN);
         self.lines.push(Line {
             sent: asked.sent,
             step,
@@ -135,7 +136,7 @@ impl Sequence {
         let marked = |line: &Line| match &line.step.action {
             // Only a release tells that it had come, and so cannot come any more.
             Action::Undo { owner, entry } => {
-                let released = matches!(line.memory, Reply::Released { .. });
+                let released = matches!(line.memory, Ok(Reply::Released { .. }));
                 (!released).then(|| format!("{owner}#{}", entry.attempt()))
             }
             _ => None,
@@ -155,8 +156,8 @@ impl Sequence {
         &self.lines
     }
 
-    pub(crate) fn request(&self, action: Action) -> Request {
-        Subject::new(Kind::Mutex, self.name.clone()).request(action)
+    pub(crate) fn request(&self, step: &Step) -> Request {
+        Subject::new(step.kind, self.name.clone()).request(step.action.clone())
     }
 
     /// Whether both engines must have looked on the same side of the lease's end.

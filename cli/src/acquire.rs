@@ -23,7 +23,7 @@ struct Taken<'a> {
 }
 
 pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
-    let mut signals = Signals::listen(false)?;
+    let mut signals = Signals::listen()?;
     let client = store::connect(&args.store, Bound::Lease).await?;
     let done = take_and_tell(&client, &args, &mut signals).await;
     store::leave(&client).await;

@@ -4,9 +4,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
-use crate::stage::{Stage, distlock, eventually, is_alive, ran};
+use crate::stage::{Stage, distlock, eventually, is_alive, pid_of, ran};
 
 #[test]
 fn a_lock_needs_no_server() {
@@ -89,7 +88,7 @@ fn the_next_waiter_need_not_wait_for_a_dead_holders_lease() {
     let mut took = Vec::new();
     for _ in 0..5 {
         let mut holder = stage.start(&["run", "x", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
-        let command = pid(&holder.line());
+        let command = pid_of(&holder.line());
         let mut waiter = stage.start(&["run", "x", "--", "echo", "mine"]);
         std::thread::sleep(Duration::from_millis(300));
         assert!(waiter.is_running());
@@ -112,7 +111,7 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
     // In the background of the command, even.
     let script = "sh -c 'echo $$; exec sleep 1000' & wait";
     let mut holder = stage.start(&["run", "--lease", "500ms", "x", "--", "sh", "-c", script]);
-    let command = pid(&holder.line());
+    let command = pid_of(&holder.line());
     holder.signal(Signal::SIGKILL);
     assert_eq!(
         stage
@@ -155,10 +154,6 @@ fn a_list_is_not_put_out_by_a_long_name() {
     let ran = stage.run(&["ls"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.len() < 2000, "{}", ran.out.len());
-}
-
-fn pid(line: &str) -> Pid {
-    Pid::from_raw(line.trim().parse().expect("a number"))
 }
 
 /// `distlock` of a user whose home is the stage's folder.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::stage::{Running, Stage, is_alive};
+use nix::sys::signal::{Signal, kill};
+
+use crate::stage::{Running, Stage, eventually, is_alive, pid_of, state};
 
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_secs(5);
@@ -15,6 +17,7 @@ on_every_store! {
     a_fixed_lease_that_runs_out_ends_the_command,
     a_command_may_use_its_grace_to_put_things_right,
     a_quick_command_whose_lock_went_first_is_76_too,
+    a_stopped_command_is_ended_too,
 }
 
 /// Three generations, each of which says its pid, the last in a session of its own.
@@ -87,6 +90,32 @@ fn a_quick_command_whose_lock_went_first_is_76_too(stage: &Stage) {
     let ended = run.end();
     assert_eq!(ended.code, 76, "{ended:?}");
     assert!(ended.err.contains("`x` was lost"), "{ended:?}");
+}
+
+fn a_stopped_command_is_ended_too(stage: &Stage) {
+    let (run, tree) = tree(stage, &["--lease", "2s", "x"], TREE);
+    for pid in &tree {
+        kill(pid_of(pid), Signal::SIGSTOP).expect("it is there");
+    }
+    eventually("they stand still", || {
+        tree.iter().all(|pid| state(pid) == Some('T'))
+    });
+    // Nobody has ended, and nothing is lost.
+    assert!(stage.is_held("x"));
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    ends_with_76(run, &tree, "`x` was lost");
+}
+
+#[test]
+fn a_command_that_stops_itself_again_and_again_is_killed() {
+    let stage = Stage::redis();
+    let script = "trap 'kill -STOP $$' TERM; echo $$; echo $$; echo $$; echo $$; \
+                  while :; do kill -STOP $$; done";
+    let words = ["--lease", "2s", "--grace", "300ms", "x"];
+    let (run, tree) = tree(&stage, &words, script);
+    eventually("it stands still", || state(&tree[0]) == Some('T'));
+    stage.server().cmd(&["DEL", "x"]);
+    ends_with_76(run, &tree, "`x` was lost");
 }
 
 #[test]

@@ -5,9 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
-use crate::stage::{Running, Stage, eventually, is_alive};
+use crate::stage::{Running, Stage, eventually, is_alive, pid_of, state};
 
 on_every_store! {
     what_ends_us_reaches_the_command_which_decides,
@@ -18,6 +17,7 @@ on_every_store! {
     what_we_were_told_to_ignore_stays_ignored,
     a_stopped_run_goes_on_where_it_was,
     what_was_told_to_end_tidies_up_under_the_lock,
+    what_outlives_a_command_that_was_told_to_end_is_killed,
 }
 
 fn what_ends_us_reaches_the_command_which_decides(stage: &Stage) {
@@ -73,8 +73,7 @@ fn a_private_word_reaches_the_command_alone(stage: &Stage) {
     assert!(is_alive(&sleeper), "it was not for the sleeper");
     run.signal(Signal::SIGUSR2);
     run.says("two");
-    let sleeper = Pid::from_raw(sleeper.parse().expect("a pid"));
-    kill(sleeper, Signal::SIGKILL).expect("the sleeper is there");
+    kill(pid_of(&sleeper), Signal::SIGKILL).expect("the sleeper is there");
     assert_eq!(run.end().code, 5);
 }
 
@@ -100,9 +99,9 @@ fn a_waiter_that_is_ended_leaves_nothing_behind(stage: &Stage) {
 fn what_we_were_told_to_ignore_stays_ignored(stage: &Stage) {
     let script =
         "trap 'echo got HUP' HUP; grep SigIgn /proc/self/status; echo ready; sleep 0.3; exit 4";
-    let mut command = Command::new("nohup");
+    let mut command = Command::new("setsid");
     command
-        .arg(env!("CARGO_BIN_EXE_distlock"))
+        .args(["nohup", env!("CARGO_BIN_EXE_distlock")])
         .args(["run", "x", "--", "sh", "-c", script])
         .env("DISTLOCK_URL", stage.url())
         .stdin(Stdio::null());
@@ -121,11 +120,6 @@ fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
     let script = "echo $$; exec sleep 1000";
     let mut run = stage.start(&["run", "x", "--", "sh", "-c", script]);
     let command = run.line();
-    let state = |pid: &str| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ")
-            .and_then(|(_, rest)| rest.chars().next())
-    };
     let ours = run.pid().to_string();
     run.signal(Signal::SIGTSTP);
     eventually("the command has stopped, and we have", || {
@@ -151,5 +145,18 @@ fn what_was_told_to_end_tidies_up_under_the_lock(stage: &Stage) {
     assert!(stage.is_held("x"), "somebody is still at work");
     run.says("tidied");
     assert_eq!(run.end().code, 143);
+    assert!(!stage.is_held("x"));
+}
+
+fn what_outlives_a_command_that_was_told_to_end_is_killed(stage: &Stage) {
+    // The shell dies at once, and is buried; the rest of its group listens to nobody.
+    let stubborn = "trap \"\" TERM; echo $$; while :; do sleep 0.05; done";
+    let script = format!("sh -c '{stubborn}' & wait");
+    let words = ["run", "--grace", "300ms", "x", "--", "sh", "-c", &script];
+    let mut run = stage.start(&words);
+    let left = run.line();
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.end().code, 143);
+    assert!(!is_alive(&left));
     assert!(!stage.is_held("x"));
 }

@@ -109,9 +109,11 @@ impl Stage {
     }
 }
 
-/// `distlock` with these words, and nothing of the environment that it goes by.
+/// `distlock` with these words, and nothing of the environment that it goes by, nor the terminal that the tests may
+/// have been started from.
 pub(crate) fn distlock(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+    let mut command = Command::new("setsid");
+    command.arg(env!("CARGO_BIN_EXE_distlock"));
     for variable in [
         "DISTLOCK_URL",
         "DISTLOCK_NAME",
@@ -255,8 +257,18 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Whether a process is there and at work: neither gone nor merely unburied.
 pub(crate) fn is_alive(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-    stat.is_ok_and(|stat| !stat.contains(") Z "))
+    state(pid).is_some_and(|state| state != 'Z')
+}
+
+/// What a process does, as the system says it in one letter; none if it has gone.
+pub(crate) fn state(pid: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The pid that a command has said.
+pub(crate) fn pid_of(line: &str) -> Pid {
+    Pid::from_raw(line.trim().parse().expect("a pid"))
 }
 
 /// How long something that is no longer needed has to end by itself.

@@ -17,6 +17,11 @@ on_every_store! {
     a_list_has_colours_unless_nobody_wants_them,
     ctrl_c_reaches_the_command_once,
     a_terminal_can_be_read_from,
+    a_terminal_can_be_read_from_though_the_input_is_a_pipe,
+    ctrl_c_reaches_the_command_once_though_the_input_is_a_pipe,
+    what_ctrl_c_has_reached_is_not_asked_again,
+    a_command_in_the_background_that_wants_the_terminal_is_told_of,
+    ctrl_z_stops_us_and_the_command,
     taking_a_lock_away_is_asked_about,
     a_signal_from_elsewhere_still_reaches_the_command,
     a_lost_lock_ends_the_command_and_nothing_beside_it,
@@ -49,10 +54,12 @@ fn a_list_has_colours_unless_nobody_wants_them(stage: &Stage) {
     coloured.shows("\u{1b}[2mNAME");
 }
 
+/// Says how often it was interrupted, a while after the first time.
+const COUNTS: &str = "n=0; trap \"n=\\$((n+1))\" INT; echo ready; while [ $n = 0 ]; do sleep 0.05; done; \
+     sleep 0.3; echo $n times; exit 5";
+
 fn ctrl_c_reaches_the_command_once(stage: &Stage) {
-    let script =
-        "n=0; trap 'n=$((n+1))' INT; echo ready; sleep 1000; sleep 0.3; echo $n times; exit 5";
-    let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", script], &[]);
+    let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", COUNTS], &[]);
     run.shows("ready");
     run.types("\u{3}");
     run.shows("1 times");
@@ -66,6 +73,74 @@ fn a_terminal_can_be_read_from(stage: &Stage) {
     run.types("hello\n");
     run.shows("got hello");
     assert_eq!(run.end(), 0);
+}
+
+/// As `git commit`, `ssh` and `less` do it.
+fn a_terminal_can_be_read_from_though_the_input_is_a_pipe(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let asks = "cat; read line < /dev/tty; echo got $line; exit 3";
+    let script = format!("echo piped | {us} run x -- sh -c '{asks}'; echo ended with $?");
+    let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
+    around.shows("piped");
+    around.types("hello\n");
+    around.shows("got hello");
+    around.shows("ended with 3");
+    assert_eq!(around.end(), 0);
+    assert!(!stage.is_held("x"));
+}
+
+fn ctrl_c_reaches_the_command_once_though_the_input_is_a_pipe(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let script = format!("trap : INT; {us} run x -- sh -c '{COUNTS}' < /dev/null; exit $?");
+    let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
+    around.shows("ready");
+    around.types("\u{3}");
+    around.shows("1 times");
+    assert_eq!(around.end(), 5);
+    assert!(!stage.is_held("x"));
+}
+
+fn what_ctrl_c_has_reached_is_not_asked_again(stage: &Stage) {
+    // The command dies at once, and leaves one behind that takes its time.
+    let tidies = "trap \"sleep 0.5; echo tidied; exit\" INT; trap \"echo asked again\" TERM; \
+                  echo ready; while :; do sleep 0.05; done";
+    let script = format!("env --default-signal=INT sh -c '{tidies}' & exec sleep 1000");
+    let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", &script], &[]);
+    run.shows("ready");
+    run.types("\u{3}");
+    run.shows("tidied");
+    assert_eq!(run.end(), 130);
+    assert!(!run.seen().contains("asked again"), "{:?}", run.seen());
+    assert!(!stage.is_held("x"));
+}
+
+fn a_command_in_the_background_that_wants_the_terminal_is_told_of(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let asks = format!("{us} run x -- sh -c 'read line < /dev/tty' < /dev/null");
+    let script = format!("set -m; {asks} & read line; kill $!; wait $!; echo ended with $?");
+    let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
+    around.shows("it wants the terminal");
+    assert!(stage.is_held("x"));
+    // However still it stands, it can be ended.
+    around.types("\n");
+    around.shows("ended with 143");
+    assert_eq!(around.end(), 0);
+    assert!(!stage.is_held("x"));
+}
+
+/// In a shell with job control: without one the system spares us.
+fn ctrl_z_stops_us_and_the_command(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let asks = "echo pids $PPID $$ .; read line < /dev/tty; echo got $line";
+    let script = format!("set -m; {us} run x -- sh -c '{asks}' < /dev/null; echo stopped; fg");
+    let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
+    around.shows(" .");
+    around.types("\u{1a}");
+    around.shows("stopped");
+    around.types("hello\n");
+    around.shows("got hello");
+    assert_eq!(around.end(), 0);
+    assert!(!stage.is_held("x"));
 }
 
 fn taking_a_lock_away_is_asked_about(stage: &Stage) {

@@ -156,6 +156,30 @@ fn taking_a_lock_away_is_asked_about(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
+#[test]
+fn a_lock_of_another_kind_is_not_taken_from_whoever_holds_it_by_then() {
+    let stage = Stage::redis();
+    let owner = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";
+    // As Redisson's read/write lock leaves them.
+    let (one, other) = (&*format!("{owner}:1"), &*format!("{owner}:2"));
+    let writer = &*format!("{one}:write");
+    for hash in [
+        &["mode", "write", writer, "1"][..],
+        &["mode", "read", one, "1", other, "1"],
+    ] {
+        stage.server().cmd(&["DEL", "x"]);
+        stage.server().cmd(&[&["HSET", "x"], hash].concat());
+        let before = stage.server().hgetall("x");
+        let mut release = Terminal::start(&stage, &["release", "x"], &[]);
+        // It would say yes, if it were asked.
+        release.types("y\n");
+        release.shows("`--force`");
+        assert_eq!(release.end(), 1);
+        assert_eq!(stage.server().hgetall("x"), before);
+        assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    }
+}
+
 fn a_signal_from_elsewhere_still_reaches_the_command(stage: &Stage) {
     let script =
         "trap 'echo got TERM; exit 7' TERM; echo parent $PPID; while :; do sleep 0.01; done";

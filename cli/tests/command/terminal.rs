@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::pty::openpty;
 use nix::sys::signal::Signal;
@@ -14,6 +14,7 @@ use crate::stage::{PATIENCE, Stage, eventually};
 
 on_every_store! {
     a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long,
+    a_terminal_that_stands_still_keeps_no_waiter_from_its_lock,
     a_list_has_colours_unless_nobody_wants_them,
     ctrl_c_reaches_the_command_once,
     a_terminal_can_be_read_from,
@@ -41,6 +42,19 @@ fn a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long(stage: &Stage) {
     let seen = waiter.seen();
     let taken_away = seen.rfind("\r\u{1b}[2K").expect("the line is taken away");
     assert!(taken_away < seen.rfind("mine").expect("it ran"), "{seen:?}");
+}
+
+fn a_terminal_that_stands_still_keeps_no_waiter_from_its_lock(stage: &Stage) {
+    let holder = stage.hold("x");
+    let file = stage.file("mine");
+    let mut waiter = Terminal::start(stage, &["run", "x", "--", "touch", &file], &[]);
+    waiter.shows("waiting for `x`");
+    // Ctrl-S; then until there is something new to be shown.
+    waiter.types("\u{13}");
+    std::thread::sleep(Duration::from_millis(1500));
+    drop(holder);
+    eventually("it runs", || std::path::Path::new(&file).exists());
+    assert_eq!(waiter.end(), 0);
 }
 
 fn a_list_has_colours_unless_nobody_wants_them(stage: &Stage) {
@@ -276,7 +290,7 @@ impl Terminal {
                 "no {text:?} in {:?}",
                 self.seen()
             );
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

@@ -201,7 +201,7 @@ fn a_watch_tells_what_happens(stage: &Stage) {
     assert_eq!(next(), ("granted".into(), "new".into(), owner.clone()));
     assert_eq!(stage.run(&["release", "new", "--owner", &owner]).code, 0);
     assert_eq!(next(), ("released".into(), "new".into(), owner));
-    let owner = stage.run(&["acquire", "short", "--lease", "1s"]).out;
+    let owner = stage.run(&["acquire", "short", "--lease", "3s"]).out;
     let owner = owner.trim().to_owned();
     assert_eq!(next(), ("granted".into(), "short".into(), owner.clone()));
     assert_eq!(next(), ("expired".into(), "short".into(), owner));

@@ -49,13 +49,13 @@ fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
 }
 
 fn a_hold_that_lasted_too_long_ends_the_command(stage: &Stage) {
-    let (run, tree) = tree(stage, &["--max-hold", "500ms", "x"], TREE);
+    let (run, tree) = tree(stage, &["--max-hold", "3s", "x"], TREE);
     ends_with_76(run, &tree, "as long as it may be");
     assert!(!stage.is_held("x"));
 }
 
 fn a_fixed_lease_that_runs_out_ends_the_command(stage: &Stage) {
-    let (run, tree) = tree(stage, &["--lease", "700ms", "--fixed", "x"], TREE);
+    let (run, tree) = tree(stage, &["--lease", "3s", "--fixed", "x"], TREE);
     ends_with_76(run, &tree, "lease ran out");
 }
 
@@ -64,7 +64,7 @@ fn a_command_may_use_its_grace_to_put_things_right(stage: &Stage) {
     let words = [
         "run",
         "--max-hold",
-        "300ms",
+        "3s",
         "--grace",
         "10s",
         "x",
@@ -121,7 +121,7 @@ fn a_command_that_stops_itself_again_and_again_is_killed() {
 #[test]
 fn a_deleted_key_ends_the_command() {
     let stage = Stage::redis();
-    let (run, tree) = tree(&stage, &["--lease", "1s", "x"], TREE);
+    let (run, tree) = tree(&stage, &["--lease", "3s", "x"], TREE);
     stage.server().cmd(&["DEL", "x"]);
     ends_with_76(run, &tree, "`x` was lost");
 }
@@ -129,7 +129,7 @@ fn a_deleted_key_ends_the_command() {
 #[test]
 fn a_server_that_is_gone_ends_the_command_when_its_lease_does() {
     let stage = Stage::redis();
-    let (run, tree) = tree(&stage, &["--lease", "1s", "x"], TREE);
+    let (run, tree) = tree(&stage, &["--lease", "3s", "x"], TREE);
     stage.server().kill();
     ends_with_76(run, &tree, "lease ran out");
 }
@@ -137,7 +137,7 @@ fn a_server_that_is_gone_ends_the_command_when_its_lease_does() {
 #[test]
 fn a_server_that_stands_still_ends_the_command_when_its_lease_does() {
     let stage = Stage::redis();
-    let (run, tree) = tree(&stage, &["--lease", "1s", "x"], TREE);
+    let (run, tree) = tree(&stage, &["--lease", "3s", "x"], TREE);
     stage.server().stop_process();
     ends_with_76(run, &tree, "lease ran out");
     stage.server().continue_process();

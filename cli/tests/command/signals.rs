@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 
@@ -85,8 +84,7 @@ fn a_waiter_that_is_ended_leaves_nothing_behind(stage: &Stage) {
         (Signal::SIGHUP, 129),
     ] {
         let waiter = stage.start(&["run", "x", "--", "echo", "never"]);
-        // Ended at whatever point it has reached by then; a moment later it waits for sure.
-        std::thread::sleep(Duration::from_millis(300));
+        stage.is_awaited();
         waiter.signal(signal);
         let ended = waiter.end();
         assert_eq!((ended.code, &*ended.out), (code, ""));
@@ -134,18 +132,31 @@ fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
 }
 
 fn what_was_told_to_end_tidies_up_under_the_lock(stage: &Stage) {
-    // The shell dies at once; its child takes its time.
-    let child =
-        "trap 'sleep 1; echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    // The shell dies at once; its child takes the time that it is given.
+    let file = stage.file("enough");
+    let child = format!(
+        "trap 'until [ -e {file} ]; do sleep 0.05; done; echo tidied; exit 0' TERM; echo ready; \
+         while :; do sleep 0.01; done"
+    );
     let script = format!("sh -c \"{child}\"; true");
-    let mut run = stage.start(&["run", "x", "--", "sh", "-c", &script]);
+    let words = ["run", "--grace", "20s", "x", "--", "sh", "-c", &script];
+    let mut run = stage.start(&words);
     run.says("ready");
+    let shell = command_of(&run);
     run.signal(Signal::SIGTERM);
-    std::thread::sleep(Duration::from_millis(300));
+    eventually("the shell is gone", || !is_alive(&shell));
     assert!(stage.is_held("x"), "somebody is still at work");
+    std::fs::write(&file, "").expect("the folder is ours");
     run.says("tidied");
     assert_eq!(run.end().code, 143);
     assert!(!stage.is_held("x"));
+}
+
+/// The pid of the command.
+fn command_of(run: &Running) -> String {
+    let list = format!("/proc/{0}/task/{0}/children", run.pid());
+    let list = std::fs::read_to_string(list).expect("it runs");
+    list.trim().to_owned()
 }
 
 fn what_outlives_a_command_that_was_told_to_end_is_killed(stage: &Stage) {

@@ -48,7 +48,7 @@ fn arguments_reach_the_command_as_they_are(stage: &Stage) {
 }
 
 fn nothing_of_ours_is_on_the_output(stage: &Stage) {
-    let holder = stage.hold_with(&["--max-hold", "1s", "--grace", "0", "x"]);
+    let holder = stage.hold_with(&["--max-hold", "4s", "--grace", "0", "x"]);
     let waiter = stage.run(&["run", "x", "--", "echo", "mine"]);
     assert_eq!((waiter.code, &*waiter.out, &*waiter.err), (0, "mine\n", ""));
     assert_eq!(holder.end().out, "");

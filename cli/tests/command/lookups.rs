@@ -223,6 +223,12 @@ fn a_doctor_looks_at_the_store(stage: &Stage) {
         assert!(["ok", "warn"].contains(&verdict), "{line}");
         assert_eq!(finding["advice"].is_null(), verdict == "ok", "{line}");
     }
+    let tried = ran.out.lines().map(object);
+    let tried = tried.filter(|finding| finding["what"] == "locking");
+    let tried: Vec<_> = tried.map(|finding| finding["verdict"].clone()).collect();
+    assert_eq!(tried, ["ok"], "{ran:?}");
+    // Which left nothing behind.
+    assert_eq!(stage.run(&["ls"]).out, "");
     let text = stage.run(&["doctor"]);
     assert!(
         text.out.starts_with("ok    connection   made in "),

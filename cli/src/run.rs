@@ -65,7 +65,8 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
         Waited::Ended(code) => return Ok(Done::Ended(code)),
     };
     let since = Instant::now();
-    client.relabel(label::of_this_process(Date::now(), &args.command));
+    let label = label::of_this_process(Date::now(), args.fixed, &args.command);
+    client.relabel(label);
     let hold = Hold {
         name: args.name.clone(),
         owner: guard.owner(),

@@ -182,6 +182,10 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
             .code,
         75
     );
+    assert!(!holder.is_running());
+    let shown = stage.run(&["show", "x"]).out;
+    let gone = format!("pid {} (gone; what it started holds on)\n", holder.pid());
+    assert!(shown.contains(&gone), "{shown}");
     kill(command, Signal::SIGKILL).expect("it is still at work");
     let ran = stage.run(&["run", "--wait", "20s", "x", "--", "true"]);
     assert_eq!(ran.code, 0, "{ran:?}");

@@ -175,6 +175,11 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
     let script = "sh -c 'echo $$; exec sleep 1000' & wait";
     let mut holder = stage.start(&["run", "--lease", "500ms", "x", "--", "sh", "-c", script]);
     let command = pid_of(&holder.line());
+    let pid = format!("pid {}", holder.pid());
+    // Said in the background, a moment after the grant.
+    eventually("its label is seen", || {
+        stage.run(&["show", "x"]).out.contains(&pid)
+    });
     holder.signal(Signal::SIGKILL);
     assert_eq!(
         stage
@@ -184,7 +189,7 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
     );
     assert!(!holder.is_running());
     let shown = stage.run(&["show", "x"]).out;
-    let gone = format!("pid {} (gone; what it started holds on)\n", holder.pid());
+    let gone = format!("{pid} (gone; what it started holds on)\n");
     assert!(shown.contains(&gone), "{shown}");
     kill(command, Signal::SIGKILL).expect("it is still at work");
     let ran = stage.run(&["run", "--wait", "20s", "x", "--", "true"]);

@@ -175,8 +175,11 @@ impl Store {
     }
 
     /// What an operator should know.
-    pub(super) fn examine(&self) -> Result<Vec<Finding>, Failure> {
-        examine::examine(&self.path, &self.db)
+    pub(super) fn examine(&mut self) -> Result<Vec<Finding>, Failure> {
+        let mut findings = examine::examine(&self.path, &self.db)?;
+        let tried = examine::trial(self.id).map(|request| self.call(&request));
+        findings.push(examine::locking(tried));
+        Ok(findings)
     }
 
     /// Goes. What is still held then is found by others, who see that we have gone.

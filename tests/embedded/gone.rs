@@ -159,15 +159,8 @@ fn nobody_leaves_files_behind() {
         place.connect().close().expect("it answers");
         place.left().is_empty()
     });
-    let rows = |table: &str| -> i64 {
-        let count = format!("SELECT count(*) FROM {table}");
-        let database = place.database();
-        database
-            .query_row(&count, [], |row| row.get(0))
-            .expect("it is there")
-    };
-    for table in ["states", "clients", "listeners"] {
-        assert_eq!(rows(table), 0, "{table}");
+    for table in ["states", "clients", "listeners", "journal"] {
+        assert_eq!(place.rows(table), 0, "{table}");
     }
 }
 

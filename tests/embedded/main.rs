@@ -21,6 +21,7 @@ mod gone;
 mod process;
 mod restart;
 mod waiting;
+mod watching;
 mod worker;
 
 use std::path::PathBuf;
@@ -74,6 +75,13 @@ impl Place {
         let mut names: Vec<String> = files.map(name).collect();
         names.sort();
         names
+    }
+
+    /// How many rows are in a table.
+    fn rows(&self, table: &str) -> i64 {
+        let count = format!("SELECT count(*) FROM {table}");
+        let count = self.database().query_row(&count, [], |row| row.get(0));
+        count.expect("it is there")
     }
 
     /// The file as any program may open it.

@@ -94,6 +94,11 @@ impl Keys {
         vec![format!("{CHANNEL}{{{key}}}"), bare]
     }
 
+    /// A glob of the server's that finds the channels of all locks.
+    pub(crate) fn every_channel() -> String {
+        format!("{CHANNEL}*")
+    }
+
     /// The name of the lock that a message at this channel is about, if the prefix is ours; and whether the key stands in
     /// braces there. A fair lock of Redisson's is announced to one waiter, whose id follows the lock's own channel. Of
     /// two locks with one channel (`a` and `{a}`) the first is meant.
@@ -189,7 +194,7 @@ mod tests {
         ];
         assert_eq!(keys.channel_patterns("a*"), both);
         let keys = Keys::new("".into());
-        assert_eq!(keys.channel_patterns("*"), ["redisson_lock__channel:*"]);
+        assert_eq!(keys.channel_patterns("*"), [Keys::every_channel()]);
         assert_eq!(keys.channel_patterns(r"*\*").len(), 2);
         for (channel, name, braced) in [
             ("{order}", "order", true),

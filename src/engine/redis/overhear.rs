@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, Value}
 use super::failure;
 use super::keys::Keys;
 use crate::engine::overheard::{Batch, Heard, Inbox, Source};
-use crate::engine::{Answer, Ear, Failure, Listener, Overheard, glob};
+use crate::engine::{Answer, Cause, Ear, Failure, Listener, Overheard, glob};
 
 /// How such connections are made.
 #[derive(Debug)]
@@ -36,9 +36,26 @@ struct Translator {
 impl Overhear {
     /// Connects and subscribes. The connection ends with what comes back, or when this is dropped.
     pub(super) async fn begin(&self, pattern: String) -> Result<Overheard, Failure> {
+        let subscriptions = self.keys.channel_patterns(&pattern);
+        let all = vec![Keys::every_channel()];
+        let only_some = subscriptions != all;
+        let begun = self.subscribe(pattern.clone(), subscriptions).await;
+        match begun {
+            // Who may hear all may not ask for some: an ACL's patterns are compared letter by letter.
+            Err(why) if why.cause == Cause::Denied && only_some => {
+                self.subscribe(pattern, all).await
+            }
+            begun => begun,
+        }
+    }
+
+    async fn subscribe(
+        &self,
+        pattern: String,
+        subscriptions: Vec<String>,
+    ) -> Result<Overheard, Failure> {
         let ear = Arc::new(Ear::default());
         let inbox = Arc::new(Inbox::new(ear.clone()));
-        let subscriptions = self.keys.channel_patterns(&pattern);
         let translator = Translator {
             keys: self.keys.clone(),
             pattern,

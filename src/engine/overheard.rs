@@ -99,6 +99,11 @@ impl Overheard {
         }
     }
 
+    /// What was read already, without waiting for more.
+    pub fn more(&mut self) -> Option<Heard> {
+        self.heard.pop_front()
+    }
+
     /// All that has happened until now; none if nothing can be heard here any more. May be dropped at any await, as
     /// [`next`](Self::next).
     pub async fn all(&mut self) -> Option<VecDeque<Heard>> {

@@ -1,21 +1,43 @@
 //! Who takes and gives back which lock, as it happens.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::admin::{Admin, Holder, LockInfo};
+use crate::admin::{Admin, LockInfo};
 use crate::driver::lookup;
+use crate::engine::{Answer, Heard, Overheard};
 use crate::error::Error;
 use crate::protocol::Moment;
 
-/// Between two looks, at least, and how many times as long as the look itself.
-const PAUSE: Duration = Duration::from_millis(100);
+use self::ledger::Ledger;
+
+mod ledger;
+
+/// Between two looks at least: where the store tells all that clients do, and where it does not.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
+const SHORT_PAUSE: Duration = Duration::from_millis(100);
+/// And how many times as long as the look itself: the store has other things to do.
 const REST: u32 = 9;
+
+/// How long to go on by looks alone when nothing can be heard any more, and when nothing could be heard at all.
+const SHORT_SILENCE: Duration = Duration::from_millis(500);
+const LONG_SILENCE: Duration = Duration::from_secs(5);
+
+/// How soon after a grant its client has said what it calls itself.
+const GRACE: Duration = Duration::from_millis(50);
 
 /// Follows the locks whose names match a pattern; see [`Admin::watch`].
 ///
-/// Looks ten times a second and compares, on every store, or as often as takes a tenth of its time: of a lock that is taken and given back between
-/// two looks nothing is seen.
+/// In memory and in a file each grant and each end is told, however short the hold, in the order in which they happened
+/// to a lock. Redis and Valkey tell of releases only: a lock that is taken and given back between two looks, of which
+/// there are ten a second, is told as [`Released`](Change::Released) by nobody knows whom. A lease that has run out, or a
+/// process that has ended, is seen at a look: within a second. What passes from task to task within one client
+/// ([`handoff_limit`](crate::ClientBuilder::handoff_limit)) is one hold to the store, and to a watch.
+///
+/// Events are hints: who needs to know who holds a lock now asks [`Admin::inspect`]. If more happens than can be told,
+/// or the connection is lost, a look shows what has changed since.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -30,17 +52,37 @@ const REST: u32 = 9;
 /// assert_eq!(watch.next().await?.what, Change::Released);
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 #[must_use = "a watch sees nothing until it is asked for the next event"]
 pub struct Watch {
     admin: Admin,
     pattern: String,
-    /// What the last look has shown; `None` before the first.
-    seen: Option<Seen>,
-    /// How long that took.
-    took: Duration,
-    events: VecDeque<Event>,
+    ledger: Ledger,
+    hearing: Hearing,
+    /// Locks that were freed by nobody knows whom yet, and how often.
+    freed: BTreeMap<String, u32>,
+    look: Look,
 }
+
+/// Whether the store tells us what happens.
+enum Hearing {
+    /// Not before this moment.
+    Deaf(Moment),
+    On(Overheard),
+    Trying(Kept<Option<Overheard>>),
+}
+
+/// The look at all that is held.
+enum Look {
+    /// At this moment, or sooner.
+    Due(Moment),
+    /// It has shown this, and has taken that long; what was heard meanwhile comes first.
+    Done(Vec<LockInfo>, Duration),
+    UnderWay(Kept<Result<Vec<LockInfo>, Error>>, Moment),
+}
+
+/// Goes on where it was when a call is dropped and made again. Behind a mutex that is never locked: a watch may be shared
+/// by threads.
+type Kept<T> = Mutex<Answer<T>>;
 
 /// Something that happened to a lock.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -48,8 +90,8 @@ pub struct Watch {
 pub struct Event {
     /// The lock's name.
     pub name: String,
-    /// Whose hold it is about: `<client uuid>:<number>`.
-    pub owner: String,
+    /// Whose hold it is about: `<client uuid>:<number>`. Not known of a hold on Redis that ended before it was seen.
+    pub owner: Option<String>,
     /// What that owner's client calls itself, if it says.
     pub label: Option<String>,
     /// What happened.
@@ -62,22 +104,28 @@ pub struct Event {
 pub enum Change {
     /// It is free because its lease has run out: nobody gave it back.
     Expired,
+    /// It was taken from its holder by force. Redis does not tell that from [`Released`](Self::Released).
+    Forced,
+    /// It is free because its holder's process has ended without giving it back; only where locks end with their process.
+    Gone,
     /// Somebody took it.
     Granted,
     /// It was held already when the watch began.
     Held,
-    /// It was given back, or taken from its holder by force.
+    /// It was given back.
     Released,
 }
 
 impl Watch {
-    pub(crate) const fn new(admin: Admin, pattern: String) -> Self {
+    pub(crate) fn new(admin: Admin, pattern: String) -> Self {
+        let now = admin.core().clock.now();
         Self {
             admin,
             pattern,
-            seen: None,
-            took: Duration::ZERO,
-            events: VecDeque::new(),
+            ledger: Ledger::default(),
+            hearing: Hearing::Deaf(now),
+            freed: BTreeMap::new(),
+            look: Look::Due(now),
         }
     }
 
@@ -102,144 +150,238 @@ impl Watch {
     /// ```
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
-            if let Some(event) = self.events.pop_front() {
+            let ripe = self.ledger.waits_since().map(|since| since + GRACE);
+            if let Some(late) = ripe.filter(|ripe| *ripe <= self.now()) {
+                self.look_up_labels(self.now().since(late)).await;
+            }
+            if self.ledger.waits_since().is_none()
+                && let Some(event) = self.ledger.next()
+            {
                 return Ok(event);
             }
-            if self.seen.is_some() {
-                // A look at a large store takes a while; it has other things to do.
-                lookup::pause(self.admin.core(), PAUSE.max(self.took * REST)).await;
+            self.go_on(ripe).await?;
+        }
+    }
+
+    /// Does what is to be done next, or waits for it, but not longer than until something to tell is `ripe`.
+    async fn go_on(&mut self, ripe: Option<Moment>) -> Result<(), Error> {
+        if let Some(name) = self.freed.keys().next().cloned() {
+            return self.look_at(name).await;
+        }
+        if let Look::Done(..) = self.look {
+            self.compare().await;
+            return Ok(());
+        }
+        self.begin();
+        let due = match (&self.look, &self.hearing) {
+            (Look::Due(due), Hearing::Deaf(_) | Hearing::On(_)) => Some(*due),
+            (Look::Due(_) | Look::Done(..) | Look::UnderWay(..), _) => None,
+        };
+        let wake = [due, ripe].into_iter().flatten().min();
+        let Self {
+            admin,
+            hearing,
+            look,
+            ..
+        } = &mut *self;
+        let clock = &admin.core().clock;
+        tokio::select! {
+            biased;
+            looked = look.end() => {
+                let now = self.now();
+                let Look::UnderWay(_, begun) = self.look else {
+                    return Ok(());
+                };
+                self.look = Look::Due(now + SHORT_PAUSE);
+                self.look = Look::Done(looked?, now.since(begun));
             }
-            let clock = &self.admin.core().clock;
-            let begun = clock.now();
-            let locks = self.admin.list(&self.pattern).await?;
-            let now = Seen::new(locks, clock.now());
-            self.took = now.at.since(begun);
-            self.events.extend(match &self.seen {
-                Some(before) => changes(before, &now),
-                None => now.all(Change::Held),
-            });
-            self.seen = Some(now);
+            heard = hearing.next() => {
+                self.hear(heard);
+                // What has come with it needs no more than one look at each lock.
+                while let Some(heard) = self.hearing.more() {
+                    self.hear(News::Heard(heard));
+                }
+            }
+            () = clock.sleep_until(wake) => {}
+        }
+        Ok(())
+    }
+
+    /// Begins what is due: to listen, and then to look.
+    fn begin(&mut self) {
+        let now = self.now();
+        if let Hearing::Deaf(until) = self.hearing
+            && until <= now
+        {
+            let (admin, pattern) = (self.admin.clone(), self.pattern.clone());
+            let overheard = async move { lookup::overhear(admin.core(), pattern).await.ok() };
+            self.hearing = Hearing::Trying(Mutex::new(Box::pin(overheard)));
+        }
+        // A look that begins before would miss what happens in between.
+        let may_look = !matches!(self.hearing, Hearing::Trying(_));
+        if let Look::Due(due) = self.look
+            && due <= now
+            && may_look
+        {
+            let (admin, pattern) = (self.admin.clone(), self.pattern.clone());
+            let looking = async move { admin.list(&pattern).await };
+            self.look = Look::UnderWay(Mutex::new(Box::pin(looking)), now);
+            self.ledger.begin_look();
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        let now = self.now();
+        match news {
+            News::Heard(Heard::Freed(name)) => {
+                self.ledger.heard_of(&name);
+                *self.freed.entry(name).or_default() += 1;
+            }
+            News::Heard(Heard::Missed) => {
+                self.ledger.missed();
+                self.look.hurry(now + SHORT_PAUSE);
+            }
+            News::Heard(Heard::Turned(turned)) => self.ledger.turned(turned, now),
+            News::Began(overheard) => {
+                self.hearing = Hearing::On(overheard);
+                // What has happened until now nobody has told.
+                self.ledger.missed();
+                self.look.hurry(now);
+            }
+            News::Ended => {
+                self.ledger.missed();
+                self.hearing = Hearing::Deaf(now + SHORT_SILENCE);
+                self.look.hurry(now + SHORT_PAUSE);
+            }
+            News::NotHeard => self.hearing = Hearing::Deaf(now + LONG_SILENCE),
+        }
+    }
+
+    /// Enters what a look has shown, after all that was heard until its end.
+    async fn compare(&mut self) {
+        if let Hearing::On(overheard) = &mut self.hearing {
+            match overheard.all().await {
+                Some(all) => all
+                    .into_iter()
+                    .for_each(|heard| self.hear(News::Heard(heard))),
+                None => self.hear(News::Ended),
+            }
+        }
+        let now = self.now();
+        let Look::Done(locks, took) = std::mem::replace(&mut self.look, Look::Due(now)) else {
+            return;
+        };
+        self.ledger.looked(&locks, now);
+        let rest = took * REST;
+        let due = match &self.hearing {
+            Hearing::On(overheard) if overheard.tells_all() && !self.ledger.is_doubtful() => {
+                let end = self.ledger.first_end();
+                let end = end.map_or(LONG_PAUSE, |end| end.since(now) + TICK);
+                end.clamp(SHORT_PAUSE, LONG_PAUSE)
+            }
+            Hearing::Deaf(_) | Hearing::On(_) | Hearing::Trying(_) => SHORT_PAUSE,
+        };
+        self.look = Look::Due(now + due.max(rest));
+    }
+
+    /// Sees who left a lock of which only that is known.
+    async fn look_at(&mut self, name: String) -> Result<(), Error> {
+        let lock = self.admin.inspect(&name).await;
+        let ours = !matches!(
+            lock,
+            Err(Error::InvalidName { .. }
+                | Error::PermissionDenied { .. }
+                | Error::WrongKind { .. })
+        );
+        if ours {
+            let (lock, now) = (lock?, self.now());
+            let times = self.freed.get(&name).copied().unwrap_or(0);
+            self.ledger.freed(&name, times, lock.as_ref(), now);
+        }
+        self.freed.remove(&name);
+        Ok(())
+    }
+
+    /// Asks for the labels of those whose time is over: of the first since `late`, and of those so much behind it.
+    async fn look_up_labels(&mut self, late: Duration) {
+        let Some(first) = self.ledger.waits_since() else {
+            return;
+        };
+        let clients = self.ledger.unlabelled(first + late);
+        let clients: Vec<String> = clients.into_iter().collect();
+        let labels = lookup::labels(self.admin.core(), clients.clone()).await;
+        // Without a label the owner is known all the same.
+        let labels = labels.unwrap_or_else(|_| vec![None; clients.len()]);
+        self.ledger
+            .label(&clients.into_iter().zip(labels).collect());
+    }
+
+    fn now(&self) -> Moment {
+        self.admin.core().clock.now()
+    }
+}
+
+/// What there is to hear.
+enum News {
+    Began(Overheard),
+    Ended,
+    Heard(Heard),
+    NotHeard,
+}
+
+impl Hearing {
+    /// What was heard already.
+    fn more(&mut self) -> Option<Heard> {
+        match self {
+            Self::On(overheard) => overheard.more(),
+            Self::Deaf(_) | Self::Trying(_) => None,
+        }
+    }
+
+    /// The next thing to be heard. May be dropped at any await.
+    async fn next(&mut self) -> News {
+        match self {
+            Self::Deaf(_) => std::future::pending().await,
+            Self::On(overheard) => overheard.next().await.map_or(News::Ended, News::Heard),
+            Self::Trying(trying) => {
+                let overheard = kept(trying).await;
+                overheard.map_or(News::NotHeard, News::Began)
+            }
         }
     }
 }
 
-/// What one look has shown.
-#[derive(Debug)]
-struct Seen {
-    locks: BTreeMap<String, LockInfo>,
-    at: Moment,
-}
-
-impl Seen {
-    fn new(locks: Vec<LockInfo>, at: Moment) -> Self {
-        let locks = locks.into_iter().map(|lock| (lock.name.clone(), lock));
-        let locks = locks.collect();
-        Self { locks, at }
+impl Look {
+    /// What the look under way shows. May be dropped at any await.
+    async fn end(&mut self) -> Result<Vec<LockInfo>, Error> {
+        match self {
+            Self::UnderWay(looking, _) => kept(looking).await,
+            Self::Due(_) | Self::Done(..) => std::future::pending().await,
+        }
     }
 
-    fn all(&self, what: Change) -> Vec<Event> {
-        let locks = self.locks.values();
-        let holders =
-            locks.flat_map(|lock| lock.holders.iter().map(|holder| (&*lock.name, holder)));
-        holders
-            .map(|(name, holder)| Event::new(name, holder, what))
-            .collect()
-    }
-
-    fn holds(&self, name: &str, owner: &str) -> bool {
-        let lock = self.locks.get(name);
-        lock.is_some_and(|lock| lock.holders.iter().any(|holder| holder.owner == owner))
-    }
-}
-
-/// What happened between two looks: of each lock first who left it, then who took it.
-fn changes(before: &Seen, now: &Seen) -> Vec<Event> {
-    let mut events = Vec::new();
-    for lock in before.locks.values() {
-        // Renewed in time it would have had more left at that look.
-        let over = lock.ttl.is_some_and(|ttl| before.at + ttl <= now.at);
-        let what = if over {
-            Change::Expired
-        } else {
-            Change::Released
-        };
-        let gone = |holder: &&Holder| !now.holds(&lock.name, &holder.owner);
-        let gone = lock.holders.iter().filter(gone);
-        events.extend(gone.map(|holder| Event::new(&lock.name, holder, what)));
-    }
-    for lock in now.locks.values() {
-        let new = |holder: &&Holder| !before.holds(&lock.name, &holder.owner);
-        let new = lock.holders.iter().filter(new);
-        events.extend(new.map(|holder| Event::new(&lock.name, holder, Change::Granted)));
-    }
-    // Stable, so that who left comes before who took it.
-    events.sort_by(|one, two| one.name.cmp(&two.name));
-    events
-}
-
-impl Event {
-    fn new(name: &str, holder: &Holder, what: Change) -> Self {
-        Self {
-            name: name.to_owned(),
-            owner: holder.owner.clone(),
-            label: holder.label.clone(),
-            what,
+    /// Has the next look at this moment at the latest.
+    fn hurry(&mut self, by: Moment) {
+        if let Self::Due(due) = self {
+            *due = by.min(*due);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+async fn kept<T>(kept: &mut Kept<T>) -> T {
+    kept.get_mut()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .as_mut()
+        .await
+}
 
-    /// A look at this millisecond: name, owner and what is left of the lease.
-    fn seen(at: u64, locks: &[(&str, &str, u64)]) -> Seen {
-        let lock = |(name, owner, ttl): &(&str, &str, u64)| LockInfo {
-            name: (*name).to_owned(),
-            holders: vec![Holder {
-                owner: (*owner).to_owned(),
-                hold_count: 1,
-                label: None,
-            }],
-            ttl: Some(Duration::from_millis(*ttl)),
-        };
-        let at = Moment::at(Duration::from_millis(at));
-        Seen::new(locks.iter().map(lock).collect(), at)
-    }
-
-    fn told(before: &Seen, now: &Seen) -> Vec<(String, String, Change)> {
-        let events = changes(before, now).into_iter();
-        events
-            .map(|event| (event.name, event.owner, event.what))
-            .collect()
-    }
-
-    #[test]
-    fn a_hold_that_goes_on_is_no_event() {
-        let before = seen(0, &[("a", "x", 10_000)]);
-        assert_eq!(told(&before, &seen(100, &[("a", "x", 30_000)])), []);
-    }
-
-    #[test]
-    fn a_holder_that_changed_is_a_release_and_a_grant() {
-        let before = seen(0, &[("a", "x", 30_000), ("b", "x", 30_000)]);
-        let now = seen(100, &[("a", "y", 30_000), ("c", "z", 30_000)]);
-        let expected = [
-            ("a", "x", Change::Released),
-            ("a", "y", Change::Granted),
-            ("b", "x", Change::Released),
-            ("c", "z", Change::Granted),
-        ];
-        let expected =
-            expected.map(|(name, owner, what)| (name.to_owned(), owner.to_owned(), what));
-        assert_eq!(told(&before, &now), expected);
-    }
-
-    #[test]
-    fn a_lease_that_ran_out_is_told_from_a_release() {
-        let before = seen(0, &[("a", "x", 90), ("b", "x", 110)]);
-        let told = told(&before, &seen(100, &[]));
-        let what: Vec<_> = told.into_iter().map(|(_, _, what)| what).collect();
-        assert_eq!(what, [Change::Expired, Change::Released]);
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("pattern", &self.pattern)
+            .finish_non_exhaustive()
     }
 }
+
+/// A look at the end of a lease comes just after it.
+const TICK: Duration = Duration::from_millis(2);

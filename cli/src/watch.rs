@@ -60,7 +60,7 @@ struct Line<'a> {
     at: String,
     event: &'static str,
     name: &'a str,
-    owner: &'a str,
+    owner: Option<&'a str>,
     label: Option<&'a str>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Line<'a> {
             at: now.to_string(),
             event: word(event.what),
             name: &event.name,
-            owner: &event.owner,
+            owner: event.owner.as_deref(),
             label: event.label.as_deref(),
         }
     }
@@ -79,11 +79,14 @@ impl<'a> Line<'a> {
 fn line(event: &Event, now: Date, style: Style) -> String {
     let word = format!("{:<8}", word(event.what));
     let word = match event.what {
-        Change::Expired => style.red(&word),
+        Change::Expired | Change::Forced | Change::Gone => style.red(&word),
         Change::Granted => style.green(&word),
         _ => style.dim(&word),
     };
-    let who = Who::new(event.label.as_deref(), &event.owner);
+    let who = match &event.owner {
+        Some(owner) => Who::new(event.label.as_deref(), owner).to_string(),
+        None => "somebody (held too briefly to be seen)".to_owned(),
+    };
     let at = style.dim(&now.to_string());
     format!("{at}  {word}  {}  {who}", style.bold(&shown(&event.name)))
 }
@@ -91,6 +94,8 @@ fn line(event: &Event, now: Date, style: Style) -> String {
 const fn word(what: Change) -> &'static str {
     match what {
         Change::Expired => "expired",
+        Change::Forced => "forced",
+        Change::Gone => "gone",
         Change::Granted => "granted",
         Change::Held => "held",
         Change::Released => "released",

@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Core, Trouble, unexpected};
-use crate::engine::{Cause, Finding};
+use crate::engine::{Cause, Finding, Overheard};
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Action, Holding, OwnerId, Reply, Subject};
 
@@ -40,14 +39,30 @@ pub(crate) async fn inspect(core: &Core, subject: &Subject) -> Result<Option<See
     };
     let client = |owner: &str| owner.split(':').next().unwrap_or(owner).to_owned();
     let clients = holding.owners.iter().map(|(owner, _)| client(owner));
-    let labels = core.engine.clone().labels(clients.collect());
-    let labels = match core.within_limit(labels).await {
-        Ok(labels) => labels,
-        // Who may not read labels may still see who holds the lock.
-        Err(failure) if failure.cause == Cause::Denied => vec![None; holding.owners.len()],
-        Err(failure) => return Err(Trouble::Failure(failure)),
-    };
+    let labels = labels(core, clients.collect()).await?;
     Ok(Some(Seen { holding, labels }))
+}
+
+/// What the clients with these uuids call themselves.
+pub(crate) async fn labels(
+    core: &Core,
+    clients: Vec<String>,
+) -> Result<Vec<Option<String>>, Trouble> {
+    core.usable()?;
+    let count = clients.len();
+    let labels = core.engine.clone().labels(clients);
+    match core.within_limit(labels).await {
+        // Who may not read labels may still see who holds the lock.
+        Err(failure) if failure.cause == Cause::Denied => Ok(vec![None; count]),
+        labels => labels.map_err(Trouble::Failure),
+    }
+}
+
+/// Hears what happens to the locks whose names match a pattern.
+pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Overheard, Trouble> {
+    core.usable()?;
+    let overheard = core.engine.clone().overhear(pattern);
+    core.within_limit(overheard).await.map_err(Trouble::Failure)
 }
 
 /// Takes it from whoever holds it, and tells them if they are ours; says whether anyone held it.
@@ -93,12 +108,6 @@ pub(crate) async fn examine(core: &Core) -> Result<Vec<Finding>, Trouble> {
     core.usable()?;
     let findings = core.within_limit(core.engine.clone().examine());
     findings.await.map_err(Trouble::Failure)
-}
-
-/// Waits until it is time to look again.
-pub(crate) async fn pause(core: &Core, pause: Duration) {
-    let until = core.clock.now() + pause;
-    core.clock.sleep_until(Some(until)).await;
 }
 
 async fn call(core: &Core, subject: &Subject, action: Action) -> Result<Reply, Trouble> {

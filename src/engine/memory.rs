@@ -9,10 +9,15 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 
+use self::watchers::{Reader, Watchers};
 use crate::engine::glob;
+use crate::engine::overheard::{Inbox, Overheard};
 use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page};
 use crate::protocol::state::State;
+use crate::protocol::turn::{Turn, turns};
 use crate::protocol::{Channel, Moment, Reply, Request};
+
+mod watchers;
 
 /// The states are swept of what has expired each time they have doubled since the last sweep.
 const SMALLEST_SWEEP: usize = 64;
@@ -40,6 +45,7 @@ struct Store {
     sweep_at: usize,
     ears: HashMap<Channel, Vec<Weak<Ear>>>,
     labels: HashMap<Arc<str>, Arc<str>>,
+    watchers: Watchers,
 }
 
 impl Memory {
@@ -91,11 +97,23 @@ impl Memory {
         } else {
             store.listeners(&self.with_prefix(&request.subject.channel()))
         };
-        let mut state = match store.states.entry(self.key(&request.subject.name)) {
+        let Store {
+            states,
+            labels,
+            watchers,
+            ..
+        } = &mut *store;
+        let mut state = match states.entry(self.key(&request.subject.name)) {
             Entry::Occupied(state) => state,
             Entry::Vacant(free) => free.insert_entry(State::default()),
         };
+        let before = (!watchers.is_empty()).then(|| state.get().holders());
         let outcome = state.get_mut().apply(request, now, listeners);
+        if let Some(before) = before {
+            let after = state.get().holders();
+            let turns = turns(&before, &after, Turn::by(&request.action), now);
+            watchers.tell(state.key(), turns, labels);
+        }
         if state.get_mut().is_empty(now) {
             state.remove();
         }
@@ -158,14 +176,28 @@ impl Engine for Memory {
         Box::pin(async move { Ok(listener) })
     }
 
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>> {
+        let ear = Arc::new(Ear::default());
+        let inbox = Arc::new(Inbox::new(ear.clone()));
+        let prefix = self.prefix.clone();
+        self.store().watchers.add(prefix, pattern, &inbox);
+        let memory = self.clone();
+        let gone = Arc::downgrade(&inbox);
+        let listener = Listener::new(ear, move || memory.store().watchers.remove(&gone));
+        Box::pin(async move { Ok(Overheard::new(listener, Reader(inbox), 0)) })
+    }
+
     fn find(self: Arc<Self>, pattern: String, _from: u64) -> Answer<Result<Page, Failure>> {
         let now = self.now();
         let mut found = Vec::new();
-        for (name, state) in &mut self.store().states {
+        let mut store = self.store();
+        store.tell_expired(now);
+        for (name, state) in &mut store.states {
             let name = name.strip_prefix(&*self.prefix);
             let name = name.filter(|name| glob::matches(&pattern, name));
             found.extend(name.and_then(|name| state.held(name, now)));
         }
+        drop(store);
         Box::pin(async move { Ok(Page { found, next: None }) })
     }
 
@@ -229,9 +261,24 @@ impl Store {
         u32::try_from(ears).unwrap_or(u32::MAX)
     }
 
+    /// Who watches hears of leases that have run out before they are forgotten.
+    fn tell_expired(&mut self, now: Moment) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        for (key, state) in &mut self.states {
+            let before = state.holders();
+            state.is_empty(now);
+            let after = state.holders();
+            let turns = turns(&before, &after, Turn::Released, now);
+            self.watchers.tell(key, turns, &self.labels);
+        }
+    }
+
     /// Expired holds that nobody asks for any more would otherwise stay for ever.
     fn sweep(&mut self, now: Moment) {
         if self.states.len() >= self.sweep_at.max(SMALLEST_SWEEP) {
+            self.tell_expired(now);
             self.states.retain(|_, state| !state.is_empty(now));
             self.sweep_at = self.states.len() * 2;
         }

@@ -26,11 +26,13 @@ use tokio::sync::Notify;
 use crate::protocol::{Channel, Moment, Reply, Request, Subject};
 
 pub use self::finding::{Finding, Verdict};
+pub use self::overheard::{Heard, Overheard};
 
 pub mod boot;
 mod finding;
 mod glob;
 pub mod memory;
+pub mod overheard;
 pub mod process;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -58,6 +60,10 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// Starts listening for releases; resolves once none can be missed any more.
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>>;
+
+    /// Hears what happens to the locks whose names match a glob pattern, without a prefix; resolves once nothing can be
+    /// missed any more.
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>>;
 
     /// What is held under names that match a glob pattern, without a prefix; some of it at a time, and
     /// perhaps twice. Begins at 0.

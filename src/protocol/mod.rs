@@ -5,7 +5,7 @@
 //!
 //! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart,
 //!   [`owner`] who holds, [`bound`] with what that ends beside its lease;
-//! - [`state`] and [`mutex`] decide *at* the store: one `apply` for each primitive;
+//! - [`state`] and [`mutex`] decide *at* the store: one `apply` for each primitive; [`turn`] says what it did to whom;
 //! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
 //!   lost after it.
 
@@ -31,6 +31,7 @@ pub mod mutex;
 pub mod owner;
 pub mod request;
 pub mod state;
+pub mod turn;
 
 pub use kind::Kind;
 pub use moment::Moment;

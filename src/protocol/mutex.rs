@@ -37,6 +37,11 @@ impl Mutex {
         self.owner
     }
 
+    /// When the lease runs out.
+    pub const fn until(&self) -> Moment {
+        self.until
+    }
+
     fn raise_lease(&mut self, lease: Duration, now: Moment) {
         self.until = self.until.max(now + lease);
     }

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::mutex::Mutex;
+use super::turn::Holders;
 use super::{Channel, ClientId, Entry, Kind, Moment, OwnerId, Reply, Request, Subject};
 
 /// How long an undone request is remembered. A request still under way is given up by the network
@@ -56,6 +57,15 @@ impl State {
         self.expire(now);
         let mutex = self.mutex.is_some().then_some(Kind::Mutex);
         mutex.map(|kind| Subject::new(kind, name))
+    }
+
+    /// Who holds something of it, be the lease over or not.
+    pub fn holders(&self) -> Holders {
+        let holder = self.mutex.as_ref();
+        holder
+            .map(|mutex| (mutex.owner(), mutex.until()))
+            .into_iter()
+            .collect()
     }
 
     /// Whose clients hold something of it.

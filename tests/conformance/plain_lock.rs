@@ -12,4 +12,5 @@ mod reentry;
 mod signals;
 mod together;
 mod waiting;
+mod watching;
 mod work;

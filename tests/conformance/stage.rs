@@ -135,6 +135,18 @@ impl Stage {
         if self.is_in_memory() { SOON } else { PATIENCE }
     }
 
+    /// How many of those who watch would hear of a lock, where the store can say.
+    pub(crate) fn patterns(&self, name: &str) -> Option<u64> {
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        let heard = |server: &Arc<RedisServer>| server.query(&["PUBLISH", &channel, "0"]);
+        self.server.as_ref().map(heard)
+    }
+
+    /// Whether the store tells who watches of every grant and every end, or of releases only.
+    pub(crate) const fn tells_all(&self) -> bool {
+        self.server.is_none()
+    }
+
     const fn is_in_memory(&self) -> bool {
         self.server.is_none() && self.folder.is_none()
     }

@@ -17,6 +17,7 @@ on_every_store! {
     nobody_else_gives_it_back,
     a_lock_is_not_taken_from_its_holder_unasked,
     a_watch_tells_what_happens,
+    a_watch_sees_the_shortest_run,
     a_doctor_looks_at_the_store,
 }
 
@@ -228,6 +229,35 @@ fn a_watch_tells_what_happens(stage: &Stage) {
         line.contains("  held      old  ") && line.contains("sleep 1000"),
         "{line}"
     );
+}
+
+fn a_watch_sees_the_shortest_run(stage: &Stage) {
+    let _held = stage.hold("old");
+    let mut watch = stage.start(&["watch", "--json"]);
+    assert_eq!(object(&watch.line())["event"], "held");
+    for _ in 0..5 {
+        assert_eq!(stage.run(&["run", "quick", "--", "true"]).code, 0);
+        let mut event = object(&watch.line());
+        if event["event"] == "granted" {
+            let owner = event["owner"].clone();
+            event = object(&watch.line());
+            assert_eq!(event["owner"], owner);
+        } else {
+            // A server says that it was given back, and not by whom.
+            assert!(stage.lasts(true, false), "{event}");
+            assert!(event["owner"].is_null(), "{event}");
+        }
+        assert_eq!(
+            (&event["event"], &event["name"]),
+            (&"released".into(), &"quick".into())
+        );
+    }
+    let mut words = stage.start(&["watch"]);
+    assert!(words.line().contains("  held      old  "));
+    assert_eq!(stage.run(&["release", "old", "--force"]).code, 0);
+    let line = words.line();
+    let word = stage.lasts("  released  old  ", "  forced    old  ");
+    assert!(line.contains(word) && line.contains("sleep 1000"), "{line}");
 }
 
 fn a_doctor_looks_at_the_store(stage: &Stage) {

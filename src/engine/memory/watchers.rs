@@ -1,0 +1,80 @@
+//! Those who watch a store in memory.
+
+use std::sync::{Arc, Weak};
+
+use foldhash::HashMap;
+
+use crate::engine::overheard::{Batch, Heard, Inbox, Source, Turned};
+use crate::engine::{Answer, Failure, glob};
+use crate::protocol::OwnerId;
+use crate::protocol::turn::Turn;
+
+/// Everybody who watches.
+#[derive(Debug, Default)]
+pub(super) struct Watchers(Vec<Watcher>);
+
+#[derive(Debug)]
+struct Watcher {
+    prefix: Arc<str>,
+    pattern: String,
+    inbox: Weak<Inbox>,
+}
+
+impl Watchers {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Another one, who sees names behind this prefix that match a pattern.
+    pub(super) fn add(&mut self, prefix: Arc<str>, pattern: String, inbox: &Arc<Inbox>) {
+        let inbox = Arc::downgrade(inbox);
+        self.0.push(Watcher {
+            prefix,
+            pattern,
+            inbox,
+        });
+    }
+
+    pub(super) fn remove(&mut self, gone: &Weak<Inbox>) {
+        self.0.retain(|watcher| !watcher.inbox.ptr_eq(gone));
+    }
+
+    /// Tells what has happened to the locks under this key.
+    pub(super) fn tell(
+        &self,
+        key: &str,
+        turns: impl Iterator<Item = (OwnerId, Turn)>,
+        labels: &HashMap<Arc<str>, Arc<str>>,
+    ) {
+        for (owner, turn) in turns {
+            let label = labels.get(&*owner.client().to_string());
+            for watcher in &self.0 {
+                let name = key.strip_prefix(&*watcher.prefix);
+                let name = name.filter(|name| glob::matches(&watcher.pattern, name));
+                if let (Some(name), Some(inbox)) = (name, watcher.inbox.upgrade()) {
+                    inbox.put(Heard::Turned(Turned {
+                        name: name.to_owned(),
+                        owner: owner.to_string(),
+                        label: label.map(ToString::to_string),
+                        turn,
+                    }));
+                }
+            }
+        }
+    }
+}
+
+/// Reads what was told to one of them.
+pub(super) struct Reader(pub(super) Arc<Inbox>);
+
+impl Source for Reader {
+    fn tells_all(&self) -> bool {
+        true
+    }
+
+    fn read(&self, _place: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
+        let inbox = self.0.clone();
+        // Taken when it is polled, and answered in the same breath.
+        Box::pin(async move { inbox.take() })
+    }
+}

@@ -1,0 +1,221 @@
+//! Looks and messages in every order, and each thing told once.
+
+use std::time::Duration;
+
+use super::*;
+
+fn at(millis: u64) -> Moment {
+    Moment::at(Duration::from_millis(millis))
+}
+
+/// A lock: name, owner and what is left of the lease in milliseconds.
+fn lock(name: &str, owner: &str, ttl: u64) -> LockInfo {
+    LockInfo {
+        name: name.to_owned(),
+        holders: vec![Holder {
+            owner: owner.to_owned(),
+            hold_count: 1,
+            label: None,
+        }],
+        ttl: Some(Duration::from_millis(ttl)),
+    }
+}
+
+fn turned(name: &str, owner: &str, turn: Turn) -> Turned {
+    Turned {
+        name: name.to_owned(),
+        owner: owner.to_owned(),
+        label: None,
+        turn,
+    }
+}
+
+/// A ledger after its first look.
+fn begun(locks: &[LockInfo]) -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger.begin_look();
+    ledger.looked(locks, at(0));
+    told(&mut ledger);
+    ledger
+}
+
+fn look(ledger: &mut Ledger, locks: &[LockInfo], now: u64) {
+    ledger.begin_look();
+    ledger.looked(locks, at(now));
+}
+
+/// What it tells: name, owner or `?`, and what.
+fn told(ledger: &mut Ledger) -> Vec<(String, String, Change)> {
+    let events = std::iter::from_fn(|| ledger.next());
+    events
+        .map(|event| {
+            let owner = event.owner.unwrap_or_else(|| "?".to_owned());
+            (event.name, owner, event.what)
+        })
+        .collect()
+}
+
+fn expect(ledger: &mut Ledger, expected: &[(&str, &str, Change)]) {
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(name, owner, what)| ((*name).to_owned(), (*owner).to_owned(), *what))
+        .collect();
+    assert_eq!(told(ledger), expected);
+}
+
+#[test]
+fn a_hold_that_goes_on_is_no_event() {
+    let mut ledger = begun(&[lock("a", "x", 10_000)]);
+    look(&mut ledger, &[lock("a", "x", 30_000)], 100);
+    expect(&mut ledger, &[]);
+}
+
+#[test]
+fn a_holder_that_changed_is_a_release_and_a_grant() {
+    let mut ledger = begun(&[lock("a", "x", 30_000), lock("b", "x", 30_000)]);
+    let now = [lock("a", "y", 30_000), lock("c", "z", 30_000)];
+    look(&mut ledger, &now, 100);
+    let expected = [
+        ("a", "x", Change::Released),
+        ("a", "y", Change::Granted),
+        ("b", "x", Change::Released),
+        ("c", "z", Change::Granted),
+    ];
+    expect(&mut ledger, &expected);
+}
+
+#[test]
+fn a_lease_that_ran_out_is_told_from_a_release() {
+    let mut ledger = begun(&[lock("a", "x", 90), lock("b", "x", 110)]);
+    look(&mut ledger, &[], 100);
+    let expected = [("a", "x", Change::Expired), ("b", "x", Change::Released)];
+    expect(&mut ledger, &expected);
+}
+
+#[test]
+fn the_first_look_tells_what_is_held_and_no_more_than_was_heard_meanwhile() {
+    let mut ledger = Ledger::default();
+    ledger.begin_look();
+    ledger.turned(turned("b", "y", Turn::Released), at(0));
+    ledger.turned(turned("b", "z", Turn::Granted), at(0));
+    ledger.looked(&[lock("a", "x", 100), lock("b", "y", 100)], at(1));
+    let expected = [
+        ("b", "y", Change::Released),
+        ("b", "z", Change::Granted),
+        ("a", "x", Change::Held),
+    ];
+    expect(&mut ledger, &expected);
+}
+
+#[test]
+fn what_was_heard_is_not_told_again_by_a_look() {
+    let mut ledger = begun(&[]);
+    ledger.begin_look();
+    ledger.turned(turned("a", "x", Turn::Granted), at(1));
+    ledger.turned(turned("a", "x", Turn::Forced), at(2));
+    ledger.turned(turned("a", "y", Turn::Granted), at(3));
+    // It looked before all that, or in the middle of it.
+    ledger.looked(&[lock("a", "x", 100)], at(4));
+    let expected = [
+        ("a", "x", Change::Granted),
+        ("a", "x", Change::Forced),
+        ("a", "y", Change::Granted),
+    ];
+    expect(&mut ledger, &expected);
+    look(&mut ledger, &[lock("a", "y", 100)], 5);
+    expect(&mut ledger, &[]);
+}
+
+#[test]
+fn what_a_look_has_shown_is_not_told_again_when_it_is_heard() {
+    let mut ledger = begun(&[]);
+    look(&mut ledger, &[lock("a", "x", 100)], 1);
+    ledger.turned(turned("a", "x", Turn::Granted), at(2));
+    expect(&mut ledger, &[("a", "x", Change::Granted)]);
+    // Nobody asked for it for an hour; then the store notices, too.
+    look(&mut ledger, &[], 101);
+    ledger.turned(turned("a", "x", Turn::Expired), at(3_600_000));
+    expect(&mut ledger, &[("a", "x", Change::Expired)]);
+}
+
+#[test]
+fn a_hold_that_is_gone_without_a_word_has_expired_unless_words_were_missed() {
+    for (missed, what) in [(false, Change::Expired), (true, Change::Released)] {
+        let mut ledger = begun(&[]);
+        ledger.turned(turned("a", "x", Turn::Granted), at(1));
+        told(&mut ledger);
+        if missed {
+            ledger.missed();
+        }
+        look(&mut ledger, &[], 2);
+        expect(&mut ledger, &[("a", "x", what)]);
+    }
+}
+
+#[test]
+fn each_message_is_one_release_of_whoever_is_known() {
+    let mut ledger = begun(&[lock("a", "x", 100)]);
+    // Of x, of somebody in between, and y has it.
+    ledger.freed("a", 2, Some(&lock("a", "y", 100)), at(1));
+    let expected = [
+        ("a", "x", Change::Released),
+        ("a", "?", Change::Released),
+        ("a", "y", Change::Granted),
+    ];
+    expect(&mut ledger, &expected);
+    // Late, of somebody before y.
+    ledger.freed("a", 1, Some(&lock("a", "y", 90)), at(2));
+    expect(&mut ledger, &[("a", "?", Change::Released)]);
+    ledger.freed("a", 1, None, at(3));
+    ledger.freed("a", 1, None, at(4));
+    let expected = [("a", "y", Change::Released), ("a", "?", Change::Released)];
+    expect(&mut ledger, &expected);
+}
+
+#[test]
+fn a_message_comes_before_what_a_look_under_way_shows() {
+    let mut ledger = begun(&[lock("a", "x", 100)]);
+    ledger.begin_look();
+    ledger.heard_of("a");
+    ledger.looked(&[], at(1));
+    expect(&mut ledger, &[]);
+    ledger.freed("a", 1, None, at(2));
+    expect(&mut ledger, &[("a", "x", Change::Released)]);
+}
+
+#[test]
+fn a_grant_waits_for_its_label_and_gets_it_from_its_end() {
+    let mut ledger = begun(&[]);
+    ledger.turned(turned("a", "x:1", Turn::Granted), at(1));
+    assert_eq!(ledger.waits_since(), Some(at(1)));
+    let mut end = turned("a", "x:1", Turn::Released);
+    end.label = Some("me".to_owned());
+    ledger.turned(end, at(2));
+    assert_eq!(ledger.waits_since(), None);
+    for what in [Change::Granted, Change::Released] {
+        let event = ledger.next().expect("there are two");
+        assert_eq!((event.what, event.label.as_deref()), (what, Some("me")));
+    }
+}
+
+#[test]
+fn a_grant_without_a_label_is_told_when_there_is_none() {
+    let mut ledger = begun(&[]);
+    ledger.turned(turned("a", "x:1", Turn::Granted), at(1));
+    ledger.turned(turned("b", "y:1", Turn::Granted), at(1));
+    ledger.turned(turned("c", "z:1", Turn::Granted), at(9));
+    let clients = ledger.unlabelled(at(5));
+    assert_eq!(clients, BTreeSet::from(["x".to_owned(), "y".to_owned()]));
+    let labels = [("x", Some("me")), ("y", None)];
+    let labels = labels.map(|(client, label)| (client.to_owned(), label.map(str::to_owned)));
+    ledger.label(&labels.into());
+    let label = |event: Option<Event>| event.and_then(|event| event.label);
+    assert_eq!(label(ledger.next()).as_deref(), Some("me"));
+    assert_eq!(ledger.waits_since(), None);
+    assert_eq!(label(ledger.next()), None);
+    assert_eq!(ledger.waits_since(), Some(at(9)));
+    // And its end says it, too.
+    ledger.turned(turned("a", "x:1", Turn::Released), at(10));
+    ledger.next();
+    assert_eq!(label(ledger.next()).as_deref(), Some("me"));
+}

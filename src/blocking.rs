@@ -24,9 +24,11 @@ use std::time::Duration;
 
 mod admin;
 mod owners;
+mod watch;
 mod worker;
 
 pub use self::admin::Admin;
+pub use self::watch::Watch;
 use self::worker::{Worker, closed};
 use crate::{Error, Exclusive, Held, Lease, Lost, Owner, Simple, Wait};
 

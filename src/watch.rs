@@ -151,8 +151,8 @@ impl Watch {
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
             let ripe = self.ledger.waits_since().map(|since| since + GRACE);
-            if let Some(ripe) = ripe.filter(|ripe| *ripe <= self.now()) {
-                self.look_up_labels(ripe).await;
+            if let Some(late) = ripe.filter(|ripe| *ripe <= self.now()) {
+                self.look_up_labels(self.now().since(late)).await;
             }
             if self.ledger.waits_since().is_none()
                 && let Some(event) = self.ledger.next()
@@ -195,7 +195,13 @@ impl Watch {
                 self.look = Look::Due(now + SHORT_PAUSE);
                 self.look = Look::Done(looked?, now.since(begun));
             }
-            heard = hearing.next() => self.hear(heard),
+            heard = hearing.next() => {
+                self.hear(heard);
+                // What has come with it needs no more than one look at each lock.
+                while let Some(heard) = self.hearing.more() {
+                    self.hear(News::Heard(heard));
+                }
+            }
             () = clock.sleep_until(wake) => {}
         }
         Ok(())
@@ -243,6 +249,7 @@ impl Watch {
                 self.look.hurry(now);
             }
             News::Ended => {
+                self.ledger.missed();
                 self.hearing = Hearing::Deaf(now + SHORT_SILENCE);
                 self.look.hurry(now + SHORT_PAUSE);
             }
@@ -295,9 +302,12 @@ impl Watch {
         Ok(())
     }
 
-    /// Asks for the labels of those who were granted something so long ago.
-    async fn look_up_labels(&mut self, ripe: Moment) {
-        let clients = self.ledger.unlabelled(ripe);
+    /// Asks for the labels of those whose time is over: of the first since `late`, and of those so much behind it.
+    async fn look_up_labels(&mut self, late: Duration) {
+        let Some(first) = self.ledger.waits_since() else {
+            return;
+        };
+        let clients = self.ledger.unlabelled(first + late);
         let clients: Vec<String> = clients.into_iter().collect();
         let labels = lookup::labels(self.admin.core(), clients.clone()).await;
         // Without a label the owner is known all the same.
@@ -320,6 +330,14 @@ enum News {
 }
 
 impl Hearing {
+    /// What was heard already.
+    fn more(&mut self) -> Option<Heard> {
+        match self {
+            Self::On(overheard) => overheard.more(),
+            Self::Deaf(_) | Self::Trying(_) => None,
+        }
+    }
+
     /// The next thing to be heard. May be dropped at any await.
     async fn next(&mut self) -> News {
         match self {

@@ -23,7 +23,7 @@ struct Taken<'a> {
 }
 
 pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
-    let mut signals = Signals::listen(false)?;
+    let mut signals = Signals::listen()?;
     let client = store::connect(&args.store, Bound::Lease).await?;
     let done = take_and_tell(&client, &args, &mut signals).await;
     store::leave(&client).await;
@@ -43,10 +43,8 @@ async fn take_and_tell(
         Waited::Busy => return Err(busy(client, &args.name, args.wait, args.busy_code).await),
         Waited::Ended(code) => return Ok(code),
     };
-    client.relabel(label::of_this_process(
-        Date::now(),
-        &["distlock acquire".into()],
-    ));
+    let command = ["distlock acquire".into()];
+    client.relabel(label::of_this_process(Date::now(), true, &command));
     // If that fails nobody knows the owner, and nobody could give it back: it goes with the guard.
     tell(args, &guard.owner()).map_err(|failure| {
         // Elsewhere a reader that has gone is no trouble; here nobody has learnt the owner.

@@ -33,8 +33,8 @@ pub(crate) enum Command {
     Show(Show),
     /// Tell who takes and gives back which lock, as it happens.
     ///
-    /// First come the locks that are held already. Looks ten times a second: what is held for less may be
-    /// missed. Runs until it is interrupted.
+    /// First come the locks that are held already. On a server, a lock that is held for less than a tenth of a
+    /// second may be told when it is given back only, and without its holder. Runs until it is interrupted.
     Watch(Locks),
     Acquire(Acquire),
     Release(Release),

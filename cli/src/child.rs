@@ -2,11 +2,12 @@
 //!
 //! # Whose group it is in
 //!
-//! On a terminal (standard input is one) the command shares our process group. It is then in the
-//! foreground, as it must be to read from the terminal, and Ctrl-C, Ctrl-\ and Ctrl-Z reach it from the
-//! terminal itself: we pass none of those on, so that each comes once. A group of its own would have to
-//! be given the terminal, which takes it from the rest of a pipeline (`distlock run … | less`), and Ctrl-C
-//! would no longer end the script that we are a part of.
+//! On a terminal (standard input is one, or we are in the foreground of one) the command shares our process
+//! group. It is then in the foreground, as it must be to read from the terminal, which it may do whatever its
+//! standard input is (`ssh` asks for a password there). Ctrl-C, Ctrl-\ and Ctrl-Z reach it from the terminal
+//! itself: we pass none of those on, so that each comes once. A group of its own would have to be given the
+//! terminal, which takes it from the rest of a pipeline (`distlock run … | less`), and Ctrl-C would no longer
+//! end the script that we are a part of.
 //!
 //! Elsewhere it gets a group of its own, and what ends us is passed on to all of it: a shell that is ended
 //! alone would leave its commands running, without the lock.
@@ -21,17 +22,20 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, test_kill_process,
+    Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, kill_process_group,
     test_kill_process_group, wait,
 };
+use rustix::termios::tcgetpgrp;
 
 use crate::exit::{self, Failure};
-use crate::signals::{News, stop_ourselves};
+use crate::out::say;
+use crate::signals::News;
 use crate::tree;
 
 /// Our own first word for the step between us and the command.
@@ -44,6 +48,8 @@ const OURSELVES: &str = "/proc/self/exe";
 pub(crate) struct Child {
     pid: Pid,
     own_group: bool,
+    /// It has ended and been waited for: its number may become somebody else's.
+    buried: bool,
     /// Who has been asked to end.
     asked: HashSet<Pid>,
     /// Nobody needs to be asked any more: what they start now is to tidy up.
@@ -52,9 +58,25 @@ pub(crate) struct Child {
     others: HashSet<Pid>,
 }
 
+/// Who has heard that it is to end.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Told {
+    Nobody,
+    /// The command alone.
+    Command,
+    /// All that is in a group with the command.
+    Group,
+}
+
 /// Whether a command started now gets a group of its own.
 pub(crate) fn gets_own_group() -> bool {
-    !io::stdin().is_terminal()
+    !io::stdin().is_terminal() && !is_in_foreground()
+}
+
+/// Whether we are what the user of a terminal is busy with, wherever our input comes from.
+fn is_in_foreground() -> bool {
+    let terminal = File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| tcgetpgrp(terminal) == Ok(getpgrp()))
 }
 
 impl Child {
@@ -62,8 +84,8 @@ impl Child {
         words: &[OsString],
         environment: impl IntoIterator<Item = (&'static str, String)>,
         dies_with_us: bool,
+        own_group: bool,
     ) -> Result<Self, Failure> {
-        let own_group = gets_own_group();
         tree::adopt();
         let others = tree::there_already();
         let mut command = if dies_with_us {
@@ -82,6 +104,7 @@ impl Child {
         Ok(Self {
             pid,
             own_group,
+            buried: false,
             asked: HashSet::new(),
             told: false,
             others,
@@ -89,45 +112,77 @@ impl Child {
     }
 
     /// Buries the dead; says how the command ended if it is one of them.
-    pub(crate) fn reap(&self) -> Option<u8> {
+    pub(crate) fn reap(&mut self) -> Option<u8> {
         let mut ended = None;
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            if pid == self.pid {
-                let by_signal = status.terminating_signal().map(exit::by_signal);
-                let code = status
-                    .exit_status()
-                    .and_then(|code| u8::try_from(code).ok());
-                ended = code.or(by_signal);
+        let looking = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        while let Ok(Some((pid, status))) = wait(looking) {
+            if pid != self.pid {
+                continue;
             }
+            if let Some(signal) = status.stopping_signal() {
+                self.was_stopped(signal);
+                continue;
+            }
+            self.buried = true;
+            let by_signal = status.terminating_signal().map(exit::by_signal);
+            let code = status
+                .exit_status()
+                .and_then(|code| u8::try_from(code).ok());
+            ended = code.or(by_signal);
         }
         ended
     }
 
-    /// Passes on what was sent to us.
-    pub(crate) fn pass_on(&self, news: News) {
+    /// A command that stands still holds its lock; why it does, its user may not see.
+    fn was_stopped(&self, signal: i32) {
+        let by_terminal = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw);
+        if self.own_group && by_terminal.contains(&signal) {
+            say("the command was stopped: it wants the terminal, and is not in its foreground");
+        }
+    }
+
+    /// Passes on what was sent to us; says who is to end after that.
+    pub(crate) fn pass_on(&self, news: News) -> Told {
         match news {
-            News::Child => {}
+            News::Child | News::Stop => Told::Nobody,
             News::End(signal) if self.own_group => {
                 self.signal_group(signal);
                 // What is stopped hears of nothing else.
                 self.signal_group(Signal::CONT);
+                Told::Group
             }
-            // A terminal sends these to the command as well; TERM comes from somebody who knows only us.
-            News::End(signal) if signal == Signal::TERM => self.signal(signal),
-            News::End(_) => {}
-            News::Private(signal) => self.signal(signal),
-            News::Stop => {
-                // First the command: it must not go on without a lock that nobody renews.
-                self.signal_group(Signal::STOP);
-                stop_ourselves();
-                self.signal_group(Signal::CONT);
+            // It comes from somebody who knows only us.
+            News::End(signal) if signal == Signal::TERM => {
+                self.signal(signal);
+                self.signal(Signal::CONT);
+                Told::Command
+            }
+            // A terminal sends these to all of the group.
+            News::End(_) => Told::Group,
+            News::Private(signal) => {
+                self.signal(signal);
+                Told::Nobody
             }
         }
     }
 
-    /// All of its group have been asked to end, if it has one of its own: once is enough.
-    pub(crate) fn was_told(&mut self) {
-        self.told = self.own_group;
+    /// Lets it stand still, if it has a group of its own: a terminal stops what shares ours.
+    pub(crate) fn stop(&self) {
+        if self.own_group {
+            self.signal_group(Signal::STOP);
+        }
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&self) {
+        if self.own_group {
+            self.signal_group(Signal::CONT);
+        }
+    }
+
+    /// It has been asked to end: once is enough.
+    pub(crate) fn was_told(&mut self, told: Told) {
+        self.told = told == Told::Group;
     }
 
     /// Asks everything the command has started to end, whoever has not been asked before.
@@ -143,7 +198,7 @@ impl Child {
             }
             return;
         };
-        for pid in living {
+        for tree::Process { pid, .. } in living {
             if self.asked.insert(pid) {
                 // One that has gone needs no signal, and one of another user's gets none.
                 let _ = kill_process(pid, Signal::TERM);
@@ -155,17 +210,17 @@ impl Child {
 
     /// Kills all of it.
     pub(crate) fn kill(&self) {
-        // At once what can be had at once: a tree that grows while one walks it may get away.
-        if self.own_group {
+        let Some(living) = tree::below(getpid(), &self.others) else {
+            return self.signal_all(Signal::KILL);
+        };
+        // At once what can be had at once: a tree that grows while one walks it may get away. A group keeps its
+        // number while somebody is in it, be it a dead one whom nobody has buried; after that it may be another's.
+        let in_group = living.iter().any(|process| process.group == Some(self.pid));
+        if self.own_group && (!self.buried || in_group) {
             self.signal_group(Signal::KILL);
         }
-        match tree::below(getpid(), &self.others) {
-            Some(living) => {
-                for pid in living {
-                    let _ = kill_process(pid, Signal::KILL);
-                }
-            }
-            None => self.signal_all(Signal::KILL),
+        for tree::Process { pid, .. } in living {
+            let _ = kill_process(pid, Signal::KILL);
         }
     }
 
@@ -173,13 +228,16 @@ impl Child {
     pub(crate) fn is_gone(&self) -> bool {
         match tree::below(getpid(), &self.others) {
             Some(living) => living.is_empty(),
+            // Asked from its leader's end on, so that no other group can have got its number unseen.
             None if self.own_group => test_kill_process_group(self.pid).is_err(),
-            None => test_kill_process(self.pid).is_err(),
+            None => self.buried,
         }
     }
 
     fn signal(&self, signal: Signal) {
-        let _ = kill_process(self.pid, signal);
+        if !self.buried {
+            let _ = kill_process(self.pid, signal);
+        }
     }
 
     fn signal_group(&self, signal: Signal) {

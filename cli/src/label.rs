@@ -1,17 +1,22 @@
-//! Who holds a lock, in words: `deploy@web1 pid 4242 since 2026-11-16T07:40:00Z: pg_dump app`.
+//! Who holds a lock, in words: `deploy@web1 pid 4242 since 2026-11-16T07:40:00Z: pg_dump app`, or `… fixed: …` if nobody
+//! renews it.
 
 use std::ffi::OsString;
 
 use distlock::Holder;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use crate::date::Date;
 use crate::out::shown;
 
+/// Behind the time, in the labels of those who do not renew.
+const FIXED: &str = " fixed";
 /// As much of a command as a label carries, in characters: stores keep it in memory.
 const LONGEST_COMMAND: usize = 120;
 
-/// What this process calls itself while it holds a lock for a command.
-pub(crate) fn of_this_process(since: Date, command: &[OsString]) -> String {
+/// What this process calls itself while it holds a lock for a command; whether its lease is never renewed.
+pub(crate) fn of_this_process(since: Date, fixed: bool, command: &[OsString]) -> String {
     let words = command.iter().map(|word| word.to_string_lossy());
     let command = words.collect::<Vec<_>>().join(" ");
     let mut chars = command.chars();
@@ -20,7 +25,12 @@ pub(crate) fn of_this_process(since: Date, command: &[OsString]) -> String {
         command.push('…');
     }
     let pid = std::process::id();
-    format!("{}@{} pid {pid} since {since}: {command}", user(), host())
+    let fixed = if fixed { FIXED } else { "" };
+    format!(
+        "{}@{} pid {pid} since {since}{fixed}: {command}",
+        user(),
+        host()
+    )
 }
 
 /// A holder, as far as it says who it is.
@@ -29,6 +39,8 @@ pub(crate) struct Who {
     /// `deploy@web1 pid 4242`, somebody else's label, or the owner's id.
     pub(crate) name: String,
     pub(crate) since: Option<Date>,
+    /// Its lease ends when it says; else nobody knows whether it will be renewed.
+    pub(crate) fixed: bool,
     pub(crate) command: Option<String>,
 }
 
@@ -37,6 +49,7 @@ impl Who {
         let stranger = |name: &str| Self {
             name: shown(name),
             since: None,
+            fixed: false,
             command: None,
         };
         let Some(label) = label else {
@@ -44,13 +57,16 @@ impl Who {
         };
         let ours = label.split_once(" since ").and_then(|(name, rest)| {
             let (since, command) = rest.split_once(": ")?;
-            Some((name, Date::parse(since)?, command))
+            let unmarked = since.strip_suffix(FIXED);
+            let since = Date::parse(unmarked.unwrap_or(since))?;
+            Some((name, since, unmarked.is_some(), command))
         });
         ours.map_or_else(
             || stranger(label),
-            |(name, since, command)| Self {
+            |(name, since, fixed, command)| Self {
                 name: shown(name),
                 since: Some(since),
+                fixed,
                 command: Some(shown(command)),
             },
         )
@@ -58,6 +74,16 @@ impl Who {
 
     pub(crate) fn of(holder: &Holder) -> Self {
         Self::new(holder.label.as_deref(), &holder.owner)
+    }
+
+    /// Whether it was a process of this machine, and is none any more.
+    pub(crate) fn has_gone(&self) -> bool {
+        let (user, pid) = self.name.rsplit_once(" pid ").unwrap_or_default();
+        let here = user
+            .rsplit_once('@')
+            .is_some_and(|(_, on)| on == shown(&host()));
+        let pid = pid.parse().ok().and_then(Pid::from_raw);
+        here && pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
     }
 }
 
@@ -107,11 +133,30 @@ mod tests {
     fn a_label_reads_back_as_it_was_written() {
         let since = Date::parse(SINCE).expect("a date");
         let command = ["sh", "-c", "echo a: b since c"].map(OsString::from);
-        let who = Who::new(Some(&of_this_process(since, &command)), "owner");
-        assert_eq!(who.since, Some(since));
-        assert_eq!(who.command.as_deref(), Some("sh -c echo a: b since c"));
-        let pid = format!("pid {}", std::process::id());
-        assert!(who.name.ends_with(&pid), "{}", who.name);
+        for fixed in [false, true] {
+            let label = of_this_process(since, fixed, &command);
+            let who = Who::new(Some(&label), "owner");
+            assert_eq!((who.since, who.fixed), (Some(since), fixed));
+            assert_eq!(who.command.as_deref(), Some("sh -c echo a: b since c"));
+            let pid = format!("pid {}", std::process::id());
+            assert!(who.name.ends_with(&pid), "{}", who.name);
+            assert!(!who.has_gone());
+        }
+    }
+
+    #[test]
+    fn only_who_was_here_is_known_to_have_gone() {
+        // No system has as many processes.
+        let dead = i32::MAX;
+        let who = |host: &str| {
+            let label = format!("ann@{host} pid {dead} since {SINCE}: true");
+            Who::new(Some(&label), "owner")
+        };
+        assert!(who(&host()).has_gone());
+        assert!(!who("elsewhere").has_gone());
+        for label in ["billing pid 7", "pid", "", "a@b pid x"] {
+            assert!(!Who::new(Some(label), "owner").has_gone(), "{label}");
+        }
     }
 
     #[test]
@@ -127,7 +172,7 @@ mod tests {
     #[test]
     fn a_long_command_is_cut() {
         let since = Date::parse(SINCE).expect("a date");
-        let label = of_this_process(since, &["ü".repeat(1000).into()]);
+        let label = of_this_process(since, false, &["ü".repeat(1000).into()]);
         assert!(
             label.chars().count() < 300 && label.ends_with('…'),
             "{label}"

@@ -56,7 +56,8 @@ pub(crate) async fn show(args: Show) -> Result<u8, Failure> {
         return Ok(0);
     }
     let style = out.style();
-    for (what, text) in details(&lock, Date::now()) {
+    let sees_processes = store::sees_processes(&args.store);
+    for (what, text) in details(&lock, sees_processes, Date::now()) {
         out.line(format!("{} {text}", style.dim(&format!("{what:<9}"))))?;
     }
     Ok(0)
@@ -139,11 +140,18 @@ fn aligned(rows: &[[String; 4]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-fn details(lock: &LockInfo, now: Date) -> Vec<(&'static str, String)> {
+fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static str, String)> {
     let mut lines = vec![("name", shown(&lock.name))];
     for holder in &lock.holders {
         let who = Who::of(holder);
-        lines.push(("held by", who.name));
+        // Without a lease the store sees somebody at work; if not the one who took it, then whom that has started.
+        let left_behind = sees_processes && lock.ttl.is_none() && who.has_gone();
+        let gone = if left_behind {
+            " (gone; what it started holds on)"
+        } else {
+            ""
+        };
+        lines.push(("held by", who.name + gone));
         lines.extend(who.command.map(|command| ("command", command)));
         lines.extend(who.since.map(|since| {
             let text = format!("{since} ({} ago)", short(now.since(since)));
@@ -156,7 +164,11 @@ fn details(lock: &LockInfo, now: Date) -> Vec<(&'static str, String)> {
     }
     let left = lock.ttl.map_or_else(
         || endless(lock).to_owned(),
-        |ttl| format!("ends in {} unless renewed", short(ttl)),
+        |ttl| {
+            let fixed = lock.holders.iter().all(|holder| Who::of(holder).fixed);
+            let unless = if fixed { "" } else { " unless renewed" };
+            format!("ends in {}{unless}", short(ttl))
+        },
     );
     lines.push(("lease", left));
     lines

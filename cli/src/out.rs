@@ -2,8 +2,10 @@
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::exit::{self, Failure};
@@ -67,8 +69,39 @@ impl Out {
 
 /// A message, on standard error. If that is gone as well, there is nobody left to tell.
 pub(crate) fn say(message: impl Display) {
-    let _ = writeln!(std::io::stderr(), "distlock: {message}");
+    offer(&format!("distlock: {message}\n"), PATIENCE);
 }
+
+/// Writes to standard error what is taken within that time, and drops what is not: a reader that stands still must
+/// not keep us from our locks, nor from our end.
+pub(crate) fn offer(text: &str, patience: Duration) {
+    let mut stderr = std::io::stderr();
+    if has_room(&stderr, patience) {
+        let text = text.as_bytes();
+        let _ = stderr.write_all(&text[..text.len().min(AT_ONCE)]);
+    }
+}
+
+fn has_room(stderr: &std::io::Stderr, patience: Duration) -> bool {
+    let end = Instant::now() + patience;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).unwrap_or_default();
+        let mut room = [PollFd::new(stderr, PollFlags::OUT)];
+        match poll(&mut room, Some(&left)) {
+            // By a signal, which is heard elsewhere.
+            Err(Errno::INTR) => {}
+            // What cannot be asked, or has gone, answers the write.
+            Err(_) | Ok(1..) => return true,
+            Ok(0) => return false,
+        }
+    }
+}
+
+/// What a pipe with room takes without waiting, in bytes; more than any message has.
+const AT_ONCE: usize = 4096;
+/// How long somebody who reads has for what they have not read yet.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A name or label as it may be shown: on one line, not too much of it, and no orders to the terminal.
 pub(crate) fn shown(text: &str) -> String {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use distlock::{Bound, Client, Error, Guard, Lease, Lock, Lost};
 
 use crate::args::Run;
-use crate::child::{self, Child};
+use crate::child::{self, Child, Told};
 use crate::date::Date;
 use crate::exit::{self, Failure};
 use crate::label;
@@ -33,8 +33,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
-    // On a terminal Ctrl-Z stops us and the command alike, without our help.
-    let mut signals = Signals::listen(child::gets_own_group())?;
+    let mut signals = Signals::listen()?;
     let client = store::connect(&args.store, Bound::Children).await?;
     let done = under_lock(&client, &args, &mut signals).await;
     store::leave(&client).await;
@@ -66,7 +65,8 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
         Waited::Ended(code) => return Ok(Done::Ended(code)),
     };
     let since = Instant::now();
-    client.relabel(label::of_this_process(Date::now(), &args.command));
+    let label = label::of_this_process(Date::now(), args.fixed, &args.command);
+    client.relabel(label);
     let hold = Hold {
         name: args.name.clone(),
         owner: guard.owner(),
@@ -77,12 +77,21 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     let environment = nested::environment(around, hold);
     // A fixed lease ends, whoever is still at work.
     let dies_with_us = args.fixed || !store::sees_processes(&args.store);
-    let mut child = Child::start(&args.command, environment, dies_with_us)?;
-    let code = match supervise(&child, &guard, signals).await {
-        Ok(Ended { code, told: false }) => code,
-        Ok(Ended { code, told: true }) => {
+    // Only now: while we waited, somebody may have brought us to the foreground.
+    let own_group = child::gets_own_group();
+    if own_group {
+        // In ours, Ctrl-Z stops the command as well, without our help.
+        signals.listen_for_stops()?;
+    }
+    let mut child = Child::start(&args.command, environment, dies_with_us, own_group)?;
+    let code = match supervise(&mut child, &guard, signals).await {
+        Ok(Ended {
+            code,
+            told: Told::Nobody,
+        }) => code,
+        Ok(Ended { code, told }) => {
             // The rest of it may still be tidying up: under the lock.
-            child.was_told();
+            child.was_told(told);
             end(&mut child, args.grace).await;
             code
         }
@@ -124,24 +133,32 @@ fn lock(client: &Client, args: &Run) -> Lock {
 /// How the command ended.
 struct Ended {
     code: u8,
-    /// Somebody had asked for it.
-    told: bool,
+    /// Who had been asked to.
+    told: Told,
 }
 
 /// How the command ended, or how the lock was lost before it had.
-async fn supervise(child: &Child, guard: &Guard, signals: &mut Signals) -> Result<Ended, Lost> {
+async fn supervise(child: &mut Child, guard: &Guard, signals: &mut Signals) -> Result<Ended, Lost> {
     let mut lost = guard.lost();
-    let mut told = false;
+    let mut told = Told::Nobody;
     loop {
         tokio::select! {
             biased;
             // Nobody but us can give it back, and we are here.
             Some(lost) = &mut lost => return Err(lost),
             news = signals.next() => {
-                child.pass_on(news);
-                told |= matches!(news, News::End(_));
+                told = told.max(child.pass_on(news));
                 if news == News::Child && let Some(code) = child.reap() {
                     return Ok(Ended { code, told });
+                }
+                if news == News::Stop {
+                    // First the command: it must not go on without a lock that nobody renews.
+                    child.stop();
+                    stop_ourselves();
+                    // If the lock has gone meanwhile it is woken to end, and for nothing else.
+                    if guard.is_held() {
+                        child.go_on();
+                    }
                 }
             }
         }

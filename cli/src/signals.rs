@@ -35,14 +35,13 @@ pub(crate) enum News {
 }
 
 impl Signals {
-    /// Begins to listen. With `stops`, also for Ctrl-Z, which then no longer stops us by itself.
-    pub(crate) fn listen(stops: bool) -> Result<Self, Failure> {
+    /// Begins to listen.
+    pub(crate) fn listen() -> Result<Self, Failure> {
         let ignored = ignored();
         let ending = ENDING.map(|signal| (signal, News::End(signal)));
         let private = PRIVATE.map(|signal| (signal, News::Private(signal)));
-        let stop = stops.then_some((Signal::TSTP, News::Stop));
         let mut sent = Vec::new();
-        for (signal, news) in ending.into_iter().chain(private).chain(stop) {
+        for (signal, news) in ending.into_iter().chain(private) {
             if !contains(ignored, signal) {
                 sent.push((news, stream(signal)?));
             }
@@ -51,6 +50,14 @@ impl Signals {
             child: stream(Signal::CHILD)?,
             sent,
         })
+    }
+
+    /// Listens for Ctrl-Z as well, which then no longer stops us by itself.
+    pub(crate) fn listen_for_stops(&mut self) -> Result<(), Failure> {
+        if !contains(ignored(), Signal::TSTP) {
+            self.sent.push((News::Stop, stream(Signal::TSTP)?));
+        }
+        Ok(())
     }
 
     /// The exit code of one who was asked to end and has not heard of it yet.

@@ -11,9 +11,12 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
 
 /// One entry of the process table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Process {
-    pid: i32,
-    parent: i32,
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    /// None for those that the kernel has started.
+    parent: Option<Pid>,
+    /// None if it was made outside of the container that we see.
+    pub(crate) group: Option<Pid>,
     /// Dead, and not yet buried by its parent.
     zombie: bool,
 }
@@ -35,15 +38,14 @@ pub(crate) fn there_already() -> HashSet<Pid> {
         return HashSet::new();
     }
     let below = below(getpid(), &HashSet::new()).unwrap_or_default();
-    below.into_iter().collect()
+    below.into_iter().map(|process| process.pid).collect()
 }
 
 /// The living below this process, but for these and what is below them; none where the system has no such table.
-pub(crate) fn below(top: Pid, but: &HashSet<Pid>) -> Option<Vec<Pid>> {
+pub(crate) fn below(top: Pid, but: &HashSet<Pid>) -> Option<Vec<Process>> {
     let mut table = table()?;
-    table.retain(|process| Pid::from_raw(process.pid).is_none_or(|pid| !but.contains(&pid)));
-    let found = descendants(top.as_raw_nonzero().get(), &table);
-    Some(found.into_iter().filter_map(Pid::from_raw).collect())
+    table.retain(|process| !but.contains(&process.pid));
+    Some(descendants(top, &table))
 }
 
 fn table() -> Option<Vec<Process>> {
@@ -58,28 +60,32 @@ fn table() -> Option<Vec<Process>> {
     (!table.is_empty()).then_some(table)
 }
 
-/// `pid (name) state parent …`; the name may hold anything, brackets included.
+/// `pid (name) state parent group …`; the name may hold anything, brackets included.
 fn parse(stat: &str) -> Option<Process> {
     let (pid, rest) = stat.split_once(" (")?;
     let (_, rest) = rest.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?;
+    let number = |text: &str| text.parse().ok().map(Pid::from_raw);
     Some(Process {
-        pid: pid.parse().ok()?,
-        parent: fields.next()?.parse().ok()?,
+        pid: number(pid)??,
+        parent: number(fields.next()?)?,
+        group: number(fields.next()?)?,
         zombie: matches!(state, "Z" | "X"),
     })
 }
 
-fn descendants(top: i32, table: &[Process]) -> Vec<i32> {
+fn descendants(top: Pid, table: &[Process]) -> Vec<Process> {
     let mut parents = vec![top];
     let mut found = Vec::new();
     while let Some(parent) = parents.pop() {
-        let children = table.iter().filter(|process| process.parent == parent);
+        let children = table
+            .iter()
+            .filter(|process| process.parent == Some(parent));
         for child in children {
             parents.push(child.pid);
             if !child.zombie {
-                found.push(child.pid);
+                found.push(*child);
             }
         }
     }
@@ -90,21 +96,28 @@ fn descendants(top: i32, table: &[Process]) -> Vec<i32> {
 mod tests {
     use super::*;
 
+    fn pid(number: i32) -> Pid {
+        Pid::from_raw(number).expect("nobody's is 0")
+    }
+
     #[test]
     fn an_entry_is_read_whatever_the_process_is_called() {
         let process = parse("42 (a) b (c) S 7 40 40 0 -1 4194304").expect("an entry");
-        assert_eq!((process.pid, process.parent), (42, 7));
-        assert!(!process.zombie);
+        assert_eq!((process.pid, process.parent), (pid(42), Some(pid(7))));
+        assert_eq!((process.group, process.zombie), (Some(pid(40)), false));
         assert!(parse("42 (a) Z 7 40 40").expect("an entry").zombie);
+        let outsider = parse("2 (kthreadd) S 0 0 0").expect("an entry");
+        assert_eq!((outsider.parent, outsider.group), (None, None));
         assert_eq!(parse("42"), None);
         assert_eq!(parse(""), None);
     }
 
     #[test]
     fn descendants_are_found_through_the_dead() {
-        let process = |pid, parent, zombie| Process {
-            pid,
-            parent,
+        let process = |number, parent, zombie| Process {
+            pid: pid(number),
+            parent: Some(pid(parent)),
+            group: None,
             zombie,
         };
         let table = [
@@ -114,7 +127,8 @@ mod tests {
             process(4, 3, false),
             process(9, 8, false),
         ];
-        let mut pids = descendants(1, &table);
+        let found = descendants(pid(1), &table).into_iter();
+        let mut pids: Vec<_> = found.map(|process| process.pid.as_raw_pid()).collect();
         pids.sort_unstable();
         assert_eq!(pids, [2, 4, 5]);
     }
@@ -124,9 +138,11 @@ mod tests {
     fn this_process_is_below_its_parent() {
         let parent = rustix::process::getppid().expect("tests have a parent");
         let us = rustix::process::getpid();
+        let are_we = |process: &Process| process.pid == us;
         let all = below(parent, &HashSet::new()).expect("there is a table");
-        assert!(all.contains(&us));
+        let found = all.into_iter().find(are_we).expect("we are there");
+        assert_eq!(found.group, Some(rustix::process::getpgrp()));
         let but = below(parent, &HashSet::from([us])).expect("there is a table");
-        assert!(!but.contains(&us));
+        assert!(!but.iter().any(are_we));
     }
 }

@@ -1,6 +1,6 @@
 //! What a waiter sees on its terminal: who holds the lock, since when, and until when at most.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use distlock::{Client, LockInfo};
@@ -9,7 +9,7 @@ use crate::date::Date;
 use crate::duration::short;
 use crate::label::Who;
 use crate::list::endless;
-use crate::out::shown;
+use crate::out::{offer, shown};
 use crate::style::{Style, is_capable};
 
 /// Shorter waits are not worth a line.
@@ -55,16 +55,13 @@ impl Shown {
     }
 
     fn show(&mut self, text: &str) {
-        let mut stderr = std::io::stderr();
-        // If nobody can be shown anything, nobody misses anything.
         if self.capable {
             let text = cut(text, width());
             let text = Style::on(true).dim(&text);
-            let _ = write!(stderr, "{CLEAR}{text}");
+            at_once(&format!("{CLEAR}{text}"));
         } else if !self.written {
-            let _ = writeln!(stderr, "{text}");
+            at_once(&format!("{text}\n"));
         }
-        let _ = stderr.flush();
         self.written = true;
     }
 }
@@ -72,10 +69,14 @@ impl Shown {
 impl Drop for Shown {
     fn drop(&mut self) {
         if self.capable && self.written {
-            let _ = write!(std::io::stderr(), "{CLEAR}");
-            let _ = std::io::stderr().flush();
+            at_once(CLEAR);
         }
     }
+}
+
+/// If nobody can be shown anything (Ctrl-S), nobody misses anything.
+fn at_once(text: &str) {
+    offer(text, Duration::ZERO);
 }
 
 fn line(name: &str, seen: Option<&LockInfo>, now: Date) -> String {

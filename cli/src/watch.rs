@@ -85,7 +85,7 @@ fn line(event: &Event, now: Date, style: Style) -> String {
     };
     let who = match &event.owner {
         Some(owner) => Who::new(event.label.as_deref(), owner).to_string(),
-        None => "somebody, for less time than it takes to look".to_owned(),
+        None => "somebody (held too briefly to be seen)".to_owned(),
     };
     let at = style.dim(&now.to_string());
     format!("{at}  {word}  {}  {who}", style.bold(&shown(&event.name)))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::watch::Watch;
 use super::worker::Worker;
 use crate::{Error, Finding, LockInfo};
 
@@ -67,6 +68,22 @@ impl Admin {
         let (name, owner) = (name.to_owned(), owner.to_owned());
         self.worker
             .run(async move { admin.release(&name, &owner).await })?
+    }
+
+    /// As [`crate::Admin::watch`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::blocking::Client::connect("memory:")?;
+    /// # let _guard = client.lock("order:7").acquire()?;
+    /// for event in client.admin().watch("order:*").take(1) {
+    ///     let event = event?;
+    ///     println!("{}: {:?}", event.name, event.what);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn watch(&self, pattern: impl Into<String>) -> Watch {
+        Watch::new(self.admin.watch(pattern), self.worker.clone())
     }
 
     /// As [`crate::Admin::examine`].

@@ -1,6 +1,7 @@
 //! The thread that carries out blocking calls.
 
 use std::sync::mpsc;
+use std::time::Duration;
 
 use crate::Error;
 
@@ -50,6 +51,35 @@ impl Worker {
             });
         }
         result.recv().map_err(|_| closed(false))
+    }
+
+    /// The same for at most so long: then `work` is dropped wherever it is.
+    pub(super) fn run_for<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<Option<T>, Error> {
+        if self.is_forked() {
+            std::mem::forget(work);
+            return Err(closed(true));
+        }
+        let Some(runtime) = &self.runtime else {
+            return Err(closed(false));
+        };
+        let (done, result) = mpsc::sync_channel(1);
+        let task = runtime.spawn(async move {
+            // Whoever asked is waiting right below.
+            let _ = done.send(work.await);
+        });
+        match result.recv_timeout(limit) {
+            Ok(value) => Ok(Some(value)),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(closed(false)),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                task.abort();
+                // It may just have come to its end; what it came to is not to be lost.
+                Ok(result.recv().ok())
+            }
+        }
     }
 
     fn is_forked(&self) -> bool {

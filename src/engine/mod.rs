@@ -64,10 +64,7 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// Hears what happens to the locks whose names match a glob pattern, without a prefix; resolves once nothing can be
     /// missed any more.
-    fn overhear(self: Arc<Self>, _pattern: String) -> Answer<Result<Overheard, Failure>> {
-        let failure = Failure::new(Cause::Denied, "this store tells nobody");
-        Box::pin(async move { Err(failure) })
-    }
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>>;
 
     /// What is held under names that match a glob pattern, without a prefix; some of it at a time, and
     /// perhaps twice. Begins at 0.

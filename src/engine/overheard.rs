@@ -42,7 +42,7 @@ pub struct Overheard {
     listener: Listener,
     source: Box<dyn Source>,
     /// How far it was read.
-    place: u64,
+    place: i64,
     /// Perhaps there is more than was read.
     unread: bool,
     heard: VecDeque<Heard>,
@@ -55,7 +55,7 @@ pub trait Source: Send + Sync {
 
     /// What has come behind this place. With `all`, nothing is missing that happened before this was asked. Dropped, it
     /// has read nothing. A failure ends it.
-    fn read(&self, place: u64, all: bool) -> Answer<Result<Batch, Failure>>;
+    fn read(&self, place: i64, all: bool) -> Answer<Result<Batch, Failure>>;
 }
 
 /// What was read at once.
@@ -64,12 +64,12 @@ pub struct Batch {
     /// What has happened.
     pub heard: Vec<Heard>,
     /// Where to read on.
-    pub place: u64,
+    pub place: i64,
 }
 
 impl Overheard {
     /// Tells what is read from a `source` behind this `place`, whenever the listener hears that there is something.
-    pub fn new(listener: Listener, source: impl Source + 'static, place: u64) -> Self {
+    pub fn new(listener: Listener, source: impl Source + 'static, place: i64) -> Self {
         Self {
             listener,
             source: Box::new(source),
@@ -97,6 +97,11 @@ impl Overheard {
             }
             self.read(false).await.ok()?;
         }
+    }
+
+    /// What was read already, without waiting for more.
+    pub fn more(&mut self) -> Option<Heard> {
+        self.heard.pop_front()
     }
 
     /// All that has happened until now; none if nothing can be heard here any more. May be dropped at any await, as

@@ -30,8 +30,6 @@ pub struct Subject {
 pub enum Channel {
     /// Of the lock with this name.
     Lock(Arc<str>),
-    /// Of the simple lock with this name.
-    Simple(Arc<str>),
 }
 
 /// What a request asks for.
@@ -168,7 +166,6 @@ impl Channel {
     pub fn of(&self, name: impl FnOnce(&Arc<str>) -> Arc<str>) -> Self {
         match self {
             Self::Lock(own) => Self::Lock(name(own)),
-            Self::Simple(own) => Self::Simple(name(own)),
         }
     }
 }
@@ -193,8 +190,8 @@ impl Subject {
     /// Where its waiters listen.
     pub fn channel(&self) -> Channel {
         match self.kind {
-            Kind::Mutex => Channel::Lock(self.name.clone()),
-            Kind::Simple => Channel::Simple(self.name.clone()),
+            // A name is one of them at a time.
+            Kind::Mutex | Kind::Simple => Channel::Lock(self.name.clone()),
         }
     }
 

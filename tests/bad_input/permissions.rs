@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Client, Error, Lease};
+use distlock::{Change, Client, Error, Lease};
 
 use super::support::{RedisServer, eventually};
 use super::{PATIENCE, connect, said_of};
@@ -270,3 +270,48 @@ const NEEDED: [&str; 20] = [
     "+mget",
     "+del",
 ];
+
+#[tokio::test]
+async fn a_user_who_may_not_subscribe_to_patterns_watches_all_the_same() {
+    let server = RedisServer::start();
+    let rules = ["resetchannels", "&redisson_lock__channel:{stock}"];
+    for rules in [&rules[..], &["-psubscribe"]] {
+        let client = without(&server, rules).await;
+        let mut watch = client.admin().watch("*");
+        let held = client.lock("stock").acquire().await.expect("it is free");
+        let mut next = async || {
+            let next = tokio::time::timeout(PATIENCE, watch.next()).await;
+            let event = next.expect("in time").expect("it may look");
+            (event.owner, event.what)
+        };
+        let owner = Some(held.owner());
+        assert_eq!(next().await, (owner.clone(), Change::Held));
+        held.release().await.expect("it is ours");
+        assert_eq!(next().await, (owner, Change::Released));
+    }
+}
+
+#[tokio::test]
+async fn a_user_with_only_what_locks_need_hears_of_every_release() {
+    let server = RedisServer::start();
+    let rules = ["-ping", "resetchannels", "&redisson_lock__channel:*"];
+    let client = without(&server, &rules).await;
+    let mark = client
+        .lock("stock mark")
+        .acquire()
+        .await
+        .expect("it is free");
+    let mut watch = client.admin().watch("stock*");
+    let held = watch.next().await.expect("it may look");
+    assert_eq!(held.owner, Some(mark.owner()));
+    for _ in 0..20 {
+        let held = client.lock("stock").acquire().await.expect("it is free");
+        held.release().await.expect("it is ours");
+    }
+    let mut released = 0;
+    while released < 20 {
+        let next = tokio::time::timeout(PATIENCE, watch.next()).await;
+        let event = next.expect("in time").expect("it may look");
+        released += u32::from(event.what == Change::Released);
+    }
+}

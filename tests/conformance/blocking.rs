@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::blocking::{Client, Guard, Lock};
-use distlock::{Error, Lease, LostReason};
+use distlock::{Change, Error, Lease, LostReason};
 
 use crate::stage::{PATIENCE, Played, Stage, soon_blocking};
 
@@ -24,6 +24,7 @@ on_every_engine! { call with Plain:
     a_fixed_lease_can_be_extended,
     a_forgotten_lock_stays_taken_for_its_lease,
     who_holds_what_is_seen_from_outside,
+    what_happens_is_told_one_thing_after_the_other,
     closing_gives_back_what_is_held_and_fails_whoever_waits,
     it_works_inside_an_async_runtime,
 }
@@ -339,4 +340,33 @@ fn it_works_inside_an_async_runtime(stage: &Stage) -> Played {
     current.block_on(async { calls() })?;
     let several = tokio::runtime::Runtime::new().expect("a runtime can be made");
     several.block_on(async { calls() })
+}
+
+fn what_happens_is_told_one_thing_after_the_other(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire()?;
+    let mut watch = b.admin().watch(&*name);
+    let mut told = Vec::new();
+    let mut next = || -> Played {
+        let event = watch.next_timeout(PATIENCE)?.expect("something happens");
+        told.push(event.what);
+        Ok(())
+    };
+    next()?;
+    held.release()?;
+    next()?;
+    let held = a.lock(&*name).acquire()?;
+    next()?;
+    held.release()?;
+    next()?;
+    use Change::{Granted, Held, Released};
+    assert_eq!(told, [Held, Released, Granted, Released]);
+    let before = Instant::now();
+    assert_eq!(watch.next_timeout(Duration::from_millis(200))?, None);
+    assert!(before.elapsed() >= Duration::from_millis(200));
+    let held = a.lock(&*name).acquire()?;
+    let event = watch.next().expect("it never ends")?;
+    assert_eq!((event.owner, event.what), (Some(held.owner()), Granted));
+    held.release()
 }

@@ -5,8 +5,8 @@ use std::future::pending;
 use std::time::Duration;
 
 use distlock::{
-    Admin, Backoff, Client, ClientBuilder, Error, Exclusive, Guard, Held, Holder, Lease, Lock,
-    LockInfo, Lost, LostReason, LostSignal, Owner, Risk, Wait,
+    Admin, Backoff, Change, Client, ClientBuilder, Error, Event, Exclusive, Guard, Held, Holder,
+    Lease, Lock, LockInfo, Lost, LostReason, LostSignal, Owner, Risk, Wait, Watch,
 };
 
 const fn goes_anywhere<T: Send + Sync + Debug + 'static>() {}
@@ -17,9 +17,11 @@ const fn can_be_spawned<T: Send + 'static>(_: &T) {}
 const _: () = {
     goes_anywhere::<Admin>();
     goes_anywhere::<Backoff>();
+    goes_anywhere::<Change>();
     goes_anywhere::<Client>();
     goes_anywhere::<ClientBuilder>();
     goes_anywhere::<Error>();
+    goes_anywhere::<Event>();
     goes_anywhere::<Exclusive>();
     goes_anywhere::<Guard>();
     goes_anywhere::<Held>();
@@ -33,6 +35,7 @@ const _: () = {
     goes_anywhere::<Owner>();
     goes_anywhere::<Risk>();
     goes_anywhere::<Wait>();
+    goes_anywhere::<Watch>();
 
     can_be_cloned::<Admin>();
     can_be_cloned::<Client>();
@@ -57,6 +60,7 @@ const _: () = {
     goes_anywhere::<distlock::blocking::Client>();
     goes_anywhere::<distlock::blocking::Guard>();
     goes_anywhere::<distlock::blocking::Lock>();
+    goes_anywhere::<distlock::blocking::Watch>();
     can_be_cloned::<distlock::blocking::Client>();
     can_be_cloned::<distlock::blocking::Lock>();
 };
@@ -85,4 +89,5 @@ const _: fn(Client) = |client| {
     can_be_sent(&admin.inspect(""));
     can_be_sent(&admin.list(""));
     can_be_sent(&admin.force_release(""));
+    can_be_sent(&admin.watch("").next());
 };

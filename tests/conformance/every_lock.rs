@@ -1,4 +1,4 @@
-//! The plain lock.
+//! What every kind of lock does.
 
 mod closing;
 mod exclusion;
@@ -12,4 +12,5 @@ mod reentry;
 mod signals;
 mod together;
 mod waiting;
+mod watching;
 mod work;

@@ -37,8 +37,6 @@ pub(crate) trait Family: 'static {
     type Kind: 'static;
     /// Whether the store counts how often an owner holds it.
     const COUNTS: bool = true;
-    /// What the channel of its releases begins with, on a server.
-    const CHANNEL: &str = "redisson_lock__channel:";
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
 }
@@ -60,7 +58,6 @@ pub(crate) struct Simple;
 impl Family for Simple {
     type Kind = distlock::Simple;
     const COUNTS: bool = false;
-    const CHANNEL: &str = "distlock_simple:";
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Simple> {
         client.simple_lock(name)
@@ -220,6 +217,18 @@ impl<F: Family> Stage<F> {
         if self.is_in_memory() { SOON } else { PATIENCE }
     }
 
+    /// How many of those who watch would hear of a lock, where the store can say.
+    pub(crate) fn patterns(&self, name: &str) -> Option<u64> {
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        let heard = |server: &Arc<RedisServer>| server.query(&["PUBLISH", &channel, "0"]);
+        self.server.as_ref().map(heard)
+    }
+
+    /// Whether the store tells who watches of every grant and every end, or of releases only.
+    pub(crate) const fn tells_all(&self) -> bool {
+        self.server.is_none()
+    }
+
     const fn is_in_memory(&self) -> bool {
         self.server.is_none() && self.folder.is_none()
     }
@@ -231,7 +240,7 @@ impl<F: Family> Stage<F> {
 
     /// How many clients listen for releases of a lock, where the store can say.
     pub(crate) fn listeners(&self, name: &str) -> Option<u64> {
-        let channel = format!("{}{{{name}}}", F::CHANNEL);
+        let channel = format!("redisson_lock__channel:{{{name}}}");
         let count = |server: &Arc<RedisServer>| {
             let (_, listeners): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel]);
             listeners

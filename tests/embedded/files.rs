@@ -164,7 +164,7 @@ fn a_newer_version_that_comes_meanwhile_is_noticed() {
         .expect_err("it may mean more by now");
     assert!(error.to_string().contains("newer distlock"), "{error}");
     newer
-        .pragma_update(None, "user_version", 1)
+        .pragma_update(None, "user_version", 2)
         .expect("it works");
     guard.release().expect("it is ours");
 }

@@ -154,7 +154,7 @@ fn nobody_leaves_files_behind() {
         place.connect().close().expect("it answers");
         place.left().is_empty()
     });
-    for table in ["states", "clients", "listeners"] {
+    for table in ["states", "clients", "listeners", "journal"] {
         assert_eq!(place.rows(table), 0, "{table}");
     }
 }

@@ -21,6 +21,7 @@ mod gone;
 mod process;
 mod restart;
 mod waiting;
+mod watching;
 mod worker;
 
 use std::path::PathBuf;

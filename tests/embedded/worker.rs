@@ -24,6 +24,9 @@ pub(crate) const LEAVE: &str = "leave";
 /// Waits for `a` again and again, and says when it has got it.
 pub(crate) const WAIT: &str = "wait";
 
+/// Says what happens to which lock.
+pub(crate) const WATCH: &str = "watch";
+
 /// Waits for many names at once, and says when it has had all of them.
 pub(crate) const MANY: &str = "many";
 pub(crate) const NAMES: u32 = 40;
@@ -43,6 +46,7 @@ pub(crate) fn run(role: &str) {
         LEAVE => leave(),
         MANY => many(),
         WAIT => wait(&orders),
+        WATCH => watch(),
         crowd::COME => crowd::come(&orders),
         crowd::ROLE => crowd::count(),
         full::ROLE => full::fill(),
@@ -139,6 +143,17 @@ fn wait(orders: &Receiver<String>) -> Result<(), Error> {
         let guard = client.lock("a").acquire()?;
         say(&format!("got {}", wall_clock()));
         guard.release()?;
+    }
+    Ok(())
+}
+
+fn watch() -> Result<(), Error> {
+    let client = Client::connect(&url())?;
+    for event in client.admin().watch("*") {
+        let event = event?;
+        let label = event.label.unwrap_or_default();
+        let said = format!("{:?} {} {label}", event.what, event.name);
+        say(said.trim_end());
     }
     Ok(())
 }

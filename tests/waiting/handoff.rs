@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use distlock::{Lease, Lock};
+use distlock::{Change, Lease, Lock};
 use tokio::task::JoinSet;
 
 use super::support::{RedisServer, eventually};
-use super::{COMPANY, PATIENCE, connect, give_back, long, patient, scripts, until_listeners};
+use super::{
+    COMPANY, PATIENCE, SLACK, connect, give_back, long, patient, scripts, until_listeners,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_waiters_cost_at_most_two_scripts_each() {
@@ -182,6 +184,35 @@ async fn a_lock_is_passed_on_for_a_limited_time() {
         let passed_on_after = before.releasing - first.granted;
         assert!(passed_on_after < window, "{passed_on_after:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_watched_is_passed_on_more_slowly_and_all_the_same() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let (client, watcher) = (connect(&server.url()).await, connect(&server.url()).await);
+    let locks = || (0..16).map(|_| (0, client.lock("watched"))).collect();
+    let enough = |turns: &[Turn]| turns.len() > 200;
+    let alone = turns(locks(), Duration::ZERO, enough).await.len();
+    let mut watch = watcher.admin().watch("*");
+    // Nothing is held: it goes on to listen.
+    let idle = tokio::time::timeout(Duration::from_millis(500), watch.next()).await;
+    assert!(idle.is_err(), "{idle:?}");
+    let watching = tokio::spawn(async move {
+        let mut released = 0;
+        while let Ok(event) = tokio::time::timeout(SLACK * 2, watch.next()).await {
+            released += usize::from(event.unwrap().what == Change::Released);
+        }
+        released
+    });
+    let turns = turns(locks(), Duration::ZERO, enough).await;
+    eprintln!("{alone} turns alone, {} when it is watched", turns.len());
+    assert!(turns.len() > 200, "only {} turns", turns.len());
+    for pair in turns.windows(2) {
+        assert!(pair[0].releasing <= pair[1].granted, "two had it");
+    }
+    // Each hold of the store's is told once, however many turns it was passed through.
+    assert_eq!(watching.await.unwrap(), runs(&turns).len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Client, Error, Guard};
+use distlock::{Change, Client, Error, Event, Guard, Watch};
 use tokio::task::JoinHandle;
 
-use super::support::{ChaosProxy, RedisServer, paced};
+use super::support::{ChaosProxy, RedisServer, eventually, paced};
 use super::{
     COMPANY, PATIENCE, SLACK, connect, give_back, hold_as_stranger, release_as_stranger,
     until_listeners,
@@ -147,4 +147,70 @@ async fn a_first_attempt_with_the_store_down_is_an_error_at_once() {
     server.restart();
     let guard = client.lock("down").acquire().await;
     give_back(guard.expect("the server is up again")).await;
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_when_the_server_is_back() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    hold_as_stranger(&server, "before", PATIENCE);
+    let mut watch = client.admin().watch("*");
+    assert_eq!(told(&mut watch).await.what, Change::Held);
+    server.restart();
+    // It has come back without its data.
+    let gone = told(&mut watch).await;
+    assert_eq!((&*gone.name, gone.what), ("before", Change::Released));
+    hears_again(&server, &client, &mut watch).await;
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_when_its_connection_is_killed() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    hold_as_stranger(&server, "stays", PATIENCE);
+    let mut watch = client.admin().watch("*");
+    assert_eq!(told(&mut watch).await.what, Change::Held);
+    assert_eq!(server.kill_pubsub_clients(), 1);
+    // Seen by looks meanwhile.
+    hold_as_stranger(&server, "meanwhile", PATIENCE);
+    let granted = told(&mut watch).await;
+    assert_eq!(
+        (&*granted.name, granted.what),
+        ("meanwhile", Change::Granted)
+    );
+    hears_again(&server, &client, &mut watch).await;
+}
+
+/// It hears of a hold that is too short for looks.
+async fn hears_again(server: &RedisServer, client: &Client, watch: &mut Watch) {
+    let listens = async || server.query::<u64>(&["PUBSUB", "NUMPAT"]) == 1;
+    eventually(PATIENCE, "it listens again", async || {
+        let idle = tokio::time::timeout(Duration::from_millis(20), watch.next());
+        assert!(idle.await.is_err(), "nothing happens meanwhile");
+        listens().await
+    })
+    .await;
+    give_back(client.lock("short").acquire().await.expect("it is free")).await;
+    let mut event = told(watch).await;
+    if event.what == Change::Granted {
+        event = told(watch).await;
+    }
+    assert_eq!((&*event.name, event.what), ("short", Change::Released));
+}
+
+/// The next event, however often the store cannot be asked.
+async fn told(watch: &mut Watch) -> Event {
+    let next = async {
+        loop {
+            match watch.next().await {
+                Ok(event) => return event,
+                Err(error) => assert!(error.is_transient(), "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let next = tokio::time::timeout(PATIENCE, next).await;
+    next.expect("something happens")
 }

@@ -53,6 +53,7 @@ fn a_wait_ends_when_the_holder_does(stage: &Stage) {
     let mut holder = stage.start(&["run", "x", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
     let pid = holder.line();
     let mut waiter = stage.start(&["run", "x", "--", "echo", "mine"]);
+    stage.is_awaited();
     assert!(waiter.is_running());
     holder.signal(Signal::SIGTERM);
     assert_eq!(holder.end().code, 143);

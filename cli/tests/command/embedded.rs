@@ -1,12 +1,12 @@
 //! The store of those who name none: a file of the user's own.
 
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
-use crate::stage::{Stage, distlock, eventually, is_alive, ran};
+use crate::stage::{Running, Stage, distlock, eventually, is_alive, pid_of, ran};
 
 #[test]
 fn a_lock_needs_no_server() {
@@ -55,18 +55,10 @@ fn another_users_file_is_69_with_the_way_out() {
     let stage = Stage::sqlite();
     assert_eq!(stage.run(&["run", "x", "--", "true"]).code, 0);
     let ran = if nix::unistd::geteuid().is_root() {
-        // The other is nobody, who may not even look into the folder. Nor, perhaps, to where we were built.
-        let public = tempfile::tempdir().expect("there is room");
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(public.path(), open).expect("it is ours");
-        let program = public.path().join("distlock");
-        std::fs::copy(env!("CARGO_BIN_EXE_distlock"), &program).expect("there is room");
-        let mut command = Command::new("setpriv");
-        command
-            .args(["--reuid=65534", "--clear-groups"])
-            .arg(program);
-        command.args(["run", "--url", &stage.url(), "x", "--", "echo", "never"]);
-        ran(command)
+        // The other is nobody, who may not even look into the folder.
+        let others = Public::new();
+        let words = ["run", "--url", &stage.url(), "x", "--", "echo", "never"];
+        ran(others.distlock(65534, &words))
     } else {
         ran(distlock(&[
             "run",
@@ -83,15 +75,85 @@ fn another_users_file_is_69_with_the_way_out() {
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
 }
 
+/// As in a container that was started with `--user 12345` and without a HOME.
+#[test]
+fn users_without_home_or_name_have_a_file_each() {
+    if !nix::unistd::geteuid().is_root() {
+        // Nobody else can become another user; without HOME alone see above.
+        return;
+    }
+    let others = Public::new();
+    let one = 1_000_000 + std::process::id();
+    let (one, other) = (StrayUser(one), StrayUser(one + 1));
+    let busy =
+        |user: &StrayUser| ran(others.distlock(user.0, &["run", "--wait", "0", "x", "--", "true"]));
+    let hold = ["run", "x", "--", "sh", "-c", "echo held; exec sleep 1000"];
+    let mut holder = Running::start(others.distlock(one.0, &hold));
+    holder.says("held");
+    let refused = busy(&one);
+    assert_eq!(refused.code, 75, "{refused:?}");
+    let name = format!("held by uid{}@", one.0);
+    assert!(refused.err.contains(&name), "{refused:?}");
+    let free = busy(&other);
+    assert_eq!((free.code, &*free.err), (0, ""), "a file of its own");
+    let file = std::fs::metadata(one.folder()).expect("its file is there");
+    assert_eq!(file.mode() & 0o077, 0, "nobody else may look");
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(holder.end().code, 143);
+}
+
+/// Where every user may read the program; nobody may where it was built, perhaps.
+struct Public(tempfile::TempDir);
+
+impl Public {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("there is room");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).expect("it is ours");
+        let program = folder.path().join("distlock");
+        std::fs::copy(env!("CARGO_BIN_EXE_distlock"), &program).expect("there is room");
+        Self(folder)
+    }
+
+    /// `distlock` of another user, who has no environment to speak of.
+    fn distlock(&self, user: u32, words: &[&str]) -> Command {
+        let mut command = Command::new("setsid");
+        command
+            .args(["setpriv", &format!("--reuid={user}"), "--clear-groups"])
+            .arg(self.0.path().join("distlock"))
+            .args(words)
+            .current_dir("/")
+            .stdin(std::process::Stdio::null())
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command
+    }
+}
+
+/// A user that no list knows, and what it leaves behind.
+struct StrayUser(u32);
+
+impl StrayUser {
+    fn folder(&self) -> String {
+        format!("/var/tmp/distlock-{}", self.0)
+    }
+}
+
+impl Drop for StrayUser {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.folder());
+    }
+}
+
 #[test]
 fn the_next_waiter_need_not_wait_for_a_dead_holders_lease() {
     let stage = Stage::sqlite();
     let mut took = Vec::new();
     for _ in 0..5 {
         let mut holder = stage.start(&["run", "x", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
-        let command = pid(&holder.line());
+        let command = pid_of(&holder.line());
         let mut waiter = stage.start(&["run", "x", "--", "echo", "mine"]);
-        std::thread::sleep(Duration::from_millis(300));
+        stage.is_awaited();
         assert!(waiter.is_running());
         holder.signal(Signal::SIGKILL);
         let killed = Instant::now();
@@ -103,7 +165,7 @@ fn the_next_waiter_need_not_wait_for_a_dead_holders_lease() {
     took.sort();
     eprintln!("the next one runs after {took:?}");
     // Who is not told asks every two seconds, and the lease is thirty.
-    assert!(took[2] < Duration::from_millis(250), "{took:?}");
+    assert!(took[2] < Duration::from_millis(500), "{took:?}");
 }
 
 #[test]
@@ -112,7 +174,12 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
     // In the background of the command, even.
     let script = "sh -c 'echo $$; exec sleep 1000' & wait";
     let mut holder = stage.start(&["run", "--lease", "500ms", "x", "--", "sh", "-c", script]);
-    let command = pid(&holder.line());
+    let command = pid_of(&holder.line());
+    let pid = format!("pid {}", holder.pid());
+    // Said in the background, a moment after the grant.
+    eventually("its label is seen", || {
+        stage.run(&["show", "x"]).out.contains(&pid)
+    });
     holder.signal(Signal::SIGKILL);
     assert_eq!(
         stage
@@ -120,6 +187,10 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
             .code,
         75
     );
+    assert!(!holder.is_running());
+    let shown = stage.run(&["show", "x"]).out;
+    let gone = format!("{pid} (gone; what it started holds on)\n");
+    assert!(shown.contains(&gone), "{shown}");
     kill(command, Signal::SIGKILL).expect("it is still at work");
     let ran = stage.run(&["run", "--wait", "20s", "x", "--", "true"]);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -155,10 +226,6 @@ fn a_list_is_not_put_out_by_a_long_name() {
     let ran = stage.run(&["ls"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.len() < 2000, "{}", ran.out.len());
-}
-
-fn pid(line: &str) -> Pid {
-    Pid::from_raw(line.trim().parse().expect("a number"))
 }
 
 /// `distlock` of a user whose home is the stage's folder.

@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::stage::{Stage, distlock, ran};
+use nix::sys::signal::{Signal, kill};
+
+use crate::stage::{Stage, distlock, is_alive, pid_of, ran};
 
 on_every_store! {
     the_commands_own_code_is_passed_on,
@@ -10,6 +12,7 @@ on_every_store! {
     a_command_that_is_not_there_is_127,
     a_command_that_cannot_be_executed_is_126,
     the_lock_is_free_after_each_of_them,
+    what_a_command_leaves_in_the_background_is_its_own_affair,
 }
 
 fn the_commands_own_code_is_passed_on(stage: &Stage) {
@@ -62,6 +65,14 @@ fn the_lock_is_free_after_each_of_them(stage: &Stage) {
         stage.run(&[&["run", "x", "--"][..], command].concat());
         assert!(!stage.is_held("x"), "{command:?}");
     }
+}
+
+fn what_a_command_leaves_in_the_background_is_its_own_affair(stage: &Stage) {
+    let mut run = stage.start(&["run", "x", "--", "sh", "-c", "sleep 1000 & echo $!; exit 4"]);
+    let left = run.line();
+    assert_eq!(run.end().code, 4);
+    assert!(is_alive(&left) && !stage.is_held("x"));
+    kill(pid_of(&left), Signal::SIGKILL).expect("it is there");
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn help_fits_eighty_columns() {
     for command in COMMANDS {
         pages.push(vec![command, "--help"]);
         pages.push(vec![command, "-h"]);
+        pages.push(vec!["help", command]);
     }
     for words in pages {
         let ran = ran(distlock(&words));

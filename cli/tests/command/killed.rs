@@ -27,8 +27,7 @@ fn the_command_dies_with_us(stage: &Stage) {
 fn the_next_waiter_gets_the_lock(stage: &Stage) {
     let holder = stage.hold_with(&["--lease", "2s", "x"]);
     let mut waiter = stage.start(&["run", "x", "--", "echo", "mine"]);
-    // So that it waits when the holder dies: a lease is renewed to its full length before.
-    std::thread::sleep(Duration::from_millis(300));
+    stage.is_awaited();
     assert!(waiter.is_running());
     let killed = Instant::now();
     holder.signal(Signal::SIGKILL);

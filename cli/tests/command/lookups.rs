@@ -9,6 +9,7 @@ on_every_store! {
     a_list_shows_who_holds_what,
     a_pattern_chooses,
     one_lock_is_shown_in_detail,
+    a_lease_that_nobody_renews_is_shown_as_such,
     json_is_one_object_per_line,
     names_give_the_terminal_no_orders,
     what_is_acquired_stays_until_its_owner_gives_it_back,
@@ -16,6 +17,7 @@ on_every_store! {
     nobody_else_gives_it_back,
     a_lock_is_not_taken_from_its_holder_unasked,
     a_watch_tells_what_happens,
+    a_watch_sees_the_shortest_run,
     a_doctor_looks_at_the_store,
 }
 
@@ -79,13 +81,28 @@ fn one_lock_is_shown_in_detail(stage: &Stage) {
         &format!("pid {}", holder.pid()),
         "since     20",
         "owner ",
-        stage.lasts("lease     ends in", "lease     while it runs"),
+        stage.lasts(" unless renewed\n", "lease     while it runs"),
     ] {
         assert!(ran.out.contains(word), "{word}: {ran:?}");
     }
     let free = stage.run(&["show", "y"]);
     assert_eq!((free.code, &*free.out), (1, ""));
     assert_eq!(free.err, "distlock: nobody holds `y`\n");
+}
+
+fn a_lease_that_nobody_renews_is_shown_as_such(stage: &Stage) {
+    assert_eq!(stage.run(&["acquire", "left", "--lease", "1h"]).code, 0);
+    let _held = stage.hold_with(&["--lease", "1h", "--fixed", "fixed"]);
+    for name in ["left", "fixed"] {
+        let shown = stage.run(&["show", name]).out;
+        let lease = shown.lines().find(|line| line.starts_with("lease"));
+        let lease = lease.expect("it is shown");
+        assert!(lease.starts_with("lease     ends in 59m "), "{shown}");
+        assert!(
+            !lease.contains("renewed") && !shown.contains("gone"),
+            "{shown}"
+        );
+    }
 }
 
 fn json_is_one_object_per_line(stage: &Stage) {
@@ -201,7 +218,7 @@ fn a_watch_tells_what_happens(stage: &Stage) {
     assert_eq!(next(), ("granted".into(), "new".into(), owner.clone()));
     assert_eq!(stage.run(&["release", "new", "--owner", &owner]).code, 0);
     assert_eq!(next(), ("released".into(), "new".into(), owner));
-    let owner = stage.run(&["acquire", "short", "--lease", "1s"]).out;
+    let owner = stage.run(&["acquire", "short", "--lease", "3s"]).out;
     let owner = owner.trim().to_owned();
     assert_eq!(next(), ("granted".into(), "short".into(), owner.clone()));
     assert_eq!(next(), ("expired".into(), "short".into(), owner));
@@ -214,6 +231,35 @@ fn a_watch_tells_what_happens(stage: &Stage) {
     );
 }
 
+fn a_watch_sees_the_shortest_run(stage: &Stage) {
+    let _held = stage.hold("old");
+    let mut watch = stage.start(&["watch", "--json"]);
+    assert_eq!(object(&watch.line())["event"], "held");
+    for _ in 0..5 {
+        assert_eq!(stage.run(&["run", "quick", "--", "true"]).code, 0);
+        let mut event = object(&watch.line());
+        if event["event"] == "granted" {
+            let owner = event["owner"].clone();
+            event = object(&watch.line());
+            assert_eq!(event["owner"], owner);
+        } else {
+            // A server says that it was given back, and not by whom.
+            assert!(stage.lasts(true, false), "{event}");
+            assert!(event["owner"].is_null(), "{event}");
+        }
+        assert_eq!(
+            (&event["event"], &event["name"]),
+            (&"released".into(), &"quick".into())
+        );
+    }
+    let mut words = stage.start(&["watch"]);
+    assert!(words.line().contains("  held      old  "));
+    assert_eq!(stage.run(&["release", "old", "--force"]).code, 0);
+    let line = words.line();
+    let word = stage.lasts("  released  old  ", "  forced    old  ");
+    assert!(line.contains(word) && line.contains("sleep 1000"), "{line}");
+}
+
 fn a_doctor_looks_at_the_store(stage: &Stage) {
     let ran = stage.run(&["doctor", "--json"]);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -223,6 +269,12 @@ fn a_doctor_looks_at_the_store(stage: &Stage) {
         assert!(["ok", "warn"].contains(&verdict), "{line}");
         assert_eq!(finding["advice"].is_null(), verdict == "ok", "{line}");
     }
+    let tried = ran.out.lines().map(object);
+    let tried = tried.filter(|finding| finding["what"] == "locking");
+    let tried: Vec<_> = tried.map(|finding| finding["verdict"].clone()).collect();
+    assert_eq!(tried, ["ok"], "{ran:?}");
+    // Which left nothing behind.
+    assert_eq!(stage.run(&["ls"]).out, "");
     let text = stage.run(&["doctor"]);
     assert!(
         text.out.starts_with("ok    connection   made in "),

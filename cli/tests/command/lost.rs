@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::stage::{Running, Stage, is_alive};
+use nix::sys::signal::{Signal, kill};
+
+use crate::stage::{Running, Stage, eventually, is_alive, pid_of, state};
 
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_secs(5);
@@ -15,6 +17,7 @@ on_every_store! {
     a_fixed_lease_that_runs_out_ends_the_command,
     a_command_may_use_its_grace_to_put_things_right,
     a_quick_command_whose_lock_went_first_is_76_too,
+    a_stopped_command_is_ended_too,
 }
 
 /// Three generations, each of which says its pid, the last in a session of its own.
@@ -46,13 +49,13 @@ fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
 }
 
 fn a_hold_that_lasted_too_long_ends_the_command(stage: &Stage) {
-    let (run, tree) = tree(stage, &["--max-hold", "500ms", "x"], TREE);
+    let (run, tree) = tree(stage, &["--max-hold", "3s", "x"], TREE);
     ends_with_76(run, &tree, "as long as it may be");
     assert!(!stage.is_held("x"));
 }
 
 fn a_fixed_lease_that_runs_out_ends_the_command(stage: &Stage) {
-    let (run, tree) = tree(stage, &["--lease", "700ms", "--fixed", "x"], TREE);
+    let (run, tree) = tree(stage, &["--lease", "3s", "--fixed", "x"], TREE);
     ends_with_76(run, &tree, "lease ran out");
 }
 
@@ -61,7 +64,7 @@ fn a_command_may_use_its_grace_to_put_things_right(stage: &Stage) {
     let words = [
         "run",
         "--max-hold",
-        "300ms",
+        "3s",
         "--grace",
         "10s",
         "x",
@@ -89,10 +92,36 @@ fn a_quick_command_whose_lock_went_first_is_76_too(stage: &Stage) {
     assert!(ended.err.contains("`x` was lost"), "{ended:?}");
 }
 
+fn a_stopped_command_is_ended_too(stage: &Stage) {
+    let (run, tree) = tree(stage, &["--lease", "2s", "x"], TREE);
+    for pid in &tree {
+        kill(pid_of(pid), Signal::SIGSTOP).expect("it is there");
+    }
+    eventually("they stand still", || {
+        tree.iter().all(|pid| state(pid) == Some('T'))
+    });
+    // Nobody has ended, and nothing is lost.
+    assert!(stage.is_held("x"));
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    ends_with_76(run, &tree, "`x` was lost");
+}
+
+#[test]
+fn a_command_that_stops_itself_again_and_again_is_killed() {
+    let stage = Stage::redis();
+    let script = "trap 'kill -STOP $$' TERM; echo $$; echo $$; echo $$; echo $$; \
+                  while :; do kill -STOP $$; done";
+    let words = ["--lease", "2s", "--grace", "300ms", "x"];
+    let (run, tree) = tree(&stage, &words, script);
+    eventually("it stands still", || state(&tree[0]) == Some('T'));
+    stage.server().cmd(&["DEL", "x"]);
+    ends_with_76(run, &tree, "`x` was lost");
+}
+
 #[test]
 fn a_deleted_key_ends_the_command() {
     let stage = Stage::redis();
-    let (run, tree) = tree(&stage, &["--lease", "1s", "x"], TREE);
+    let (run, tree) = tree(&stage, &["--lease", "3s", "x"], TREE);
     stage.server().cmd(&["DEL", "x"]);
     ends_with_76(run, &tree, "`x` was lost");
 }
@@ -100,7 +129,7 @@ fn a_deleted_key_ends_the_command() {
 #[test]
 fn a_server_that_is_gone_ends_the_command_when_its_lease_does() {
     let stage = Stage::redis();
-    let (run, tree) = tree(&stage, &["--lease", "1s", "x"], TREE);
+    let (run, tree) = tree(&stage, &["--lease", "3s", "x"], TREE);
     stage.server().kill();
     ends_with_76(run, &tree, "lease ran out");
 }
@@ -108,7 +137,7 @@ fn a_server_that_is_gone_ends_the_command_when_its_lease_does() {
 #[test]
 fn a_server_that_stands_still_ends_the_command_when_its_lease_does() {
     let stage = Stage::redis();
-    let (run, tree) = tree(&stage, &["--lease", "1s", "x"], TREE);
+    let (run, tree) = tree(&stage, &["--lease", "3s", "x"], TREE);
     stage.server().stop_process();
     ends_with_76(run, &tree, "lease ran out");
     stage.server().continue_process();

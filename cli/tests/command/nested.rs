@@ -1,5 +1,7 @@
 //! A run inside another.
 
+use nix::sys::signal::Signal;
+
 use crate::stage::{Ran, Stage, ran};
 
 on_every_store! {
@@ -9,6 +11,7 @@ on_every_store! {
     a_hold_that_has_ended_is_no_hold,
     a_lost_outer_hold_ends_the_inner_command,
     nonsense_in_the_environment_is_no_hold,
+    a_signal_reaches_the_innermost_command_once,
 }
 
 const US: &str = env!("CARGO_BIN_EXE_distlock");
@@ -89,6 +92,21 @@ fn a_lost_outer_hold_ends_the_inner_command(stage: &Stage) {
     run.says("ready");
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
     assert_eq!(run.end().code, 76);
+}
+
+fn a_signal_reaches_the_innermost_command_once(stage: &Stage) {
+    // A while after the first one, so that a second would have come.
+    let counts = "n=0; trap 'n=$((n+1))' TERM; echo ready; \
+                  while [ $n = 0 ]; do sleep 0.05; done; sleep 0.3; echo $n times; exit 5";
+    for inner in ["x", "y"] {
+        let words = ["run", "x", "--", US, "run", inner, "--", "sh", "-c", counts];
+        let mut run = stage.start(&words);
+        run.says("ready");
+        run.signal(Signal::SIGTERM);
+        run.says("1 times");
+        assert_eq!(run.end().code, 5, "inside: {inner}");
+        assert!(!stage.is_held("x") && !stage.is_held(inner));
+    }
 }
 
 fn nonsense_in_the_environment_is_no_hold(stage: &Stage) {

@@ -2,12 +2,10 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
-use crate::stage::{Running, Stage, eventually, is_alive};
+use crate::stage::{Running, Stage, eventually, is_alive, pid_of, state};
 
 on_every_store! {
     what_ends_us_reaches_the_command_which_decides,
@@ -18,6 +16,7 @@ on_every_store! {
     what_we_were_told_to_ignore_stays_ignored,
     a_stopped_run_goes_on_where_it_was,
     what_was_told_to_end_tidies_up_under_the_lock,
+    what_outlives_a_command_that_was_told_to_end_is_killed,
 }
 
 fn what_ends_us_reaches_the_command_which_decides(stage: &Stage) {
@@ -73,8 +72,7 @@ fn a_private_word_reaches_the_command_alone(stage: &Stage) {
     assert!(is_alive(&sleeper), "it was not for the sleeper");
     run.signal(Signal::SIGUSR2);
     run.says("two");
-    let sleeper = Pid::from_raw(sleeper.parse().expect("a pid"));
-    kill(sleeper, Signal::SIGKILL).expect("the sleeper is there");
+    kill(pid_of(&sleeper), Signal::SIGKILL).expect("the sleeper is there");
     assert_eq!(run.end().code, 5);
 }
 
@@ -86,8 +84,7 @@ fn a_waiter_that_is_ended_leaves_nothing_behind(stage: &Stage) {
         (Signal::SIGHUP, 129),
     ] {
         let waiter = stage.start(&["run", "x", "--", "echo", "never"]);
-        // Ended at whatever point it has reached by then; a moment later it waits for sure.
-        std::thread::sleep(Duration::from_millis(300));
+        stage.is_awaited();
         waiter.signal(signal);
         let ended = waiter.end();
         assert_eq!((ended.code, &*ended.out), (code, ""));
@@ -100,9 +97,9 @@ fn a_waiter_that_is_ended_leaves_nothing_behind(stage: &Stage) {
 fn what_we_were_told_to_ignore_stays_ignored(stage: &Stage) {
     let script =
         "trap 'echo got HUP' HUP; grep SigIgn /proc/self/status; echo ready; sleep 0.3; exit 4";
-    let mut command = Command::new("nohup");
+    let mut command = Command::new("setsid");
     command
-        .arg(env!("CARGO_BIN_EXE_distlock"))
+        .args(["nohup", env!("CARGO_BIN_EXE_distlock")])
         .args(["run", "x", "--", "sh", "-c", script])
         .env("DISTLOCK_URL", stage.url())
         .stdin(Stdio::null());
@@ -121,11 +118,6 @@ fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
     let script = "echo $$; exec sleep 1000";
     let mut run = stage.start(&["run", "x", "--", "sh", "-c", script]);
     let command = run.line();
-    let state = |pid: &str| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ")
-            .and_then(|(_, rest)| rest.chars().next())
-    };
     let ours = run.pid().to_string();
     run.signal(Signal::SIGTSTP);
     eventually("the command has stopped, and we have", || {
@@ -140,16 +132,42 @@ fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
 }
 
 fn what_was_told_to_end_tidies_up_under_the_lock(stage: &Stage) {
-    // The shell dies at once; its child takes its time.
-    let child =
-        "trap 'sleep 1; echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    // The shell dies at once; its child takes the time that it is given.
+    let file = stage.file("enough");
+    let child = format!(
+        "trap 'until [ -e {file} ]; do sleep 0.05; done; echo tidied; exit 0' TERM; echo ready; \
+         while :; do sleep 0.01; done"
+    );
     let script = format!("sh -c \"{child}\"; true");
-    let mut run = stage.start(&["run", "x", "--", "sh", "-c", &script]);
+    let words = ["run", "--grace", "20s", "x", "--", "sh", "-c", &script];
+    let mut run = stage.start(&words);
     run.says("ready");
+    let shell = command_of(&run);
     run.signal(Signal::SIGTERM);
-    std::thread::sleep(Duration::from_millis(300));
+    eventually("the shell is gone", || !is_alive(&shell));
     assert!(stage.is_held("x"), "somebody is still at work");
+    std::fs::write(&file, "").expect("the folder is ours");
     run.says("tidied");
     assert_eq!(run.end().code, 143);
+    assert!(!stage.is_held("x"));
+}
+
+/// The pid of the command.
+fn command_of(run: &Running) -> String {
+    let list = format!("/proc/{0}/task/{0}/children", run.pid());
+    let list = std::fs::read_to_string(list).expect("it runs");
+    list.trim().to_owned()
+}
+
+fn what_outlives_a_command_that_was_told_to_end_is_killed(stage: &Stage) {
+    // The shell dies at once, and is buried; the rest of its group listens to nobody.
+    let stubborn = "trap \"\" TERM; echo $$; while :; do sleep 0.05; done";
+    let script = format!("sh -c '{stubborn}' & wait");
+    let words = ["run", "--grace", "300ms", "x", "--", "sh", "-c", &script];
+    let mut run = stage.start(&words);
+    let left = run.line();
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.end().code, 143);
+    assert!(!is_alive(&left));
     assert!(!stage.is_held("x"));
 }

@@ -1,11 +1,13 @@
 //! A store of the test's own, and how one uses the command on it.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 
 use crate::support::RedisServer;
@@ -103,15 +105,30 @@ impl Stage {
         holder
     }
 
+    /// Waits until somebody waits for a lock, the only one that is waited for here.
+    pub(crate) fn is_awaited(&self) {
+        eventually("somebody waits", || match &self.server {
+            Some(server) => !server.pubsub_channels().is_empty(),
+            // Whoever is to be told of a release has hung up a bell.
+            None => {
+                let clients = std::fs::read_dir(self.file("locks.db-clients"));
+                let mut clients = clients.into_iter().flatten().flatten();
+                clients.any(|entry| entry.path().extension().is_some_and(|end| end == "bell"))
+            }
+        });
+    }
+
     /// Whether somebody holds a lock.
     pub(crate) fn is_held(&self, name: &str) -> bool {
         self.run(&["show", name]).code == 0
     }
 }
 
-/// `distlock` with these words, and nothing of the environment that it goes by.
+/// `distlock` with these words, and nothing of the environment that it goes by, nor the terminal that the tests may
+/// have been started from.
 pub(crate) fn distlock(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+    let mut command = Command::new("setsid");
+    command.arg(env!("CARGO_BIN_EXE_distlock"));
     for variable in [
         "DISTLOCK_URL",
         "DISTLOCK_NAME",
@@ -187,9 +204,15 @@ impl Running {
         Pid::from_raw(i32::try_from(self.child.0.id()).expect("a pid fits"))
     }
 
-    /// Its next line.
+    /// Its next line, which must come.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
+        if self.output.buffer().is_empty() {
+            let mut more = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
+            let patience = Timespec::try_from(PATIENCE).expect("it is short");
+            let ready = poll(&mut more, Some(&patience)).expect("pipes can be asked");
+            assert!(ready > 0, "it says nothing");
+        }
         self.output.read_line(&mut line).expect("it speaks text");
         assert!(line.ends_with('\n'), "it ended instead of saying something");
         line.trim_end().to_owned()
@@ -211,17 +234,19 @@ impl Running {
     /// Closes our end of its output; its end must come.
     pub(crate) fn stop_reading(self) -> Ran {
         drop(self.output);
-        let (nothing, _) = std::io::pipe().expect("pipes can be made");
-        end(self.child, nothing)
+        end(self.child, String::new)
     }
 
     /// Its end, which must come.
     pub(crate) fn end(self) -> Ran {
-        end(self.child, self.output)
+        end(self.child, || {
+            let before = String::from_utf8_lossy(self.output.buffer()).into_owned();
+            before + &rest(self.output.into_inner())
+        })
     }
 }
 
-fn end(mut child: Mortal, mut output: impl Read) -> Ran {
+fn end(mut child: Mortal, output: impl FnOnce() -> String) -> Ran {
     let child = &mut child.0;
     let begun = Instant::now();
     let status = loop {
@@ -231,17 +256,21 @@ fn end(mut child: Mortal, mut output: impl Read) -> Ran {
         assert!(begun.elapsed() < PATIENCE, "it does not end");
         std::thread::sleep(POLL);
     };
-    let (mut out, mut err) = (String::new(), String::new());
-    // What it started may have its output, and go on: only what is there now.
-    if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_string(&mut err).expect("it speaks text");
-    }
-    output.read_to_string(&mut out).expect("it speaks text");
     Ran {
         code: code(status),
-        out,
-        err,
+        out: output(),
+        err: child.stderr.take().map_or_else(String::new, rest),
     }
+}
+
+/// What is in a pipe now. Not to its end: what the command started may have the other one, and go on.
+fn rest(mut pipe: impl Read + AsFd) -> String {
+    rustix::io::ioctl_fionbio(&pipe, true).expect("pipes need not wait");
+    let mut bytes = Vec::new();
+    if let Err(error) = pipe.read_to_end(&mut bytes) {
+        assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+    }
+    String::from_utf8(bytes).expect("it speaks text")
 }
 
 /// Waits until something is so.
@@ -255,8 +284,18 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Whether a process is there and at work: neither gone nor merely unburied.
 pub(crate) fn is_alive(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-    stat.is_ok_and(|stat| !stat.contains(") Z "))
+    state(pid).is_some_and(|state| state != 'Z')
+}
+
+/// What a process does, as the system says it in one letter; none if it has gone.
+pub(crate) fn state(pid: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The pid that a command has said.
+pub(crate) fn pid_of(line: &str) -> Pid {
+    Pid::from_raw(line.trim().parse().expect("a pid"))
 }
 
 /// How long something that is no longer needed has to end by itself.

@@ -1,15 +1,16 @@
 //! What the command reads, writes and finds, and who stops reading us.
 
-use std::io::Write;
+use std::io::{PipeReader, PipeWriter, Write};
 use std::process::Stdio;
 
-use crate::stage::{Running, Stage, distlock, ran};
+use crate::stage::{Running, Stage, distlock, eventually, ran};
 
 on_every_store! {
     the_command_has_our_input_output_and_errors,
     the_command_finds_the_locks_name_and_owner,
     arguments_reach_the_command_as_they_are,
     nothing_of_ours_is_on_the_output,
+    who_does_not_read_our_messages_holds_nobody_up,
 }
 
 fn the_command_has_our_input_output_and_errors(stage: &Stage) {
@@ -47,10 +48,52 @@ fn arguments_reach_the_command_as_they_are(stage: &Stage) {
 }
 
 fn nothing_of_ours_is_on_the_output(stage: &Stage) {
-    let holder = stage.hold_with(&["--max-hold", "1s", "--grace", "0", "x"]);
+    let holder = stage.hold_with(&["--max-hold", "4s", "--grace", "0", "x"]);
     let waiter = stage.run(&["run", "x", "--", "echo", "mine"]);
     assert_eq!((waiter.code, &*waiter.out, &*waiter.err), (0, "mine\n", ""));
     assert_eq!(holder.end().out, "");
+}
+
+fn who_does_not_read_our_messages_holds_nobody_up(stage: &Stage) {
+    // Busy, and lost; and what the command writes there is its own affair.
+    let _holder = stage.hold("busy");
+    for (words, code) in [
+        (&["run", "--wait", "100ms", "busy", "--", "true"][..], 75),
+        (
+            &["run", "--max-hold", "500ms", "x", "--", "sleep", "1000"],
+            76,
+        ),
+        (&["run", "x", "--", "no-such-command"], 127),
+        (&["walk"], 64),
+    ] {
+        let (_reader, writer) = full_pipe();
+        let mut command = stage.command(words);
+        let child = command.stdout(Stdio::null()).stderr(writer).spawn();
+        let mut child = child.expect("distlock can be started");
+        let mut ended = None;
+        eventually("it ends", || {
+            ended = child.try_wait().expect("it is our child");
+            ended.is_some()
+        });
+        assert_eq!(
+            ended.and_then(|ended| ended.code()),
+            Some(code),
+            "{words:?}"
+        );
+    }
+    assert!(!stage.is_held("x"));
+}
+
+/// A pipe that takes nothing more.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("pipes can be made");
+    let wait = |writer: &PipeWriter, wait: bool| {
+        rustix::io::ioctl_fionbio(writer, !wait).expect("pipes need not wait");
+    };
+    wait(&writer, false);
+    while writer.write(&[b'x'; 1024]).is_ok() {}
+    wait(&writer, true);
+    (reader, writer)
 }
 
 #[test]
@@ -69,6 +112,23 @@ fn whoever_stops_reading_ends_us_quietly() {
         drop(reader);
         let ran = ran_into(command.stdout(writer));
         assert_eq!(ran, (0, String::new()), "{words:?}");
+    }
+}
+
+#[test]
+fn an_owner_that_nobody_reads_is_74_and_holds_nothing() {
+    let stage = Stage::redis();
+    for words in [
+        &["acquire", "x", "--lease", "1h"][..],
+        &["acquire", "x", "--lease", "1h", "--json"],
+    ] {
+        // `distlock acquire … | true`, for one that is quick.
+        let (reader, writer) = std::io::pipe().expect("pipes can be made");
+        drop(reader);
+        let (code, err) = ran_into(stage.command(words).stdout(writer));
+        assert_eq!(code, 74, "{words:?}");
+        assert!(err.contains("the lock is given back"), "{err}");
+        assert!(!stage.is_held("x"));
     }
 }
 

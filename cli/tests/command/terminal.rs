@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::pty::openpty;
 use nix::sys::signal::Signal;
@@ -14,9 +14,15 @@ use crate::stage::{PATIENCE, Stage, eventually};
 
 on_every_store! {
     a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long,
+    a_terminal_that_stands_still_keeps_no_waiter_from_its_lock,
     a_list_has_colours_unless_nobody_wants_them,
     ctrl_c_reaches_the_command_once,
     a_terminal_can_be_read_from,
+    a_terminal_can_be_read_from_though_the_input_is_a_pipe,
+    ctrl_c_reaches_the_command_once_though_the_input_is_a_pipe,
+    what_ctrl_c_has_reached_is_not_asked_again,
+    a_command_in_the_background_that_wants_the_terminal_is_told_of,
+    ctrl_z_stops_us_and_the_command,
     taking_a_lock_away_is_asked_about,
     a_signal_from_elsewhere_still_reaches_the_command,
     a_lost_lock_ends_the_command_and_nothing_beside_it,
@@ -38,6 +44,19 @@ fn a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long(stage: &Stage) {
     assert!(taken_away < seen.rfind("mine").expect("it ran"), "{seen:?}");
 }
 
+fn a_terminal_that_stands_still_keeps_no_waiter_from_its_lock(stage: &Stage) {
+    let holder = stage.hold("x");
+    let file = stage.file("mine");
+    let mut waiter = Terminal::start(stage, &["run", "x", "--", "touch", &file], &[]);
+    waiter.shows("waiting for `x`");
+    // Ctrl-S; then until there is something new to be shown.
+    waiter.types("\u{13}");
+    std::thread::sleep(Duration::from_millis(1500));
+    drop(holder);
+    eventually("it runs", || std::path::Path::new(&file).exists());
+    assert_eq!(waiter.end(), 0);
+}
+
 fn a_list_has_colours_unless_nobody_wants_them(stage: &Stage) {
     let _holder = stage.hold("x");
     let mut plain = Terminal::start(stage, &["ls"], &[("NO_COLOR", "1")]);
@@ -49,10 +68,12 @@ fn a_list_has_colours_unless_nobody_wants_them(stage: &Stage) {
     coloured.shows("\u{1b}[2mNAME");
 }
 
+/// Says how often it was interrupted, a while after the first time.
+const COUNTS: &str = "n=0; trap \"n=\\$((n+1))\" INT; echo ready; while [ $n = 0 ]; do sleep 0.05; done; \
+     sleep 0.3; echo $n times; exit 5";
+
 fn ctrl_c_reaches_the_command_once(stage: &Stage) {
-    let script =
-        "n=0; trap 'n=$((n+1))' INT; echo ready; sleep 1000; sleep 0.3; echo $n times; exit 5";
-    let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", script], &[]);
+    let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", COUNTS], &[]);
     run.shows("ready");
     run.types("\u{3}");
     run.shows("1 times");
@@ -68,6 +89,74 @@ fn a_terminal_can_be_read_from(stage: &Stage) {
     assert_eq!(run.end(), 0);
 }
 
+/// As `git commit`, `ssh` and `less` do it.
+fn a_terminal_can_be_read_from_though_the_input_is_a_pipe(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let asks = "cat; read line < /dev/tty; echo got $line; exit 3";
+    let script = format!("echo piped | {us} run x -- sh -c '{asks}'; echo ended with $?");
+    let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
+    around.shows("piped");
+    around.types("hello\n");
+    around.shows("got hello");
+    around.shows("ended with 3");
+    assert_eq!(around.end(), 0);
+    assert!(!stage.is_held("x"));
+}
+
+fn ctrl_c_reaches_the_command_once_though_the_input_is_a_pipe(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let script = format!("trap : INT; {us} run x -- sh -c '{COUNTS}' < /dev/null; exit $?");
+    let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
+    around.shows("ready");
+    around.types("\u{3}");
+    around.shows("1 times");
+    assert_eq!(around.end(), 5);
+    assert!(!stage.is_held("x"));
+}
+
+fn what_ctrl_c_has_reached_is_not_asked_again(stage: &Stage) {
+    // The command dies at once, and leaves one behind that takes its time.
+    let tidies = "trap \"sleep 0.5; echo tidied; exit\" INT; trap \"echo asked again\" TERM; \
+                  echo ready; while :; do sleep 0.05; done";
+    let script = format!("env --default-signal=INT sh -c '{tidies}' & exec sleep 1000");
+    let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", &script], &[]);
+    run.shows("ready");
+    run.types("\u{3}");
+    run.shows("tidied");
+    assert_eq!(run.end(), 130);
+    assert!(!run.seen().contains("asked again"), "{:?}", run.seen());
+    assert!(!stage.is_held("x"));
+}
+
+fn a_command_in_the_background_that_wants_the_terminal_is_told_of(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let asks = format!("{us} run x -- sh -c 'read line < /dev/tty' < /dev/null");
+    let script = format!("set -m; {asks} & read line; kill $!; wait $!; echo ended with $?");
+    let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
+    around.shows("it wants the terminal");
+    assert!(stage.is_held("x"));
+    // However still it stands, it can be ended.
+    around.types("\n");
+    around.shows("ended with 143");
+    assert_eq!(around.end(), 0);
+    assert!(!stage.is_held("x"));
+}
+
+/// In a shell with job control: without one the system spares us.
+fn ctrl_z_stops_us_and_the_command(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let asks = "echo pids $PPID $$ .; read line < /dev/tty; echo got $line";
+    let script = format!("set -m; {us} run x -- sh -c '{asks}' < /dev/null; echo stopped; fg");
+    let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
+    around.shows(" .");
+    around.types("\u{1a}");
+    around.shows("stopped");
+    around.types("hello\n");
+    around.shows("got hello");
+    assert_eq!(around.end(), 0);
+    assert!(!stage.is_held("x"));
+}
+
 fn taking_a_lock_away_is_asked_about(stage: &Stage) {
     let _holder = stage.hold("x");
     for (answer, code) in [("n\n", 1), ("\n", 1), ("y\n", 0)] {
@@ -79,6 +168,30 @@ fn taking_a_lock_away_is_asked_about(stage: &Stage) {
         assert_eq!(release.end(), code, "{answer:?}");
     }
     assert!(!stage.is_held("x"));
+}
+
+#[test]
+fn a_lock_of_another_kind_is_not_taken_from_whoever_holds_it_by_then() {
+    let stage = Stage::redis();
+    let owner = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";
+    // As Redisson's read/write lock leaves them.
+    let (one, other) = (&*format!("{owner}:1"), &*format!("{owner}:2"));
+    let writer = &*format!("{one}:write");
+    for hash in [
+        &["mode", "write", writer, "1"][..],
+        &["mode", "read", one, "1", other, "1"],
+    ] {
+        stage.server().cmd(&["DEL", "x"]);
+        stage.server().cmd(&[&["HSET", "x"], hash].concat());
+        let before = stage.server().hgetall("x");
+        let mut release = Terminal::start(&stage, &["release", "x"], &[]);
+        // It would say yes, if it were asked.
+        release.types("y\n");
+        release.shows("`--force`");
+        assert_eq!(release.end(), 1);
+        assert_eq!(stage.server().hgetall("x"), before);
+        assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    }
 }
 
 fn a_signal_from_elsewhere_still_reaches_the_command(stage: &Stage) {
@@ -177,7 +290,7 @@ impl Terminal {
                 "no {text:?} in {:?}",
                 self.seen()
             );
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

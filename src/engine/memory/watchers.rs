@@ -72,7 +72,7 @@ impl Source for Reader {
         true
     }
 
-    fn read(&self, _place: u64, _all: bool) -> Answer<Result<Batch, Failure>> {
+    fn read(&self, _place: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
         let inbox = self.0.clone();
         // Taken when it is polled, and answered in the same breath.
         Box::pin(async move { inbox.take() })

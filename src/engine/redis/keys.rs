@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::protocol::Channel;
+use crate::protocol::{Channel, ClientId};
+
+/// What the channels of all locks begin with.
+const CHANNEL: &str = "redisson_lock__channel:";
 
 /// Turns lock names into keys and channels, and keys back into names.
 #[derive(Clone, Debug)]
@@ -33,30 +36,23 @@ impl Keys {
                 let lock = self.lock(name);
                 // Redisson's brace rule: a name with a brace in it is taken to carry its own hash tag.
                 if lock.has_brace() {
-                    lock.between("redisson_lock__channel:", "")
+                    lock.between(CHANNEL, "")
                 } else {
                     lock.between("redisson_lock__channel:{", "}")
                 }
             }
-            // Ours alone: other libraries with such locks tell nobody.
-            Channel::Simple(name) => self.tagged(name, "distlock_simple:", "distlock_simple:{"),
         }
     }
 
     /// The acquires that were taken back before they came. Private to us: Redisson never looks at it.
-    /// Names that allow of no such key in their slot (`foo}bar`, `{}foo`) are none for a cluster.
+    /// In the lock's own slot, by the rule that servers go by; names that allow of no such key
+    /// (`foo}bar`, `{}foo`) are none for a cluster.
     pub(crate) fn undone<'a>(&'a self, name: &'a str) -> Key<'a> {
-        self.tagged(name, "distlock_undone:", "distlock_undone:{")
-    }
-
-    /// In the lock's own slot, by the rule that servers go by: behind the one if the name has a hash tag, in braces
-    /// behind the other if it has not.
-    fn tagged<'a>(&'a self, name: &'a str, plain: &'static str, open: &'static str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() && has_hash_tag(&lock.to_string()) {
-            lock.between(plain, "")
+            lock.between("distlock_undone:", "")
         } else {
-            lock.between(open, "}")
+            lock.between("distlock_undone:{", "}")
         }
     }
 
@@ -87,6 +83,38 @@ impl Keys {
         glob
     }
 
+    /// Globs of the server's that find at least the channels of every lock whose name matches `pattern`: with braces
+    /// around the key and without, in this order. One alone where it finds both.
+    pub(crate) fn channel_patterns(&self, pattern: &str) -> Vec<String> {
+        let key = self.pattern(pattern);
+        let bare = format!("{CHANNEL}{key}");
+        if key.starts_with('*') && key.ends_with('*') && !key.ends_with("\\*") {
+            return vec![bare];
+        }
+        vec![format!("{CHANNEL}{{{key}}}"), bare]
+    }
+
+    /// A glob of the server's that finds the channels of all locks.
+    pub(crate) fn every_channel() -> String {
+        format!("{CHANNEL}*")
+    }
+
+    /// The name of the lock that a message at this channel is about, if the prefix is ours; and whether the key stands in
+    /// braces there. A fair lock of Redisson's is announced to one waiter, whose id follows the lock's own channel. Of
+    /// two locks with one channel (`a` and `{a}`) the first is meant.
+    pub(crate) fn name_in<'a>(&self, channel: &'a str) -> Option<(&'a str, bool)> {
+        let channel = channel.strip_prefix(CHANNEL)?;
+        let channel = without_owner(channel);
+        let braced = channel
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'));
+        match braced.filter(|key| !key.contains('{')) {
+            Some(key) => self.name(key).map(|name| (name, true)),
+            None if channel.contains('{') => self.name(channel).map(|name| (name, false)),
+            None => None,
+        }
+    }
+
     /// The name of the lock in this key, if the prefix is ours.
     pub(crate) fn name<'a>(&self, key: &'a str) -> Option<&'a str> {
         key.strip_prefix(&*self.prefix)
@@ -112,6 +140,20 @@ impl<'a> Key<'a> {
 impl fmt::Display for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|piece| f.write_str(piece))
+    }
+}
+
+/// A channel without the waiter it is for, if it is for one.
+fn without_owner(channel: &str) -> &str {
+    let mut parts = channel.rsplitn(3, ':');
+    let (number, client, rest) = (parts.next(), parts.next(), parts.next());
+    match (number, client, rest) {
+        (Some(number), Some(client), Some(rest))
+            if number.parse::<i64>().is_ok() && ClientId::parse(client).is_some() =>
+        {
+            rest
+        }
+        _ => channel,
     }
 }
 
@@ -141,6 +183,46 @@ mod tests {
             let of = Channel::Lock(name.into());
             assert_eq!(keys.channel(&of).to_string(), channel);
         }
+    }
+
+    #[test]
+    fn channels_are_found_by_pattern_and_lead_back_to_the_name() {
+        let keys = Keys::new("app*/".into());
+        let both = [
+            r"redisson_lock__channel:{app\*/a*}",
+            r"redisson_lock__channel:app\*/a*",
+        ];
+        assert_eq!(keys.channel_patterns("a*"), both);
+        let keys = Keys::new("".into());
+        assert_eq!(keys.channel_patterns("*"), [Keys::every_channel()]);
+        assert_eq!(keys.channel_patterns(r"*\*").len(), 2);
+        for (channel, name, braced) in [
+            ("{order}", "order", true),
+            ("a{b}c", "a{b}c", false),
+            ("foo{bar", "foo{bar", false),
+            ("{}foo", "{}foo", false),
+            ("{foo}bar}", "foo}bar", true),
+            (
+                "{order}:71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
+                "order",
+                true,
+            ),
+            ("{a}:b:1", "{a}:b:1", false),
+        ] {
+            let channel = format!("redisson_lock__channel:{channel}");
+            assert_eq!(keys.name_in(&channel), Some((name, braced)), "{channel}");
+        }
+        for channel in [
+            "redisson_lock__channel:order",
+            "order",
+            "redisson_rwlock:{a}",
+        ] {
+            assert_eq!(keys.name_in(channel), None);
+        }
+        let keys = Keys::new("app/".into());
+        let channel = "redisson_lock__channel:{app/a}";
+        assert_eq!(keys.name_in(channel), Some(("a", true)));
+        assert_eq!(keys.name_in("redisson_lock__channel:{a}"), None);
     }
 
     #[test]

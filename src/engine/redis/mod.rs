@@ -1,7 +1,8 @@
 //! Locks on one Redis or Valkey server, in Redisson's format.
 //!
 //! Three connections: one for callers who wait, on their own runtime; one for what nobody waits for
-//! (renewals, releases of dropped guards) and one that listens, both on the driver's own thread.
+//! (renewals, releases of dropped guards) and one that listens, both on the driver's own thread. Who watches has one
+//! more for each watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ mod examine;
 mod failure;
 mod find;
 mod keys;
+mod overhear;
 mod pubsub;
 mod scripts;
 mod silence;
@@ -23,8 +25,9 @@ mod silence;
 use self::batch::Batches;
 use self::connection::Connection;
 use self::keys::Keys;
+use self::overhear::Overhear;
 use self::pubsub::PubSub;
-use crate::engine::{Answer, Cause, Engine, Failure, Finding, Listener, Page};
+use crate::engine::{Answer, Cause, Engine, Failure, Finding, Listener, Overheard, Page};
 use crate::protocol::{Channel, Reply, Request};
 
 /// However long a command may take, the network is given up after twice this.
@@ -70,6 +73,7 @@ pub struct Redis {
     waited_for: Arc<Batches>,
     apart: Connection,
     pubsub: PubSub,
+    overhear: Overhear,
 }
 
 impl Redis {
@@ -90,10 +94,16 @@ impl Redis {
         let waited_for = Connection::new(client.clone(), connecting, settings.command_timeout);
         let redis = Arc::new(Self {
             waited_for: Batches::new(waited_for, keys.clone()),
-            keys,
             // Nobody waits here but the driver, which gives up only what took too long.
             apart: Connection::new(client.clone(), connecting, Duration::ZERO),
-            pubsub: PubSub::start(client, &settings, apart),
+            pubsub: PubSub::start(client.clone(), &settings, apart),
+            overhear: Overhear {
+                client,
+                keys: keys.clone(),
+                connect_timeout: connecting,
+                command_timeout: settings.command_timeout,
+            },
+            keys,
         });
         redis.waited_for.connection().ready().await?;
         // A server that does not answer this is met again soon enough.
@@ -136,6 +146,10 @@ impl Engine for Redis {
             let channel = self.keys.channel(&channel).to_string();
             self.pubsub.listen(channel).await
         })
+    }
+
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>> {
+        Box::pin(async move { self.overhear.begin(pattern).await })
     }
 
     fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {

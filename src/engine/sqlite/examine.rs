@@ -3,11 +3,16 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
 use super::failure::of_sqlite;
 use crate::engine::{Failure, Finding};
+use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, Reply, Request, Subject};
+
+/// What is left behind if we are killed between the two goes after this long.
+const TRIAL: Duration = Duration::from_secs(1);
 
 /// Looks at a file that is open: those that cannot be used are refused before.
 pub(super) fn examine(path: &Path, db: &Connection) -> Result<Vec<Finding>, Failure> {
@@ -29,6 +34,37 @@ pub(super) fn examine(path: &Path, db: &Connection) -> Result<Vec<Finding>, Fail
         integrity(&whole),
         Finding::ok("in use", format!("{locks} names, {clients} clients")),
     ])
+}
+
+/// Takes a lock that nobody else has the name of, and gives it back.
+pub(super) fn trial(client: ClientId) -> [Request; 2] {
+    let name = format!("distlock_doctor:{}", uuid::Uuid::new_v4());
+    let subject = Subject::new(Kind::Mutex, name);
+    let owner = OwnerId::new(client, 1);
+    let acquire = Action::Acquire {
+        owner,
+        entry: Entry::First,
+        lease: TRIAL,
+    };
+    let release = Action::Release { owner, left: 0 };
+    [subject.request(acquire), subject.request(release)]
+}
+
+/// What became of that.
+pub(super) fn locking(tried: [Result<Reply, Failure>; 2]) -> Finding {
+    let what = "locking";
+    let found = match tried {
+        [Ok(Reply::Granted), Ok(Reply::Released { .. })] => {
+            return Finding::ok(what, "a lock was taken and given back");
+        }
+        [Err(failure), _] | [_, Err(failure)] => failure.detail,
+        [taken, given_back] => {
+            format!("a lock was not taken and given back: {taken:?}, {given_back:?}")
+        }
+    };
+    let advice =
+        "see that the disk has room, and that this user may write to the file and beside it";
+    Finding::fail(what, found, advice)
 }
 
 fn permissions(mode: Option<u32>) -> Finding {
@@ -75,6 +111,17 @@ mod tests {
         assert_eq!(journal("wal").verdict, Verdict::Ok);
         assert_eq!(journal("delete").verdict, Verdict::Warn);
         assert_eq!(integrity("ok").verdict, Verdict::Ok);
+        let released = Ok(Reply::Released { listeners: 0 });
+        let tried = locking([Ok(Reply::Granted), released.clone()]);
+        assert_eq!(tried.verdict, Verdict::Ok);
+        let full = Failure::new(crate::engine::Cause::Unready, "the disk is full");
+        let tried = locking([Err(full), Ok(Reply::Gone)]);
+        assert_eq!(
+            (tried.verdict, &*tried.found),
+            (Verdict::Fail, "the disk is full")
+        );
+        let tried = locking([Ok(Reply::Undone), released]);
+        assert_eq!(tried.verdict, Verdict::Fail);
         assert_eq!(integrity("row 7 missing from index").verdict, Verdict::Fail);
     }
 }

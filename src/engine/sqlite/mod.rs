@@ -17,11 +17,12 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use self::bell::Ears;
+use self::journal::Reader;
 use self::store::Store;
 use self::vigil::Vigil;
 use self::worker::Worker;
 use super::process::Process;
-use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page};
+use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Overheard, Page};
 use crate::protocol::bound::Bound;
 use crate::protocol::{Channel, ClientId, Reply, Request};
 
@@ -30,6 +31,8 @@ mod examine;
 mod failure;
 mod folder;
 mod forked;
+mod journal;
+mod looks;
 mod news;
 mod removed;
 mod rows;
@@ -127,6 +130,21 @@ impl Engine for Sqlite {
             Ok(Listener::new(ear, move || {
                 engine.stop_listening(channel, &gone)
             }))
+        })
+    }
+
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>> {
+        let engine = self.clone();
+        // Made where it is entered, as above.
+        self.worker.ask(move |store| {
+            let (channel, ear, newest) = store.overhear()?;
+            let gone = Arc::downgrade(&ear);
+            let reader = Reader {
+                engine: engine.clone(),
+                pattern,
+            };
+            let listener = Listener::new(ear, move || engine.stop_listening(channel, &gone));
+            Ok(Overheard::new(listener, reader, newest))
         })
     }
 

@@ -152,12 +152,14 @@ impl Rows<'_> {
     /// It does so no longer.
     pub(super) fn stop_listening(&self, channel: &str, client: &str) -> Result<()> {
         let sql = "DELETE FROM listeners WHERE channel = ?1 AND client = ?2";
-        self.execute(sql, [channel, client])
+        self.execute(sql, [channel, client])?;
+        self.tidy_journal()
     }
 
     /// It has no bell.
     pub(super) fn is_deaf(&self, client: &str) -> Result<()> {
-        self.execute("DELETE FROM listeners WHERE client = ?1", [client])
+        self.execute("DELETE FROM listeners WHERE client = ?1", [client])?;
+        self.tidy_journal()
     }
 
     /// Which start of the machine all this is of.
@@ -170,13 +172,13 @@ impl Rows<'_> {
 
     /// Begins anew: nothing is held, nobody is there.
     pub(super) fn begin(&self, boot: &str) -> Result<()> {
-        for table in ["states", "clients", "listeners", "machine"] {
+        for table in ["states", "clients", "listeners", "journal", "machine"] {
             self.execute(&format!("DELETE FROM {table}"), [])?;
         }
         self.execute("INSERT INTO machine (boot) VALUES (?1)", [boot])
     }
 
-    fn execute(&self, sql: &str, values: impl Params) -> Result<()> {
+    pub(super) fn execute(&self, sql: &str, values: impl Params) -> Result<()> {
         self.0.prepare_cached(sql)?.execute(values).map(drop)
     }
 }

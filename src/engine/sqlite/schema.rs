@@ -13,7 +13,8 @@ use crate::engine::Failure;
 const APPLICATION: i64 = 0x646c_636b;
 
 /// What makes each version out of the one before. Never changed, only added to.
-const STEPS: [&str; 1] = ["
+const STEPS: [&str; 2] = [
+    "
     CREATE TABLE machine (boot TEXT NOT NULL);
     CREATE TABLE states (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, state TEXT NOT NULL);
     CREATE TABLE clients (
@@ -22,10 +23,18 @@ const STEPS: [&str; 1] = ["
     CREATE TABLE listeners (
         channel TEXT NOT NULL, client TEXT NOT NULL, PRIMARY KEY (channel, client)
     ) WITHOUT ROWID;
-"];
+",
+    // Numbers that are never used twice: a reader sees by them what it has missed.
+    "
+    CREATE TABLE journal (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL, owner TEXT NOT NULL, label TEXT, turn TEXT NOT NULL
+    );
+",
+];
 
 /// The version they lead to.
-const KNOWN: i64 = 1;
+const KNOWN: i64 = 2;
 
 /// How long to wait between two tries at a file that another process has to itself.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);

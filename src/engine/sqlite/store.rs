@@ -16,15 +16,13 @@ use super::news::{Messenger, News};
 use super::removed::{Identity, identity};
 use super::rows::Rows;
 use super::vigil::Vigil;
-use super::{examine, forked, removed, schema, trust};
-use crate::engine::{Ear, Failure, Finding, Page, boot, glob};
+use super::{forked, journal, removed, schema, trust};
+use crate::engine::{Ear, Failure, boot};
+use crate::protocol::turn::{Turn, turns};
 use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
 
 /// A ttl that is longer is none: a hold that ends with its process.
 const FOR_EVER: Duration = Duration::from_secs(50 * 365 * 24 * 60 * 60);
-
-/// How many names are looked at in one step of a search.
-const PAGE: u32 = 500;
 
 /// How many other clients a new one looks at: those that were killed leave files and rows behind.
 const SWEPT: u32 = 16;
@@ -32,16 +30,16 @@ const SWEPT: u32 = 16;
 /// An open file.
 #[derive(Debug)]
 pub(super) struct Store {
-    db: Connection,
-    path: PathBuf,
+    pub(super) db: Connection,
+    pub(super) path: PathBuf,
     /// Which files those were.
     identity: Identity,
     messenger: Messenger,
     /// We are there as long as it is open.
     presence: Option<fs::File>,
-    id: ClientId,
-    client: Arc<str>,
-    prefix: Arc<str>,
+    pub(super) id: ClientId,
+    pub(super) client: Arc<str>,
+    pub(super) prefix: Arc<str>,
     /// Those who have none: to be taken out of the lists.
     deaf: Vec<String>,
     has_left: bool,
@@ -118,15 +116,28 @@ impl Store {
 
     /// Has us rung for whatever is freed there, and gives the ear that hears it.
     pub(super) fn listen(&mut self, channel: &Channel) -> Result<(String, Arc<Ear>), Failure> {
-        self.messenger.hang_bell();
         let channel = self.channel(channel);
+        let (ear, ()) = self.listen_at(&channel, |_| Ok(()))?;
+        Ok((channel, ear))
+    }
+
+    /// The same by the channel's name, and what stands in the tables at that moment.
+    pub(super) fn listen_at<T>(
+        &mut self,
+        channel: &str,
+        read: impl FnOnce(&Rows<'_>) -> rusqlite::Result<T>,
+    ) -> Result<(Arc<Ear>, T), Failure> {
+        self.messenger.hang_bell();
         // First: who rings as soon as the row is there is heard.
-        let ear = self.messenger.ears.add(&channel);
-        let listed = self.transact(|store, rows, _| rows.listen(&channel, &store.client));
+        let ear = self.messenger.ears.add(channel);
+        let listed = self.transact(|store, rows, _| {
+            rows.listen(channel, &store.client)?;
+            read(rows)
+        });
         match listed {
-            Ok(()) => Ok((channel, ear)),
+            Ok(read) => Ok((ear, read)),
             Err(failure) => {
-                self.messenger.ears.remove(&channel, &Arc::downgrade(&ear));
+                self.messenger.ears.remove(channel, &Arc::downgrade(&ear));
                 Err(failure)
             }
         }
@@ -139,44 +150,6 @@ impl Store {
         }
         // A row too many only rings a bell too often.
         let _ = self.transact(|store, rows, _| rows.stop_listening(channel, &store.client));
-    }
-
-    /// What is held under names that match, some at a time.
-    pub(super) fn find(&self, pattern: &str, from: u64) -> Result<Page, Failure> {
-        let from = i64::try_from(from).unwrap_or(i64::MAX);
-        self.look(|store, rows| {
-            let now = boot::time();
-            let (read, next) = rows.page(from, PAGE)?;
-            let mut found = Vec::new();
-            for (name, mut read) in read {
-                let name = name.strip_prefix(&*store.prefix);
-                let name = name.filter(|name| glob::matches(pattern, name));
-                found.extend(name.and_then(|name| read.state.held(name, now)));
-            }
-            let next = next.and_then(|next| u64::try_from(next).ok());
-            Ok(Page { found, next })
-        })
-    }
-
-    /// Says what we call ourselves.
-    pub(super) fn announce(&mut self, label: Option<&str>, ttl: Duration) -> Result<(), Failure> {
-        self.transact(|store, rows, _| rows.label(&store.client, label, boot::time() + ttl))
-    }
-
-    /// What clients call themselves.
-    pub(super) fn labels(&self, clients: &[String]) -> Result<Vec<Option<String>>, Failure> {
-        self.look(|_, rows| {
-            let now = boot::time();
-            clients
-                .iter()
-                .map(|client| rows.label_of(client, now))
-                .collect()
-        })
-    }
-
-    /// What an operator should know.
-    pub(super) fn examine(&self) -> Result<Vec<Finding>, Failure> {
-        examine::examine(&self.path, &self.db)
     }
 
     /// Goes. What is still held then is found by others, who see that we have gone.
@@ -273,7 +246,11 @@ impl Store {
         let channel = self.channel(&request.subject.channel());
         let listeners = rows.listeners(&channel)?;
         let count = u32::try_from(listeners.len()).unwrap_or(u32::MAX);
+        let before = read.state.holders();
         let outcome = read.state.apply(request, now, count);
+        let after = read.state.holders();
+        let turns = turns(&before, &after, Turn::by(&request.action), now);
+        journal::tell(rows, &name, turns, news)?;
         let mut reply = outcome.reply;
         if let Ok(Reply::Inspected(Some(holding))) = &mut reply {
             holding.ttl = holding.ttl.filter(|ttl| *ttl < FOR_EVER);
@@ -300,8 +277,11 @@ impl Store {
     ) -> rusqlite::Result<()> {
         let id = client.to_string();
         for (name, mut read) in rows.of_client(&id)? {
+            let before = read.state.holders();
             let held = read.state.held(&name, now);
             read.state.leave(client);
+            let after = read.state.holders();
+            journal::tell(rows, &name, turns(&before, &after, Turn::Gone, now), news)?;
             rows.keep(&name, read, now)?;
             if let Some(held) = held {
                 let channel = text(&held.channel());
@@ -315,7 +295,7 @@ impl Store {
     }
 
     /// One transaction, and what follows from it.
-    fn transact<T>(
+    pub(super) fn transact<T>(
         &mut self,
         work: impl FnOnce(&Self, &Rows<'_>, &mut News) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
@@ -334,7 +314,7 @@ impl Store {
     }
 
     /// A look that changes nothing, and keeps nobody from writing.
-    fn look<T>(
+    pub(super) fn look<T>(
         &self,
         look: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
@@ -374,6 +354,5 @@ impl Store {
 fn text(channel: &Channel) -> String {
     match channel {
         Channel::Lock(name) => format!("lock:{name}"),
-        Channel::Simple(name) => format!("simple:{name}"),
     }
 }

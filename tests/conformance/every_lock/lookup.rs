@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Bound, Change, Client, Error, Event, Guard, Lease, Verdict, Watch};
+use distlock::{Bound, Client, Error, Guard, Lease, Verdict};
 
 use crate::stage::{Family, PATIENCE, Played, Player, Stage, begun, in_time, seen};
 use crate::support::eventually;
@@ -24,8 +24,6 @@ with_every_lock! {
     another_owner_gives_nothing_back,
     a_guard_is_told_when_its_hold_is_given_back_from_outside,
     what_is_no_owner_is_refused,
-    a_watch_tells_what_is_held_and_what_happens_then,
-    a_watch_tells_a_lease_that_ran_out_from_a_release,
     a_store_that_is_fit_for_locks_says_so,
 }
 
@@ -304,36 +302,6 @@ async fn what_is_no_owner_is_refused(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage<impl Family>) -> Played {
-    let (a, b) = stage.clients().await?;
-    let name = stage.name("stock");
-    let first = a.lock(&*name).acquire().await?;
-    let _other = b.lock("beside the pattern").acquire().await?;
-    let mut watch = b.admin().watch(stage.name("*"));
-    tells(&mut watch, &name, &first.owner(), Change::Held).await?;
-    let old = first.owner();
-    let waiting = begun(b.lock(&*name).acquire()).await;
-    first.release().await?;
-    let second = in_time(waiting).await?;
-    tells(&mut watch, &name, &old, Change::Released).await?;
-    tells(&mut watch, &name, &second.owner(), Change::Granted).await?;
-    let new = second.owner();
-    second.release().await?;
-    tells(&mut watch, &name, &new, Change::Released).await
-}
-
-async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage<impl Family>) -> Played {
-    let client = stage.client().await?;
-    let name = stage.name("stock");
-    let lease = Lease::Fixed(Duration::from_secs(2));
-    let held = client.lock(&*name).with_lease(lease).acquire().await?;
-    let mut watch = client.admin().watch(&*name);
-    let owner = held.owner();
-    held.forget();
-    tells(&mut watch, &name, &owner, Change::Held).await?;
-    tells(&mut watch, &name, &owner, Change::Expired).await
-}
-
 async fn a_store_that_is_fit_for_locks_says_so(stage: &Stage<impl Family>) -> Played {
     let findings = stage.client().await?.admin().examine().await?;
     assert!(!findings.is_empty());
@@ -342,14 +310,6 @@ async fn a_store_that_is_fit_for_locks_says_so(stage: &Stage<impl Family>) -> Pl
         let fine = finding.verdict == Verdict::Ok;
         assert_eq!(finding.advice.is_none(), fine, "{finding:?}");
     }
-    Ok(())
-}
-
-/// The next thing a watch tells.
-async fn tells(watch: &mut Watch, name: &str, owner: &str, what: Change) -> Played {
-    let event: Event = in_time(watch.next()).await?;
-    let told = (&*event.name, event.owner.as_deref(), event.what);
-    assert_eq!(told, (name, Some(owner), what));
     Ok(())
 }
 

@@ -1,0 +1,140 @@
+//! A connection that hears of the releases of all locks of a pattern, for one who watches them.
+//!
+//! A message says which lock was freed and no more; grants and leases that run out have none. The server counts such a
+//! subscription among those who hear a release, so that clients leave the lock to others for a few milliseconds as if
+//! somebody waited for it: slower, and nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, Value};
+
+use super::failure;
+use super::keys::Keys;
+use crate::engine::overheard::{Batch, Heard, Inbox, Source};
+use crate::engine::{Answer, Cause, Ear, Failure, Listener, Overheard, glob};
+
+/// How such connections are made.
+#[derive(Debug)]
+pub(super) struct Overhear {
+    pub(super) client: Client,
+    pub(super) keys: Keys,
+    pub(super) connect_timeout: Duration,
+    pub(super) command_timeout: Duration,
+}
+
+/// What makes names out of messages.
+struct Translator {
+    keys: Keys,
+    pattern: String,
+    /// The two subscriptions, if one does not find all.
+    subscriptions: Vec<String>,
+    inbox: Arc<Inbox>,
+}
+
+impl Overhear {
+    /// Connects and subscribes. The connection ends with what comes back, or when this is dropped.
+    pub(super) async fn begin(&self, pattern: String) -> Result<Overheard, Failure> {
+        let subscriptions = self.keys.channel_patterns(&pattern);
+        let all = vec![Keys::every_channel()];
+        let only_some = subscriptions != all;
+        let begun = self.subscribe(pattern.clone(), subscriptions).await;
+        match begun {
+            // Who may hear all may not ask for some: an ACL's patterns are compared letter by letter.
+            Err(why) if why.cause == Cause::Denied && only_some => {
+                self.subscribe(pattern, all).await
+            }
+            begun => begun,
+        }
+    }
+
+    async fn subscribe(
+        &self,
+        pattern: String,
+        subscriptions: Vec<String>,
+    ) -> Result<Overheard, Failure> {
+        let ear = Arc::new(Ear::default());
+        let inbox = Arc::new(Inbox::new(ear.clone()));
+        let translator = Translator {
+            keys: self.keys.clone(),
+            pattern,
+            subscriptions: subscriptions.clone(),
+            inbox: inbox.clone(),
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.command_timeout))
+            .set_push_sender(move |push: PushInfo| {
+                translator.hear(&push);
+                Ok::<(), std::convert::Infallible>(())
+            });
+        let connection = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
+        let connection = connection.await;
+        let mut connection = connection.map_err(|error| failure::of_connecting(&error))?;
+        let subscribed = connection.psubscribe(&subscriptions).await;
+        subscribed.map_err(|error| failure::of_calling(&error))?;
+        let reader = Reader { connection, inbox };
+        // The connection is the reader's, and goes with it.
+        Ok(Overheard::new(Listener::new(ear, || {}), reader, 0))
+    }
+}
+
+impl Translator {
+    fn hear(&self, push: &PushInfo) {
+        match push.kind {
+            PushKind::Disconnection => self.inbox.close(),
+            PushKind::PMessage => {
+                if let [Value::BulkString(by), Value::BulkString(channel), ..] = &*push.data
+                    && let (Ok(by), Ok(channel)) =
+                        (std::str::from_utf8(by), std::str::from_utf8(channel))
+                    && let Some(name) = self.name(by, channel)
+                {
+                    self.inbox.put(Heard::Freed(name.to_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn name<'a>(&self, by: &str, channel: &'a str) -> Option<&'a str> {
+        let (name, braced) = self.keys.name_in(channel)?;
+        // A message that both find comes twice.
+        let twice = match &*self.subscriptions {
+            [with_braces, _] => (by == with_braces) != braced,
+            _ => false,
+        };
+        (!twice && glob::matches(&self.pattern, name)).then_some(name)
+    }
+}
+
+struct Reader {
+    connection: MultiplexedConnection,
+    inbox: Arc<Inbox>,
+}
+
+impl Source for Reader {
+    fn tells_all(&self) -> bool {
+        false
+    }
+
+    fn read(&self, _place: i64, all: bool) -> Answer<Result<Batch, Failure>> {
+        let (mut connection, inbox) = (self.connection.clone(), self.inbox.clone());
+        Box::pin(async move {
+            if all {
+                // Its answer comes behind every message that was sent before, be it that we may not ask.
+                let answered = redis::cmd("PING")
+                    .query_async::<Value>(&mut connection)
+                    .await;
+                if let Err(error) = answered
+                    && !matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+                {
+                    return Err(failure::of_calling(&error));
+                }
+            }
+            inbox.take()
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! What happens, written down for those who watch and for as long as there are any.
+//!
+//! Who watches is listed like those who wait for a lock, at a channel of its own, and is rung like them. A row is written
+//! in the transaction that changes who holds something, so that none is missing and none too many. Nobody has to say what
+//! it has read: there are only so many rows, their numbers show what went before it was read, and they go with the last
+//! who watches. One that was killed is taken off the list by the first who rings for it in vain.
+
+use std::sync::Arc;
+
+use rusqlite::{OptionalExtension, Result, params};
+
+use super::Sqlite;
+use super::news::News;
+use super::rows::Rows;
+use super::store::Store;
+use crate::engine::overheard::{Batch, Heard, Source, Turned};
+use crate::engine::{Answer, Cause, Ear, Failure, boot, glob};
+use crate::protocol::OwnerId;
+use crate::protocol::turn::Turn;
+
+/// Where those listen who watch.
+const CHANNEL: &str = "watch";
+
+/// How many rows are kept: who is further behind has missed some.
+const KEPT: i64 = 4096;
+
+/// Reads the journal for one who watches.
+pub(super) struct Reader {
+    pub(super) engine: Arc<Sqlite>,
+    pub(super) pattern: String,
+}
+
+impl Source for Reader {
+    fn tells_all(&self) -> bool {
+        true
+    }
+
+    fn read(&self, place: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
+        let pattern = self.pattern.clone();
+        self.engine
+            .worker
+            .ask(move |store| store.read_journal(place, &pattern))
+    }
+}
+
+impl Store {
+    /// Has us rung for whatever happens: where that is, the ear that hears it, and from where to read.
+    pub(super) fn overhear(&mut self) -> Result<(String, Arc<Ear>, i64), Failure> {
+        let channel = CHANNEL.to_owned();
+        let (ear, newest) = self.listen_at(&channel, |rows| rows.newest())?;
+        Ok((channel, ear, newest))
+    }
+
+    /// What was written behind this place.
+    fn read_journal(&self, place: i64, pattern: &str) -> Result<Batch, Failure> {
+        let (listed, rows, newest) = self.look(|store, rows| {
+            let listed = rows
+                .listeners(CHANNEL)?
+                .iter()
+                .any(|us| **us == *store.client);
+            Ok((listed, rows.behind(place)?, rows.newest()?))
+        })?;
+        if !listed {
+            // Somebody could not ring for us: nothing is written for us any more.
+            let why = "taken off the list of those who watch";
+            return Err(Failure::new(Cause::Unreachable, why));
+        }
+        let mut heard = Vec::new();
+        if rows.first().map_or(newest, |(id, _)| id - 1) > place {
+            heard.push(Heard::Missed);
+        }
+        for (_, mut row) in rows {
+            let name = row.name.strip_prefix(&*self.prefix);
+            let name = name.filter(|name| glob::matches(pattern, name));
+            if let Some(name) = name.map(str::to_owned) {
+                row.name = name;
+                heard.push(Heard::Turned(row));
+            }
+        }
+        let place = newest;
+        Ok(Batch { heard, place })
+    }
+}
+
+/// Writes down what became of holds under this key, if anybody watches.
+pub(super) fn tell(
+    rows: &Rows<'_>,
+    key: &str,
+    turns: impl Iterator<Item = (OwnerId, Turn)>,
+    news: &mut News,
+) -> Result<()> {
+    let mut turns = turns.peekable();
+    if turns.peek().is_none() {
+        return Ok(());
+    }
+    let watchers = rows.listeners(CHANNEL)?;
+    if watchers.is_empty() {
+        return Ok(());
+    }
+    for (owner, turn) in turns {
+        rows.write_down(key, owner, turn)?;
+    }
+    // Once, however many rows there are.
+    if !news.freed.iter().any(|(channel, _)| channel == CHANNEL) {
+        news.freed.push((CHANNEL.to_owned(), watchers));
+    }
+    Ok(())
+}
+
+impl Rows<'_> {
+    /// Nobody may watch any more: then nothing is kept.
+    pub(super) fn tidy_journal(&self) -> Result<()> {
+        let sql = "DELETE FROM journal
+                   WHERE NOT EXISTS (SELECT 1 FROM listeners WHERE channel = ?1)";
+        self.execute(sql, [CHANNEL])
+    }
+
+    fn write_down(&self, key: &str, owner: OwnerId, turn: Turn) -> Result<()> {
+        let label = self.label_of(&owner.client().to_string(), boot::time())?;
+        let sql = "INSERT INTO journal (name, owner, label, turn) VALUES (?1, ?2, ?3, ?4)";
+        self.execute(sql, params![key, owner.to_string(), label, word(turn)])?;
+        let oldest = self.0.last_insert_rowid() - KEPT;
+        self.execute("DELETE FROM journal WHERE id <= ?1", [oldest])
+    }
+
+    /// The number of the last row, be it there or not.
+    fn newest(&self) -> Result<i64> {
+        let mut newest = self
+            .0
+            .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'journal'")?;
+        let newest: Option<i64> = newest.query_row([], |row| row.get(0)).optional()?;
+        Ok(newest.unwrap_or(0))
+    }
+
+    /// The rows behind this one, with the numbers they have.
+    fn behind(&self, place: i64) -> Result<Vec<(i64, Turned)>> {
+        let mut rows = self.0.prepare_cached(
+            "SELECT id, name, owner, label, turn FROM journal WHERE id > ?1 ORDER BY id",
+        )?;
+        let rows = rows.query_map([place], |row| {
+            let turned = Turned {
+                name: row.get(1)?,
+                owner: row.get(2)?,
+                label: row.get(3)?,
+                turn: turn(&row.get::<_, String>(4)?),
+            };
+            Ok((row.get(0)?, turned))
+        })?;
+        rows.collect()
+    }
+}
+
+/// How a turn stands in the file.
+const fn word(turn: Turn) -> &'static str {
+    match turn {
+        Turn::Expired => "expired",
+        Turn::Forced => "forced",
+        Turn::Gone => "gone",
+        Turn::Granted => "granted",
+        Turn::Released => "released",
+    }
+}
+
+fn turn(word: &str) -> Turn {
+    let all = [Turn::Expired, Turn::Forced, Turn::Gone, Turn::Granted];
+    let turn = all.into_iter().find(|turn| self::word(*turn) == word);
+    turn.unwrap_or(Turn::Released)
+}

@@ -1,0 +1,53 @@
+//! What can be seen of a file from outside: what is held in it, what its clients call themselves, whether it is fit.
+
+use std::time::Duration;
+
+use super::examine;
+use super::store::Store;
+use crate::engine::{Failure, Finding, Page, boot, glob};
+
+/// How many names are looked at in one step of a search.
+const PAGE: u32 = 500;
+
+impl Store {
+    /// What is held under names that match, some at a time.
+    pub(super) fn find(&self, pattern: &str, from: u64) -> Result<Page, Failure> {
+        let from = i64::try_from(from).unwrap_or(i64::MAX);
+        self.look(|store, rows| {
+            let now = boot::time();
+            let (read, next) = rows.page(from, PAGE)?;
+            let mut found = Vec::new();
+            for (name, mut read) in read {
+                let name = name.strip_prefix(&*store.prefix);
+                let name = name.filter(|name| glob::matches(pattern, name));
+                found.extend(name.and_then(|name| read.state.held(name, now)));
+            }
+            let next = next.and_then(|next| u64::try_from(next).ok());
+            Ok(Page { found, next })
+        })
+    }
+
+    /// Says what we call ourselves.
+    pub(super) fn announce(&mut self, label: Option<&str>, ttl: Duration) -> Result<(), Failure> {
+        self.transact(|store, rows, _| rows.label(&store.client, label, boot::time() + ttl))
+    }
+
+    /// What clients call themselves.
+    pub(super) fn labels(&self, clients: &[String]) -> Result<Vec<Option<String>>, Failure> {
+        self.look(|_, rows| {
+            let now = boot::time();
+            clients
+                .iter()
+                .map(|client| rows.label_of(client, now))
+                .collect()
+        })
+    }
+
+    /// What an operator should know.
+    pub(super) fn examine(&mut self) -> Result<Vec<Finding>, Failure> {
+        let mut findings = examine::examine(&self.path, &self.db)?;
+        let tried = examine::trial(self.id).map(|request| self.call(&request));
+        findings.push(examine::locking(tried));
+        Ok(findings)
+    }
+}

@@ -1,0 +1,301 @@
+//! What happens to locks, told as it happens.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use distlock::{Change, Client, Error, Event, Lease, Watch};
+use tokio::time::{Instant, timeout};
+
+use crate::stage::{Family, PATIENCE, Played, Player, Stage, begun, in_time, seen};
+use crate::support::eventually;
+
+with_every_lock! {
+    a_watch_tells_what_is_held_and_what_happens_then,
+    a_watch_tells_a_lease_that_ran_out_from_a_release,
+    a_hold_too_short_to_be_seen_is_told,
+    what_is_taken_by_force_is_told,
+    a_watch_sees_what_its_pattern_and_its_prefix_let_it_see,
+    many_quick_holds_are_told_once_each_and_in_order,
+    a_watch_that_is_asked_impatiently_misses_nothing,
+    a_grant_is_told_with_the_label_that_follows_it,
+    a_watch_that_is_dropped_listens_no_more,
+}
+
+async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage<impl Family>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let first = a.lock(&*name).acquire().await?;
+    let _other = b.lock("beside the pattern").acquire().await?;
+    let mut watch = b.admin().watch(stage.name("*"));
+    tells(&mut watch, &name, &first.owner(), Change::Held).await?;
+    let old = first.owner();
+    let waiting = begun(b.lock(&*name).acquire()).await;
+    first.release().await?;
+    let second = in_time(waiting).await?;
+    tells(&mut watch, &name, &old, Change::Released).await?;
+    tells(&mut watch, &name, &second.owner(), Change::Granted).await?;
+    let new = second.owner();
+    second.release().await?;
+    tells(&mut watch, &name, &new, Change::Released).await
+}
+
+async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage<impl Family>) -> Played {
+    let client = stage.client().await?;
+    let name = stage.name("stock");
+    let lease = Lease::Fixed(Duration::from_secs(2));
+    let held = client.lock(&*name).with_lease(lease).acquire().await?;
+    let mut watch = client.admin().watch(&*name);
+    let owner = held.owner();
+    held.forget();
+    tells(&mut watch, &name, &owner, Change::Held).await?;
+    tells(&mut watch, &name, &owner, Change::Expired).await
+}
+
+async fn a_hold_too_short_to_be_seen_is_told(stage: &Stage<impl Family>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let mut watch = watching(stage, &b).await?;
+    for _ in 0..5 {
+        let held = a.lock(&*name).acquire().await?;
+        let owner = held.owner();
+        held.release().await?;
+        if stage.tells_all() {
+            tells(&mut watch, &name, &owner, Change::Granted).await?;
+            tells(&mut watch, &name, &owner, Change::Released).await?;
+            continue;
+        }
+        // A look may have come in between.
+        let mut event = in_time(watch.next()).await?;
+        if event.what == Change::Granted {
+            event = in_time(watch.next()).await?;
+        }
+        assert_eq!((&*event.name, event.what), (&*name, Change::Released));
+        assert!(event.owner.is_none_or(|told| told == owner));
+    }
+    nothing_more(&mut watch).await
+}
+
+async fn what_is_taken_by_force_is_told(stage: &Stage<impl Family>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    let mut watch = b.admin().watch(&*name);
+    tells(&mut watch, &name, &held.owner(), Change::Held).await?;
+    assert!(b.admin().force_release(&name).await?);
+    let what = if stage.tells_all() {
+        Change::Forced
+    } else {
+        Change::Released
+    };
+    tells(&mut watch, &name, &held.owner(), what).await?;
+    drop(held);
+    nothing_more(&mut watch).await
+}
+
+async fn a_watch_sees_what_its_pattern_and_its_prefix_let_it_see(
+    stage: &Stage<impl Family>,
+) -> Played {
+    let prefix = stage.name("app[1]/");
+    let a = stage.client().await?;
+    let b = stage.connect(stage.builder().key_prefix(&*prefix)).await?;
+    let mut watch = b.admin().watch("order:?");
+    assert!(
+        timeout(Duration::from_millis(400), watch.next())
+            .await
+            .is_err()
+    );
+    for name in ["order:1", "order:22", "stock", "{order:3}"] {
+        hold_for_a_moment(&a, &format!("{prefix}{name}")).await?;
+        // The same beside the prefix.
+        hold_for_a_moment(&a, &stage.name(name)).await?;
+    }
+    hold_for_a_moment(&b, "order:\u{fc}").await?;
+    for name in ["order:1", "order:\u{fc}"] {
+        let events = until_released(&mut watch).await?;
+        assert!(events.iter().all(|event| event.name == name), "{events:?}");
+    }
+    let mut watch = b.admin().watch("{order*");
+    assert!(
+        timeout(Duration::from_millis(400), watch.next())
+            .await
+            .is_err()
+    );
+    hold_for_a_moment(&b, "{order:3}:a").await?;
+    let events = until_released(&mut watch).await?;
+    assert!(events.iter().all(|event| event.name == "{order:3}:a"));
+    nothing_more(&mut watch).await
+}
+
+async fn many_quick_holds_are_told_once_each_and_in_order(stage: &Stage<impl Family>) -> Played {
+    const TASKS: usize = 4;
+    const CYCLES: usize = 60;
+    let watcher = stage.client().await?;
+    let mut watch = watching(stage, &watcher).await?;
+    let mut tasks = Vec::new();
+    for task in 0..TASKS {
+        // Two names, two tasks each, every one of a client of its own; nothing passes on in memory.
+        let client = stage.connect(stage.builder().handoff_limit(0)).await?;
+        let lock = client.lock(stage.name(["a", "b"][task % 2]));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..CYCLES {
+                lock.acquire().await?.release().await?;
+            }
+            client.close().await
+        }));
+    }
+    let mut events = Vec::new();
+    let mut released = 0;
+    while released < TASKS * CYCLES {
+        let event = in_time(watch.next()).await?;
+        released += usize::from(event.what == Change::Released);
+        events.push(event);
+    }
+    for task in tasks {
+        in_time(task).await.expect("no panic")?;
+    }
+    nothing_more(&mut watch).await?;
+    check_order(&events);
+    let granted = events.len() - released;
+    if stage.tells_all() {
+        assert_eq!(granted, TASKS * CYCLES);
+    }
+    eprintln!("{released} holds, {granted} of them seen when they began");
+    Ok(())
+}
+
+/// Of each lock: nobody gets it before the last holder that is known has left it, and nothing is told twice.
+fn check_order(events: &[Event]) {
+    let mut holders: HashMap<&str, &str> = HashMap::new();
+    let mut ended = Vec::new();
+    for event in events {
+        let Some(owner) = event.owner.as_deref() else {
+            assert_eq!(event.what, Change::Released);
+            continue;
+        };
+        let told = (&*event.name, owner);
+        assert!(!ended.contains(&told), "told after its end: {event:?}");
+        match event.what {
+            Change::Granted => {
+                let before = holders.insert(&event.name, owner);
+                assert_eq!(before, None, "{event:?}");
+            }
+            Change::Released => {
+                assert_eq!(holders.remove(&*event.name), Some(owner), "{event:?}");
+                ended.push(told);
+            }
+            other => panic!("nobody did that: {other:?}"),
+        }
+    }
+}
+
+async fn a_watch_that_is_asked_impatiently_misses_nothing(stage: &Stage<impl Family>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let mut watch = b.admin().watch(stage.name("*"));
+    let first = a.lock(&*name).acquire().await?;
+    let mut told = Vec::new();
+    let mut impatient = async |watch: &mut Watch, wanted: usize| -> Played {
+        let begun = Instant::now();
+        while told.len() < wanted {
+            // Dropped at every await there is.
+            if let Ok(event) = timeout(Duration::from_micros(200), watch.next()).await {
+                told.push(event?.what);
+            }
+            assert!(begun.elapsed() < PATIENCE, "{told:?}");
+        }
+        Ok(())
+    };
+    impatient(&mut watch, 1).await?;
+    first.release().await?;
+    impatient(&mut watch, 2).await?;
+    let second = a.lock(&*name).acquire().await?;
+    impatient(&mut watch, 3).await?;
+    second.release().await?;
+    impatient(&mut watch, 4).await?;
+    assert!(matches!(told[0], Change::Held | Change::Granted));
+    let then = [Change::Released, Change::Granted, Change::Released];
+    assert_eq!(told[1..], then);
+    Ok(())
+}
+
+async fn a_grant_is_told_with_the_label_that_follows_it(stage: &Stage<impl Family>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let mut watch = watching(stage, &b).await?;
+    let held = a.lock(stage.name("stock")).acquire().await?;
+    a.relabel("billing-7");
+    let granted = in_time(watch.next()).await?;
+    assert_eq!(granted.what, Change::Granted);
+    if granted.label.is_none() {
+        // A busy machine: later than anybody waits for it, but before the next look or the end.
+        eventually(PATIENCE, "the label is seen", async || {
+            let seen = seen(&b, &stage.name("stock")).await;
+            seen.is_ok_and(|lock| lock.holders[0].label.is_some())
+        })
+        .await;
+        nothing_more(&mut watch).await?;
+    }
+    held.release().await?;
+    let released = in_time(watch.next()).await?;
+    let label = released.label.as_deref();
+    assert_eq!(
+        (released.what, label),
+        (Change::Released, Some("billing-7"))
+    );
+    Ok(())
+}
+
+async fn a_watch_that_is_dropped_listens_no_more(stage: &Stage<impl Family>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let watch = watching(stage, &b).await?;
+    if let Some(patterns) = stage.patterns(&name) {
+        assert_eq!(patterns, 1, "it listens");
+    }
+    drop(watch);
+    eventually(PATIENCE, "nobody listens", async || {
+        stage.patterns(&name).unwrap_or(0) == 0
+    })
+    .await;
+    hold_for_a_moment(&a, &name).await
+}
+
+/// A watch of all of the stage's locks that has begun.
+async fn watching(stage: &Stage<impl Family>, by: &Client) -> Result<Watch, Error> {
+    let mark = by.lock(stage.name("a mark")).acquire().await?;
+    let mut watch = by.admin().watch(stage.name("*"));
+    tells(&mut watch, mark.name(), &mark.owner(), Change::Held).await?;
+    mark.forget();
+    Ok(watch)
+}
+
+async fn hold_for_a_moment(client: &Player<impl Family>, name: &str) -> Played {
+    client.lock(name).acquire().await?.release().await
+}
+
+/// What a watch tells until the next release.
+async fn until_released(watch: &mut Watch) -> Result<Vec<Event>, Error> {
+    let mut events = Vec::new();
+    while !events
+        .iter()
+        .any(|event: &Event| event.what == Change::Released)
+    {
+        events.push(in_time(watch.next()).await?);
+    }
+    Ok(events)
+}
+
+/// It tells nothing for as long as a look or two take.
+async fn nothing_more(watch: &mut Watch) -> Played {
+    match timeout(Duration::from_millis(1300), watch.next()).await {
+        Ok(event) => panic!("{:?}", event?),
+        Err(_) => Ok(()),
+    }
+}
+
+/// The next thing a watch tells.
+async fn tells(watch: &mut Watch, name: &str, owner: &str, what: Change) -> Played {
+    let event: Event = in_time(watch.next()).await?;
+    let told = (&*event.name, event.owner.as_deref(), event.what);
+    assert_eq!(told, (name, Some(owner), what));
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Those who watch, and what is written down for them.
+
+use std::time::Duration;
+
+use distlock::blocking::Client;
+use distlock::{Bound, Change, Lease};
+
+use super::process::Process;
+use super::worker::{HOLD, WATCH};
+use super::{PATIENCE, Place, eventually};
+
+/// More holds than are kept for one who does not read.
+const TOO_MANY: u32 = 2200;
+
+#[test]
+fn nothing_is_written_down_when_nobody_watches() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut watch = client.admin().watch("*");
+    assert_eq!(watch.next_timeout(A_MOMENT).expect("it answers"), None);
+    hold_for_a_moment(&client, "a");
+    assert_eq!(place.rows("journal"), 2);
+    drop(watch);
+    eventually("it is empty", || place.rows("journal") == 0);
+    hold_for_a_moment(&client, "a");
+    assert_eq!((place.rows("journal"), place.rows("listeners")), (0, 0));
+}
+
+#[test]
+fn the_journal_goes_with_the_last_who_watches() {
+    let place = Place::new();
+    let (client, other) = (place.connect(), place.connect());
+    let mut watches = [&client, &client, &other].map(|client| client.admin().watch("*"));
+    for watch in &mut watches {
+        assert_eq!(watch.next_timeout(A_MOMENT).expect("it answers"), None);
+    }
+    let [first, second, third] = watches;
+    for gone in [first, third] {
+        hold_for_a_moment(&client, "a");
+        drop(gone);
+    }
+    eventually("one is left", || place.rows("listeners") == 1);
+    assert_eq!(place.rows("journal"), 4);
+    drop(second);
+    eventually("none is left", || place.rows("listeners") == 0);
+    assert_eq!(place.rows("journal"), 0);
+}
+
+#[test]
+fn a_watcher_that_is_killed_leaves_no_journal() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut watcher = watcher(&place, &client);
+    hold_for_a_moment(&client, "a");
+    watcher.hear("Granted a");
+    watcher.hear("Released a");
+    assert!(place.rows("journal") > 0);
+    watcher.kill();
+    drop(watcher);
+    for _ in 0..3 {
+        hold_for_a_moment(&client, "a");
+    }
+    assert_eq!((place.rows("journal"), place.rows("listeners")), (0, 0));
+}
+
+#[test]
+fn a_watcher_that_stands_still_does_not_fill_the_file_and_goes_on() {
+    let place = Place::new();
+    let client = place.connect();
+    let watcher = watcher(&place, &client);
+    watcher.stop();
+    for _ in 0..TOO_MANY {
+        hold_for_a_moment(&client, "a");
+    }
+    let kept = place.rows("journal");
+    assert!(kept < 2 * TOO_MANY, "{kept} rows");
+    watcher.resume();
+    hold_for_a_moment(&client, "the end");
+    let mut told = 0;
+    while watcher.hear("") != "Released the end" {
+        told += 1;
+    }
+    eprintln!("{kept} rows kept, {told} things told");
+    hold_for_a_moment(&client, "a");
+    watcher.hear("Granted a");
+    watcher.hear("Released a");
+}
+
+#[test]
+fn a_holder_that_is_killed_is_told_from_one_that_gives_back() {
+    let place = Place::new();
+    let client = place.connect();
+    let watcher = watcher(&place, &client);
+    let mut holder = Process::start(HOLD, &place.url());
+    holder.hear("held");
+    watcher.hear("Granted a");
+    holder.kill();
+    assert_eq!(watcher.hear("Gone a"), "the worker");
+}
+
+#[test]
+fn what_was_held_in_a_file_of_the_version_before_is_still_held() {
+    let place = Place::new();
+    let client = leaving(&place);
+    client.lock("a").acquire().expect("it is free").forget();
+    client.close().expect("it answers");
+    let before = place.database();
+    // As the version before has made it.
+    before
+        .execute_batch("DROP TABLE journal; PRAGMA user_version = 1")
+        .expect("it works");
+    drop(before);
+    let client = place.connect();
+    let version = place.database();
+    let version = version.query_row("PRAGMA user_version", [], |row| row.get(0));
+    assert_eq!(version, Ok(2));
+    let mut watch = client.admin().watch("*");
+    let event = watch.next().expect("it never ends").expect("it answers");
+    assert_eq!((&*event.name, event.what), ("a", Change::Held));
+    hold_for_a_moment(&client, "b");
+    let event = watch.next().expect("it never ends").expect("it answers");
+    assert_eq!((&*event.name, event.what), ("b", Change::Granted));
+}
+
+/// A process that watches, and has begun to.
+fn watcher(place: &Place, client: &Client) -> Process {
+    let mark = client.lock("mark").acquire().expect("it is free");
+    let watcher = Process::start(WATCH, &place.url());
+    watcher.hear("Held mark");
+    mark.release().expect("it is ours");
+    watcher.hear("Released mark");
+    watcher
+}
+
+/// A client whose holds last as long as their lease.
+fn leaving(place: &Place) -> Client {
+    let builder = distlock::Client::builder(&place.url()).bound_to(Bound::Lease);
+    let builder = builder.default_lease(Lease::Fixed(PATIENCE * 10));
+    Client::connect_with(builder).expect("the file can be used")
+}
+
+fn hold_for_a_moment(client: &Client, name: &str) {
+    let held = client.lock(name).acquire().expect("it is free");
+    held.release().expect("it is ours");
+}
+
+/// As long as a watch needs to begin, and far longer.
+const A_MOMENT: Duration = Duration::from_millis(700);

@@ -178,7 +178,7 @@ fn a_line_that_makes_no_sense_is_told() {
         "",
         "{",
         r#"{"queue":[]}"#,
-        r#"{"mutex":{"owner":"me","count":1,"until":1}}"#,
+        r#"{"held":{"mutex":{"owner":"me","count":1,"until":1}}}"#,
     ] {
         place
             .database()

@@ -113,7 +113,7 @@ fn what_was_held_in_a_file_of_the_version_before_is_still_held() {
     let client = place.connect();
     let version = place.database();
     let version = version.query_row("PRAGMA user_version", [], |row| row.get(0));
-    assert_eq!(version, Ok(2));
+    assert_eq!(version, Ok(3));
     let mut watch = client.admin().watch("*");
     let event = watch.next().expect("it never ends").expect("it answers");
     assert_eq!((&*event.name, event.what), ("a", Change::Held));

@@ -13,7 +13,7 @@ use crate::engine::Failure;
 const APPLICATION: i64 = 0x646c_636b;
 
 /// What makes each version out of the one before. Never changed, only added to.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     "
     CREATE TABLE machine (boot TEXT NOT NULL);
     CREATE TABLE states (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, state TEXT NOT NULL);
@@ -31,10 +31,17 @@ const STEPS: [&str; 2] = [
         name TEXT NOT NULL, owner TEXT NOT NULL, label TEXT, turn TEXT NOT NULL
     );
 ",
+    // What is held says of which kind it is.
+    "
+    UPDATE states SET state = json_remove(
+        json_set(state, '$.held', json_object('mutex', json_extract(state, '$.mutex'))), '$.mutex'
+    )
+    WHERE json_extract(state, '$.mutex') IS NOT NULL;
+",
 ];
 
 /// The version they lead to.
-const KNOWN: i64 = 2;
+const KNOWN: i64 = 3;
 
 /// How long to wait between two tries at a file that another process has to itself.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
@@ -162,6 +169,8 @@ fn waiter(patience: Duration) -> impl FnMut(i32) -> bool + Send + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Moment;
+    use crate::protocol::state::State;
 
     #[test]
     fn steps_are_taken_from_where_a_file_stands() {
@@ -179,6 +188,20 @@ mod tests {
             .expect("what was there is still there");
         assert_eq!(kept, (1, 7));
         assert_eq!(about(&db).expect("it says"), (APPLICATION, 2));
+    }
+
+    #[test]
+    fn what_was_held_in_an_older_file_is_held() {
+        let mut db = Connection::open_in_memory().expect("memory is always there");
+        migrate(&mut db, &STEPS[..2]).expect("from nothing");
+        let old = r#"{"mutex":{"owner":"01010101-0101-0101-0101-010101010101:1","count":2,"until":7},"marks":[]}"#;
+        db.execute("INSERT INTO states (name, state) VALUES ('a', ?1)", [old])
+            .expect("it is there");
+        migrate(&mut db, &STEPS).expect("from the version before");
+        let new = db.query_row("SELECT state FROM states", [], |row| row.get(0));
+        let new: String = new.expect("it is still there");
+        let mut state: State = serde_json::from_str(&new).expect("it can be read");
+        assert!(state.held("a", Moment::at(Duration::ZERO)).is_some());
     }
 
     #[test]

@@ -14,14 +14,17 @@ const DEFAULT_PORT: u16 = 6379;
 const NO_SUCH_DATABASE: &str = "the server has no such database";
 
 pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
+    let parameters = Parameters::of(store, url)?;
+    let scripts = parameters.scripts;
     let address = match url.scheme() {
-        "redis+unix" => unix(store, url)?,
-        _ => tcp(store, url)?,
+        "redis+unix" => unix(store, url, parameters)?,
+        _ => tcp(store, url, parameters)?,
     };
     let settings = Settings {
         prefix: store.prefix.clone(),
         connect_timeout: store.connect_timeout,
         command_timeout: store.command_timeout,
+        scripts,
     };
     let background = store.background()?;
     let engine = Redis::connect(address, settings, background.runtime())
@@ -40,13 +43,63 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
     })
 }
 
-fn tcp(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
+/// What may follow a question mark.
+struct Parameters {
+    database: Option<i64>,
+    user: Option<String>,
+    password: Option<String>,
+    scripts: bool,
+}
+
+impl Parameters {
+    fn of(store: &Store<'_>, url: &Url) -> Result<Self, Error> {
+        let mut parameters = Self {
+            database: None,
+            user: None,
+            password: None,
+            scripts: true,
+        };
+        // Not the url crate's pairs: those are a web form's, where a `+` stands for a space.
+        let pairs = url.query().unwrap_or_default().split('&');
+        for pair in pairs.filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decoded(store, value)?;
+            match decoded(store, key)?.as_deref() {
+                Some("db") => {
+                    parameters.database = Some(database(store, &value.unwrap_or_default())?);
+                }
+                Some("user") => parameters.user = value,
+                Some("pass") => parameters.password = value,
+                Some("scripts") => {
+                    parameters.scripts = match value.as_deref() {
+                        Some("on") => true,
+                        Some("off") => false,
+                        _ => return Err(store.invalid("scripts is `on` or `off`")),
+                    }
+                }
+                _ => {
+                    let known = "unknown parameter; db, user, pass and scripts are known";
+                    return Err(store.invalid(known));
+                }
+            }
+        }
+        Ok(parameters)
+    }
+
+    const fn has_address(&self) -> bool {
+        self.database.is_some() || self.user.is_some() || self.password.is_some()
+    }
+}
+
+fn tcp(store: &Store<'_>, url: &Url, parameters: Parameters) -> Result<Address, Error> {
     let host = url.host_str().filter(|host| !host.is_empty());
     let host = host.ok_or_else(|| store.invalid("no host; try redis://127.0.0.1/"))?;
     // The url crate keeps the brackets of an IPv6 address; sockets do not want them.
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    if url.query().is_some() {
-        return Err(store.invalid("a redis:// address takes no parameters"));
+    if parameters.has_address() {
+        let reason =
+            "a redis:// address takes database, user and password before the question mark";
+        return Err(store.invalid(reason));
     }
     let database = match url.path().trim_matches('/') {
         "" => 0,
@@ -60,31 +113,20 @@ fn tcp(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
     })
 }
 
-fn unix(store: &Store<'_>, url: &Url) -> Result<Address, Error> {
+fn unix(store: &Store<'_>, url: &Url, parameters: Parameters) -> Result<Address, Error> {
     if url.host_str().is_some_and(|host| !host.is_empty()) {
         return Err(store.invalid("three slashes, please: redis+unix:///path/to/socket"));
     }
     let path = decoded(store, url.path())?;
     let path = path.ok_or_else(|| store.invalid("no path; try redis+unix:///run/redis.sock"))?;
-    let mut address = Address {
+    let user = decoded(store, url.username())?;
+    let password = decoded(store, url.password().unwrap_or_default())?;
+    Ok(Address {
         place: Place::Unix(path.into()),
-        user: decoded(store, url.username())?,
-        password: decoded(store, url.password().unwrap_or_default())?,
-        ..Address::default()
-    };
-    // Not the url crate's pairs: those are a web form's, where a `+` stands for a space.
-    let parameters = url.query().unwrap_or_default().split('&');
-    for parameter in parameters.filter(|parameter| !parameter.is_empty()) {
-        let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        let value = decoded(store, value)?;
-        match decoded(store, key)?.as_deref() {
-            Some("db") => address.database = database(store, &value.unwrap_or_default())?,
-            Some("user") => address.user = value,
-            Some("pass") => address.password = value,
-            _ => return Err(store.invalid("unknown parameter; db, user and pass are known")),
-        }
-    }
-    Ok(address)
+        database: parameters.database.unwrap_or(0),
+        user: parameters.user.or(user),
+        password: parameters.password.or(password),
+    })
 }
 
 fn database(store: &Store<'_>, number: &str) -> Result<i64, Error> {

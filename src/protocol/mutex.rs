@@ -20,12 +20,18 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    fn new(owner: &OwnerId, until: Moment) -> Self {
+    /// One that this owner holds so often, until then.
+    pub const fn new(owner: OwnerId, count: u32, until: Moment) -> Self {
         Self {
-            owner: *owner,
-            count: 1,
+            owner,
+            count,
             until,
         }
+    }
+
+    /// How often it is held.
+    pub const fn count(&self) -> u32 {
+        self.count
     }
 
     /// Whose it is.
@@ -84,7 +90,7 @@ fn decide(
             if !free || listeners > *own_listeners || marks.has(to, Entry::First) {
                 return released;
             }
-            *held = Some(Mutex::new(to, now + *lease));
+            *held = Some(Mutex::new(*to, 1, now + *lease));
             Reply::Granted
         }
         Action::Release { owner, left } => release(held, owner, *left, listeners),
@@ -124,7 +130,7 @@ fn acquire(
         // Granting it would make up the hold it goes by.
         (None, Entry::Again { .. }) => Reply::Gone,
         (free, Entry::First) => {
-            *free = Some(Mutex::new(owner, now + lease));
+            *free = Some(Mutex::new(*owner, 1, now + lease));
             Reply::Granted
         }
     }

@@ -68,6 +68,16 @@ impl Outcome {
 }
 
 impl State {
+    /// What is held, and what was undone.
+    pub const fn new(held: Option<Held>, marks: Marks) -> Self {
+        Self { held, marks }
+    }
+
+    /// What is held, be the lease over or not.
+    pub const fn held_now(&self) -> Option<&Held> {
+        self.held.as_ref()
+    }
+
     /// Carries out one request at `now`, with so many `listeners` on the subject's channel.
     pub fn apply(&mut self, request: &Request, now: Moment, listeners: u32) -> Outcome {
         self.expire(now);
@@ -148,6 +158,22 @@ impl State {
 }
 
 impl Held {
+    /// A hold of this kind.
+    pub const fn new(kind: Kind, owner: OwnerId, count: u32, until: Moment) -> Self {
+        match kind {
+            Kind::Mutex => Self::Mutex(Mutex::new(owner, count, until)),
+            Kind::Simple => Self::Simple(Simple { owner, until }),
+        }
+    }
+
+    /// How often its owner holds it, where that is counted.
+    pub const fn count(&self) -> u32 {
+        match self {
+            Self::Mutex(mutex) => mutex.count(),
+            Self::Simple(_) => 1,
+        }
+    }
+
     /// Which kind it is.
     pub const fn kind(&self) -> Kind {
         match self {
@@ -171,7 +197,7 @@ impl Held {
     }
 
     /// Who holds it, and until when.
-    const fn holder(&self) -> (OwnerId, Moment) {
+    pub const fn holder(&self) -> (OwnerId, Moment) {
         match self {
             Self::Mutex(mutex) => (mutex.owner(), mutex.until()),
             Self::Simple(simple) => (simple.owner, simple.until),

@@ -32,6 +32,7 @@ macro_rules! on_every_engine {
     ($run:ident with $family:ident: $($case:ident,)+) => {
         on_engine!(memory, $run, $family: $($case,)+);
         on_engine!(redis, $run, $family: $($case,)+);
+        on_engine!(redis_without_scripts, $run, $family: $($case,)+);
         on_engine!(sqlite, $run, $family: $($case,)+);
     };
 }

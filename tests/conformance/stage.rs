@@ -160,6 +160,32 @@ impl<F: Family> Stage<F> {
         }
     }
 
+    /// A real server that runs no scripts for us.
+    pub(crate) fn redis_without_scripts(case: &str) -> Self {
+        let server = shared_server();
+        let user = [
+            "ACL",
+            "SETUSER",
+            "plain",
+            "on",
+            ">secret",
+            "~*",
+            "&*",
+            "+@all",
+            "-@scripting",
+        ];
+        server.cmd(&user);
+        let url = server.url().replace("redis://", "redis://plain:secret@");
+        Self {
+            family: PhantomData,
+            url: format!("{url}?scripts=off"),
+            prefix: format!("{}/", unique(case)),
+            runtime: real,
+            server: Some(server),
+            folder: None,
+        }
+    }
+
     /// Runs an async case to its end.
     pub(crate) fn play(self, case: impl AsyncFnOnce(&Self) -> Played) {
         let runtime = (self.runtime)().expect("a runtime can be made");

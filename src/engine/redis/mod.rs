@@ -21,12 +21,14 @@ mod overhear;
 mod pubsub;
 mod scripts;
 mod silence;
+mod unscripted;
 
 use self::batch::Batches;
 use self::connection::Connection;
 use self::keys::Keys;
 use self::overhear::Overhear;
 use self::pubsub::PubSub;
+use self::unscripted::Unscripted;
 use crate::engine::{Answer, Cause, Engine, Failure, Finding, Listener, Overheard, Page};
 use crate::protocol::{Channel, Reply, Request};
 
@@ -64,6 +66,8 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// How long a reply may take before the connection is taken for dead.
     pub command_timeout: Duration,
+    /// Whether the server runs scripts for us.
+    pub scripts: bool,
 }
 
 /// A server.
@@ -73,6 +77,8 @@ pub struct Redis {
     waited_for: Arc<Batches>,
     apart: Connection,
     pubsub: PubSub,
+    /// In place of scripts: for those who wait, and for what nobody waits for.
+    unscripted: Option<[Unscripted; 2]>,
     overhear: Overhear,
 }
 
@@ -92,11 +98,13 @@ impl Redis {
         let connecting = settings.connect_timeout;
         let keys = Keys::new(settings.prefix.clone());
         let waited_for = Connection::new(client.clone(), connecting, settings.command_timeout);
+        let unscripted = || Unscripted::start(client.clone(), keys.clone(), &settings, apart);
         let redis = Arc::new(Self {
             waited_for: Batches::new(waited_for, keys.clone()),
             // Nobody waits here but the driver, which gives up only what took too long.
             apart: Connection::new(client.clone(), connecting, Duration::ZERO),
             pubsub: PubSub::start(client.clone(), &settings, apart),
+            unscripted: (!settings.scripts).then(|| [unscripted(), unscripted()]),
             overhear: Overhear {
                 client,
                 keys: keys.clone(),
@@ -134,11 +142,17 @@ impl Redis {
 
 impl Engine for Redis {
     fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
-        self.waited_for.run(request)
+        match &self.unscripted {
+            Some([waited_for, _]) => waited_for.call(request),
+            None => self.waited_for.run(request),
+        }
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
-        Box::pin(apart::call(self, requests))
+        match &self.unscripted {
+            Some([_, apart]) => apart.call_all(requests),
+            None => Box::pin(apart::call(self, requests)),
+        }
     }
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {

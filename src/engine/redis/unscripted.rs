@@ -1,0 +1,152 @@
+//! For servers that forbid scripts: what a request does is decided here, by the rules that memory goes by.
+//!
+//! Each request is read under WATCH and written by MULTI and EXEC, which do nothing if the lock or its marks have changed
+//! in between; then it is read again. So a request that is held up somewhere is as harmless as one that was undone in time.
+//! One connection carries out one request at a time: it costs two round trips instead of one, and nobody travels together.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "an engine's own task keeps its own time"
+)]
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, Pipeline, Value};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use self::reading::Reading;
+use super::keys::Keys;
+use super::{Settings, failure};
+use crate::engine::{self, Cause, Failure};
+use crate::protocol::{Reply, Request};
+
+mod reading;
+mod writing;
+
+type Answer = Result<Reply, Failure>;
+
+/// A connection without scripts.
+#[derive(Debug)]
+pub(super) struct Unscripted {
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+#[derive(Debug)]
+struct Order {
+    request: Request,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Unscripted {
+    /// Starts the task on `runtime`; it ends when this is dropped.
+    pub(super) fn start(client: Client, keys: Keys, settings: &Settings, runtime: &Handle) -> Self {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let task = Task {
+            client,
+            keys,
+            connect_timeout: settings.connect_timeout,
+            command_timeout: settings.command_timeout,
+            connection: None,
+        };
+        runtime.spawn(task.run(inbox));
+        Self { orders }
+    }
+
+    /// Carries out a request. Dropping this leaves open whether it was.
+    pub(super) fn call(&self, request: Request) -> engine::Answer<Answer> {
+        let (answer, outcome) = oneshot::channel();
+        // If nobody is there to obey it, that is heard below.
+        let _ = self.orders.send(Order { request, answer });
+        Box::pin(async move {
+            let gone = || {
+                Err(Failure::new(
+                    Cause::Unreachable,
+                    "the client's thread has gone",
+                ))
+            };
+            outcome.await.unwrap_or_else(|_| gone())
+        })
+    }
+}
+
+impl Unscripted {
+    /// Carries out several, one after the other.
+    pub(super) fn call_all(&self, requests: Vec<Request>) -> engine::Answer<Vec<Answer>> {
+        let answers = requests.into_iter().map(|request| self.call(request));
+        let answers: Vec<_> = answers.collect();
+        Box::pin(async move {
+            let mut all = Vec::with_capacity(answers.len());
+            for answer in answers {
+                all.push(answer.await);
+            }
+            all
+        })
+    }
+}
+
+struct Task {
+    client: Client,
+    keys: Keys,
+    connect_timeout: Duration,
+    command_timeout: Duration,
+    connection: Option<MultiplexedConnection>,
+}
+
+impl Task {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Order>) {
+        while let Some(Order { request, answer }) = inbox.recv().await {
+            // Whoever has gone has undone it already.
+            if !answer.is_closed() {
+                let _ = answer.send(self.carry_out(&request).await);
+            }
+        }
+    }
+
+    async fn carry_out(&mut self, request: &Request) -> Answer {
+        let give_up = Instant::now() + self.command_timeout;
+        while Instant::now() < give_up {
+            let reading = Reading::new(request, &self.keys);
+            let answers = self.send(reading.commands()).await?;
+            let (outcome, writing) = reading.decide(answers)?;
+            let Some(writing) = writing else {
+                return outcome;
+            };
+            let answers = self.send(writing.commands()).await?;
+            if let Some(reply) = writing.done(outcome, answers)? {
+                return Ok(reply);
+            }
+        }
+        let why = "others have changed the lock each time before it could be written";
+        Err(Failure::new(Cause::Unready, why))
+    }
+
+    /// Sends some commands, each with its own answer. A connection that fails is given up: what it watches, and what it has
+    /// still to do, nobody knows.
+    async fn send(&mut self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let count = commands.len();
+        let sent = connection.req_packed_commands(commands, 0, count);
+        let answers = match timeout(self.command_timeout, sent).await {
+            Ok(answers) => answers.map_err(|error| failure::of_calling(&error))?,
+            Err(_) => return Err(Failure::new(Cause::TimedOut, "no answer in time")),
+        };
+        self.connection = Some(connection);
+        Ok(answers)
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(None);
+        let made = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
+        made.await.map_err(|error| failure::of_connecting(&error))
+    }
+}

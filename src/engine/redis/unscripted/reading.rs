@@ -1,0 +1,241 @@
+//! What has to be known to decide a request, and the decision.
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use super::Answer;
+use super::writing::Writing;
+use crate::engine::redis::failure;
+use crate::engine::redis::keys::Keys;
+use crate::engine::{Cause, Failure};
+use crate::protocol::marks::Marks;
+use crate::protocol::state::{Held, State};
+use crate::protocol::{Action, ClientId, Entry, Holding, Kind, Moment, OwnerId, Reply, Request};
+
+/// The moment of the decision. The rules only compare; the server's own time is added where it is written.
+fn now() -> Moment {
+    Moment::at(Duration::from_secs(1))
+}
+
+/// A question to the server, for one request.
+pub(super) struct Reading<'a> {
+    request: &'a Request,
+    lock: String,
+    undone: String,
+    channel: String,
+    commands: Pipeline,
+}
+
+/// What a lock looks like.
+struct Seen {
+    /// Owners and counts; of a simple lock the one.
+    owners: Vec<(String, u32)>,
+    /// Nobody's lock: another type, or a hash without an owner.
+    other: bool,
+    /// -1 without an end, -2 if it is free.
+    pttl: i64,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(request: &'a Request, keys: &Keys) -> Self {
+        let name = &request.subject.name;
+        let lock = keys.lock(name).to_string();
+        let undone = keys.undone(name).to_string();
+        let channel = keys.channel(&request.subject.channel()).to_string();
+        let mut commands = Pipeline::new();
+        // What an earlier question has watched, and nobody wrote, is of no concern.
+        commands.cmd("UNWATCH");
+        commands.cmd("WATCH").arg(&lock).arg(&undone);
+        commands.cmd("PTTL").arg(&lock);
+        match request.subject.kind {
+            Kind::Mutex => commands.cmd("HGETALL").arg(&lock),
+            // Whatever is longer is no owner of ours, and need not be read.
+            Kind::Simple => commands
+                .cmd("GETRANGE")
+                .arg(&lock)
+                .arg(0)
+                .arg(LONGEST_OWNER),
+        };
+        commands.cmd("TIME");
+        commands.cmd("PUBSUB").arg("NUMSUB").arg(&channel);
+        if let Some((owner, entry)) = taker(&request.action) {
+            commands.cmd("ZSCORE").arg(&undone).arg(mark(&owner, entry));
+        }
+        Self {
+            request,
+            lock,
+            undone,
+            channel,
+            commands,
+        }
+    }
+
+    pub(super) const fn commands(&self) -> &Pipeline {
+        &self.commands
+    }
+
+    /// The answer, and what is to be written first, if anything.
+    pub(super) fn decide(self, answers: Vec<Value>) -> Result<(Answer, Option<Writing>), Failure> {
+        let mut answers = answers.into_iter();
+        let mut next = || answers.next().unwrap_or(Value::Nil);
+        let (_unwatched, watched) = (next(), next());
+        value::<String>(watched)?;
+        let pttl: i64 = value(next())?;
+        let seen = self.seen(next(), pttl)?;
+        let (seconds, micros): (u64, u64) = value(next())?;
+        let (_, listeners): (String, u32) = value(next())?;
+        let marked = matches!(
+            next(),
+            Value::BulkString(_) | Value::SimpleString(_) | Value::Double(_)
+        );
+
+        if self.request.action == Action::Inspect {
+            return Ok((inspected(seen), None));
+        }
+        let before = self.held(&seen);
+        let mut marks = Marks::default();
+        if let (Some((owner, entry)), true) = (taker(&self.request.action), marked) {
+            marks.put(&owner, entry, now());
+        }
+        let mut state = State::new(before.clone(), marks);
+        let outcome = state.apply(self.request, now(), listeners);
+        let reply = match outcome.reply {
+            // No client of ours leaves a lock without an end, and no rule knows of one.
+            Ok(Reply::Busy { .. }) if seen.pttl == -1 => Reply::Busy { ttl: None },
+            Ok(reply) => reply,
+            Err(wrong) => return Ok((Err(wrong.into()), None)),
+        };
+        let mut writing = Writing::new(self.lock, self.undone, self.channel);
+        writing.change(self.request, before.as_ref(), state.held_now(), now());
+        if matches!(reply, Reply::Marked | Reply::Kept)
+            && let Action::Undo { owner, entry } = &self.request.action
+        {
+            let millis = seconds * 1000 + micros / 1000;
+            writing.mark(&mark(owner, *entry), millis);
+        }
+        if outcome.news.is_some() {
+            writing.publish();
+        }
+        Ok((Ok(reply), writing.if_any()))
+    }
+
+    fn seen(&self, answer: Value, pttl: i64) -> Result<Seen, Failure> {
+        let mut seen = Seen {
+            owners: Vec::new(),
+            other: false,
+            pttl,
+        };
+        match (self.request.subject.kind, answer) {
+            (_, error @ Value::ServerError(_)) => {
+                let Err(failure) = value::<()>(error) else {
+                    return Ok(seen);
+                };
+                if failure.cause != Cause::WrongKind {
+                    return Err(failure);
+                }
+                seen.other = true;
+            }
+            (Kind::Mutex, answer) => {
+                let fields: Vec<(String, String)> = value(answer)?;
+                seen.other = !fields.is_empty();
+                for (owner, count) in fields {
+                    // Fields of other primitives, or of none, are no owners.
+                    let client = owner.split(':').next().and_then(ClientId::parse);
+                    if client.is_some() {
+                        seen.other = false;
+                        seen.owners.push((owner, count.parse().unwrap_or(1)));
+                    }
+                }
+            }
+            (Kind::Simple, _) if pttl == -2 => {}
+            (Kind::Simple, answer) => {
+                let owner: Vec<u8> = value(answer)?;
+                let owner = String::from_utf8_lossy(&owner).into_owned();
+                // Who only asks for the lock waits for whoever has it; what may be anything is neither told nor removed.
+                let action = &self.request.action;
+                seen.other = matches!(action, Action::ForceRelease | Action::Inspect)
+                    && owner.parse::<OwnerId>().is_err();
+                seen.owners.push((owner, 1));
+            }
+        }
+        Ok(seen)
+    }
+
+    /// The hold as the rules know it: that of the one who asks, or somebody's.
+    fn held(&self, seen: &Seen) -> Option<Held> {
+        let kind = self.request.subject.kind;
+        let until = match u64::try_from(seen.pttl) {
+            Ok(millis) => now() + Duration::from_millis(millis),
+            Err(_) => now() + Duration::MAX,
+        };
+        if seen.other {
+            let other = Kind::ALL.into_iter().find(|other| *other != kind);
+            return other.map(|other| Held::new(other, SOMEBODY, 1, until));
+        }
+        let asks = giver(&self.request.action).map(|owner| owner.to_string());
+        let mine = seen
+            .owners
+            .iter()
+            .find(|(owner, _)| Some(owner) == asks.as_ref());
+        let (owner, count) = mine.or(seen.owners.first())?;
+        // One that is not ours need only be another.
+        let owner = owner.parse().unwrap_or(SOMEBODY);
+        Some(Held::new(kind, owner, *count, until))
+    }
+}
+
+const LONGEST_OWNER: u32 = 64;
+const SOMEBODY: OwnerId = OwnerId::new(ClientId::new([0; 16]), 0);
+
+/// Whose hold the request is about.
+const fn giver(action: &Action) -> Option<OwnerId> {
+    match action {
+        Action::Acquire { owner, .. }
+        | Action::Release { owner, .. }
+        | Action::Renew { owner, .. }
+        | Action::Undo { owner, .. } => Some(*owner),
+        Action::Pass { from, .. } => Some(*from),
+        Action::ForceRelease | Action::Inspect => None,
+    }
+}
+
+/// Which acquire may have been undone before it came.
+const fn taker(action: &Action) -> Option<(OwnerId, Entry)> {
+    match action {
+        Action::Acquire { owner, entry, .. } => Some((*owner, *entry)),
+        Action::Pass { to, .. } => Some((*to, Entry::First)),
+        Action::ForceRelease
+        | Action::Inspect
+        | Action::Release { .. }
+        | Action::Renew { .. }
+        | Action::Undo { .. } => None,
+    }
+}
+
+fn mark(owner: &OwnerId, entry: Entry) -> String {
+    format!("{owner}#{}", entry.attempt())
+}
+
+fn inspected(seen: Seen) -> Answer {
+    if seen.pttl == -2 {
+        return Ok(Reply::Inspected(None));
+    }
+    if seen.other {
+        return Err(Failure::new(Cause::WrongKind, "no lock of this kind"));
+    }
+    let owners = seen.owners.into_iter();
+    let owners = owners.map(|(owner, count)| (owner, u64::from(count)));
+    Ok(Reply::Inspected(Some(Holding {
+        owners: owners.collect(),
+        ttl: u64::try_from(seen.pttl).ok().map(Duration::from_millis),
+    })))
+}
+
+/// Reads an answer; an error is one of the server's.
+fn value<T: redis::FromRedisValue>(answer: Value) -> Result<T, Failure> {
+    let answer = answer.extract_error();
+    let answer = answer.map_err(|error| failure::of_calling(&error))?;
+    redis::from_redis_value(answer)
+        .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))
+}

@@ -1,0 +1,168 @@
+//! What a decision changes, in one transaction.
+
+use redis::{Cmd, Pipeline, Value};
+
+use super::Answer;
+use crate::engine::redis::failure;
+use crate::engine::{Cause, Failure};
+use crate::protocol::marks::MARK_TTL;
+use crate::protocol::state::Held;
+use crate::protocol::{Action, Kind, Moment, Reply, Request};
+
+/// The commands between MULTI and EXEC.
+pub(super) struct Writing {
+    lock: String,
+    undone: String,
+    channel: String,
+    inside: Vec<Cmd>,
+    /// Which of them says how many have heard of it.
+    publish: Option<usize>,
+    commands: Pipeline,
+}
+
+impl Writing {
+    pub(super) fn new(lock: String, undone: String, channel: String) -> Self {
+        Self {
+            lock,
+            undone,
+            channel,
+            inside: Vec::new(),
+            publish: None,
+            commands: Pipeline::new(),
+        }
+    }
+
+    /// Makes of the one hold the other.
+    pub(super) fn change(
+        &mut self,
+        request: &Request,
+        before: Option<&Held>,
+        after: Option<&Held>,
+        now: Moment,
+    ) {
+        let kind = request.subject.kind;
+        let owner = |held: &Held| held.holder().0;
+        let same = before.map(owner) == after.map(owner);
+        if let Some(before) = before.filter(|_| !same) {
+            match kind {
+                // Others may have their fields beside it.
+                Kind::Mutex if request.action != Action::ForceRelease => {
+                    let field = owner(before).to_string();
+                    self.add("HDEL", |cmd| cmd.arg(field));
+                }
+                Kind::Mutex | Kind::Simple => self.add("DEL", |cmd| cmd),
+            }
+        }
+        let Some(after) = after else {
+            return;
+        };
+        let (holder, until) = after.holder();
+        let lease = u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX);
+        let count = before.filter(|_| same).map(Held::count);
+        match kind {
+            Kind::Simple if !same => {
+                self.add("SET", |cmd| {
+                    cmd.arg(holder.to_string()).arg("PX").arg(lease)
+                });
+                return;
+            }
+            Kind::Mutex if count != Some(after.count()) => {
+                let field = holder.to_string();
+                self.add("HSET", |cmd| cmd.arg(field).arg(after.count()));
+            }
+            Kind::Mutex | Kind::Simple => {}
+        }
+        if before.filter(|_| same).map(|held| held.holder().1) != Some(until) {
+            self.add("PEXPIRE", |cmd| cmd.arg(lease));
+        }
+    }
+
+    /// Refuses an acquire from this server's millisecond on.
+    pub(super) fn mark(&mut self, mark: &str, millis: u64) {
+        let ttl = u64::try_from(MARK_TTL.as_millis()).unwrap_or(u64::MAX);
+        let commands = [
+            cmd("ZREMRANGEBYSCORE", &self.undone, |cmd| {
+                cmd.arg("-inf").arg(millis)
+            }),
+            cmd("ZADD", &self.undone, |cmd| cmd.arg(millis + ttl).arg(mark)),
+            cmd("PEXPIRE", &self.undone, |cmd| cmd.arg(ttl)),
+        ];
+        self.inside.extend(commands);
+    }
+
+    /// Tells those who wait.
+    pub(super) fn publish(&mut self) {
+        self.publish = Some(self.inside.len());
+        let told = cmd("PUBLISH", &self.channel, |cmd| cmd.arg("0"));
+        self.inside.push(told);
+    }
+
+    /// None if there is nothing to write.
+    pub(super) fn if_any(mut self) -> Option<Self> {
+        if self.inside.is_empty() {
+            return None;
+        }
+        self.commands.cmd("MULTI");
+        for cmd in &self.inside {
+            self.commands.add_command(cmd.clone());
+        }
+        self.commands.cmd("EXEC");
+        Some(self)
+    }
+
+    pub(super) const fn commands(&self) -> &Pipeline {
+        &self.commands
+    }
+
+    /// What became of it; none if others were quicker.
+    pub(super) fn done(
+        &self,
+        outcome: Answer,
+        answers: Vec<Value>,
+    ) -> Result<Option<Reply>, Failure> {
+        let mut refused = None;
+        let mut end = Value::Nil;
+        for answer in answers {
+            match answer.extract_error() {
+                Ok(answer) => end = answer,
+                // The first says why; EXEC only that it has done nothing.
+                Err(error) => {
+                    refused.get_or_insert_with(|| failure::of_calling(&error));
+                }
+            }
+        }
+        let reply = outcome?;
+        match (refused, end, reply) {
+            // A server short of memory keeps a higher count; nobody but its owner goes by that, who will take it all.
+            (Some(refused), _, Reply::Kept) if refused.cause == Cause::OutOfMemory => {
+                Ok(Some(Reply::Kept))
+            }
+            (Some(refused), _, _) => Err(refused),
+            (None, Value::Array(done), reply) => {
+                let told = self.publish.and_then(|place| done.into_iter().nth(place));
+                let told = told.and_then(|told| redis::from_redis_value(told).ok());
+                Ok(Some(match (reply, told) {
+                    (Reply::Released { .. }, Some(listeners)) => Reply::Released { listeners },
+                    (reply, _) => reply,
+                }))
+            }
+            (None, Value::Nil, _) => Ok(None),
+            (None, other, _) => {
+                let what = format!("unexpected {other:?}");
+                Err(Failure::new(Cause::Unexpected, what))
+            }
+        }
+    }
+
+    fn add(&mut self, word: &str, args: impl FnOnce(&mut Cmd) -> &mut Cmd) {
+        let cmd = cmd(word, &self.lock, args);
+        self.inside.push(cmd);
+    }
+}
+
+fn cmd(word: &str, key: &str, args: impl FnOnce(&mut Cmd) -> &mut Cmd) -> Cmd {
+    let mut cmd = redis::cmd(word);
+    cmd.arg(key);
+    args(&mut cmd);
+    cmd
+}

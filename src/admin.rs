@@ -45,8 +45,8 @@ pub struct LockInfo {
     pub name: String,
     /// Who holds it.
     pub holders: Vec<Holder>,
-    /// How long it stays taken if nobody renews it; `None` if it has no end, which no client of ours
-    /// or Redisson's leaves behind.
+    /// How long it stays taken if nobody renews it. `None` if it does not end by the clock: in a file, when it ends with
+    /// its holder's process and children; on a server no client of ours or Redisson's leaves such a lock.
     pub ttl: Option<Duration>,
 }
 

@@ -21,8 +21,8 @@ use crate::engine::{Ear, Failure, boot};
 use crate::protocol::turn::{Turn, turns};
 use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
 
-/// A ttl that is longer is none: a hold that ends with its process.
-const FOR_EVER: Duration = Duration::from_secs(50 * 365 * 24 * 60 * 60);
+/// A ttl that is longer is what is left of [`ENDLESS`](crate::protocol::lease::ENDLESS): the hold ends with its process.
+const FOR_EVER: Duration = Duration::from_secs(200 * 365 * 24 * 60 * 60);
 
 /// How many other clients a new one looks at: those that were killed leave files and rows behind.
 const SWEPT: u32 = 16;

@@ -13,8 +13,8 @@ use self::watchers::{Reader, Watchers};
 use crate::engine::glob;
 use crate::engine::overheard::{Inbox, Overheard};
 use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page};
+use crate::protocol::change::{Change, changes};
 use crate::protocol::state::State;
-use crate::protocol::turn::{Turn, turns};
 use crate::protocol::{Channel, Moment, Reply, Request};
 
 mod watchers;
@@ -111,8 +111,8 @@ impl Memory {
         let outcome = state.get_mut().apply(request, now, listeners);
         if let Some(before) = before {
             let after = state.get().holders();
-            let turns = turns(&before, &after, Turn::by(&request.action), now);
-            watchers.tell(state.key(), turns, labels);
+            let changes = changes(&before, &after, Change::by(&request.action), now);
+            watchers.tell(state.key(), changes, labels);
         }
         if state.get_mut().is_empty(now) {
             state.remove();
@@ -270,8 +270,8 @@ impl Store {
             let before = state.holders();
             state.is_empty(now);
             let after = state.holders();
-            let turns = turns(&before, &after, Turn::Released, now);
-            self.watchers.tell(key, turns, &self.labels);
+            let changes = changes(&before, &after, Change::Released, now);
+            self.watchers.tell(key, changes, &self.labels);
         }
     }
 

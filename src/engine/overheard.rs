@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Answer, Cause, Ear, Failure, Listener};
-use crate::protocol::turn::Turn;
+use crate::protocol::change::Changed;
 
 /// How much is kept for one who does not come to read it.
 const MOST: usize = 8192;
@@ -19,20 +19,7 @@ pub enum Heard {
     /// Something may have been missed: look at everything.
     Missed,
     /// Something became of a hold.
-    Turned(Turned),
-}
-
-/// What became of a hold.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Turned {
-    /// The lock's name, without a prefix.
-    pub name: String,
-    /// Whose hold.
-    pub owner: String,
-    /// What that owner's client calls itself, if the store knows.
-    pub label: Option<String>,
-    /// What became of it.
-    pub turn: Turn,
+    Changed(Changed),
 }
 
 /// Hears what happens to locks until it is dropped.

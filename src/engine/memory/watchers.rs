@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 
 use foldhash::HashMap;
 
-use crate::engine::overheard::{Batch, Heard, Inbox, Source, Turned};
+use crate::engine::overheard::{Batch, Heard, Inbox, Source};
 use crate::engine::{Answer, Failure, glob};
 use crate::protocol::OwnerId;
-use crate::protocol::turn::Turn;
+use crate::protocol::change::{Change, Changed};
 
 /// Everybody who watches.
 #[derive(Debug, Default)]
@@ -43,20 +43,20 @@ impl Watchers {
     pub(super) fn tell(
         &self,
         key: &str,
-        turns: impl Iterator<Item = (OwnerId, Turn)>,
+        changes: impl Iterator<Item = (OwnerId, Change)>,
         labels: &HashMap<Arc<str>, Arc<str>>,
     ) {
-        for (owner, turn) in turns {
+        for (owner, change) in changes {
             let label = labels.get(&*owner.client().to_string());
             for watcher in &self.0 {
                 let name = key.strip_prefix(&*watcher.prefix);
                 let name = name.filter(|name| glob::matches(&watcher.pattern, name));
                 if let (Some(name), Some(inbox)) = (name, watcher.inbox.upgrade()) {
-                    inbox.put(Heard::Turned(Turned {
+                    inbox.put(Heard::Changed(Changed {
                         name: name.to_owned(),
                         owner: owner.to_string(),
                         label: label.map(ToString::to_string),
-                        turn,
+                        change,
                     }));
                 }
             }

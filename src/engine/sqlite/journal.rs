@@ -13,10 +13,10 @@ use super::Sqlite;
 use super::news::News;
 use super::rows::Rows;
 use super::store::Store;
-use crate::engine::overheard::{Batch, Heard, Source, Turned};
+use crate::engine::overheard::{Batch, Heard, Source};
 use crate::engine::{Answer, Cause, Ear, Failure, boot, glob};
 use crate::protocol::OwnerId;
-use crate::protocol::turn::Turn;
+use crate::protocol::change::{Change, Changed};
 
 /// Where those listen who watch.
 const CHANNEL: &str = "watch";
@@ -74,7 +74,7 @@ impl Store {
             let name = name.filter(|name| glob::matches(pattern, name));
             if let Some(name) = name.map(str::to_owned) {
                 row.name = name;
-                heard.push(Heard::Turned(row));
+                heard.push(Heard::Changed(row));
             }
         }
         let place = newest;
@@ -86,19 +86,19 @@ impl Store {
 pub(super) fn tell(
     rows: &Rows<'_>,
     key: &str,
-    turns: impl Iterator<Item = (OwnerId, Turn)>,
+    changes: impl Iterator<Item = (OwnerId, Change)>,
     news: &mut News,
 ) -> Result<()> {
-    let mut turns = turns.peekable();
-    if turns.peek().is_none() {
+    let mut changes = changes.peekable();
+    if changes.peek().is_none() {
         return Ok(());
     }
     let watchers = rows.listeners(CHANNEL)?;
     if watchers.is_empty() {
         return Ok(());
     }
-    for (owner, turn) in turns {
-        rows.write_down(key, owner, turn)?;
+    for (owner, change) in changes {
+        rows.write_down(key, owner, change)?;
     }
     // Once, however many rows there are.
     if !news.freed.iter().any(|(channel, _)| channel == CHANNEL) {
@@ -115,10 +115,10 @@ impl Rows<'_> {
         self.execute(sql, [CHANNEL])
     }
 
-    fn write_down(&self, key: &str, owner: OwnerId, turn: Turn) -> Result<()> {
+    fn write_down(&self, key: &str, owner: OwnerId, change: Change) -> Result<()> {
         let label = self.label_of(&owner.client().to_string(), boot::time())?;
         let sql = "INSERT INTO journal (name, owner, label, turn) VALUES (?1, ?2, ?3, ?4)";
-        self.execute(sql, params![key, owner.to_string(), label, word(turn)])?;
+        self.execute(sql, params![key, owner.to_string(), label, word(change)])?;
         let oldest = self.0.last_insert_rowid() - KEPT;
         self.execute("DELETE FROM journal WHERE id <= ?1", [oldest])
     }
@@ -133,36 +133,42 @@ impl Rows<'_> {
     }
 
     /// The rows behind this one, with the numbers they have.
-    fn behind(&self, place: i64) -> Result<Vec<(i64, Turned)>> {
+    fn behind(&self, place: i64) -> Result<Vec<(i64, Changed)>> {
         let mut rows = self.0.prepare_cached(
             "SELECT id, name, owner, label, turn FROM journal WHERE id > ?1 ORDER BY id",
         )?;
         let rows = rows.query_map([place], |row| {
-            let turned = Turned {
+            let changed = Changed {
                 name: row.get(1)?,
                 owner: row.get(2)?,
                 label: row.get(3)?,
-                turn: turn(&row.get::<_, String>(4)?),
+                change: change(&row.get::<_, String>(4)?),
             };
-            Ok((row.get(0)?, turned))
+            Ok((row.get(0)?, changed))
         })?;
         rows.collect()
     }
 }
 
-/// How a turn stands in the file.
-const fn word(turn: Turn) -> &'static str {
-    match turn {
-        Turn::Expired => "expired",
-        Turn::Forced => "forced",
-        Turn::Gone => "gone",
-        Turn::Granted => "granted",
-        Turn::Released => "released",
+/// A change as the file has it.
+const fn word(change: Change) -> &'static str {
+    match change {
+        Change::Expired => "expired",
+        Change::Forced => "forced",
+        Change::Gone => "gone",
+        Change::Granted => "granted",
+        Change::Held => "held",
+        Change::Released => "released",
     }
 }
 
-fn turn(word: &str) -> Turn {
-    let all = [Turn::Expired, Turn::Forced, Turn::Gone, Turn::Granted];
-    let turn = all.into_iter().find(|turn| self::word(*turn) == word);
-    turn.unwrap_or(Turn::Released)
+fn change(word: &str) -> Change {
+    let all = [
+        Change::Expired,
+        Change::Forced,
+        Change::Gone,
+        Change::Granted,
+    ];
+    let change = all.into_iter().find(|change| self::word(*change) == word);
+    change.unwrap_or(Change::Released)
 }

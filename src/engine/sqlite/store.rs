@@ -18,7 +18,7 @@ use super::rows::Rows;
 use super::vigil::Vigil;
 use super::{forked, journal, removed, schema, trust};
 use crate::engine::{Ear, Failure, boot};
-use crate::protocol::turn::{Turn, turns};
+use crate::protocol::change::{Change, changes};
 use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
 
 /// A ttl that is longer is none: a hold that ends with its process.
@@ -249,8 +249,8 @@ impl Store {
         let before = read.state.holders();
         let outcome = read.state.apply(request, now, count);
         let after = read.state.holders();
-        let turns = turns(&before, &after, Turn::by(&request.action), now);
-        journal::tell(rows, &name, turns, news)?;
+        let changes = changes(&before, &after, Change::by(&request.action), now);
+        journal::tell(rows, &name, changes, news)?;
         let reply = match outcome.reply {
             Reply::Inspected(Some(mut holding)) => {
                 holding.ttl = holding.ttl.filter(|ttl| *ttl < FOR_EVER);
@@ -283,7 +283,12 @@ impl Store {
             let before = read.state.holders();
             read.state.leave(client);
             let after = read.state.holders();
-            journal::tell(rows, &name, turns(&before, &after, Turn::Gone, now), news)?;
+            journal::tell(
+                rows,
+                &name,
+                changes(&before, &after, Change::Gone, now),
+                news,
+            )?;
             rows.keep(&name, read, now)?;
             // Which kind of lock it was does not matter: all that may wait for this name are told.
             let channel = channel_of(&name);

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use rusqlite::types::Type;
 use rusqlite::{OptionalExtension, Result, params};
 
 use super::Sqlite;
@@ -142,7 +143,7 @@ impl Rows<'_> {
                 name: row.get(1)?,
                 owner: row.get(2)?,
                 label: row.get(3)?,
-                change: change(&row.get::<_, String>(4)?),
+                change: change(row.get_ref(4)?.as_str()?)?,
             };
             Ok((row.get(0)?, changed))
         })?;
@@ -162,13 +163,35 @@ const fn word(change: Change) -> &'static str {
     }
 }
 
-fn change(word: &str) -> Change {
-    let all = [
-        Change::Expired,
-        Change::Forced,
-        Change::Gone,
-        Change::Granted,
-    ];
-    let change = all.into_iter().find(|change| self::word(*change) == word);
-    change.unwrap_or(Change::Released)
+fn change(word: &str) -> Result<Change> {
+    let change = ALL.into_iter().find(|change| self::word(*change) == word);
+    change.ok_or_else(|| {
+        let why = format!("`{word}` is nothing that happens to a lock");
+        rusqlite::Error::FromSqlConversionFailure(4, Type::Text, why.into())
+    })
+}
+
+const ALL: [Change; 6] = [
+    Change::Expired,
+    Change::Forced,
+    Change::Gone,
+    Change::Granted,
+    Change::Held,
+    Change::Released,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sqlite::failure::of_sqlite;
+
+    #[test]
+    fn a_word_that_nobody_knows_is_a_failure() {
+        for known in ALL {
+            assert_eq!(change(word(known)), Ok(known));
+        }
+        let error = change("stolen").expect_err("nobody writes that");
+        let failure = of_sqlite("locks.db".as_ref(), &error);
+        assert_eq!(failure.cause, Cause::Unusable);
+    }
 }

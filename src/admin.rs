@@ -188,7 +188,7 @@ impl Admin {
     /// # let _guard = client.lock("order:7").acquire().await?;
     /// let mut watch = client.admin().watch("order:*");
     /// let event = watch.next().await?;
-    /// println!("{}: {:?}", event.name, event.what);
+    /// println!("{}: {:?}", event.name, event.change);
     /// # Ok(()) }
     /// ```
     pub fn watch(&self, pattern: impl Into<String>) -> Watch {
@@ -212,7 +212,7 @@ impl Admin {
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
     /// for finding in client.admin().examine().await? {
-    ///     println!("{:?} {}: {}", finding.verdict, finding.what, finding.found);
+    ///     println!("{:?} {}: {}", finding.verdict, finding.subject, finding.found);
     /// }
     /// # Ok(()) }
     /// ```

@@ -27,7 +27,7 @@ use crate::protocol::{Kind, Subject};
 /// # guard.release().await }
 /// ```
 #[derive(Debug)]
-pub struct Lock<K = Exclusive> {
+pub struct Lock<K = Plain> {
     core: Arc<Core>,
     subject: Subject,
     lease: Lease,
@@ -40,7 +40,7 @@ pub struct Lock<K = Exclusive> {
 /// The plain, reentrant lock: one owner at a time. Redisson's `RLock`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Exclusive;
+pub struct Plain;
 
 impl<K> Lock<K> {
     pub(crate) fn new(core: Arc<Core>, name: Arc<str>, kind: Kind, lease: Lease) -> Self {

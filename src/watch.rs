@@ -27,9 +27,9 @@ pub use crate::protocol::change::{Change, Event};
 /// let guard = client.lock("stock").acquire().await?;
 /// let mut watch = client.admin().watch("*");
 /// let event = watch.next().await?;
-/// assert_eq!((&*event.name, event.what), ("stock", Change::Held));
+/// assert_eq!((&*event.name, event.change), ("stock", Change::Held));
 /// guard.release().await?;
-/// assert_eq!(watch.next().await?.what, Change::Released);
+/// assert_eq!(watch.next().await?.change, Change::Released);
 /// # Ok(()) }
 /// ```
 #[must_use = "a watch sees nothing until it is asked for the next event"]
@@ -59,7 +59,7 @@ impl Watch {
     /// # let _guard = client.lock("order:7").acquire().await?;
     /// let mut watch = client.admin().watch("order:*");
     /// let event = watch.next().await?;
-    /// println!("{}: {:?}", event.name, event.what);
+    /// println!("{}: {:?}", event.name, event.change);
     /// # Ok(()) }
     /// ```
     pub async fn next(&mut self) -> Result<Event, Error> {

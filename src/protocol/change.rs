@@ -31,7 +31,7 @@ pub struct Event {
     /// What that owner's client calls itself, if it says.
     pub label: Option<String>,
     /// What happened.
-    pub what: Change,
+    pub change: Change,
 }
 
 /// What became of one hold, as a store tells it.

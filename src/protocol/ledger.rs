@@ -145,7 +145,7 @@ impl Ledger {
         let seen = locks.keys().map(|name| (*name).to_owned());
         let names: BTreeSet<String> = self.held.keys().cloned().chain(seen).collect();
         let heard_of = std::mem::take(&mut self.heard_of);
-        let what = if self.begun {
+        let change = if self.begun {
             Change::Granted
         } else {
             Change::Held
@@ -160,14 +160,14 @@ impl Ledger {
                     // Known from the store, which would have told us of a release.
                     End::Unknown => self.doubt == Doubt::None,
                 };
-                let what = if over {
+                let change = if over {
                     Change::Expired
                 } else {
                     Change::Released
                 };
-                self.tell(name, Some(hold.owner), hold.label, what, now);
+                self.tell(name, Some(hold.owner), hold.label, change, now);
             }
-            self.come(name, lock, what, now);
+            self.come(name, lock, change, now);
         }
         self.begun = true;
         self.doubt = match self.doubt {
@@ -245,7 +245,7 @@ impl Ledger {
     }
 
     /// Enters the holds that are seen of a lock, and tells of the new ones.
-    fn come(&mut self, name: &str, lock: Option<&Seen>, what: Change, now: Moment) {
+    fn come(&mut self, name: &str, lock: Option<&Seen>, change: Change, now: Moment) {
         let Some(lock) = lock else {
             return;
         };
@@ -264,7 +264,7 @@ impl Ledger {
             };
             self.held.entry(name.to_owned()).or_default().push(hold);
             if new {
-                self.tell(name, Some(owner.clone()), label, what, now);
+                self.tell(name, Some(owner.clone()), label, change, now);
             }
         }
     }
@@ -293,14 +293,14 @@ impl Ledger {
         name: &str,
         owner: Option<String>,
         label: Option<String>,
-        what: Change,
+        change: Change,
         heard: Moment,
     ) {
         let event = Event {
             name: name.to_owned(),
             owner,
             label,
-            what,
+            change,
         };
         self.events.push_back(Entry {
             event,
@@ -314,7 +314,7 @@ impl Entry {
     /// A new client's label reaches the store a moment after its first grant.
     fn wants_label(&self) -> bool {
         let event = &self.event;
-        event.what == Change::Granted && event.label.is_none() && !self.final_label
+        event.change == Change::Granted && event.label.is_none() && !self.final_label
     }
 
     fn client(&self) -> Option<String> {

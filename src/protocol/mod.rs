@@ -4,7 +4,7 @@
 //! argument and the answer is a value, so that a million histories can be tried in a minute.
 //!
 //! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart,
-//!   [`owner`] who holds, [`bound`] with what that ends beside its lease;
+//!   [`owner`] who holds, [`holds_end_with`] with what that ends beside its lease;
 //! - [`state`] and [`mutex`] decide *at* the store: one `apply` for each primitive; [`change`] says what it did to whom;
 //! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
 //!   lost after it; [`ledger`] what a watch tells.
@@ -22,8 +22,8 @@
 )]
 
 pub mod acquire;
-pub mod bound;
 pub mod change;
+pub mod holds_end_with;
 pub mod jitter;
 pub mod kind;
 pub mod lease;

@@ -23,7 +23,7 @@ use self::vigil::Vigil;
 use self::worker::Worker;
 use super::process::Process;
 use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Overheard, Page};
-use crate::protocol::bound::Bound;
+use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::{Channel, ClientId, Reply, Request};
 
 mod bell;
@@ -52,7 +52,7 @@ pub struct Settings {
     /// Who uses it.
     pub client: ClientId,
     /// With what its holds end.
-    pub bound: Bound,
+    pub holds_end_with: HoldsEndWith,
     /// How long opening it may take.
     pub connect_timeout: Duration,
     /// How long another process may have the file to itself before that is trouble.

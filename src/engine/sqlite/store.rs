@@ -62,7 +62,7 @@ impl Store {
         let id = settings.client;
         let client: Arc<str> = id.to_string().into();
         // Before anybody can read of us.
-        let presence = folder.enter(&client, settings.bound)?;
+        let presence = folder.enter(&client, settings.holds_end_with)?;
         let messenger = Messenger::new(folder, ears, vigil, client.clone(), background)
             .map_err(|error| of_io(&path, &error))?;
         let mut store = Self {

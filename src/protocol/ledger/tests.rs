@@ -50,7 +50,7 @@ fn told(ledger: &mut Ledger) -> Vec<(String, String, Change)> {
     events
         .map(|event| {
             let owner = event.owner.unwrap_or_else(|| "?".to_owned());
-            (event.name, owner, event.what)
+            (event.name, owner, event.change)
         })
         .collect()
 }
@@ -194,7 +194,7 @@ fn a_grant_waits_for_its_label_and_gets_it_from_its_end() {
     assert_eq!(ledger.waits_since(), None);
     for what in [Change::Granted, Change::Released] {
         let event = ledger.pop().expect("there are two");
-        assert_eq!((event.what, event.label.as_deref()), (what, Some("me")));
+        assert_eq!((event.change, event.label.as_deref()), (what, Some("me")));
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Core, Trouble, unexpected};
-use crate::engine::{Cause, Finding, Overheard};
+use crate::engine::{Cause, Feed, Finding};
 use crate::protocol::lease::LostReason;
 use crate::protocol::ledger::Seen;
 use crate::protocol::{Action, OwnerId, Reply, Subject};
@@ -99,10 +99,10 @@ pub(crate) async fn labels(
 }
 
 /// Hears what happens to the locks whose names match a pattern.
-pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Overheard, Trouble> {
+pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Feed, Trouble> {
     core.usable()?;
-    let overheard = core.engine.clone().overhear(pattern);
-    core.within_limit(overheard).await.map_err(Trouble::Failure)
+    let feed = core.engine.clone().overhear(pattern);
+    core.within_limit(feed).await.map_err(Trouble::Failure)
 }
 
 /// Takes it from whoever holds it, and tells them if they are ours; says whether anyone held it.

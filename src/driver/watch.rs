@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Core;
 use super::lookup::{self, TroubleWith, is_ours_to_see};
-use crate::engine::{Answer, Heard, Overheard};
+use crate::engine::{Answer, Feed, Notice};
 use crate::protocol::change::Event;
 use crate::protocol::ledger::{Ledger, Seen};
 use crate::protocol::{Kind, Moment, Subject};
@@ -41,8 +41,8 @@ pub(crate) struct Watching {
 enum Hearing {
     /// Not before this moment.
     Deaf(Moment),
-    On(Overheard),
-    Trying(Kept<Option<Overheard>>),
+    On(Feed),
+    Trying(Kept<Option<Feed>>),
 }
 
 /// The look at all that is held.
@@ -117,11 +117,11 @@ impl Watching {
                     }
                 }
             }
-            heard = self.hearing.next() => {
-                self.hear(heard);
+            news = self.hearing.next() => {
+                self.hear(news);
                 // All messages of one lock that have come together need only one look at it.
-                while let Some(heard) = self.hearing.more() {
-                    self.hear(News::Heard(heard));
+                while let Some(notice) = self.hearing.more() {
+                    self.hear(News::Notice(notice));
                 }
             }
             () = self.core.clock.sleep_until(wake) => {}
@@ -136,8 +136,8 @@ impl Watching {
             && until <= now
         {
             let (core, pattern) = (self.core.clone(), self.pattern.clone());
-            let overheard = async move { lookup::overhear(&core, pattern).await.ok() };
-            self.hearing = Hearing::Trying(Mutex::new(Box::pin(overheard)));
+            let feed = async move { lookup::overhear(&core, pattern).await.ok() };
+            self.hearing = Hearing::Trying(Mutex::new(Box::pin(feed)));
         }
         // A look that begins before we listen would miss what happens in between.
         let may_look = !matches!(self.hearing, Hearing::Trying(_));
@@ -155,17 +155,17 @@ impl Watching {
     fn hear(&mut self, news: News) {
         let now = self.now();
         match news {
-            News::Heard(Heard::Freed(name)) => {
+            News::Notice(Notice::Freed(name)) => {
                 self.ledger.heard_of(&name);
                 *self.freed.entry(name).or_default() += 1;
             }
-            News::Heard(Heard::Missed) => {
+            News::Notice(Notice::Missed) => {
                 self.ledger.missed();
                 self.look.hurry(now + SHORT_PAUSE);
             }
-            News::Heard(Heard::Changed(changed)) => self.ledger.changed(changed, now),
-            News::Began(overheard) => {
-                self.hearing = Hearing::On(overheard);
+            News::Notice(Notice::Changed(changed)) => self.ledger.changed(changed, now),
+            News::Began(feed) => {
+                self.hearing = Hearing::On(feed);
                 // We did not hear what has happened until now.
                 self.ledger.missed();
                 self.look.hurry(now);
@@ -181,11 +181,11 @@ impl Watching {
 
     /// Enters what a look has shown, after all that was heard until its end.
     async fn compare(&mut self) {
-        if let Hearing::On(overheard) = &mut self.hearing {
-            match overheard.all().await {
+        if let Hearing::On(feed) = &mut self.hearing {
+            match feed.all().await {
                 Some(all) => all
                     .into_iter()
-                    .for_each(|heard| self.hear(News::Heard(heard))),
+                    .for_each(|notice| self.hear(News::Notice(notice))),
                 None => self.hear(News::Ended),
             }
         }
@@ -196,7 +196,7 @@ impl Watching {
         self.ledger.looked(&locks, now);
         let rest = took * REST;
         let due = match &self.hearing {
-            Hearing::On(overheard) if overheard.tells_all() && !self.ledger.is_doubtful() => {
+            Hearing::On(feed) if feed.tells_all() && !self.ledger.is_doubtful() => {
                 let end = self.ledger.first_end();
                 let end = end.map_or(LONG_PAUSE, |end| end.since(now) + TICK);
                 end.clamp(SHORT_PAUSE, LONG_PAUSE)
@@ -246,17 +246,17 @@ impl Watching {
 
 /// What came of listening.
 enum News {
-    Began(Overheard),
+    Began(Feed),
     Ended,
-    Heard(Heard),
+    Notice(Notice),
     NotHeard,
 }
 
 impl Hearing {
     /// What was heard already.
-    fn more(&mut self) -> Option<Heard> {
+    fn more(&mut self) -> Option<Notice> {
         match self {
-            Self::On(overheard) => overheard.more(),
+            Self::On(feed) => feed.more(),
             Self::Deaf(_) | Self::Trying(_) => None,
         }
     }
@@ -265,10 +265,10 @@ impl Hearing {
     async fn next(&mut self) -> News {
         match self {
             Self::Deaf(_) => std::future::pending().await,
-            Self::On(overheard) => overheard.next().await.map_or(News::Ended, News::Heard),
+            Self::On(feed) => feed.next().await.map_or(News::Ended, News::Notice),
             Self::Trying(trying) => {
-                let overheard = kept(trying).await;
-                overheard.map_or(News::NotHeard, News::Began)
+                let feed = kept(trying).await;
+                feed.map_or(News::NotHeard, News::Began)
             }
         }
     }

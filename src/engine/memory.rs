@@ -10,8 +10,8 @@ use std::time::Duration;
 use foldhash::HashMap;
 
 use self::watchers::{Reader, Watchers};
+use crate::engine::feed::{Feed, Inbox};
 use crate::engine::glob;
-use crate::engine::overheard::{Inbox, Overheard};
 use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page};
 use crate::protocol::change::{Change, changes};
 use crate::protocol::state::State;
@@ -176,7 +176,7 @@ impl Engine for Memory {
         Box::pin(async move { Ok(listener) })
     }
 
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>> {
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
         let ear = Arc::new(Ear::default());
         let inbox = Arc::new(Inbox::new(ear.clone()));
         let prefix = self.prefix.clone();
@@ -184,7 +184,7 @@ impl Engine for Memory {
         let memory = self.clone();
         let gone = Arc::downgrade(&inbox);
         let listener = Listener::new(ear, move || memory.store().watchers.remove(&gone));
-        Box::pin(async move { Ok(Overheard::new(listener, Reader(inbox), 0)) })
+        Box::pin(async move { Ok(Feed::new(listener, Reader(inbox), 0)) })
     }
 
     fn find(self: Arc<Self>, pattern: String, _from: u64) -> Answer<Result<Page, Failure>> {

@@ -25,14 +25,14 @@ use tokio::sync::Notify;
 
 use crate::protocol::{Channel, Moment, Reply, Request, Subject};
 
+pub use self::feed::{Feed, Notice};
 pub use self::finding::{Finding, Verdict};
-pub use self::overheard::{Heard, Overheard};
 
 pub mod boot;
+pub mod feed;
 mod finding;
 mod glob;
 pub mod memory;
-pub mod overheard;
 pub mod process;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -63,7 +63,7 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// Hears what happens to the locks whose names match a glob pattern, without a prefix; resolves once nothing can be
     /// missed any more.
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>>;
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>>;
 
     /// What is held under names that match a glob pattern, without a prefix; some of it at a time, and
     /// perhaps twice. Begins at 0.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use foldhash::HashMap;
 
-use crate::engine::overheard::{Batch, Heard, Inbox, Source};
+use crate::engine::feed::{Batch, Inbox, Notice, Source};
 use crate::engine::{Answer, Failure, glob};
 use crate::protocol::OwnerId;
 use crate::protocol::change::{Change, Changed};
@@ -52,7 +52,7 @@ impl Watchers {
                 let name = key.strip_prefix(&*watcher.prefix);
                 let name = name.filter(|name| glob::matches(&watcher.pattern, name));
                 if let (Some(name), Some(inbox)) = (name, watcher.inbox.upgrade()) {
-                    inbox.put(Heard::Changed(Changed {
+                    inbox.put(Notice::Changed(Changed {
                         name: name.to_owned(),
                         owner: owner.to_string(),
                         label: label.map(ToString::to_string),
@@ -72,7 +72,7 @@ impl Source for Reader {
         true
     }
 
-    fn read(&self, _place: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
+    fn read(&self, _cursor: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
         let inbox = self.0.clone();
         // Taken when it is polled, and answered in the same breath.
         Box::pin(async move { inbox.take() })

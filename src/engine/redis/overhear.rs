@@ -12,8 +12,8 @@ use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, Value}
 
 use super::failure;
 use super::keys::Keys;
-use crate::engine::overheard::{Batch, Heard, Inbox, Source};
-use crate::engine::{Answer, Cause, Ear, Failure, Listener, Overheard, glob};
+use crate::engine::feed::{Batch, Inbox, Notice, Source};
+use crate::engine::{Answer, Cause, Ear, Failure, Feed, Listener, glob};
 
 /// How such connections are made.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct Translator {
 
 impl Overhear {
     /// Connects and subscribes. The connection ends with what comes back, or when this is dropped.
-    pub(super) async fn begin(&self, pattern: String) -> Result<Overheard, Failure> {
+    pub(super) async fn begin(&self, pattern: String) -> Result<Feed, Failure> {
         let subscriptions = self.keys.channel_patterns(&pattern);
         let all = vec![Keys::every_channel()];
         let only_some = subscriptions != all;
@@ -53,7 +53,7 @@ impl Overhear {
         &self,
         pattern: String,
         subscriptions: Vec<String>,
-    ) -> Result<Overheard, Failure> {
+    ) -> Result<Feed, Failure> {
         let ear = Arc::new(Ear::default());
         let inbox = Arc::new(Inbox::new(ear.clone()));
         let translator = Translator {
@@ -78,7 +78,7 @@ impl Overhear {
         subscribed.map_err(|error| failure::of_calling(&error))?;
         let reader = Reader { connection, inbox };
         // The connection is the reader's, and goes with it.
-        Ok(Overheard::new(Listener::new(ear, || {}), reader, 0))
+        Ok(Feed::new(Listener::new(ear, || {}), reader, 0))
     }
 }
 
@@ -92,7 +92,7 @@ impl Translator {
                         (std::str::from_utf8(by), std::str::from_utf8(channel))
                     && let Some(name) = self.name(by, channel)
                 {
-                    self.inbox.put(Heard::Freed(name.to_owned()));
+                    self.inbox.put(Notice::Freed(name.to_owned()));
                 }
             }
             _ => {}
@@ -120,7 +120,7 @@ impl Source for Reader {
         false
     }
 
-    fn read(&self, _place: i64, all: bool) -> Answer<Result<Batch, Failure>> {
+    fn read(&self, _cursor: i64, all: bool) -> Answer<Result<Batch, Failure>> {
         let (mut connection, inbox) = (self.connection.clone(), self.inbox.clone());
         Box::pin(async move {
             if all {

@@ -43,7 +43,7 @@ impl Folder {
                 .read(true)
                 .write(true)
                 .create_new(true)
-                .mode(trust::NOBODY_ELSES)
+                .mode(trust::FILE_MODE)
                 .open(&path)?;
             file.lock()?;
             if end == HoldsEndWith::Children {

@@ -11,10 +11,10 @@ use rusqlite::types::Type;
 use rusqlite::{OptionalExtension, Result, params};
 
 use super::Sqlite;
-use super::news::News;
+use super::messenger::News;
 use super::rows::Rows;
 use super::store::Store;
-use crate::engine::overheard::{Batch, Heard, Source};
+use crate::engine::feed::{Batch, Notice, Source};
 use crate::engine::{Answer, Cause, Ear, Failure, boot, glob};
 use crate::protocol::OwnerId;
 use crate::protocol::change::{Change, Changed};
@@ -36,11 +36,11 @@ impl Source for Reader {
         true
     }
 
-    fn read(&self, place: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
+    fn read(&self, cursor: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
         let pattern = self.pattern.clone();
         self.engine
             .worker
-            .ask(move |store| store.read_journal(place, &pattern))
+            .ask(move |store| store.read_journal(cursor, &pattern))
     }
 }
 
@@ -52,34 +52,34 @@ impl Store {
         Ok((channel, ear, newest))
     }
 
-    /// What was written behind this place.
-    fn read_journal(&self, place: i64, pattern: &str) -> Result<Batch, Failure> {
+    /// What was written behind the cursor.
+    fn read_journal(&self, cursor: i64, pattern: &str) -> Result<Batch, Failure> {
         let (listed, rows, newest) = self.look(|store, rows| {
             let listed = rows
                 .listeners(CHANNEL)?
                 .iter()
                 .any(|us| **us == *store.client);
-            Ok((listed, rows.behind(place)?, rows.newest()?))
+            Ok((listed, rows.behind(cursor)?, rows.newest()?))
         })?;
         if !listed {
             // Somebody could not ring for us: nothing is written for us any more.
             let why = "taken off the list of those who watch";
             return Err(Failure::new(Cause::Unreachable, why));
         }
-        let mut heard = Vec::new();
-        if rows.first().map_or(newest, |(id, _)| id - 1) > place {
-            heard.push(Heard::Missed);
+        let mut notices = Vec::new();
+        if rows.first().map_or(newest, |(id, _)| id - 1) > cursor {
+            notices.push(Notice::Missed);
         }
         for (_, mut row) in rows {
             let name = row.name.strip_prefix(&*self.prefix);
             let name = name.filter(|name| glob::matches(pattern, name));
             if let Some(name) = name.map(str::to_owned) {
                 row.name = name;
-                heard.push(Heard::Changed(row));
+                notices.push(Notice::Changed(row));
             }
         }
-        let place = newest;
-        Ok(Batch { heard, place })
+        let cursor = newest;
+        Ok(Batch { notices, cursor })
     }
 }
 
@@ -134,11 +134,11 @@ impl Rows<'_> {
     }
 
     /// The rows behind this one, with the numbers they have.
-    fn behind(&self, place: i64) -> Result<Vec<(i64, Changed)>> {
+    fn behind(&self, cursor: i64) -> Result<Vec<(i64, Changed)>> {
         let mut rows = self.0.prepare_cached(
             "SELECT id, name, owner, label, turn FROM journal WHERE id > ?1 ORDER BY id",
         )?;
-        let rows = rows.query_map([place], |row| {
+        let rows = rows.query_map([cursor], |row| {
             let changed = Changed {
                 name: row.get(1)?,
                 owner: row.get(2)?,

@@ -18,11 +18,11 @@ use tokio::task::AbortHandle;
 
 use self::bell::Ears;
 use self::journal::Reader;
+use self::liveness::Liveness;
 use self::store::Store;
-use self::vigil::Vigil;
 use self::worker::Worker;
 use super::process::Process;
-use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Overheard, Page};
+use crate::engine::{Answer, Ear, Engine, Failure, Feed, Finding, Listener, Page};
 use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::{Channel, ClientId, Reply, Request};
 
@@ -32,14 +32,14 @@ mod failure;
 mod folder;
 mod forked;
 mod journal;
-mod looks;
-mod news;
+mod liveness;
+mod lookup;
+mod messenger;
 mod removed;
 mod rows;
 mod schema;
 mod store;
 mod trust;
-mod vigil;
 mod worker;
 
 /// Which file, and how.
@@ -81,15 +81,15 @@ impl Sqlite {
     )]
     pub async fn connect(settings: Settings, background: &Handle) -> Result<Arc<Self>, Failure> {
         let ears = Arc::new(Ears::default());
-        let vigil = Arc::new(Vigil::default());
-        let (heard_by, noted_by) = (ears.clone(), vigil.clone());
+        let liveness = Arc::new(Liveness::default());
+        let (heard_by, noted_by) = (ears.clone(), liveness.clone());
         let (path, limit) = (settings.path.clone(), settings.connect_timeout);
         let runtime = background.clone();
         let worker = Worker::start(move || Store::open(settings, heard_by, noted_by, runtime));
         // The thread sees for itself that nobody wants it any more.
         let worker = tokio::time::timeout(limit, worker).await;
         let worker = worker.unwrap_or_else(|_| Err(failure::too_slow(&path, limit)))?;
-        let watching = background.spawn(vigil.keep(ears.clone())).abort_handle();
+        let watching = background.spawn(liveness.keep(ears.clone())).abort_handle();
         Ok(Arc::new(Self {
             worker,
             ears,
@@ -133,7 +133,7 @@ impl Engine for Sqlite {
         })
     }
 
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>> {
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
         let engine = self.clone();
         // Made where it is entered, as above.
         self.worker.ask(move |store| {
@@ -144,7 +144,7 @@ impl Engine for Sqlite {
                 pattern,
             };
             let listener = Listener::new(ear, move || engine.stop_listening(channel, &gone));
-            Ok(Overheard::new(listener, reader, newest))
+            Ok(Feed::new(listener, reader, newest))
         })
     }
 

@@ -12,10 +12,10 @@ use super::Settings;
 use super::bell::Ears;
 use super::failure::{of_io, of_sqlite, unusable};
 use super::folder::Folder;
-use super::news::{Messenger, News};
+use super::liveness::Liveness;
+use super::messenger::{Messenger, News};
 use super::removed::{Identity, identity};
 use super::rows::Rows;
-use super::vigil::Vigil;
 use super::{forked, journal, removed, schema, trust};
 use crate::engine::{Ear, Failure, boot};
 use crate::protocol::change::{Change, changes};
@@ -50,7 +50,7 @@ impl Store {
     pub(super) fn open(
         settings: Settings,
         ears: Arc<Ears>,
-        vigil: Arc<Vigil>,
+        liveness: Arc<Liveness>,
         background: Handle,
     ) -> Result<Self, Failure> {
         let Settings { path, prefix, .. } = settings;
@@ -63,7 +63,7 @@ impl Store {
         let client: Arc<str> = id.to_string().into();
         // Before anybody can read of us.
         let presence = folder.enter(&client, settings.holds_end_with)?;
-        let messenger = Messenger::new(folder, ears, vigil, client.clone(), background)
+        let messenger = Messenger::new(folder, ears, liveness, client.clone(), background)
             .map_err(|error| of_io(&path, &error))?;
         let mut store = Self {
             identity: Identity::default(),

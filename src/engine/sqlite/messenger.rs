@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 
 use super::bell::{self, Ears};
 use super::folder::Folder;
-use super::vigil::Vigil;
+use super::liveness::Liveness;
 
 /// What a transaction has changed for others.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(super) struct News {
 pub(super) struct Messenger {
     pub(super) folder: Folder,
     pub(super) ears: Arc<Ears>,
-    vigil: Arc<Vigil>,
+    liveness: Arc<Liveness>,
     ringer: UnixDatagram,
     /// Ourselves.
     client: Arc<str>,
@@ -40,14 +40,14 @@ impl Messenger {
     pub(super) fn new(
         folder: Folder,
         ears: Arc<Ears>,
-        vigil: Arc<Vigil>,
+        liveness: Arc<Liveness>,
         client: Arc<str>,
         background: Handle,
     ) -> io::Result<Self> {
         Ok(Self {
             folder,
             ears,
-            vigil,
+            liveness,
             ringer: bell::ringer()?,
             client,
             background,
@@ -89,7 +89,7 @@ impl Messenger {
         }
         for (client, channel) in news.busy {
             if *client != *self.client && self.ears.any(&channel) {
-                self.vigil.watch(&self.folder, &client, &channel);
+                self.liveness.watch(&self.folder, &client, &channel);
             }
         }
         let mut deaf = Vec::new();

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Clients whose holds are waited for here.
 #[derive(Debug, Default)]
-pub(super) struct Vigil {
+pub(super) struct Liveness {
     watched: Mutex<HashMap<String, Watched>>,
     begun: Notify,
 }
@@ -30,7 +30,7 @@ struct Watched {
     channels: HashSet<String>,
 }
 
-impl Vigil {
+impl Liveness {
     /// Somebody at this channel waits for a client.
     pub(super) fn watch(&self, folder: &Folder, client: &str, channel: &str) {
         let mut watched = self.lock();

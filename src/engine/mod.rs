@@ -29,15 +29,19 @@ pub use self::feed::{Feed, Notice};
 pub use self::finding::{Finding, Verdict};
 
 pub mod boot;
+mod ears;
 pub mod feed;
 mod finding;
 mod glob;
 pub mod memory;
+mod names;
 pub mod process;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
+#[cfg(any(feature = "redis", all(feature = "sqlite", target_os = "linux")))]
+mod trial;
 
 /// A store.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {

@@ -5,18 +5,18 @@ use std::sync::{Arc, Weak};
 use foldhash::HashMap;
 
 use crate::engine::feed::{Batch, Inbox, Notice, Source};
-use crate::engine::{Answer, Failure, glob};
+use crate::engine::names::Names;
+use crate::engine::{Answer, Failure};
 use crate::protocol::OwnerId;
 use crate::protocol::change::{Change, Changed};
 
-/// Everybody who watches.
+/// All watches of a store.
 #[derive(Debug, Default)]
 pub(super) struct Watchers(Vec<Watcher>);
 
 #[derive(Debug)]
 struct Watcher {
-    prefix: Arc<str>,
-    pattern: String,
+    names: Names,
     inbox: Weak<Inbox>,
 }
 
@@ -25,14 +25,10 @@ impl Watchers {
         self.0.is_empty()
     }
 
-    /// Another one, who sees names behind this prefix that match a pattern.
-    pub(super) fn add(&mut self, prefix: Arc<str>, pattern: String, inbox: &Arc<Inbox>) {
+    /// Another one, for these names.
+    pub(super) fn add(&mut self, names: Names, inbox: &Arc<Inbox>) {
         let inbox = Arc::downgrade(inbox);
-        self.0.push(Watcher {
-            prefix,
-            pattern,
-            inbox,
-        });
+        self.0.push(Watcher { names, inbox });
     }
 
     pub(super) fn remove(&mut self, gone: &Weak<Inbox>) {
@@ -49,8 +45,7 @@ impl Watchers {
         for (owner, change) in changes {
             let label = labels.get(&*owner.client().to_string());
             for watcher in &self.0 {
-                let name = key.strip_prefix(&*watcher.prefix);
-                let name = name.filter(|name| glob::matches(&watcher.pattern, name));
+                let name = watcher.names.of_key(key);
                 if let (Some(name), Some(inbox)) = (name, watcher.inbox.upgrade()) {
                     inbox.put(Notice::Changed(Changed {
                         name: name.to_owned(),

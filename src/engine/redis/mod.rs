@@ -26,7 +26,6 @@ use self::connection::Connection;
 use self::keys::Keys;
 use self::overhear::Overhear;
 use self::pubsub::PubSub;
-use crate::engine::glob;
 use crate::engine::{Answer, Cause, Engine, Failure, Feed, Finding, Listener, Page};
 use crate::protocol::{Channel, Kind, Reply, Request, Subject};
 
@@ -140,8 +139,8 @@ impl Redis {
             .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))?;
         // Names are text; a key that is not was made by somebody else.
         let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
-        let names = keys.filter_map(|key| self.keys.name(key));
-        let found = names.filter(|name| glob::matches(pattern, name));
+        let names = self.keys.names(pattern);
+        let found = keys.filter_map(|key| names.of_key(key));
         Ok(Page {
             found: found.map(|name| Subject::new(Kind::Mutex, name)).collect(),
             next: (next != 0).then_some(next),

@@ -13,7 +13,8 @@ use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, Value}
 use super::failure;
 use super::keys::Keys;
 use crate::engine::feed::{Batch, Inbox, Notice, Source};
-use crate::engine::{Answer, Cause, Ear, Failure, Feed, Listener, glob};
+use crate::engine::names::Names;
+use crate::engine::{Answer, Cause, Ear, Failure, Feed, Listener};
 
 /// How such connections are made.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(super) struct Overhear {
 /// What makes names out of messages.
 struct Translator {
     keys: Keys,
-    pattern: String,
+    names: Names,
     /// The two subscriptions, if one does not find all.
     subscriptions: Vec<String>,
     inbox: Arc<Inbox>,
@@ -58,7 +59,7 @@ impl Overhear {
         let inbox = Arc::new(Inbox::new(ear.clone()));
         let translator = Translator {
             keys: self.keys.clone(),
-            pattern,
+            names: self.keys.names(pattern),
             subscriptions: subscriptions.clone(),
             inbox: inbox.clone(),
         };
@@ -106,7 +107,7 @@ impl Translator {
             [with_braces, _] => (by == with_braces) != braced,
             _ => false,
         };
-        (!twice && glob::matches(&self.pattern, name)).then_some(name)
+        (!twice && self.names.has(name)).then_some(name)
     }
 }
 

@@ -3,67 +3,54 @@
 //! A datagram says which channel. A socket keeps only a few: who finds many at once has perhaps missed some, and looks
 //! everywhere.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::engine::Ear;
+use crate::engine::{Ear, ears};
 
 /// Those in this client who listen, by channel.
 #[derive(Debug, Default)]
-pub(super) struct Ears {
-    channels: Mutex<HashMap<String, Vec<Weak<Ear>>>>,
-}
+pub(super) struct Ears(Mutex<ears::Ears<String>>);
 
 impl Ears {
     /// Another ear at this channel.
     pub(super) fn add(&self, channel: &str) -> Arc<Ear> {
-        let ear = Arc::new(Ear::default());
-        let mut channels = self.lock();
-        let ears = channels.entry(channel.to_owned()).or_default();
-        ears.push(Arc::downgrade(&ear));
-        ear
+        self.lock().add(channel.to_owned())
     }
 
     /// Takes one away; says whether it was the channel's last.
     pub(super) fn remove(&self, channel: &str, gone: &Weak<Ear>) -> bool {
-        let mut channels = self.lock();
-        let Some(ears) = channels.get_mut(channel) else {
-            return false;
-        };
-        ears.retain(|ear| !ear.ptr_eq(gone));
-        let last = ears.is_empty();
-        if last {
-            channels.remove(channel);
-        }
-        last
+        self.lock().remove(channel, gone)
     }
 
     /// Whether anybody listens there.
     pub(super) fn any(&self, channel: &str) -> bool {
-        self.lock().contains_key(channel)
+        !self.lock().at(channel).is_empty()
     }
 
-    /// Tells those at a channel, of which this is the name or as much of it as is sent.
+    /// Tells those at a channel, given its name or as much of it as is sent.
     pub(super) fn tell(&self, channel: &[u8]) {
         let channel = &channel[..channel.len().min(LONGEST_SENT)];
-        let channels = self.lock();
-        let told = channels.iter().filter(|(name, _)| sent(name) == channel);
-        let told: Vec<_> = told.flat_map(|(_, ears)| ears.clone()).collect();
-        drop(channels);
-        wake(&told);
+        self.tell_if(|name| sent(name) == channel);
     }
 
     /// Tells everybody.
     pub(super) fn tell_all(&self) {
-        let told: Vec<_> = self.lock().values().flatten().cloned().collect();
-        wake(&told);
+        self.tell_if(|_| true);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Weak<Ear>>>> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tell_if(&self, is_meant: impl Fn(&str) -> bool) {
+        let ears = self.lock();
+        let told = ears.all().filter(|(channel, _)| is_meant(channel));
+        let told: Vec<_> = told.flat_map(|(_, ears)| ears).cloned().collect();
+        drop(ears);
+        ears::wake(&told);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ears::Ears<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -119,12 +106,6 @@ pub(super) async fn hear(bell: UnixDatagram, ears: Arc<Ears>) {
         if count >= many {
             ears.tell_all();
         }
-    }
-}
-
-fn wake(ears: &[Weak<Ear>]) {
-    for ear in ears.iter().filter_map(Weak::upgrade) {
-        ear.tell();
     }
 }
 

@@ -15,7 +15,8 @@ use super::messenger::News;
 use super::rows::Rows;
 use super::store::Store;
 use crate::engine::feed::{Batch, Notice, Source};
-use crate::engine::{Answer, Cause, Ear, Failure, boot, glob};
+use crate::engine::names::Names;
+use crate::engine::{Answer, Cause, Ear, Failure, boot};
 use crate::protocol::OwnerId;
 use crate::protocol::change::{Change, Changed};
 
@@ -28,7 +29,7 @@ const KEPT: i64 = 4096;
 /// Reads the journal for one who watches.
 pub(super) struct Reader {
     pub(super) engine: Arc<Sqlite>,
-    pub(super) pattern: String,
+    pub(super) names: Names,
 }
 
 impl Source for Reader {
@@ -37,10 +38,10 @@ impl Source for Reader {
     }
 
     fn read(&self, cursor: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
-        let pattern = self.pattern.clone();
+        let names = self.names.clone();
         self.engine
             .worker
-            .ask(move |store| store.read_journal(cursor, &pattern))
+            .ask(move |store| store.read_journal(cursor, &names))
     }
 }
 
@@ -53,7 +54,7 @@ impl Store {
     }
 
     /// What was written behind the cursor.
-    fn read_journal(&self, cursor: i64, pattern: &str) -> Result<Batch, Failure> {
+    fn read_journal(&self, cursor: i64, names: &Names) -> Result<Batch, Failure> {
         let (listed, rows, newest) = self.look(|store, rows| {
             let listed = rows
                 .listeners(CHANNEL)?
@@ -71,9 +72,7 @@ impl Store {
             notices.push(Notice::Missed);
         }
         for (_, mut row) in rows {
-            let name = row.name.strip_prefix(&*self.prefix);
-            let name = name.filter(|name| glob::matches(pattern, name));
-            if let Some(name) = name.map(str::to_owned) {
+            if let Some(name) = names.of_key(&row.name).map(str::to_owned) {
                 row.name = name;
                 notices.push(Notice::Changed(row));
             }

@@ -22,6 +22,7 @@ use self::liveness::Liveness;
 use self::store::Store;
 use self::worker::Worker;
 use super::process::Process;
+use crate::engine::names::Names;
 use crate::engine::{Answer, Ear, Engine, Failure, Feed, Finding, Listener, Page};
 use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::{Channel, ClientId, Reply, Request};
@@ -141,7 +142,7 @@ impl Engine for Sqlite {
             let gone = Arc::downgrade(&ear);
             let reader = Reader {
                 engine: engine.clone(),
-                pattern,
+                names: Names::new(&store.prefix, pattern),
             };
             let listener = Listener::new(ear, move || engine.stop_listening(channel, &gone));
             Ok(Feed::new(listener, reader, newest))

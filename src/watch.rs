@@ -8,7 +8,7 @@ use crate::driver::watch::Watching;
 use crate::error::Error;
 pub use crate::protocol::change::{Change, Event};
 
-/// Follows the locks whose names match a pattern; see [`Admin::watch`].
+/// Follows the locks whose names match a pattern; see [`Admin::watch`](crate::Admin::watch).
 ///
 /// In memory and in a file each grant and each end is told, however short the hold, in the order in which they happened
 /// to a lock. Redis and Valkey tell of releases only: a lock that is taken and given back between two looks, of which
@@ -16,7 +16,7 @@ pub use crate::protocol::change::{Change, Event};
 /// process that has ended, is seen at a look: within a second. What passes from task to task within one client
 /// ([`handoff_limit`](crate::ClientBuilder::handoff_limit)) is one hold to the store, and to a watch.
 ///
-/// Events are hints: who needs to know who holds a lock now asks [`Admin::inspect`]. If more happens than can be told,
+/// Events are hints; to know who holds a lock now, ask [`Admin::inspect`](crate::Admin::inspect). If more happens than can be told,
 /// or the connection is lost, a look shows what has changed since.
 ///
 /// ```

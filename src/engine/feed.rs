@@ -1,4 +1,4 @@
-//! What a store tells those who watch it.
+//! What a store tells a watch.
 
 use std::collections::VecDeque;
 use std::fmt;

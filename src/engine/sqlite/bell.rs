@@ -1,7 +1,7 @@
-//! Bells: who frees a lock rings at the processes that wait for it.
+//! Bells: a client that frees a lock rings at the processes that wait for it.
 //!
-//! A datagram says which channel. A socket keeps only a few: who finds many at once has perhaps missed some, and looks
-//! everywhere.
+//! A datagram says which channel. A socket keeps only a few, so a client that finds many at once may have missed some,
+//! and tells all its listeners.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -56,7 +56,7 @@ impl Ears {
 
 /// Makes a bell at this address.
 pub(super) fn hang(address: &Path) -> io::Result<UnixDatagram> {
-    // One of ours that lost its way, if any: names are never used twice.
+    // A leftover of our own, if any: no other client has this name.
     let _ = std::fs::remove_file(address);
     let bell = UnixDatagram::bind(address)?;
     bell.set_nonblocking(true)?;
@@ -78,7 +78,7 @@ pub(super) fn ring(ringer: &UnixDatagram, address: &Path, channel: &str) -> bool
         .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
         && let Ok(another) = self::ringer()
     {
-        // What stopped processes have not read is counted against who has sent it.
+        // Datagrams that stopped processes have not read count against the socket that sent them: use a new one.
         rung = another.send_to(sent(channel), address);
     }
     match rung {
@@ -122,7 +122,7 @@ fn longest_queue() -> usize {
     length.unwrap_or(1).max(1)
 }
 
-/// In bytes: names may be long, and two that begin alike for so long may as well both be looked at.
+/// In bytes. Two channels whose names begin alike for this long are both told.
 const LONGEST_SENT: usize = 512;
-/// So many at once, and some may have been lost.
+/// If this many come at once, some may have been lost.
 const MANY: usize = 8;

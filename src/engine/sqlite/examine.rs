@@ -10,7 +10,7 @@ use super::failure::of_sqlite;
 use crate::engine::{Failure, Finding};
 use crate::protocol::Reply;
 
-/// Looks at a file that is open: those that cannot be used are refused before.
+/// Examines an open file; one that cannot be used was refused when it was opened.
 pub(super) fn examine(path: &Path, db: &Connection) -> Result<Vec<Finding>, Failure> {
     let failed = |error: rusqlite::Error| of_sqlite(path, &error);
     let word = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, String>(0));

@@ -1,9 +1,9 @@
-//! What happens, written down for those who watch and for as long as there are any.
+//! What happens to locks, written down while anybody watches.
 //!
-//! Who watches is listed like those who wait for a lock, at a channel of its own, and is rung like them. A row is written
-//! in the transaction that changes who holds something, so that none is missing and none too many. Nobody has to say what
-//! it has read: there are only so many rows, their numbers show what went before it was read, and they go with the last
-//! who watches. One that was killed is taken off the list by the first who rings for it in vain.
+//! A watch is listed like a waiter, at a channel of its own, and is rung like one. Each row is written in the transaction
+//! that changes who holds a lock, so none is missing and none too many. Readers leave no trace: only the newest rows are
+//! kept, a gap in the numbers shows a reader what it has missed, and all rows go with the last watch. A watch that was
+//! killed is taken off the list by the first client that rings for it in vain.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::engine::{Answer, Cause, Ear, Failure, boot};
 use crate::protocol::OwnerId;
 use crate::protocol::change::{Change, Changed};
 
-/// Where those listen who watch.
+/// The channel of all watches.
 const CHANNEL: &str = "watch";
 
-/// How many rows are kept: who is further behind has missed some.
+/// How many rows are kept. A reader that is further behind has missed some.
 const KEPT: i64 = 4096;
 
-/// Reads the journal for one who watches.
+/// Reads the journal for one watch.
 pub(super) struct Reader {
     pub(super) engine: Arc<Sqlite>,
     pub(super) names: Names,
@@ -46,7 +46,7 @@ impl Source for Reader {
 }
 
 impl Store {
-    /// Has us rung for whatever happens: where that is, the ear that hears it, and from where to read.
+    /// Registers a watch; returns its channel, the ear that is rung, and the cursor to read from.
     pub(super) fn overhear(&mut self) -> Result<(String, Arc<Ear>, i64), Failure> {
         let channel = CHANNEL.to_owned();
         let (ear, newest) = self.listen_at(&channel, |rows| rows.newest())?;
@@ -63,7 +63,7 @@ impl Store {
             Ok((listed, rows.behind(cursor)?, rows.newest()?))
         })?;
         if !listed {
-            // Somebody could not ring for us: nothing is written for us any more.
+            // Somebody could not ring for us and took us off the list. What is written now may not be all.
             let why = "taken off the list of those who watch";
             return Err(Failure::new(Cause::Unreachable, why));
         }
@@ -82,7 +82,7 @@ impl Store {
     }
 }
 
-/// Writes down what became of holds under this key, if anybody watches.
+/// Writes down what happened to holds under this key, if anybody watches.
 pub(super) fn tell(
     rows: &Rows<'_>,
     key: &str,
@@ -108,7 +108,7 @@ pub(super) fn tell(
 }
 
 impl Rows<'_> {
-    /// Nobody may watch any more: then nothing is kept.
+    /// Removes all rows if nobody watches any more.
     pub(super) fn tidy_journal(&self) -> Result<()> {
         let sql = "DELETE FROM journal
                    WHERE NOT EXISTS (SELECT 1 FROM listeners WHERE channel = ?1)";
@@ -123,7 +123,7 @@ impl Rows<'_> {
         self.execute("DELETE FROM journal WHERE id <= ?1", [oldest])
     }
 
-    /// The number of the last row, be it there or not.
+    /// The number of the newest row ever written, even if it is gone.
     fn newest(&self) -> Result<i64> {
         let mut newest = self
             .0
@@ -132,7 +132,7 @@ impl Rows<'_> {
         Ok(newest.unwrap_or(0))
     }
 
-    /// The rows behind this one, with the numbers they have.
+    /// The rows behind the cursor, with their numbers.
     fn behind(&self, cursor: i64) -> Result<Vec<(i64, Changed)>> {
         let mut rows = self.0.prepare_cached(
             "SELECT id, name, owner, label, turn FROM journal WHERE id > ?1 ORDER BY id",

@@ -1,4 +1,4 @@
-//! What can be seen of a file from outside: what is held in it, what its clients call themselves, whether it is fit.
+//! Looks at a file from outside: what is held in it, its clients' labels, whether it is fit for locks.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! | file                      | what it is for                                                          |
 //! |---------------------------|-------------------------------------------------------------------------|
 //! | `locks.db`, `-wal`, `-shm`| the states: load, the rules of `protocol/`, store, in one transaction   |
-//! | `locks.db-clients/UUID`   | locked (`flock`) while its client lives: who has gone is known at once  |
+//! | `locks.db-clients/UUID`   | locked (`flock`) while its client lives, so that others see it end      |
 //! | `locks.db-clients/UUID.bell` | a socket: whoever frees a lock rings at those who wait for it        |
 //!
 //! Times are the machine's since it started, and nothing is held over a restart. A bell that is not heard costs time
@@ -66,7 +66,7 @@ pub struct Sqlite {
     worker: Worker,
     ears: Arc<Ears>,
     process: Process,
-    /// Looks at holders.
+    /// The task that looks whether holders are still there.
     watching: AbortHandle,
 }
 
@@ -87,7 +87,7 @@ impl Sqlite {
         let (path, limit) = (settings.path.clone(), settings.connect_timeout);
         let runtime = background.clone();
         let worker = Worker::start(move || Store::open(settings, heard_by, noted_by, runtime));
-        // The thread sees for itself that nobody wants it any more.
+        // After a time-out the thread ends by itself.
         let worker = tokio::time::timeout(limit, worker).await;
         let worker = worker.unwrap_or_else(|_| Err(failure::too_slow(&path, limit)))?;
         let watching = background.spawn(liveness.keep(ears.clone())).abort_handle();
@@ -124,7 +124,7 @@ impl Engine for Sqlite {
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
         let engine = self.clone();
-        // Made where it is entered: dropped on the way to one who has gone, it takes itself out again.
+        // Made on the worker: if the caller has gone, dropping the answer unregisters the listener.
         self.worker.ask(move |store| {
             let (channel, ear) = store.listen(&channel)?;
             let gone = Arc::downgrade(&ear);
@@ -136,7 +136,7 @@ impl Engine for Sqlite {
 
     fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
         let engine = self.clone();
-        // Made where it is entered, as above.
+        // Made on the worker, as in `listen`.
         self.worker.ask(move |store| {
             let (channel, ear, newest) = store.overhear()?;
             let gone = Arc::downgrade(&ear);

@@ -32,15 +32,15 @@ const SWEPT: u32 = 16;
 pub(super) struct Store {
     pub(super) db: Connection,
     pub(super) path: PathBuf,
-    /// Which files those were.
+    /// Which files were opened, in case others take their place.
     identity: Identity,
     messenger: Messenger,
-    /// We are there as long as it is open.
+    /// Others see us alive as long as it is open.
     presence: Option<fs::File>,
     pub(super) id: ClientId,
     pub(super) client: Arc<str>,
     pub(super) prefix: Arc<str>,
-    /// Those who have none: to be taken out of the lists.
+    /// Clients without a bell, still to be removed from the lists of listeners.
     deaf: Vec<String>,
     has_left: bool,
 }
@@ -55,13 +55,13 @@ impl Store {
     ) -> Result<Self, Failure> {
         let Settings { path, prefix, .. } = settings;
         forked::refuse(&path)?;
-        // By whatever name: all its users are to meet in one folder.
+        // The file's real path, so that all its users share one folder.
         let path = trust::file(&path)?;
         let folder = Folder::beside(&path)?;
         let db = schema::open(&path, settings.patience)?;
         let id = settings.client;
         let client: Arc<str> = id.to_string().into();
-        // Before anybody can read of us.
+        // Before our row is in the tables.
         let presence = folder.enter(&client, settings.holds_end_with)?;
         let messenger = Messenger::new(folder, ears, liveness, client.clone(), background)
             .map_err(|error| of_io(&path, &error))?;
@@ -114,21 +114,21 @@ impl Store {
         }
     }
 
-    /// Has us rung for whatever is freed there, and gives the ear that hears it.
+    /// Registers us at a channel; returns the ear that hears of releases there.
     pub(super) fn listen(&mut self, channel: &Channel) -> Result<(String, Arc<Ear>), Failure> {
         let channel = self.channel(channel);
         let (ear, ()) = self.listen_at(&channel, |_| Ok(()))?;
         Ok((channel, ear))
     }
 
-    /// The same by the channel's name, and what stands in the tables at that moment.
+    /// The same by the channel's name; also reads from the tables in the same transaction.
     pub(super) fn listen_at<T>(
         &mut self,
         channel: &str,
         read: impl FnOnce(&Rows<'_>) -> rusqlite::Result<T>,
     ) -> Result<(Arc<Ear>, T), Failure> {
         self.messenger.hang_bell();
-        // First: who rings as soon as the row is there is heard.
+        // First, so that we hear a bell rung as soon as the row is there.
         let ear = self.messenger.ears.add(channel);
         let listed = self.transact(|store, rows, _| {
             rows.listen(channel, &store.client)?;
@@ -148,11 +148,11 @@ impl Store {
         if self.messenger.ears.any(channel) {
             return;
         }
-        // A row too many only rings a bell too often.
+        // If this fails, our bell is rung without need.
         let _ = self.transact(|store, rows, _| rows.stop_listening(channel, &store.client));
     }
 
-    /// Goes. What is still held then is found by others, who see that we have gone.
+    /// Leaves. Others find what is still held, because they see that we have gone.
     pub(super) fn leave(&mut self) {
         if std::mem::replace(&mut self.has_left, true) {
             return;

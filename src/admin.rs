@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::Core;
-use crate::driver::lookup::{self, Seen};
+use crate::driver::lookup;
 use crate::engine::Finding;
 use crate::error::Error;
 use crate::lock::check_name;
-use crate::protocol::{Kind, OwnerId, Subject};
+use crate::protocol::ledger::Seen;
+use crate::protocol::{Holding, Kind, OwnerId, Subject};
 use crate::watch::Watch;
 
 /// Looks at locks from outside, without holding them.
@@ -68,10 +69,6 @@ impl Admin {
         Self { core }
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
-    }
-
     /// Who holds a lock; `None` if nobody does.
     ///
     /// # Errors
@@ -89,7 +86,10 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
-        self.look(&plain_lock(name)?).await
+        let subject = plain_lock(name)?;
+        let seen = lookup::inspect(&self.core, &subject).await;
+        let seen = seen.map_err(|trouble| Error::of(&subject.name, trouble))?;
+        Ok(seen.map(LockInfo::new))
     }
 
     /// The held locks whose names match a pattern: `*` for any characters, `?` for one, `\` before one
@@ -113,19 +113,8 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
-        let found = lookup::find(&self.core, pattern).await;
-        let found = found.map_err(|trouble| Error::of(&pattern.into(), trouble))?;
-        let mut locks = Vec::new();
-        for subject in found {
-            match self.look(&subject).await {
-                Ok(Some(lock)) => locks.push(lock),
-                // Gone since it was listed, never such a lock, or none of ours to look at.
-                Ok(None) | Err(Error::WrongKind { .. } | Error::PermissionDenied { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        locks.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(locks)
+        let locks = lookup::list(&self.core, pattern).await?;
+        Ok(locks.into_iter().map(LockInfo::new).collect())
     }
 
     /// Takes a lock from whoever holds it; says whether anyone did.
@@ -199,11 +188,11 @@ impl Admin {
     /// # let _guard = client.lock("order:7").acquire().await?;
     /// let mut watch = client.admin().watch("order:*");
     /// let event = watch.next().await?;
-    /// println!("{}: {:?}", event.name, event.what);
+    /// println!("{}: {:?}", event.name, event.change);
     /// # Ok(()) }
     /// ```
     pub fn watch(&self, pattern: impl Into<String>) -> Watch {
-        Watch::new(self.clone(), pattern.into())
+        Watch::new(self.core.clone(), pattern.into())
     }
 
     /// Looks whether the store is fit for locks: what was found, and what to do about it.
@@ -223,7 +212,7 @@ impl Admin {
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
     /// for finding in client.admin().examine().await? {
-    ///     println!("{:?} {}: {}", finding.verdict, finding.what, finding.found);
+    ///     println!("{:?} {}: {}", finding.verdict, finding.subject, finding.found);
     /// }
     /// # Ok(()) }
     /// ```
@@ -231,32 +220,31 @@ impl Admin {
         let findings = lookup::examine(&self.core).await;
         findings.map_err(|trouble| Error::of(&"all locks".into(), trouble))
     }
-
-    async fn look(&self, subject: &Subject) -> Result<Option<LockInfo>, Error> {
-        let seen = lookup::inspect(&self.core, subject).await;
-        let seen = seen.map_err(|trouble| Error::of(&subject.name, trouble))?;
-        Ok(seen.map(|seen| LockInfo::new(subject, seen)))
-    }
 }
 
 impl LockInfo {
-    fn new(subject: &Subject, Seen { holding, labels }: Seen) -> Self {
-        let holders = holding.owners.into_iter().zip(labels);
+    fn new(seen: Seen) -> Self {
+        let Seen {
+            name,
+            holding: Holding { owners, ttl },
+            labels,
+        } = seen;
+        let holders = owners.into_iter().zip(labels);
         let holders = holders.map(|((owner, hold_count), label)| Holder {
             owner,
             hold_count,
             label,
         });
         Self {
-            name: subject.name.to_string(),
+            name,
             holders: holders.collect(),
-            ttl: holding.ttl,
+            ttl,
         }
     }
 }
 
 fn plain_lock(name: &str) -> Result<Subject, Error> {
     let subject = Subject::new(Kind::Mutex, name);
-    check_name(&subject.name)?;
+    check_name(&subject)?;
     Ok(subject)
 }

@@ -66,10 +66,10 @@ pub use engine::{Finding, Verdict};
 pub use error::{Error, Lost, LostReason, Risk};
 pub use guard::Guard;
 pub use held::{Held, LostSignal};
-pub use lock::{Exclusive, Lock};
+pub use lock::{Lock, Plain};
 pub use options::{Backoff, Lease, Wait};
 pub use owner::Owner;
-pub use protocol::bound::Bound;
+pub use protocol::holds_end_with::HoldsEndWith;
 pub use watch::{Change, Event, Watch};
 
 /// The parts below the API, for this project's own model tests. Nothing in it is stable.

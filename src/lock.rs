@@ -14,9 +14,6 @@ use crate::owner::Owner;
 use crate::protocol::lease::{ENDLESS, Terms};
 use crate::protocol::{Kind, Subject};
 
-/// Longer than anyone needs, shorter than what would hurt a store.
-const LONGEST_NAME: usize = 64 * 1024;
-
 /// A lock by name: a name, not a state. Clone it, share it, make it again.
 ///
 /// Nobody else, in this process or any other, in Rust or in Java, holds the lock of the same name on
@@ -30,7 +27,7 @@ const LONGEST_NAME: usize = 64 * 1024;
 /// # guard.release().await }
 /// ```
 #[derive(Debug)]
-pub struct Lock<K = Exclusive> {
+pub struct Lock<K = Plain> {
     core: Arc<Core>,
     subject: Subject,
     lease: Lease,
@@ -43,7 +40,7 @@ pub struct Lock<K = Exclusive> {
 /// The plain, reentrant lock: one owner at a time. Redisson's `RLock`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Exclusive;
+pub struct Plain;
 
 impl<K> Lock<K> {
     pub(crate) fn new(core: Arc<Core>, name: Arc<str>, kind: Kind, lease: Lease) -> Self {
@@ -285,7 +282,7 @@ impl<K> Lock<K> {
     }
 
     fn wish(&self) -> Result<Wish, Error> {
-        check_name(&self.subject.name)?;
+        check_name(&self.subject)?;
         let lease = self.lease.check()?;
         if let Some(longest) = self.max_hold {
             check_positive("max_hold", longest)?;
@@ -329,13 +326,7 @@ impl<K> Clone for Lock<K> {
     }
 }
 
-pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    let reason = if name.is_empty() {
-        "it is empty"
-    } else if name.len() > LONGEST_NAME {
-        "it is longer than 64 KiB"
-    } else {
-        return Ok(());
-    };
-    Err(Error::invalid_name(name, reason))
+pub(crate) fn check_name(subject: &Subject) -> Result<(), Error> {
+    let wrong = |reason| Error::invalid_name(&subject.name, reason);
+    subject.flaw().map(wrong).map_or(Ok(()), Err)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Bound, Client, Lease};
+use distlock::{Client, HoldsEndWith, Lease};
 use serde::Serialize;
 
 use crate::args::Acquire;
@@ -24,7 +24,7 @@ struct Taken<'a> {
 
 pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let client = store::connect(&args.store, Bound::Lease).await?;
+    let client = store::connect(&args.store, HoldsEndWith::Lease).await?;
     let done = take_and_tell(&client, &args, &mut signals).await;
     store::leave(&client).await;
     done

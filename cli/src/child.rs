@@ -48,17 +48,17 @@ const OURSELVES: &str = "/proc/self/exe";
 pub(crate) struct Child {
     pid: Pid,
     own_group: bool,
-    /// It has ended and been waited for: its number may become somebody else's.
+    /// It has ended and was waited for: its number may belong to another process now.
     buried: bool,
-    /// Who has been asked to end.
+    /// Processes that have been asked to end.
     asked: HashSet<Pid>,
-    /// Nobody needs to be asked any more: what they start now is to tidy up.
+    /// No more are asked: what they start now is to tidy up.
     told: bool,
-    /// Who was below us before: a shell's, that has become us (`server & exec distlock …`). None of our business.
+    /// Children that a shell had before it became us (`server & exec distlock …`). They are left alone.
     others: HashSet<Pid>,
 }
 
-/// Who has heard that it is to end.
+/// How many of the command's processes were told to end.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Told {
     Nobody,

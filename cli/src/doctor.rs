@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use distlock::{Bound, Finding, Verdict};
+use distlock::{Finding, HoldsEndWith, Verdict};
 use serde::Serialize;
 
 use crate::args::Doctor;
@@ -23,7 +23,7 @@ struct Line<'a> {
 pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
     let mut out = Out::new();
     let begun = Instant::now();
-    let client = match store::connect(&args.store, Bound::Process).await {
+    let client = match store::connect(&args.store, HoldsEndWith::Process).await {
         Ok(client) => client,
         Err(failure) => {
             let found = failure.message.as_deref().unwrap_or("no connection");
@@ -46,8 +46,8 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
     let findings: Vec<Finding> = findings?;
     for finding in &findings {
         let advice = finding.advice.as_deref();
-        let Finding { what, found, .. } = finding;
-        print(&mut out, args.json, what, finding.verdict, found, advice)?;
+        let Finding { subject, found, .. } = finding;
+        print(&mut out, args.json, subject, finding.verdict, found, advice)?;
     }
     let failed = findings
         .iter()

@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Bound, Client, Error, Guard, Lease, Lock, Lost};
+use distlock::{Client, Error, Guard, HoldsEndWith, Lease, Lock, Lost};
 
 use crate::args::Run;
 use crate::child::{self, Child, Told};
@@ -34,7 +34,7 @@ const LAST_LOOK: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let client = store::connect(&args.store, Bound::Children).await?;
+    let client = store::connect(&args.store, HoldsEndWith::Children).await?;
     let done = under_lock(&client, &args, &mut signals).await;
     store::leave(&client).await;
     match done? {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Bound, Client};
+use distlock::{Client, HoldsEndWith};
 
 use crate::args;
 use crate::exit::{self, Failure};
@@ -14,14 +14,17 @@ const DEFAULT: &str = "sqlite:";
 /// However the store is, nobody waits longer for it when all is done.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
 
-pub(crate) async fn connect(store: &args::Store, bound: Bound) -> Result<Client, Failure> {
+pub(crate) async fn connect(
+    store: &args::Store,
+    holds_end_with: HoldsEndWith,
+) -> Result<Client, Failure> {
     if scheme(store).eq_ignore_ascii_case("memory") {
         let message =
             "`memory:` is this process's own: it would lock nothing; use sqlite: or redis://";
         return Err(Failure::new(exit::USAGE, message));
     }
     Ok(Client::builder(url(store))
-        .bound_to(bound)
+        .holds_end_with(holds_end_with)
         .connect()
         .await?)
 }

@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::lease::LostReason;
 use super::{Kind, OwnerId};
 
+/// In bytes: longer than anyone needs, shorter than what would hurt a store.
+const LONGEST_NAME: usize = 64 * 1024;
+
 /// One call on one primitive.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Request {
@@ -175,6 +178,17 @@ impl Subject {
     pub fn new(kind: Kind, name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
         Self { kind, name }
+    }
+
+    /// Why nothing can have this name; none if it can.
+    pub fn flaw(&self) -> Option<&'static str> {
+        if self.name.is_empty() {
+            Some("it is empty")
+        } else if self.name.len() > LONGEST_NAME {
+            Some("it is longer than 64 KiB")
+        } else {
+            None
+        }
     }
 
     /// Where its waiters listen.

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
+use super::change::Holders;
 use super::mutex::Mutex;
-use super::turn::Holders;
 use super::{Channel, ClientId, Entry, Kind, Moment, OwnerId, Reply, Request, Subject};
 
 /// How long an undone request is remembered. A request still under way is given up by the network

@@ -282,7 +282,7 @@ async fn a_user_who_may_not_subscribe_to_patterns_watches_all_the_same() {
         let mut next = async || {
             let next = tokio::time::timeout(PATIENCE, watch.next()).await;
             let event = next.expect("in time").expect("it may look");
-            (event.owner, event.what)
+            (event.owner, event.change)
         };
         let owner = Some(held.owner());
         assert_eq!(next().await, (owner.clone(), Change::Held));
@@ -312,6 +312,6 @@ async fn a_user_with_only_what_locks_need_hears_of_every_release() {
     while released < 20 {
         let next = tokio::time::timeout(PATIENCE, watch.next()).await;
         let event = next.expect("in time").expect("it may look");
-        released += u32::from(event.what == Change::Released);
+        released += u32::from(event.change == Change::Released);
     }
 }

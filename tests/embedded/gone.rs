@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::{Duration, Instant, SystemTime};
 
-use distlock::Bound;
+use distlock::HoldsEndWith;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -198,7 +198,7 @@ fn files_that_nobody_is_known_by_are_cleared_away() {
 
 #[test]
 fn a_bound_that_a_store_cannot_keep_changes_nothing() {
-    let builder = distlock::Client::builder("memory:").bound_to(Bound::Children);
+    let builder = distlock::Client::builder("memory:").holds_end_with(HoldsEndWith::Children);
     let client = distlock::blocking::Client::connect_with(builder).expect("memory is always there");
     let guard = client.lock("a").acquire().expect("it is free");
     assert!(

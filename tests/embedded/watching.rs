@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock::blocking::Client;
-use distlock::{Bound, Change, Lease};
+use distlock::{Change, HoldsEndWith, Lease};
 
 use super::process::Process;
 use super::worker::{HOLD, WATCH};
@@ -116,10 +116,10 @@ fn what_was_held_in_a_file_of_the_version_before_is_still_held() {
     assert_eq!(version, Ok(2));
     let mut watch = client.admin().watch("*");
     let event = watch.next().expect("it never ends").expect("it answers");
-    assert_eq!((&*event.name, event.what), ("a", Change::Held));
+    assert_eq!((&*event.name, event.change), ("a", Change::Held));
     hold_for_a_moment(&client, "b");
     let event = watch.next().expect("it never ends").expect("it answers");
-    assert_eq!((&*event.name, event.what), ("b", Change::Granted));
+    assert_eq!((&*event.name, event.change), ("b", Change::Granted));
 }
 
 /// A process that watches, and has begun to.
@@ -134,7 +134,7 @@ fn watcher(place: &Place, client: &Client) -> Process {
 
 /// A client whose holds last as long as their lease.
 fn leaving(place: &Place) -> Client {
-    let builder = distlock::Client::builder(&place.url()).bound_to(Bound::Lease);
+    let builder = distlock::Client::builder(&place.url()).holds_end_with(HoldsEndWith::Lease);
     let builder = builder.default_lease(Lease::Fixed(PATIENCE * 10));
     Client::connect_with(builder).expect("the file can be used")
 }

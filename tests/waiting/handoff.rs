@@ -201,7 +201,7 @@ async fn a_lock_that_is_watched_is_passed_on_more_slowly_and_all_the_same() {
     let watching = tokio::spawn(async move {
         let mut released = 0;
         while let Ok(event) = tokio::time::timeout(SLACK * 2, watch.next()).await {
-            released += usize::from(event.unwrap().what == Change::Released);
+            released += usize::from(event.unwrap().change == Change::Released);
         }
         released
     });

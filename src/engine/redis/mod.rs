@@ -26,8 +26,7 @@ use self::connection::Connection;
 use self::keys::Keys;
 use self::overhear::Overhear;
 use self::pubsub::PubSub;
-use crate::engine::glob;
-use crate::engine::{Answer, Cause, Engine, Failure, Finding, Listener, Overheard, Page};
+use crate::engine::{Answer, Cause, Engine, Failure, Feed, Finding, Listener, Page};
 use crate::protocol::{Channel, Kind, Reply, Request, Subject};
 
 /// However long a command may take, the network is given up after twice this.
@@ -140,8 +139,8 @@ impl Redis {
             .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))?;
         // Names are text; a key that is not was made by somebody else.
         let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
-        let names = keys.filter_map(|key| self.keys.name(key));
-        let found = names.filter(|name| glob::matches(pattern, name));
+        let names = self.keys.names(pattern);
+        let found = keys.filter_map(|key| names.of_key(key));
         Ok(Page {
             found: found.map(|name| Subject::new(Kind::Mutex, name)).collect(),
             next: (next != 0).then_some(next),
@@ -165,7 +164,7 @@ impl Engine for Redis {
         })
     }
 
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>> {
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
         Box::pin(async move { self.overhear.begin(pattern).await })
     }
 

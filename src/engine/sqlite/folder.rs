@@ -12,7 +12,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use super::failure::{of_io, unusable};
 use super::trust;
 use crate::engine::Failure;
-use crate::protocol::bound::Bound;
+use crate::protocol::holds_end_with::HoldsEndWith;
 
 /// A file and a socket for each client.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ impl Folder {
 
     /// Says that a client is there, for as long as the file that comes back is open: here, or in a child that has
     /// it from us.
-    pub(super) fn enter(&self, client: &str, bound: Bound) -> Result<Option<File>, Failure> {
-        if bound == Bound::Lease {
+    pub(super) fn enter(&self, client: &str, end: HoldsEndWith) -> Result<Option<File>, Failure> {
+        if end == HoldsEndWith::Lease {
             return Ok(None);
         }
         let path = self.path.join(client);
@@ -43,10 +43,10 @@ impl Folder {
                 .read(true)
                 .write(true)
                 .create_new(true)
-                .mode(trust::NOBODY_ELSES)
+                .mode(trust::FILE_MODE)
                 .open(&path)?;
             file.lock()?;
-            if bound == Bound::Children {
+            if end == HoldsEndWith::Children {
                 fcntl_setfd(&file, FdFlags::empty())?;
             }
             Ok(file)

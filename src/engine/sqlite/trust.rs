@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use super::failure::{of_io, unusable};
 use crate::engine::Failure;
 
-const NOBODY_ELSE: u32 = 0o700;
-pub(super) const NOBODY_ELSES: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+pub(super) const FILE_MODE: u32 = 0o600;
 /// Group and others may write.
 const OTHERS_WRITE: u32 = 0o022;
 /// Only a file's owner may rename or remove it.
@@ -78,7 +78,7 @@ fn make(path: &Path) -> Result<(), Failure> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut maker = OpenOptions::new();
-    let maker = maker.write(true).create_new(true).mode(NOBODY_ELSES);
+    let maker = maker.write(true).create_new(true).mode(FILE_MODE);
     match maker.open(path) {
         Ok(file) => drop(file),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -102,7 +102,7 @@ fn make_folder(path: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let mut maker = DirBuilder::new();
-    let made = maker.recursive(true).mode(NOBODY_ELSE).create(path);
+    let made = maker.recursive(true).mode(FOLDER_MODE).create(path);
     made.map_err(|error| of_io(path, &error))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Bound, Client, Error, Lease, Verdict};
+use distlock::{Client, Error, HoldsEndWith, Lease, Verdict};
 
 use crate::stage::{PATIENCE, Played, Stage, begun, in_time, seen};
 use crate::support::eventually;
@@ -215,7 +215,7 @@ async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage) -> Played {
 async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage) -> Played {
     let watcher = stage.client().await?;
     let gone = stage.builder().label("left behind");
-    let gone = gone.bound_to(Bound::Lease).connect().await?;
+    let gone = gone.holds_end_with(HoldsEndWith::Lease).connect().await?;
     let (left, given) = (stage.name("left"), stage.name("given"));
     let lease = Lease::Fixed(Duration::from_secs(600));
     gone.lock(&*left)
@@ -232,7 +232,11 @@ async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage) -> P
 }
 
 async fn who_knows_the_owner_gives_back_what_was_left_to_its_lease(stage: &Stage) -> Played {
-    let a = stage.builder().bound_to(Bound::Lease).connect().await?;
+    let a = stage
+        .builder()
+        .holds_end_with(HoldsEndWith::Lease)
+        .connect()
+        .await?;
     let b = stage.client().await?;
     let name = stage.name("deploy");
     let lease = Lease::Fixed(Duration::from_secs(600));

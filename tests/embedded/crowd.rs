@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use distlock::Error;
 use distlock::blocking::Client;
 
-use super::process::{Process, race, say, url};
+use super::support::process::{Process, race, say, url};
 use super::{PATIENCE, Place};
 
 pub(crate) const ROLE: &str = "count";

@@ -8,7 +8,7 @@ use std::time::Duration;
 use distlock::Error;
 use distlock::blocking::Client;
 
-use super::{PATIENCE, Place, eventually};
+use super::{PATIENCE, Place, wait_until};
 
 #[test]
 fn files_are_made_for_this_user_only() {
@@ -261,7 +261,7 @@ fn a_file_that_goes_while_it_is_used_is_told_to_its_holders() {
         assert!(error.to_string().contains("removed or replaced"), "{error}");
         drop((guard, client));
         // As soon as the old one has closed what is left of its file.
-        eventually("a new client finds it free", || {
+        wait_until("a new client finds it free", || {
             let new = Client::connect(&place.url());
             new.is_ok_and(|new| matches!(new.lock("a").try_acquire(), Ok(Some(_))))
         });

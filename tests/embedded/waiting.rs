@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Place;
-use super::process::{Process, wall_clock};
+use super::support::process::{Process, wall_clock};
 use super::worker::{MANY, NAMES, WAIT};
 
 #[test]
@@ -53,7 +53,7 @@ fn wake_from_a_stop() -> Duration {
         .map(|number| hold(number).expect("it is free"))
         .collect();
     let waiter = Process::start(MANY, &place.url());
-    super::eventually("all of them listen", || place.rows("listeners") == NAMES);
+    super::wait_until("all of them listen", || place.rows("listeners") == NAMES);
     // They ask once more after that, and then sleep for two seconds.
     std::thread::sleep(Duration::from_millis(100));
     waiter.stop();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use distlock::blocking::Client;
 use distlock::{Bound, Change, Lease};
 
-use super::process::Process;
+use super::support::process::Process;
 use super::worker::{HOLD, WATCH};
-use super::{PATIENCE, Place, eventually};
+use super::{PATIENCE, Place, wait_until};
 
 /// More holds than are kept for one who does not read.
 const TOO_MANY: u32 = 2200;
@@ -21,7 +21,7 @@ fn nothing_is_written_down_when_nobody_watches() {
     hold_for_a_moment(&client, "a");
     assert_eq!(place.rows("journal"), 2);
     drop(watch);
-    eventually("it is empty", || place.rows("journal") == 0);
+    wait_until("it is empty", || place.rows("journal") == 0);
     hold_for_a_moment(&client, "a");
     assert_eq!((place.rows("journal"), place.rows("listeners")), (0, 0));
 }
@@ -39,10 +39,10 @@ fn the_journal_goes_with_the_last_who_watches() {
         hold_for_a_moment(&client, "a");
         drop(gone);
     }
-    eventually("one is left", || place.rows("listeners") == 1);
+    wait_until("one is left", || place.rows("listeners") == 1);
     assert_eq!(place.rows("journal"), 4);
     drop(second);
-    eventually("none is left", || place.rows("listeners") == 0);
+    wait_until("none is left", || place.rows("listeners") == 0);
     assert_eq!(place.rows("journal"), 0);
 }
 

@@ -8,7 +8,7 @@ use distlock::blocking::Client;
 use distlock::{Bound, Error, Lease};
 use nix::unistd::{alarm, daemon};
 
-use super::process::{orders, say, url, wall_clock};
+use super::support::process::{orders, say, url, wall_clock};
 use super::{PATIENCE, crowd, full};
 
 /// Holds `a` until it is told otherwise.

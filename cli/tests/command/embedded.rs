@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::stage::{Running, Stage, distlock, eventually, is_alive, pid_of, ran};
+use crate::stage::{Running, Stage, distlock, is_alive, pid_of, ran, wait_until};
 
 #[test]
 fn a_lock_needs_no_server() {
@@ -177,7 +177,7 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
     let command = pid_of(&holder.line());
     let pid = format!("pid {}", holder.pid());
     // Said in the background, a moment after the grant.
-    eventually("its label is seen", || {
+    wait_until("its label is seen", || {
         stage.run(&["show", "x"]).out.contains(&pid)
     });
     holder.signal(Signal::SIGKILL);
@@ -214,7 +214,7 @@ fn a_command_under_a_fixed_lease_dies_with_us() {
     let command = run.line();
     run.signal(Signal::SIGKILL);
     // The lease would end before it.
-    eventually("the command is gone", || !is_alive(&command));
+    wait_until("the command is gone", || !is_alive(&command));
 }
 
 #[test]

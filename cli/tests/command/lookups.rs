@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::stage::{Running, Stage, distlock, eventually, ran};
+use crate::stage::{Running, Stage, distlock, ran, wait_until};
+use crate::support::rights;
 
 on_every_store! {
     nothing_is_listed_where_nothing_is_held,
@@ -304,7 +305,7 @@ fn a_doctor_says_what_is_wrong_with_a_server() {
     };
     assert_eq!(found("persistence"), (0, "warn".into()));
     server.config_set("appendonly", "yes");
-    eventually("the server has turned it on", || {
+    wait_until("the server has turned it on", || {
         found("persistence").1 == "ok"
     });
     server.config_set("maxmemory-policy", "allkeys-lru");
@@ -321,8 +322,6 @@ fn a_doctor_says_what_is_wrong_with_a_server() {
 #[test]
 fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
     let stage = Stage::redis();
-    let rights = "+evalsha +eval +exists +hget +hset +hdel +hexists +hgetall +hlen +pttl +pexpire \
-                  +zscore +zadd +zremrangebyscore +time +publish +subscribe +unsubscribe +mget +del";
     let mut words = vec![
         "ACL",
         "SETUSER",
@@ -333,7 +332,7 @@ fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
         "~mine*",
     ];
     words.push("&redisson_lock__channel:*");
-    words.extend(rights.split_whitespace());
+    words.extend(rights::commands());
     stage.server().cmd(&words);
     let url = stage.url().replace("redis://", "redis://ann:pass@");
     let ran = ran(distlock(&["doctor", "--json", "--url", &url]));

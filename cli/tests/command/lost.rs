@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::stage::{Running, Stage, eventually, is_alive, pid_of, state};
+use crate::stage::{Running, Stage, is_alive, pid_of, state, wait_until};
 
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_secs(5);
@@ -97,7 +97,7 @@ fn a_stopped_command_is_ended_too(stage: &Stage) {
     for pid in &tree {
         kill(pid_of(pid), Signal::SIGSTOP).expect("it is there");
     }
-    eventually("they stand still", || {
+    wait_until("they stand still", || {
         tree.iter().all(|pid| state(pid) == Some('T'))
     });
     // Nobody has ended, and nothing is lost.
@@ -113,7 +113,7 @@ fn a_command_that_stops_itself_again_and_again_is_killed() {
                   while :; do kill -STOP $$; done";
     let words = ["--lease", "2s", "--grace", "300ms", "x"];
     let (run, tree) = tree(&stage, &words, script);
-    eventually("it stands still", || state(&tree[0]) == Some('T'));
+    wait_until("it stands still", || state(&tree[0]) == Some('T'));
     stage.server().cmd(&["DEL", "x"]);
     ends_with_76(run, &tree, "`x` was lost");
 }

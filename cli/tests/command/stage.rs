@@ -11,9 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 
 use crate::support::RedisServer;
-
-/// Far longer than anything here takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) use crate::support::{PATIENCE, wait_until};
 
 /// A store that nobody else uses, and a folder.
 pub(crate) struct Stage {
@@ -97,7 +95,7 @@ impl Stage {
         holder.says("held");
         // Said in the background, a moment after the grant.
         let name = words[words.len() - 5];
-        eventually("its label is seen", || {
+        wait_until("its label is seen", || {
             self.run(&["show", "--json", name])
                 .out
                 .contains("sleep 1000")
@@ -107,7 +105,7 @@ impl Stage {
 
     /// Waits until somebody waits for a lock, the only one that is waited for here.
     pub(crate) fn is_awaited(&self) {
-        eventually("somebody waits", || match &self.server {
+        wait_until("somebody waits", || match &self.server {
             Some(server) => !server.pubsub_channels().is_empty(),
             // Whoever is to be told of a release has hung up a bell.
             None => {
@@ -271,15 +269,6 @@ fn rest(mut pipe: impl Read + AsFd) -> String {
         assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
     }
     String::from_utf8(bytes).expect("it speaks text")
-}
-
-/// Waits until something is so.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::sleep(POLL);
-    }
 }
 
 /// Whether a process is there and at work: neither gone nor merely unburied.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use distlock::Error;
 use distlock::blocking::Client;
 
+use super::versions::known;
 use super::{PATIENCE, Place, wait_until};
 
 #[test]
@@ -164,7 +165,7 @@ fn a_newer_version_that_comes_meanwhile_is_noticed() {
         .expect_err("it may mean more by now");
     assert!(error.to_string().contains("newer distlock"), "{error}");
     newer
-        .pragma_update(None, "user_version", 2)
+        .pragma_update(None, "user_version", known())
         .expect("it works");
     guard.release().expect("it is ours");
 }

@@ -18,6 +18,7 @@ mod files;
 mod full;
 mod gone;
 mod restart;
+mod versions;
 mod waiting;
 mod watching;
 mod worker;

@@ -136,7 +136,8 @@ fn many() -> Result<(), Error> {
 }
 
 fn wait(orders: &Receiver<String>) -> Result<(), Error> {
-    let client = Client::connect(&url())?;
+    let builder = distlock::Client::builder(&url()).command_timeout(PATIENCE / 2);
+    let client = Client::connect_with(builder)?;
     while let Ok(order) = orders.recv() {
         assert_eq!(order, "wait");
         say("waiting");

@@ -48,7 +48,7 @@ pub(crate) fn run(role: &str) {
         WAIT => wait(&orders),
         WATCH => watch(),
         crowd::COME => crowd::come(&orders),
-        crowd::ROLE => crowd::count(),
+        crowd::ROLE => crowd::count(&orders),
         full::ROLE => full::fill(),
         _ => panic!("no such role: `{role}`"),
     };

@@ -9,6 +9,9 @@ use crate::stage::{Running, Stage, is_alive, pid_of, state, wait_until};
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_secs(5);
 
+/// As it is given below.
+const GRACE: Duration = Duration::from_secs(2);
+
 on_every_store! {
     a_lock_taken_by_force_ends_the_command_with_76,
     a_command_that_ignores_term_is_killed_after_the_grace,
@@ -31,12 +34,22 @@ fn a_lock_taken_by_force_ends_the_command_with_76(stage: &Stage) {
 }
 
 fn a_command_that_ignores_term_is_killed_after_the_grace(stage: &Stage) {
-    let stubborn = "trap '' TERM; echo $$; sh -c 'echo $$; while :; do sleep 1; done' & \
-                    setsid sh -c 'echo $$; while :; do sleep 1; done' & echo $$; while :; do sleep 1; done";
-    let words = ["--lease", "2s", "--grace", "300ms", "x"];
-    let (run, tree) = tree(stage, &words, stubborn);
+    // The first says that it was asked; the others do not listen at all.
+    let deaf = "trap \"\" TERM; echo $$; while :; do sleep 1; done";
+    let stubborn = format!(
+        "trap 'echo asked' TERM; echo $$; sh -c '{deaf}' & setsid sh -c '{deaf}' & echo $$; \
+         while :; do sleep 0.1; done"
+    );
+    let words = ["--lease", "2s", "--grace", "2s", "x"];
+    let (mut run, tree) = tree(stage, &words, &stubborn);
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    run.says("asked");
+    let asked = Instant::now();
     ends_with_76(run, &tree, "`x` was lost");
+    let took = asked.elapsed();
+    // What it said was heard a little later.
+    assert!(took > GRACE / 2, "it was given no time: {took:?}");
+    assert!(took < GRACE + Duration::from_secs(3), "{took:?}");
 }
 
 fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {

@@ -116,6 +116,24 @@ impl Stage {
         });
     }
 
+    /// Calls all clients otherwise than they do themselves.
+    pub(crate) fn relabel(&self, label: &str) {
+        let Some(server) = &self.server else {
+            let file = rusqlite::Connection::open(self.file("locks.db"));
+            let file = file.expect("whoever has a label has made it");
+            let changed = file.execute("UPDATE clients SET label = ?1", [label]);
+            assert_ne!(changed, Ok(0));
+            return;
+        };
+        let keys = server.keys();
+        for key in keys
+            .iter()
+            .filter(|key| key.starts_with("distlock_client:"))
+        {
+            server.cmd(&["SET", key, label, "KEEPTTL"]);
+        }
+    }
+
     /// Whether somebody holds a lock.
     pub(crate) fn is_held(&self, name: &str) -> bool {
         self.run(&["show", name]).code == 0

@@ -7,9 +7,9 @@ use distlock::HoldsEndWith;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::process::Process;
+use super::support::process::Process;
 use super::worker::{FORK, HOLD, LEAVE, PARENT, RUN, SHORT};
-use super::{PATIENCE, Place, eventually};
+use super::{PATIENCE, Place, wait_until};
 
 #[test]
 fn what_a_killed_process_held_is_free_at_once() {
@@ -149,7 +149,7 @@ fn nobody_leaves_files_behind() {
         .release()
         .expect("it is ours");
     client.close().expect("it answers");
-    eventually("all is tidy", || {
+    wait_until("all is tidy", || {
         // Whoever comes sees to those who were killed.
         place.connect().close().expect("it answers");
         place.left().is_empty()

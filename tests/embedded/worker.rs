@@ -8,7 +8,7 @@ use distlock::blocking::Client;
 use distlock::{Error, HoldsEndWith, Lease};
 use nix::unistd::{alarm, daemon};
 
-use super::process::{orders, say, url, wall_clock};
+use super::support::process::{orders, say, url, wall_clock};
 use super::{PATIENCE, crowd, full};
 
 /// Holds `a` until it is told otherwise.
@@ -48,7 +48,7 @@ pub(crate) fn run(role: &str) {
         WAIT => wait(&orders),
         WATCH => watch(),
         crowd::COME => crowd::come(&orders),
-        crowd::ROLE => crowd::count(),
+        crowd::ROLE => crowd::count(&orders),
         full::ROLE => full::fill(),
         _ => panic!("no such role: `{role}`"),
     };
@@ -138,7 +138,8 @@ fn many() -> Result<(), Error> {
 }
 
 fn wait(orders: &Receiver<String>) -> Result<(), Error> {
-    let client = Client::connect(&url())?;
+    let builder = distlock::Client::builder(&url()).command_timeout(PATIENCE / 2);
+    let client = Client::connect_with(builder)?;
     while let Ok(order) = orders.recv() {
         assert_eq!(order, "wait");
         say("waiting");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::stage::{Stage, eventually};
+use crate::stage::{Stage, wait_until};
 
 on_every_store! {
     a_quick_command_keeps_its_lock_for_at_least_that_long,
@@ -52,7 +52,7 @@ fn who_keeps_a_lock_after_its_command_can_be_ended(stage: &Stage) {
     ]);
     run.says("done");
     // The command has ended when nothing but us is there to be asked.
-    eventually("we keep the lock for nobody", || {
+    wait_until("we keep the lock for nobody", || {
         let below = format!("/proc/{0}/task/{0}/children", run.pid());
         std::fs::read_to_string(below).is_ok_and(|children| children.is_empty())
     });

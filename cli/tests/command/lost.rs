@@ -4,10 +4,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::stage::{Running, Stage, eventually, is_alive, pid_of, state};
+use crate::stage::{Running, Stage, is_alive, pid_of, state, wait_until};
 
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_secs(5);
+
+/// As it is given below.
+const GRACE: Duration = Duration::from_secs(2);
 
 on_every_store! {
     a_lock_taken_by_force_ends_the_command_with_76,
@@ -31,12 +34,22 @@ fn a_lock_taken_by_force_ends_the_command_with_76(stage: &Stage) {
 }
 
 fn a_command_that_ignores_term_is_killed_after_the_grace(stage: &Stage) {
-    let stubborn = "trap '' TERM; echo $$; sh -c 'echo $$; while :; do sleep 1; done' & \
-                    setsid sh -c 'echo $$; while :; do sleep 1; done' & echo $$; while :; do sleep 1; done";
-    let words = ["--lease", "2s", "--grace", "300ms", "x"];
-    let (run, tree) = tree(stage, &words, stubborn);
+    // The first says that it was asked; the others do not listen at all.
+    let deaf = "trap \"\" TERM; echo $$; while :; do sleep 1; done";
+    let stubborn = format!(
+        "trap 'echo asked' TERM; echo $$; sh -c '{deaf}' & setsid sh -c '{deaf}' & echo $$; \
+         while :; do sleep 0.1; done"
+    );
+    let words = ["--lease", "2s", "--grace", "2s", "x"];
+    let (mut run, tree) = tree(stage, &words, &stubborn);
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    run.says("asked");
+    let asked = Instant::now();
     ends_with_76(run, &tree, "`x` was lost");
+    let took = asked.elapsed();
+    // What it said was heard a little later.
+    assert!(took > GRACE / 2, "it was given no time: {took:?}");
+    assert!(took < GRACE + Duration::from_secs(3), "{took:?}");
 }
 
 fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
@@ -97,7 +110,7 @@ fn a_stopped_command_is_ended_too(stage: &Stage) {
     for pid in &tree {
         kill(pid_of(pid), Signal::SIGSTOP).expect("it is there");
     }
-    eventually("they stand still", || {
+    wait_until("they stand still", || {
         tree.iter().all(|pid| state(pid) == Some('T'))
     });
     // Nobody has ended, and nothing is lost.
@@ -113,7 +126,7 @@ fn a_command_that_stops_itself_again_and_again_is_killed() {
                   while :; do kill -STOP $$; done";
     let words = ["--lease", "2s", "--grace", "300ms", "x"];
     let (run, tree) = tree(&stage, &words, script);
-    eventually("it stands still", || state(&tree[0]) == Some('T'));
+    wait_until("it stands still", || state(&tree[0]) == Some('T'));
     stage.server().cmd(&["DEL", "x"]);
     ends_with_76(run, &tree, "`x` was lost");
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::stage::{Running, Stage, eventually, is_alive, pid_of, state};
+use crate::stage::{Running, Stage, is_alive, pid_of, state, wait_until};
 
 on_every_store! {
     what_ends_us_reaches_the_command_which_decides,
@@ -59,7 +59,7 @@ fn the_whole_group_is_ended_not_only_the_shell(stage: &Stage) {
     assert!(is_alive(&sleeper));
     run.signal(Signal::SIGTERM);
     assert_eq!(run.end().code, 143);
-    eventually("the sleeper is gone", || !is_alive(&sleeper));
+    wait_until("the sleeper is gone", || !is_alive(&sleeper));
 }
 
 fn a_private_word_reaches_the_command_alone(stage: &Stage) {
@@ -120,11 +120,11 @@ fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
     let command = run.line();
     let ours = run.pid().to_string();
     run.signal(Signal::SIGTSTP);
-    eventually("the command has stopped, and we have", || {
+    wait_until("the command has stopped, and we have", || {
         state(&command) == Some('T') && state(&ours) == Some('T')
     });
     run.signal(Signal::SIGCONT);
-    eventually("both go on", || {
+    wait_until("both go on", || {
         state(&command) != Some('T') && state(&ours) != Some('T')
     });
     run.signal(Signal::SIGTERM);
@@ -144,7 +144,7 @@ fn what_was_told_to_end_tidies_up_under_the_lock(stage: &Stage) {
     run.says("ready");
     let shell = command_of(&run);
     run.signal(Signal::SIGTERM);
-    eventually("the shell is gone", || !is_alive(&shell));
+    wait_until("the shell is gone", || !is_alive(&shell));
     assert!(stage.is_held("x"), "somebody is still at work");
     std::fs::write(&file, "").expect("the folder is ours");
     run.says("tidied");

@@ -3,7 +3,7 @@
 use std::io::{PipeReader, PipeWriter, Write};
 use std::process::Stdio;
 
-use crate::stage::{Running, Stage, distlock, eventually, ran};
+use crate::stage::{Running, Stage, distlock, ran, wait_until};
 
 on_every_store! {
     the_command_has_our_input_output_and_errors,
@@ -71,7 +71,7 @@ fn who_does_not_read_our_messages_holds_nobody_up(stage: &Stage) {
         let child = command.stdout(Stdio::null()).stderr(writer).spawn();
         let mut child = child.expect("distlock can be started");
         let mut ended = None;
-        eventually("it ends", || {
+        wait_until("it ends", || {
             ended = child.try_wait().expect("it is our child");
             ended.is_some()
         });

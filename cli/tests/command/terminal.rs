@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::pty::openpty;
 use nix::sys::signal::Signal;
 
-use crate::stage::{PATIENCE, Stage, eventually};
+use crate::stage::{PATIENCE, Stage, wait_until};
 
 on_every_store! {
     a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long,
@@ -53,7 +53,7 @@ fn a_terminal_that_stands_still_keeps_no_waiter_from_its_lock(stage: &Stage) {
     waiter.types("\u{13}");
     std::thread::sleep(Duration::from_millis(1500));
     drop(holder);
-    eventually("it runs", || std::path::Path::new(&file).exists());
+    wait_until("it runs", || std::path::Path::new(&file).exists());
     assert_eq!(waiter.end(), 0);
 }
 
@@ -199,7 +199,7 @@ fn a_signal_from_elsewhere_still_reaches_the_command(stage: &Stage) {
         "trap 'echo got TERM; exit 7' TERM; echo parent $PPID; while :; do sleep 0.01; done";
     let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", script], &[]);
     run.shows("parent ");
-    eventually("the pid is there", || run.seen().contains('\n'));
+    wait_until("the pid is there", || run.seen().contains('\n'));
     let seen = run.seen();
     let pid = seen.split_whitespace().nth(1).expect("a pid");
     let pid = nix::unistd::Pid::from_raw(pid.parse().expect("a pid"));
@@ -296,7 +296,7 @@ impl Terminal {
 
     fn end(&mut self) -> i32 {
         let mut code = None;
-        eventually("it ends", || {
+        wait_until("it ends", || {
             let status = self.program.try_wait().expect("it is our child");
             code = status.and_then(|status| status.code());
             code.is_some()

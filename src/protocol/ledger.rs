@@ -103,6 +103,12 @@ impl Ledger {
         } = changed;
         self.heard_of(&name);
         let known = self.take(&name, &owner);
+        if self.is_doubtful() {
+            // One holds it at a time: whoever had it before has left, and nobody told us.
+            for hold in self.gone(&name, None) {
+                self.tell(&name, Some(hold.owner), hold.label, Change::Released, now);
+            }
+        }
         if change == Change::Granted {
             let new = known.is_none();
             let hold = known.unwrap_or_else(|| Hold {

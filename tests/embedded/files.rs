@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use distlock::Error;
 use distlock::blocking::Client;
+use distlock::{Error, HoldsEndWith};
 
 use super::versions::known;
 use super::{PATIENCE, Place, wait_until};
@@ -56,6 +56,63 @@ fn a_folder_where_others_can_replace_the_file_is_refused() {
     // As in /tmp: everybody may write, nobody may touch what is another's.
     fs::set_permissions(folder, Permissions::from_mode(0o1777)).expect("it is ours");
     drop(place.connect());
+}
+
+/// Who may rename a folder further up puts another in its place.
+#[test]
+fn a_folder_that_others_can_replace_as_a_whole_is_refused() {
+    let place = Place::new();
+    let above = place.folder.path().join("above");
+    let url = format!("sqlite:{}/mine/locks.db", above.display());
+    Client::connect(&url).expect("folders are made");
+    fs::set_permissions(&above, Permissions::from_mode(0o777)).expect("it is ours");
+    let said = refused_at(&url);
+    assert!(said.contains("may replace what is in it"), "{said}");
+    assert!(said.contains(&above.display().to_string()), "{said}");
+    fs::set_permissions(&above, Permissions::from_mode(0o1777)).expect("it is ours");
+    drop(Client::connect(&url).expect("nobody else may rename what is in it"));
+}
+
+/// Each name would have its own files beside it, and its users would not meet the others'.
+#[test]
+fn a_file_with_two_names_is_refused() {
+    let place = Place::new();
+    place.connect().close().expect("it answers");
+    fs::hard_link(place.file(), place.folder.path().join("other.db")).expect("there is room");
+    let said = refused(&place);
+    assert!(said.contains("a hard link"), "{said}");
+}
+
+#[test]
+fn a_file_that_was_emptied_is_refused_and_one_that_was_removed_is_made_anew() {
+    let place = Place::new();
+    place.connect().close().expect("it answers");
+    for end in ["-wal", "-shm"] {
+        let _ = fs::remove_file(place.folder.path().join(format!("locks.db{end}")));
+    }
+    fs::write(place.file(), "").expect("it is ours");
+    let said = refused(&place);
+    assert!(said.contains("it was emptied"), "{said}");
+    fs::remove_file(place.file()).expect("it is ours");
+    drop(place.connect());
+}
+
+/// Whoever tidies up takes it for a left-over.
+#[test]
+fn what_was_left_to_its_lease_is_not_in_the_log_alone() {
+    let place = Place::new();
+    let leaver = Client::connect_with(
+        distlock::Client::builder(&place.url()).holds_end_with(HoldsEndWith::Lease),
+    );
+    let leaver = leaver.expect("the file can be used");
+    leaver.lock("a").acquire().expect("it is free").forget();
+    leaver.close().expect("it answers");
+    drop(leaver);
+    for end in ["-wal", "-shm"] {
+        let _ = fs::remove_file(place.folder.path().join(format!("locks.db{end}")));
+    }
+    let lock = place.connect().lock("a").try_acquire();
+    assert!(lock.expect("it answers").is_none(), "it is still held");
 }
 
 #[test]

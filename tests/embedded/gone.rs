@@ -64,6 +64,25 @@ fn a_child_that_works_on_keeps_what_its_killed_parent_held() {
     eprintln!("free {:?} after the child", killed.elapsed());
 }
 
+/// Nobody renews its label either; whoever looks is to see whose child it is.
+#[test]
+fn what_a_child_keeps_is_labelled_as_long() {
+    let place = Place::new();
+    let client = place.connect();
+    let (mut holder, child) = with_child(&place, RUN);
+    let label = || {
+        let seen = client.admin().inspect("a").expect("it answers");
+        seen.expect("its child is still at it").holders[0].label.clone()
+    };
+    wait_until("it has said what it is", || label().is_some());
+    holder.kill();
+    let database = place.database();
+    let old = database.execute("UPDATE clients SET label_until = 1", []);
+    old.expect("it is there");
+    assert_eq!(label().as_deref(), Some("the worker"));
+    kill(child, Signal::SIGKILL).expect("it is there");
+}
+
 #[test]
 fn a_child_of_no_concern_keeps_nothing() {
     let place = Place::new();

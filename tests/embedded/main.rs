@@ -73,6 +73,7 @@ impl Place {
             file.file_name().into_string().expect("names are text")
         };
         let mut names: Vec<String> = files.map(name).collect();
+        names.retain(|name| name != ".made");
         names.sort();
         names
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use distlock::HoldsEndWith;
 use distlock::blocking::Client;
 
 use super::support::process::{Process, wall_clock};
@@ -75,6 +76,38 @@ fn wake_from_a_stop() -> Duration {
     let resumed = Instant::now();
     waiter.hear("all");
     resumed.elapsed()
+}
+
+/// A client whose locks are left to their leases is there as others are, and nobody clears its bell away.
+#[test]
+fn one_who_waits_to_leave_a_lock_to_its_lease_keeps_its_bell() {
+    let place = Place::new();
+    let waiter = Client::connect_with(
+        distlock::Client::builder(&place.url()).holds_end_with(HoldsEndWith::Lease),
+    );
+    let waiter = waiter.expect("the file can be used");
+    let guard = place.connect().lock("a").acquire().expect("it is free");
+    let lock = waiter.lock("a");
+    let waiting = std::thread::spawn(move || lock.acquire());
+    wait_until("it listens", || place.rows("listeners") == 1);
+    let folder = place.folder.path().join("locks.db-clients");
+    let old = std::time::SystemTime::now() - Duration::from_secs(3600);
+    for name in place.left().iter().filter(|name| !name.ends_with(".bell")) {
+        let file = std::fs::File::options().write(true).open(folder.join(name));
+        file.and_then(|file| file.set_modified(old))
+            .expect("it is ours");
+    }
+    for _ in 0..5 {
+        place.connect().close().expect("it answers");
+    }
+    let bells = place.left();
+    assert!(
+        bells.iter().any(|name| name.ends_with(".bell")),
+        "{bells:?}"
+    );
+    guard.release().expect("it is ours");
+    let got = waiting.join().expect("it does not panic");
+    got.expect("it is free").release().expect("it is ours");
 }
 
 /// Listens again when its bell was taken away.

@@ -86,6 +86,19 @@ fn a_watcher_that_stands_still_does_not_fill_the_file_and_goes_on() {
 }
 
 #[test]
+fn a_watch_says_that_its_file_has_gone() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut watch = client.admin().watch("*");
+    let told = watch.next_timeout(Duration::from_millis(10));
+    assert!(told.expect("it answers").is_none());
+    std::fs::remove_file(place.file()).expect("it is ours");
+    let told = watch.next().expect("it never ends");
+    let error = told.expect_err("others may use another by now");
+    assert!(error.to_string().contains("removed or replaced"), "{error}");
+}
+
+#[test]
 fn a_holder_that_is_killed_is_told_from_one_that_gives_back() {
     let place = Place::new();
     let client = place.connect();

@@ -19,6 +19,7 @@ use super::rows::Rows;
 use super::{forked, journal, removed, schema, trust};
 use crate::engine::{Ear, Failure, boot};
 use crate::protocol::change::{Change, changes};
+use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
 
 /// A ttl that is longer is what is left of [`ENDLESS`](crate::protocol::lease::ENDLESS): the hold ends with its process.
@@ -37,6 +38,8 @@ pub(super) struct Store {
     messenger: Messenger,
     /// Others see us alive as long as it is open.
     presence: Option<fs::File>,
+    /// Whether our holds end when we do.
+    bound: bool,
     pub(super) id: ClientId,
     pub(super) client: Arc<str>,
     pub(super) prefix: Arc<str>,
@@ -56,9 +59,19 @@ impl Store {
         let Settings { path, prefix, .. } = settings;
         forked::refuse(&path)?;
         // The file's real path, so that all its users share one folder.
-        let path = trust::file(&path)?;
+        let (path, made) = trust::file(&path)?;
         let folder = Folder::beside(&path)?;
-        let db = schema::open(&path, settings.patience)?;
+        if made {
+            folder.set_made(false)?;
+        }
+        // Asked before the file is looked at: others may just be making it.
+        let made_before = folder.is_of_a_made_file();
+        let db = schema::open(&path, settings.patience, || {
+            made_before && folder.is_of_a_made_file()
+        })?;
+        if !made_before {
+            folder.set_made(true)?;
+        }
         let id = settings.client;
         let client: Arc<str> = id.to_string().into();
         // Before our row is in the tables.
@@ -70,7 +83,8 @@ impl Store {
             db,
             path,
             messenger,
-            presence,
+            presence: Some(presence),
+            bound: settings.holds_end_with != HoldsEndWith::Lease,
             id,
             client,
             prefix,
@@ -162,7 +176,6 @@ impl Store {
             return self.messenger.folder.clear(&self.client);
         }
         let presence = self.presence.take();
-        let bound = presence.is_some();
         let nothing_left = self.transact(|store, rows, _| {
             let now = boot::time();
             let mut nothing_left = true;
@@ -180,8 +193,12 @@ impl Store {
             }
             Ok(nothing_left)
         });
-        if nothing_left == Ok(true) || !bound {
+        if nothing_left == Ok(true) || !self.bound {
             self.messenger.folder.clear(&self.client);
+        }
+        if !self.bound {
+            // What is held now is to outlive this process: not only in a file that looks as if it could be removed.
+            let _ = self.db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
         }
         // Last: from now on we have gone.
         drop(presence);
@@ -202,7 +219,7 @@ impl Store {
                 }
                 rows.begin(&here)?;
             }
-            rows.add_client(&store.client, store.presence.is_some())?;
+            rows.add_client(&store.client, store.bound)?;
             rows.forget_labels(boot::time())?;
             for other in rows.some_clients(SWEPT)? {
                 if let Some(id) = ClientId::parse(&other)
@@ -324,6 +341,9 @@ impl Store {
         &self,
         look: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
+        if self.was_replaced() {
+            return Err(removed::failure(&self.path));
+        }
         self.in_one(TransactionBehavior::Deferred, look)
     }
 

@@ -219,3 +219,24 @@ fn a_grant_without_a_label_is_told_when_there_is_none() {
     ledger.pop();
     assert_eq!(label(ledger.pop()).as_deref(), Some("me"));
 }
+
+#[test]
+fn who_held_it_before_something_was_missed_has_left_before_the_next_is_told_of() {
+    let mut ledger = begun(&[lock("a", "x", 60_000), lock("b", "x", 60_000)]);
+    ledger.missed();
+    ledger.changed(changed("a", "y", Change::Released), at(10));
+    ledger.changed(changed("a", "z", Change::Granted), at(11));
+    look(
+        &mut ledger,
+        &[lock("a", "z", 60_000), lock("b", "x", 60_000)],
+        20,
+    );
+    expect(
+        &mut ledger,
+        &[
+            ("a", "x", Change::Released),
+            ("a", "y", Change::Released),
+            ("a", "z", Change::Granted),
+        ],
+    );
+}

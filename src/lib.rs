@@ -35,7 +35,7 @@
 //! `engine` remembers; arrows point down only.
 
 #![cfg_attr(
-    not(all(feature = "redis", feature = "sqlite")),
+    not(all(feature = "redis", feature = "sqlite", target_os = "linux")),
     allow(
         dead_code,
         reason = "what a store behind a network needs has no use without one"

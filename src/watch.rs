@@ -16,8 +16,8 @@ pub use crate::protocol::change::{Change, Event};
 /// process that has ended, is seen at a look: within a second. What passes from task to task within one client
 /// ([`handoff_limit`](crate::ClientBuilder::handoff_limit)) is one hold to the store, and to a watch.
 ///
-/// Events are hints; to know who holds a lock now, ask [`Admin::inspect`](crate::Admin::inspect). If more happens than can be told,
-/// or the connection is lost, a look shows what has changed since.
+/// Events are hints; to know who holds a lock now, ask [`Admin::inspect`](crate::Admin::inspect). If more happens than
+/// can be told, or the connection is lost, a look shows what has changed since.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

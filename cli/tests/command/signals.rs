@@ -14,6 +14,7 @@ on_every_store! {
     a_private_word_reaches_the_command_alone,
     a_waiter_that_is_ended_leaves_nothing_behind,
     what_we_were_told_to_ignore_stays_ignored,
+    blocked_signals_are_heard_all_the_same,
     a_stopped_run_goes_on_where_it_was,
     what_was_told_to_end_tidies_up_under_the_lock,
     what_outlives_a_command_that_was_told_to_end_is_killed,
@@ -111,6 +112,37 @@ fn what_we_were_told_to_ignore_stays_ignored(stage: &Stage) {
     run.says("ready");
     run.signal(Signal::SIGHUP);
     assert_eq!(run.end().code, 4);
+}
+
+fn blocked_signals_are_heard_all_the_same(stage: &Stage) {
+    let run = Running::start(blocked(stage, &["run", "x", "--", "sh", "-c", "exit 3"]));
+    let ended = run.end();
+    assert_eq!((ended.code, &*ended.err), (3, ""), "{ended:?}");
+    assert!(!stage.is_held("x"));
+    let script = "trap 'echo one' USR1; trap 'echo got TERM; exit 7' TERM; echo ready; \
+                  while :; do sleep 0.01; done";
+    let mut run = Running::start(blocked(stage, &["run", "x", "--", "sh", "-c", script]));
+    run.says("ready");
+    run.signal(Signal::SIGUSR1);
+    run.says("one");
+    let ours = run.pid().to_string();
+    run.signal(Signal::SIGTSTP);
+    wait_until("we have stopped", || state(&ours) == Some('T'));
+    run.signal(Signal::SIGCONT);
+    run.signal(Signal::SIGTERM);
+    run.says("got TERM");
+    assert_eq!(run.end().code, 7);
+}
+
+/// `distlock` as somebody starts it who has blocked every signal there is.
+fn blocked(stage: &Stage, words: &[&str]) -> Command {
+    let mut command = Command::new("setsid");
+    command
+        .args(["env", "--block-signal", env!("CARGO_BIN_EXE_distlock")])
+        .args(words)
+        .env("DISTLOCK_URL", stage.url())
+        .stdin(Stdio::null());
+    command
 }
 
 fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {

@@ -2,9 +2,11 @@
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -25,6 +27,16 @@ impl Out {
             style: Style::on(stdout.is_terminal()),
             stdout,
         }
+    }
+
+    /// Whether we were started without one. The standard library then puts the null device in its place, to be read
+    /// and written; somebody's own `> /dev/null` is only written.
+    pub(crate) fn is_closed() -> bool {
+        let stdout = std::io::stdout();
+        let read_too = fcntl_getfl(&stdout).is_ok_and(|flags| flags.contains(OFlags::RDWR));
+        let null = std::fs::metadata("/dev/null").map(|null| null.rdev());
+        let device = fstat(&stdout).map(|stdout| stdout.st_rdev);
+        read_too && matches!((null, device), (Ok(null), Ok(device)) if null == device)
     }
 
     pub(crate) const fn style(&self) -> Style {

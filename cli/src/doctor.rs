@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::args::Doctor;
 use crate::duration::short;
 use crate::exit::{self, Failure};
-use crate::out::Out;
+use crate::out::{Out, harmless};
 use crate::store;
 
 /// One finding for programs.
@@ -79,9 +79,10 @@ fn print(
         Verdict::Warn => style.yellow(&padded),
         _ => style.red(&padded),
     };
+    let found = harmless(found.chars());
     out.line(format!("{coloured}  {what:<11}  {found}"))?;
-    match advice {
-        Some(advice) => out.line(format!("                   {}", style.dim(advice))),
+    match advice.map(|advice| harmless(advice.chars())) {
+        Some(advice) => out.line(format!("                   {}", style.dim(&advice))),
         None => Ok(()),
     }
 }

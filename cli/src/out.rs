@@ -79,8 +79,9 @@ impl Out {
     }
 }
 
-/// A message, on standard error. If that is gone as well, there is nobody left to tell.
+/// A message, on standard error, on one line whatever is in it. If that is gone as well, there is nobody left to tell.
 pub(crate) fn say(message: impl Display) {
+    let message = harmless(message.to_string().chars());
     offer(&format!("distlock: {message}\n"), PATIENCE);
 }
 
@@ -117,19 +118,25 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A name or label as it may be shown: on one line, not too much of it, and no orders to the terminal.
 pub(crate) fn shown(text: &str) -> String {
-    let mut shown = String::new();
     let mut chars = text.chars();
-    for c in chars.by_ref().take(LONGEST_SHOWN) {
-        if c.is_control() || turns_around(c) {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
+    let mut shown = harmless(chars.by_ref().take(LONGEST_SHOWN));
     if !chars.as_str().is_empty() {
         shown.push('…');
     }
     shown
+}
+
+/// Text of others as a part of ours: on one line, and no orders to the terminal.
+pub(crate) fn harmless(text: impl Iterator<Item = char>) -> String {
+    let mut harmless = String::new();
+    for c in text {
+        if c.is_control() || turns_around(c) {
+            harmless.extend(c.escape_default());
+        } else {
+            harmless.push(c);
+        }
+    }
+    harmless
 }
 
 /// Whether it changes the direction in which the rest of a line is read.

@@ -27,7 +27,14 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
         Ok(client) => client,
         Err(failure) => {
             let found = failure.message.as_deref().unwrap_or("no connection");
-            let advice = Some("see that the server runs there and lets you in");
+            let advice = match failure.code {
+                // Why it makes no sense is all there is to say.
+                exit::USAGE => None,
+                _ if store::sees_processes(&args.store) => {
+                    Some("see that its folder is there, and that you may write both")
+                }
+                _ => Some("see that the server runs there and lets you in"),
+            };
             print(
                 &mut out,
                 args.json,

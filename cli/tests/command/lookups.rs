@@ -402,6 +402,25 @@ fn no_lookup_shows_a_password(stage: &Stage) {
     }
 }
 
+/// A file has no server that could run, nor has an address that makes no sense.
+#[test]
+fn a_doctor_says_what_fits_the_store() {
+    for (url, code, advice) in [
+        ("sqlite:/proc/self/no/locks.db", 69, "write"),
+        ("redis://127.0.0.1:1/", 69, "server"),
+        ("nonsense:", 64, ""),
+        ("memory:", 64, ""),
+    ] {
+        let ran = ran(distlock(&["doctor", "--json", "--url", url]));
+        assert_eq!(ran.code, code, "{ran:?}");
+        let finding = object(ran.out.trim());
+        let said = finding["advice"].as_str().unwrap_or_default();
+        assert!(said.contains(advice), "{ran:?}");
+        assert_eq!(said.contains("server"), advice == "server", "{ran:?}");
+        assert_eq!(said.is_empty(), advice.is_empty(), "{ran:?}");
+    }
+}
+
 #[test]
 fn a_doctor_who_cannot_get_in_says_so() {
     let ran = ran(distlock(&[

@@ -34,7 +34,7 @@ use rustix::process::{
 use rustix::termios::tcgetpgrp;
 
 use crate::exit::{self, Failure};
-use crate::out::say;
+use crate::out::{say, shown};
 use crate::signals::News;
 use crate::tree;
 
@@ -314,7 +314,7 @@ fn plain(words: &[OsString]) -> Command {
 }
 
 fn cannot_run(words: &[OsString], error: &io::Error) -> Failure {
-    let name = words.first().map(|word| word.to_string_lossy());
+    let name = words.first().map(|word| shown(&word.to_string_lossy()));
     let name = name.unwrap_or_default();
     if error.kind() == io::ErrorKind::NotFound {
         let message = format!("cannot run `{name}`: no such command; is it on the PATH?");

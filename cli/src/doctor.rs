@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::args::Doctor;
 use crate::duration::short;
 use crate::exit::{self, Failure};
-use crate::out::Out;
+use crate::out::{Out, harmless};
 use crate::store;
 
 /// One finding for programs.
@@ -27,7 +27,14 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
         Ok(client) => client,
         Err(failure) => {
             let found = failure.message.as_deref().unwrap_or("no connection");
-            let advice = Some("see that the server runs there and lets you in");
+            let advice = match failure.code {
+                // Why it makes no sense is all there is to say.
+                exit::USAGE => None,
+                _ if store::sees_processes(&args.store) => {
+                    Some("see that its folder is there, and that you may write both")
+                }
+                _ => Some("see that the server runs there and lets you in"),
+            };
             print(
                 &mut out,
                 args.json,
@@ -79,9 +86,10 @@ fn print(
         Verdict::Warn => style.yellow(&padded),
         _ => style.red(&padded),
     };
+    let found = harmless(found.chars());
     out.line(format!("{coloured}  {what:<11}  {found}"))?;
-    match advice {
-        Some(advice) => out.line(format!("                   {}", style.dim(advice))),
+    match advice.map(|advice| harmless(advice.chars())) {
+        Some(advice) => out.line(format!("                   {}", style.dim(&advice))),
         None => Ok(()),
     }
 }

@@ -223,6 +223,35 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
 }
 
 #[test]
+fn a_release_that_fails_says_what_becomes_of_the_lock() {
+    let stage = Stage::sqlite();
+    for (options, says) in [
+        (
+            &[][..],
+            "free when this process and all it has started have ended",
+        ),
+        (&["--lease", "1m", "--fixed"], "its lease will end it"),
+    ] {
+        let command = ["x", "--", "sh", "-c", "echo held; read line; exit 3"];
+        let mut command = stage.command(&[&["run"], options, &command].concat());
+        let (input, end) = std::io::pipe().expect("pipes can be made");
+        command.stdin(input);
+        let mut run = Running::start(command);
+        run.says("held");
+        // Whoever writes keeps all others from it.
+        let file = rusqlite::Connection::open(stage.file("locks.db"));
+        let file = file.expect("it is there");
+        file.execute_batch("BEGIN IMMEDIATE").expect("it is free");
+        drop(end);
+        let ended = run.end();
+        drop(file);
+        assert_eq!(ended.code, 3, "{ended:?}");
+        assert!(ended.err.contains(says), "{ended:?}");
+        assert_eq!(stage.run(&["release", "--force", "x"]).code / 2, 0);
+    }
+}
+
+#[test]
 fn a_command_under_a_fixed_lease_dies_with_us() {
     let stage = Stage::sqlite();
     let words = [

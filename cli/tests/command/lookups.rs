@@ -13,6 +13,7 @@ on_every_store! {
     a_lease_that_nobody_renews_is_shown_as_such,
     json_is_one_object_per_line,
     names_and_labels_give_the_terminal_no_orders,
+    no_lookup_shows_a_password,
     what_is_acquired_stays_until_its_owner_gives_it_back,
     what_is_acquired_ends_with_its_lease,
     nobody_else_gives_it_back,
@@ -365,6 +366,58 @@ fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
         ("clock", "ok"),
     ] {
         assert_eq!(verdict(what).as_deref(), Some(expected), "{what}: {ran:?}");
+    }
+}
+
+fn no_lookup_shows_a_password(stage: &Stage) {
+    let command = "distlock run --url redis://ann:secret@db/ x";
+    let script = format!("echo held; exec sleep 1000 # {command}");
+    let mut run = stage.start(&["run", "x", "--", "sh", "-c", &script]);
+    run.says("held");
+    // Said in the background, a moment after the grant.
+    wait_until("its label is seen", || {
+        stage
+            .run(&["show", "x"])
+            .out
+            .contains("redis://ann:***@db/")
+    });
+    for words in [
+        &["ls"][..],
+        &["ls", "--json"],
+        &["show", "x"],
+        &["show", "--json", "x"],
+        &["run", "--wait", "0", "x", "--", "true"],
+    ] {
+        let ran = stage.run(words);
+        let said = ran.out + &ran.err;
+        assert!(said.contains("ann:***@db"), "{words:?}: {said}");
+        assert!(!said.contains("secret"), "{words:?}: {said}");
+    }
+    for words in [&["watch"][..], &["watch", "--json"]] {
+        let line = stage.start(words).line();
+        assert!(
+            line.contains("ann:***@db") && !line.contains("secret"),
+            "{line}"
+        );
+    }
+}
+
+/// A file has no server that could run, nor has an address that makes no sense.
+#[test]
+fn a_doctor_says_what_fits_the_store() {
+    for (url, code, advice) in [
+        ("sqlite:/proc/self/no/locks.db", 69, "write"),
+        ("redis://127.0.0.1:1/", 69, "server"),
+        ("nonsense:", 64, ""),
+        ("memory:", 64, ""),
+    ] {
+        let ran = ran(distlock(&["doctor", "--json", "--url", url]));
+        assert_eq!(ran.code, code, "{ran:?}");
+        let finding = object(ran.out.trim());
+        let said = finding["advice"].as_str().unwrap_or_default();
+        assert!(said.contains(advice), "{ran:?}");
+        assert_eq!(said.contains("server"), advice == "server", "{ran:?}");
+        assert_eq!(said.is_empty(), advice.is_empty(), "{ran:?}");
     }
 }
 

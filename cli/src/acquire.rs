@@ -28,7 +28,11 @@ pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
         return Err(Failure::new(exit::OUTPUT, message));
     }
     let mut signals = Signals::listen()?;
-    let client = store::connect(&args.store, HoldsEndWith::Lease).await?;
+    let client = tokio::select! {
+        biased;
+        client = store::connect(&args.store, HoldsEndWith::Lease) => client?,
+        code = signals.end() => return Ok(code),
+    };
     let done = take_and_tell(&client, &args, &mut signals).await;
     store::leave(&client).await;
     done

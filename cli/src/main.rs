@@ -52,7 +52,7 @@ fn obey(command: Command) -> Result<u8, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(exit::SYSTEM, format!("cannot begin: {error}")))?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         match command {
             Command::Acquire(args) => acquire::acquire(args).await,
             Command::Completions(args) => completions::print(&args),
@@ -63,7 +63,10 @@ fn obey(command: Command) -> Result<u8, Failure> {
             Command::Show(args) => list::show(args).await,
             Command::Watch(args) => watch::watch(args).await,
         }
-    })
+    });
+    // What it waits for may be a host's name that nobody knows: it would take its time.
+    runtime.shutdown_timeout(store::LONGEST_GOODBYE);
+    done
 }
 
 fn finish(done: Result<u8, Failure>) -> ExitCode {

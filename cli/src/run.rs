@@ -2,6 +2,7 @@
 //!
 //! | state | what happens | then |
 //! |---|---|---|
+//! | connecting | a signal that ends us | ends with 128+n |
 //! | waiting | granted | running |
 //! | | time is over | ends with the busy code |
 //! | | a signal that ends us | ends with 128+n |
@@ -34,7 +35,11 @@ const LAST_LOOK: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let client = store::connect(&args.store, HoldsEndWith::Children).await?;
+    let client = tokio::select! {
+        biased;
+        client = store::connect(&args.store, HoldsEndWith::Children) => client?,
+        code = signals.end() => return Ok(code),
+    };
     let done = under_lock(&client, &args, &mut signals).await;
     store::leave(&client).await;
     match done? {

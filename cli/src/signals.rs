@@ -78,6 +78,15 @@ impl Signals {
         ended
     }
 
+    /// Resolves when somebody wants us to end; with that exit code.
+    pub(crate) async fn end(&mut self) -> u8 {
+        loop {
+            if let News::End(signal) = self.next().await {
+                return exit::by_signal(signal.as_raw());
+            }
+        }
+    }
+
     /// What comes next.
     pub(crate) async fn next(&mut self) -> News {
         std::future::poll_fn(|cx| {

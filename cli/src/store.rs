@@ -12,7 +12,7 @@ use crate::out::say;
 const DEFAULT: &str = "sqlite:";
 
 /// However the store is, nobody waits longer for it when all is done.
-const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn connect(
     store: &args::Store,

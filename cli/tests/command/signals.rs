@@ -1,11 +1,13 @@
 //! Signals that are sent to us reach the command.
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::stage::{Running, Stage, is_alive, pid_of, state, wait_until};
+use crate::stage::{Running, Stage, distlock, is_alive, pid_of, state, wait_until};
 
 on_every_store! {
     what_ends_us_reaches_the_command_which_decides,
@@ -202,4 +204,28 @@ fn what_outlives_a_command_that_was_told_to_end_is_killed(stage: &Stage) {
     assert_eq!(run.end().code, 143);
     assert!(!is_alive(&left));
     assert!(!stage.is_held("x"));
+}
+
+#[test]
+fn a_server_that_does_not_answer_keeps_nobody_who_is_to_end() {
+    for words in [
+        &["run", "x", "--", "echo", "never"][..],
+        &["acquire", "x", "--lease", "1m"],
+    ] {
+        for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+            // One each: nobody takes another's call for its own.
+            let server = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
+            let address = server.local_addr().expect("it has one");
+            let mut command = distlock(words);
+            command.env("DISTLOCK_URL", format!("redis://{address}/"));
+            let run = Running::start(command);
+            let (_call, _) = server.accept().expect("it calls");
+            let begun = Instant::now();
+            run.signal(signal);
+            let ended = run.end();
+            assert_eq!((ended.code, &*ended.out), (code, ""), "{ended:?}");
+            let took = begun.elapsed();
+            assert!(took < Duration::from_secs(2), "{took:?}");
+        }
+    }
 }

@@ -72,7 +72,9 @@ fn what_a_child_keeps_is_labelled_as_long() {
     let (mut holder, child) = with_child(&place, RUN);
     let label = || {
         let seen = client.admin().inspect("a").expect("it answers");
-        seen.expect("its child is still at it").holders[0].label.clone()
+        seen.expect("its child is still at it").holders[0]
+            .label
+            .clone()
     };
     wait_until("it has said what it is", || label().is_some());
     holder.kill();

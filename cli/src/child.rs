@@ -40,6 +40,7 @@ use crate::tree;
 
 /// Our own first word for the step between us and the command.
 pub(crate) const STEP: &str = "__child";
+pub(crate) const END: &str = "__end";
 
 /// This program, whatever has become of its file since it was started.
 const OURSELVES: &str = "/proc/self/exe";
@@ -50,6 +51,8 @@ pub(crate) struct Child {
     own_group: bool,
     /// It has ended and was waited for: its number may belong to another process now.
     buried: bool,
+    /// By itself: no signal has ended it.
+    ended_itself: bool,
     /// Processes that have been asked to end.
     asked: HashSet<Pid>,
     /// No more are asked: what they start now is to tidy up.
@@ -105,6 +108,7 @@ impl Child {
             pid,
             own_group,
             buried: false,
+            ended_itself: false,
             asked: HashSet::new(),
             told: false,
             others,
@@ -128,9 +132,15 @@ impl Child {
             let code = status
                 .exit_status()
                 .and_then(|code| u8::try_from(code).ok());
+            self.ended_itself = code.is_some();
             ended = code.or(by_signal);
         }
         ended
+    }
+
+    /// Whether it has ended, and not by a signal.
+    pub(crate) const fn ended_itself(&self) -> bool {
+        self.ended_itself
     }
 
     /// A command that stands still holds its lock; why it does, its user may not see.
@@ -261,6 +271,24 @@ pub(crate) fn replace_ourselves(
     let mut command = plain(words);
     let error = command.envs(environment).exec();
     cannot_run(words, &error)
+}
+
+/// Ends by a signal as if nobody here had ever listened for it; comes back if that cannot be had. A program that begins
+/// anew listens for none.
+pub(crate) fn end_ourselves(signal: Signal) {
+    let mut command = Command::new(OURSELVES);
+    command.arg0("distlock").arg(END);
+    let _ = command.arg(signal.as_raw().to_string()).exec();
+}
+
+/// The last step: `distlock __end SIGNAL`.
+pub(crate) fn end_by(signal: Option<OsString>) -> u8 {
+    let number = signal.and_then(|signal| signal.to_str()?.parse().ok());
+    let signal = number.and_then(Signal::from_named_raw);
+    let signal = signal.unwrap_or(Signal::INT);
+    let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+    // Whoever started us has it ignored.
+    exit::by_signal(signal.as_raw())
 }
 
 /// The step between us and the command: `distlock __child PARENT COMMAND…`.

@@ -40,8 +40,10 @@ use crate::out::say;
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     // Before anything else: this is a step on the way to somebody's command, and they wait for it.
-    if words.next().is_some_and(|word| word == child::STEP) {
-        return finish(child::become_command(words));
+    match words.next() {
+        Some(word) if word == child::STEP => return finish(child::become_command(words)),
+        Some(word) if word == child::END => return finish(Ok(child::end_by(words.next()))),
+        _ => {}
     }
     finish(args::parse(std::env::args_os()).and_then(obey))
 }

@@ -16,6 +16,7 @@
 use std::time::{Duration, Instant};
 
 use distlock::{Client, Error, Guard, HoldsEndWith, Lease, Lock, Lost};
+use rustix::process::Signal;
 
 use crate::args::Run;
 use crate::child::{self, Child, Told};
@@ -44,6 +45,10 @@ pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
     store::leave(&client).await;
     match done? {
         Done::Ended(code) => Ok(code),
+        Done::Interrupted(code) => {
+            child::end_ourselves(Signal::INT);
+            Ok(code)
+        }
         // Under the hold of a run around us, which watches over it: we are not needed. What was sent to us until
         // now was meant for the command.
         Done::Held(environment) => match signals.asked_to_end() {
@@ -55,6 +60,8 @@ pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
 
 enum Done {
     Ended(u8),
+    /// By Ctrl-C: a shell around us stops its script only if we end as the command did.
+    Interrupted(u8),
     /// There is a hold already; with this environment the command runs under it.
     Held([(&'static str, String); 3]),
 }
@@ -67,7 +74,7 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     let guard = match take(client, &lock(client, args), args.wait, signals).await? {
         Waited::Granted(guard) => guard,
         Waited::Busy => return Err(busy(client, &args.name, args.wait, args.busy_code).await),
-        Waited::Ended(code) => return Ok(Done::Ended(code)),
+        Waited::Ended(code) => return Ok(Done::by(code, false)),
     };
     let since = Instant::now();
     let label = label::of_this_process(Date::now(), args.fixed, &args.command);
@@ -114,9 +121,18 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     if let Some(left) = left {
         linger(left, &guard, signals).await;
     }
-    give_back(guard, code, left.is_some(), leased)
-        .await
-        .map(Done::Ended)
+    let code = give_back(guard, code, left.is_some(), leased).await?;
+    Ok(Done::by(code, child.ended_itself()))
+}
+
+impl Done {
+    /// The end of a command that ended by itself, or not.
+    fn by(code: u8, itself: bool) -> Self {
+        if code == exit::by_signal(Signal::INT.as_raw()) && !itself {
+            return Self::Interrupted(code);
+        }
+        Self::Ended(code)
+    }
 }
 
 fn lock(client: &Client, args: &Run) -> Lock {

@@ -52,6 +52,10 @@ fn path(store: &Store<'_>, url: &Url) -> Result<PathBuf, Error> {
     if named.as_os_str().is_empty() {
         return Ok(own_file());
     }
+    if named.starts_with("~") {
+        let reason = "`~` is a shell's; write the path out, or leave it away for your own file";
+        return Err(store.invalid(reason));
+    }
     // A child in another folder, or we ourselves later, would mean another file.
     std::path::absolute(&named).map_err(|error| store.invalid(error.to_string()))
 }

@@ -134,10 +134,17 @@ impl Ledger {
     /// This many holds of a lock have ended since the last look at it, and this is who holds it now.
     pub fn freed(&mut self, name: &str, times: u32, lock: Option<&Seen>, now: Moment) {
         self.heard_of(name);
-        let gone = self.gone(name, lock);
-        let known = u32::try_from(gone.len()).unwrap_or(u32::MAX);
-        for hold in gone {
-            self.tell(name, Some(hold.owner), hold.label, Change::Released, now);
+        let mut known = 0;
+        for hold in self.gone(name, lock) {
+            // Its lease was over, and nobody says so: the message was about another's hold.
+            let over = matches!(hold.end, End::At(end) if end <= now);
+            let change = if over {
+                Change::Expired
+            } else {
+                known += 1;
+                Change::Released
+            };
+            self.tell(name, Some(hold.owner), hold.label, change, now);
         }
         for _ in known..times {
             self.tell(name, None, None, Change::Released, now);

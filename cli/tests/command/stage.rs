@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -175,9 +176,12 @@ pub(crate) fn ran(mut command: Command) -> Ran {
     }
 }
 
-fn code(status: ExitStatus) -> i32 {
+/// As a shell tells it. Of signals only one may end us: Ctrl-C's.
+pub(crate) fn code(status: ExitStatus) -> i32 {
+    let interrupted = status.signal() == Some(Signal::SIGINT as i32);
     status
         .code()
+        .or(interrupted.then_some(128 + Signal::SIGINT as i32))
         .unwrap_or_else(|| panic!("it was killed: {status}"))
 }
 

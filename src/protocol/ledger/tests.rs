@@ -240,3 +240,13 @@ fn who_held_it_before_something_was_missed_has_left_before_the_next_is_told_of()
         ],
     );
 }
+
+#[test]
+fn a_message_about_another_hold_is_not_taken_for_the_release_of_one_that_ran_out() {
+    let mut ledger = begun(&[lock("a", "x", 90)]);
+    ledger.freed("a", 1, None, at(100));
+    expect(
+        &mut ledger,
+        &[("a", "x", Change::Expired), ("a", "?", Change::Released)],
+    );
+}

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::Core;
-use crate::driver::lookup::{self, Seen};
+use crate::driver::lookup;
 use crate::engine::Finding;
 use crate::error::Error;
 use crate::lock::check_name;
-use crate::protocol::{Kind, OwnerId};
+use crate::protocol::ledger::Seen;
+use crate::protocol::{Holding, Kind, OwnerId};
 use crate::watch::Watch;
 
 /// Looks at locks from outside, without holding them.
@@ -47,8 +48,8 @@ pub struct LockInfo {
     pub kind: LockKind,
     /// Who holds it.
     pub holders: Vec<Holder>,
-    /// How long it stays taken if nobody renews it; `None` if it has no end, which no client of ours
-    /// or Redisson's leaves behind.
+    /// How long it stays taken if nobody renews it. `None` if it does not end by the clock: in a file, when it ends with
+    /// its holder's process and children; on a server no client of ours or Redisson's leaves such a lock.
     pub ttl: Option<Duration>,
 }
 
@@ -80,10 +81,6 @@ impl Admin {
         Self { core }
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
-    }
-
     /// Who holds a lock; `None` if nobody does.
     ///
     /// # Errors
@@ -104,7 +101,7 @@ impl Admin {
         check_name(name)?;
         let seen = lookup::inspect(&self.core, name).await;
         let seen = seen.map_err(|trouble| Error::of(&name.into(), trouble))?;
-        Ok(seen.map(LockInfo::from))
+        Ok(seen.map(LockInfo::new))
     }
 
     /// The held locks whose names match a pattern: `*` for any characters, `?` for one, `\` before one
@@ -128,19 +125,8 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
-        let found = lookup::find(&self.core, pattern).await;
-        let found = found.map_err(|trouble| Error::of(&pattern.into(), trouble))?;
-        let mut locks = Vec::new();
-        for subject in found {
-            match self.inspect(&subject.name).await {
-                Ok(Some(lock)) => locks.push(lock),
-                // Gone since it was listed, never such a lock, or none of ours to look at.
-                Ok(None) | Err(Error::WrongKind { .. } | Error::PermissionDenied { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        locks.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(locks)
+        let locks = lookup::list(&self.core, pattern).await?;
+        Ok(locks.into_iter().map(LockInfo::new).collect())
     }
 
     /// Takes a lock from whoever holds it; says whether anyone did.
@@ -214,11 +200,11 @@ impl Admin {
     /// # let _guard = client.lock("order:7").acquire().await?;
     /// let mut watch = client.admin().watch("order:*");
     /// let event = watch.next().await?;
-    /// println!("{}: {:?}", event.name, event.what);
+    /// println!("{}: {:?}", event.name, event.change);
     /// # Ok(()) }
     /// ```
     pub fn watch(&self, pattern: impl Into<String>) -> Watch {
-        Watch::new(self.clone(), pattern.into())
+        Watch::new(self.core.clone(), pattern.into())
     }
 
     /// Looks whether the store is fit for locks: what was found, and what to do about it.
@@ -238,7 +224,7 @@ impl Admin {
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
     /// for finding in client.admin().examine().await? {
-    ///     println!("{:?} {}: {}", finding.verdict, finding.what, finding.found);
+    ///     println!("{:?} {}: {}", finding.verdict, finding.subject, finding.found);
     /// }
     /// # Ok(()) }
     /// ```
@@ -248,27 +234,28 @@ impl Admin {
     }
 }
 
-impl From<Seen> for LockInfo {
-    fn from(seen: Seen) -> Self {
+impl LockInfo {
+    fn new(seen: Seen) -> Self {
         let Seen {
-            subject,
-            holding,
+            name,
+            kind,
+            holding: Holding { owners, ttl },
             labels,
         } = seen;
-        let holders = holding.owners.into_iter().zip(labels);
+        let holders = owners.into_iter().zip(labels);
         let holders = holders.map(|((owner, hold_count), label)| Holder {
             owner,
             hold_count,
             label,
         });
         Self {
-            name: subject.name.to_string(),
-            kind: match subject.kind {
+            name,
+            kind: match kind {
                 Kind::Mutex => LockKind::Plain,
                 Kind::Simple => LockKind::Simple,
             },
             holders: holders.collect(),
-            ttl: holding.ttl,
+            ttl,
         }
     }
 }

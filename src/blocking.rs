@@ -30,7 +30,7 @@ mod worker;
 pub use self::admin::Admin;
 pub use self::watch::Watch;
 use self::worker::{Worker, closed};
-use crate::{Error, Exclusive, Held, Lease, Lost, Owner, Simple, Wait};
+use crate::{Error, Held, Lease, Lost, Owner, Plain, Simple, Wait};
 
 /// [`crate::Client`] without `async`.
 ///
@@ -141,7 +141,7 @@ impl Client {
 /// # guard.release() }
 /// ```
 #[derive(Debug)]
-pub struct Lock<K = Exclusive> {
+pub struct Lock<K = Plain> {
     lock: crate::Lock<K>,
     worker: Arc<Worker>,
 }
@@ -268,7 +268,7 @@ impl<K> Clone for Lock<K> {
 /// ```
 #[derive(Debug)]
 #[must_use = "the lock is given back as soon as its guard is dropped"]
-pub struct Guard<K = Exclusive> {
+pub struct Guard<K = Plain> {
     guard: Arc<crate::Guard<K>>,
     worker: Arc<Worker>,
 }

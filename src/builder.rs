@@ -11,7 +11,7 @@ use crate::driver::label::Label;
 use crate::driver::{Core, Settings};
 use crate::error::Error;
 use crate::options::{Lease, check_positive};
-use crate::protocol::bound::Bound;
+use crate::protocol::holds_end_with::HoldsEndWith;
 
 /// How a [`Client`] is made.
 ///
@@ -37,7 +37,7 @@ pub struct ClientBuilder {
     label: Option<String>,
     handoff_limit: u32,
     handoff_window: Duration,
-    bound: Bound,
+    holds_end_with: HoldsEndWith,
 }
 
 impl ClientBuilder {
@@ -51,7 +51,7 @@ impl ClientBuilder {
             label: None,
             handoff_limit: 32,
             handoff_window: Duration::from_millis(100),
-            bound: Bound::default(),
+            holds_end_with: HoldsEndWith::default(),
         }
     }
 
@@ -174,16 +174,16 @@ impl ClientBuilder {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
-    /// # use distlock::Bound;
+    /// # use distlock::HoldsEndWith;
     /// // What a child works on stays locked until it has ended, whatever becomes of us.
     /// let client = distlock::Client::builder("memory:")
-    ///     .bound_to(Bound::Children)
+    ///     .holds_end_with(HoldsEndWith::Children)
     ///     .connect()
     ///     .await?;
     /// # drop(client); Ok(()) }
     /// ```
-    pub const fn bound_to(mut self, bound: Bound) -> Self {
-        self.bound = bound;
+    pub const fn holds_end_with(mut self, holds_end_with: HoldsEndWith) -> Self {
+        self.holds_end_with = holds_end_with;
         self
     }
 
@@ -212,7 +212,7 @@ impl ClientBuilder {
             connect_timeout: self.connect_timeout,
             command_timeout: self.command_timeout,
             client: Uuid::new_v4(),
-            bound: self.bound,
+            holds_end_with: self.holds_end_with,
         };
         let connected = store.connect().await?;
         let settings = Settings {

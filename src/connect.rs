@@ -13,7 +13,7 @@ use crate::driver::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::memory::{Memory, Shared};
 use crate::error::Error;
-use crate::protocol::bound::Bound;
+use crate::protocol::holds_end_with::HoldsEndWith;
 
 #[cfg(feature = "redis")]
 mod redis;
@@ -35,7 +35,7 @@ pub(crate) struct Store<'a> {
     /// Who connects.
     pub(crate) client: Uuid,
     /// With what its holds end.
-    pub(crate) bound: Bound,
+    pub(crate) holds_end_with: HoldsEndWith,
 }
 
 /// An engine, the clock it is used with, and where its background work runs.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::driver::Trouble;
+use crate::driver::lookup::TroubleWith;
 use crate::engine::{Cause, Failure};
 pub use crate::protocol::lease::{LostReason, Risk};
 
@@ -214,6 +215,12 @@ impl Error {
                 Self::Unavailable { name, detail }
             }
         }
+    }
+}
+
+impl From<TroubleWith> for Error {
+    fn from(TroubleWith { name, trouble }: TroubleWith) -> Self {
+        Self::of(&name, trouble)
     }
 }
 

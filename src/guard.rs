@@ -9,7 +9,7 @@ use crate::driver::claim::Claim;
 use crate::driver::release;
 use crate::error::Error;
 use crate::held::Held;
-use crate::lock::Exclusive;
+use crate::lock::Plain;
 use crate::options::check_lease;
 
 /// A lock that is held. Dropping it gives the lock back, in the background.
@@ -27,7 +27,7 @@ use crate::options::check_lease;
 /// # Ok(()) }
 /// ```
 #[must_use = "the lock is given back as soon as its guard is dropped"]
-pub struct Guard<K = Exclusive> {
+pub struct Guard<K = Plain> {
     claim: Claim,
     held: Held,
     kind: PhantomData<fn() -> K>,
@@ -158,8 +158,8 @@ impl<K> Guard<K> {
     /// Stops renewing and leaves the lock to its lease, for whoever is to find it taken after this
     /// process has gone.
     ///
-    /// The embedded store (`sqlite:`) frees it with the process, unless the client is bound to its leases alone
-    /// ([`ClientBuilder::bound_to`](crate::ClientBuilder::bound_to)).
+    /// The embedded store (`sqlite:`) frees it with the process, unless its client lets holds end with their leases alone
+    /// ([`ClientBuilder::holds_end_with`](crate::ClientBuilder::holds_end_with)).
     ///
     /// Where the owner has other guards on the lock, it is given back with the last of those.
     ///

@@ -35,7 +35,7 @@
 //! `engine` remembers; arrows point down only.
 
 #![cfg_attr(
-    not(all(feature = "redis", feature = "sqlite")),
+    not(all(feature = "redis", feature = "sqlite", target_os = "linux")),
     allow(
         dead_code,
         reason = "what a store behind a network needs has no use without one"
@@ -66,10 +66,10 @@ pub use engine::{Finding, Verdict};
 pub use error::{Error, Lost, LostReason, Risk};
 pub use guard::Guard;
 pub use held::{Held, LostSignal};
-pub use lock::{Exclusive, Lock, Simple};
+pub use lock::{Lock, Plain, Simple};
 pub use options::{Backoff, Lease, Wait};
 pub use owner::Owner;
-pub use protocol::bound::Bound;
+pub use protocol::holds_end_with::HoldsEndWith;
 pub use watch::{Change, Event, Watch};
 
 /// The parts below the API, for this project's own model tests. Nothing in it is stable.

@@ -12,10 +12,8 @@ use crate::held::Held;
 use crate::options::{Lease, Wait, check_positive};
 use crate::owner::Owner;
 use crate::protocol::lease::{ENDLESS, Terms};
+use crate::protocol::request::flaw_of;
 use crate::protocol::{Kind, Subject};
-
-/// Longer than anyone needs, shorter than what would hurt a store.
-const LONGEST_NAME: usize = 64 * 1024;
 
 /// A lock by name: a name, not a state. Clone it, share it, make it again.
 ///
@@ -30,7 +28,7 @@ const LONGEST_NAME: usize = 64 * 1024;
 /// # guard.release().await }
 /// ```
 #[derive(Debug)]
-pub struct Lock<K = Exclusive> {
+pub struct Lock<K = Plain> {
     core: Arc<Core>,
     subject: Subject,
     lease: Lease,
@@ -43,7 +41,7 @@ pub struct Lock<K = Exclusive> {
 /// The plain, reentrant lock: one owner at a time. Redisson's `RLock`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Exclusive;
+pub struct Plain;
 
 /// The lock of most other libraries: `SET name value NX PX lease`, and a value nobody else knows.
 ///
@@ -339,12 +337,6 @@ impl<K> Clone for Lock<K> {
 }
 
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    let reason = if name.is_empty() {
-        "it is empty"
-    } else if name.len() > LONGEST_NAME {
-        "it is longer than 64 KiB"
-    } else {
-        return Ok(());
-    };
-    Err(Error::invalid_name(name, reason))
+    let wrong = |reason| Error::invalid_name(name, reason);
+    flaw_of(name).map(wrong).map_or(Ok(()), Err)
 }

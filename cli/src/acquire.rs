@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Bound, Client, Lease};
+use distlock::{Client, HoldsEndWith, Lease};
 use serde::Serialize;
 
 use crate::args::Acquire;
@@ -23,8 +23,16 @@ struct Taken<'a> {
 }
 
 pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
+    if Out::is_closed() {
+        let message = "the output is closed: nobody would learn the owner";
+        return Err(Failure::new(exit::OUTPUT, message));
+    }
     let mut signals = Signals::listen()?;
-    let client = store::connect(&args.store, Bound::Lease).await?;
+    let client = tokio::select! {
+        biased;
+        client = store::connect(&args.store, HoldsEndWith::Lease) => client?,
+        code = signals.end() => return Ok(code),
+    };
     let done = take_and_tell(&client, &args, &mut signals).await;
     store::leave(&client).await;
     done

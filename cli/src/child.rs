@@ -34,12 +34,13 @@ use rustix::process::{
 use rustix::termios::tcgetpgrp;
 
 use crate::exit::{self, Failure};
-use crate::out::say;
+use crate::out::{say, shown};
 use crate::signals::News;
 use crate::tree;
 
 /// Our own first word for the step between us and the command.
 pub(crate) const STEP: &str = "__child";
+pub(crate) const END: &str = "__end";
 
 /// This program, whatever has become of its file since it was started.
 const OURSELVES: &str = "/proc/self/exe";
@@ -48,17 +49,19 @@ const OURSELVES: &str = "/proc/self/exe";
 pub(crate) struct Child {
     pid: Pid,
     own_group: bool,
-    /// It has ended and been waited for: its number may become somebody else's.
+    /// It has ended and was waited for: its number may belong to another process now.
     buried: bool,
-    /// Who has been asked to end.
+    /// By itself: no signal has ended it.
+    ended_itself: bool,
+    /// Processes that have been asked to end.
     asked: HashSet<Pid>,
-    /// Nobody needs to be asked any more: what they start now is to tidy up.
+    /// No more are asked: what they start now is to tidy up.
     told: bool,
-    /// Who was below us before: a shell's, that has become us (`server & exec distlock …`). None of our business.
+    /// Children that a shell had before it became us (`server & exec distlock …`). They are left alone.
     others: HashSet<Pid>,
 }
 
-/// Who has heard that it is to end.
+/// How many of the command's processes were told to end.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Told {
     Nobody,
@@ -105,6 +108,7 @@ impl Child {
             pid,
             own_group,
             buried: false,
+            ended_itself: false,
             asked: HashSet::new(),
             told: false,
             others,
@@ -128,9 +132,15 @@ impl Child {
             let code = status
                 .exit_status()
                 .and_then(|code| u8::try_from(code).ok());
+            self.ended_itself = code.is_some();
             ended = code.or(by_signal);
         }
         ended
+    }
+
+    /// Whether it has ended, and not by a signal.
+    pub(crate) const fn ended_itself(&self) -> bool {
+        self.ended_itself
     }
 
     /// A command that stands still holds its lock; why it does, its user may not see.
@@ -263,6 +273,24 @@ pub(crate) fn replace_ourselves(
     cannot_run(words, &error)
 }
 
+/// Ends by a signal as if nobody here had ever listened for it; comes back if that cannot be had. A program that begins
+/// anew listens for none.
+pub(crate) fn end_ourselves(signal: Signal) {
+    let mut command = Command::new(OURSELVES);
+    command.arg0("distlock").arg(END);
+    let _ = command.arg(signal.as_raw().to_string()).exec();
+}
+
+/// The last step: `distlock __end SIGNAL`.
+pub(crate) fn end_by(signal: Option<OsString>) -> u8 {
+    let number = signal.and_then(|signal| signal.to_str()?.parse().ok());
+    let signal = number.and_then(Signal::from_named_raw);
+    let signal = signal.unwrap_or(Signal::INT);
+    let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+    // Whoever started us has it ignored.
+    exit::by_signal(signal.as_raw())
+}
+
 /// The step between us and the command: `distlock __child PARENT COMMAND…`.
 pub(crate) fn become_command(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
     let parent = words.next();
@@ -314,7 +342,7 @@ fn plain(words: &[OsString]) -> Command {
 }
 
 fn cannot_run(words: &[OsString], error: &io::Error) -> Failure {
-    let name = words.first().map(|word| word.to_string_lossy());
+    let name = words.first().map(|word| shown(&word.to_string_lossy()));
     let name = name.unwrap_or_default();
     if error.kind() == io::ErrorKind::NotFound {
         let message = format!("cannot run `{name}`: no such command; is it on the PATH?");

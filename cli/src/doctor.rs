@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use distlock::{Bound, Finding, Verdict};
+use distlock::{Finding, HoldsEndWith, Verdict};
 use serde::Serialize;
 
 use crate::args::Doctor;
 use crate::duration::short;
 use crate::exit::{self, Failure};
-use crate::out::Out;
+use crate::out::{Out, harmless};
 use crate::store;
 
 /// One finding for programs.
@@ -23,11 +23,18 @@ struct Line<'a> {
 pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
     let mut out = Out::new();
     let begun = Instant::now();
-    let client = match store::connect(&args.store, Bound::Process).await {
+    let client = match store::connect(&args.store, HoldsEndWith::Process).await {
         Ok(client) => client,
         Err(failure) => {
             let found = failure.message.as_deref().unwrap_or("no connection");
-            let advice = Some("see that the server runs there and lets you in");
+            let advice = match failure.code {
+                // Why it makes no sense is all there is to say.
+                exit::USAGE => None,
+                _ if store::sees_processes(&args.store) => {
+                    Some("see that its folder is there, and that you may write both")
+                }
+                _ => Some("see that the server runs there and lets you in"),
+            };
             print(
                 &mut out,
                 args.json,
@@ -46,8 +53,8 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
     let findings: Vec<Finding> = findings?;
     for finding in &findings {
         let advice = finding.advice.as_deref();
-        let Finding { what, found, .. } = finding;
-        print(&mut out, args.json, what, finding.verdict, found, advice)?;
+        let Finding { subject, found, .. } = finding;
+        print(&mut out, args.json, subject, finding.verdict, found, advice)?;
     }
     let failed = findings
         .iter()
@@ -79,9 +86,10 @@ fn print(
         Verdict::Warn => style.yellow(&padded),
         _ => style.red(&padded),
     };
+    let found = harmless(found.chars());
     out.line(format!("{coloured}  {what:<11}  {found}"))?;
-    match advice {
-        Some(advice) => out.line(format!("                   {}", style.dim(advice))),
+    match advice.map(|advice| harmless(advice.chars())) {
+        Some(advice) => out.line(format!("                   {}", style.dim(&advice))),
         None => Ok(()),
     }
 }

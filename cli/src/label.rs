@@ -18,7 +18,7 @@ const LONGEST_COMMAND: usize = 120;
 /// What this process calls itself while it holds a lock for a command; whether its lease is never renewed.
 pub(crate) fn of_this_process(since: Date, fixed: bool, command: &[OsString]) -> String {
     let words = command.iter().map(|word| word.to_string_lossy());
-    let command = words.collect::<Vec<_>>().join(" ");
+    let command = without_passwords(&words.collect::<Vec<_>>().join(" "));
     let mut chars = command.chars();
     let mut command: String = chars.by_ref().take(LONGEST_COMMAND).collect();
     if !chars.as_str().is_empty() {
@@ -31,6 +31,64 @@ pub(crate) fn of_this_process(since: Date, fixed: bool, command: &[OsString]) ->
         user(),
         host()
     )
+}
+
+/// With `***` for each password in an address: `redis://ann:***@db/`, `redis+unix:///run/db?pass=***`.
+fn without_passwords(text: &str) -> String {
+    let mut masked = String::new();
+    for word in text.split_inclusive(char::is_whitespace) {
+        let address = word.trim_end();
+        masked.push_str(&without_parameter(&without_authority(address)));
+        masked.push_str(&word[address.len()..]);
+    }
+    masked
+}
+
+fn without_authority(word: &str) -> String {
+    let mut masked = String::new();
+    let mut rest = word;
+    while let Some((before, address)) = rest.split_once("://") {
+        masked.push_str(before);
+        masked.push_str("://");
+        rest = address;
+        let end = address.find(['/', '?', '#']).unwrap_or(address.len());
+        let Some((user, secret)) = address[..end].split_once(':') else {
+            continue;
+        };
+        // One that is no port may be a password with a slash in it, which some programs take.
+        let is_port = secret.bytes().all(|b| b.is_ascii_digit());
+        let host = match address[..end].rfind('@') {
+            Some(at) => at,
+            None if is_port => continue,
+            None => match address.rfind('@') {
+                Some(at) => at,
+                None => continue,
+            },
+        };
+        // `ann@db:6379` has none.
+        if user.len() < host {
+            masked.push_str(user);
+            masked.push_str(":***");
+            rest = &address[host..];
+        }
+    }
+    masked + rest
+}
+
+fn without_parameter(word: &str) -> String {
+    let mut parts = word.split_inclusive(['?', '&']);
+    let mut masked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let name = part.split('=').next().unwrap_or_default();
+        if part.contains('=') && matches!(name, "pass" | "password") {
+            masked.push_str(name);
+            masked.push_str("=***");
+            masked.push_str(if part.ends_with('&') { "&" } else { "" });
+        } else {
+            masked.push_str(part);
+        }
+    }
+    masked
 }
 
 /// A holder, as far as it says who it is.
@@ -167,6 +225,45 @@ mod tests {
         assert_eq!(name_of(1000, users).as_deref(), Some("ann"));
         assert_eq!(name_of(7, users), None);
         assert_eq!(name_of(1, users), None);
+    }
+
+    #[test]
+    fn no_label_has_a_password() {
+        let since = Date::parse(SINCE).expect("a date");
+        for (word, expected) in [
+            ("redis://ann:secret@db/", "redis://ann:***@db/"),
+            ("--url=redis://:secret@db:1/0", "--url=redis://:***@db:1/0"),
+            ("x://a:s@b@c,x://d:e@f", "x://a:***@c,x://d:***@f"),
+            ("x://a:s@b/,x://d:e@f/", "x://a:***@b/,x://d:***@f/"),
+            ("x://a:se/cr?e#t@db/0", "x://a:***@db/0"),
+            ("sh -c 'a x://u:p@h b'", "sh -c 'a x://u:***@h b'"),
+            (
+                "redis+unix:///s?user=a&pass=b&db=1",
+                "redis+unix:///s?user=a&pass=***&db=1",
+            ),
+            ("x://h/?password=s", "x://h/?password=***"),
+        ] {
+            let label = of_this_process(since, false, &[word.into()]);
+            assert!(label.ends_with(&format!(": {expected}")), "{label}");
+        }
+        for word in [
+            "git@host:a/b",
+            "x://h:6379/a@b",
+            "x://ann@h:6379/",
+            "x://h/a:b",
+            "x://",
+            "a?b=c&d",
+            "a: b://c: d@e",
+            " a\t b\n",
+        ] {
+            assert_eq!(without_passwords(word), word);
+        }
+        let cut = of_this_process(
+            since,
+            false,
+            &[format!("x://a:{}@b", "s".repeat(500)).into()],
+        );
+        assert!(cut.ends_with(": x://a:***@b"), "{cut}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `ls` and `show`: who holds what.
 
-use distlock::{Bound, LockInfo};
+use distlock::{HoldsEndWith, LockInfo};
 use serde::Serialize;
 
 use crate::args::{Locks, Show};
@@ -12,7 +12,7 @@ use crate::out::{Out, say, shown};
 use crate::store;
 
 pub(crate) async fn ls(args: Locks) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, Bound::Process).await?;
+    let client = store::connect(&args.store, HoldsEndWith::Process).await?;
     let locks = client.admin().list(&args.pattern).await?;
     store::leave(&client).await;
     let mut out = Out::new();
@@ -39,7 +39,7 @@ pub(crate) async fn ls(args: Locks) -> Result<u8, Failure> {
 }
 
 pub(crate) async fn show(args: Show) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, Bound::Process).await?;
+    let client = store::connect(&args.store, HoldsEndWith::Process).await?;
     let seen = client.admin().inspect(&args.name).await?;
     store::leave(&client).await;
     let mut out = Out::new();

@@ -40,8 +40,10 @@ use crate::out::say;
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     // Before anything else: this is a step on the way to somebody's command, and they wait for it.
-    if words.next().is_some_and(|word| word == child::STEP) {
-        return finish(child::become_command(words));
+    match words.next() {
+        Some(word) if word == child::STEP => return finish(child::become_command(words)),
+        Some(word) if word == child::END => return finish(Ok(child::end_by(words.next()))),
+        _ => {}
     }
     finish(args::parse(std::env::args_os()).and_then(obey))
 }
@@ -52,7 +54,7 @@ fn obey(command: Command) -> Result<u8, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(exit::SYSTEM, format!("cannot begin: {error}")))?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         match command {
             Command::Acquire(args) => acquire::acquire(args).await,
             Command::Completions(args) => completions::print(&args),
@@ -63,7 +65,10 @@ fn obey(command: Command) -> Result<u8, Failure> {
             Command::Show(args) => list::show(args).await,
             Command::Watch(args) => watch::watch(args).await,
         }
-    })
+    });
+    // What it waits for may be a host's name that nobody knows: it would take its time.
+    runtime.shutdown_timeout(store::LONGEST_GOODBYE);
+    done
 }
 
 fn finish(done: Result<u8, Failure>) -> ExitCode {

@@ -2,9 +2,11 @@
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -25,6 +27,16 @@ impl Out {
             style: Style::on(stdout.is_terminal()),
             stdout,
         }
+    }
+
+    /// Whether we were started without one. The standard library then puts the null device in its place, to be read
+    /// and written; somebody's own `> /dev/null` is only written.
+    pub(crate) fn is_closed() -> bool {
+        let stdout = std::io::stdout();
+        let read_too = fcntl_getfl(&stdout).is_ok_and(|flags| flags.contains(OFlags::RDWR));
+        let null = std::fs::metadata("/dev/null").map(|null| null.rdev());
+        let device = fstat(&stdout).map(|stdout| stdout.st_rdev);
+        read_too && matches!((null, device), (Ok(null), Ok(device)) if null == device)
     }
 
     pub(crate) const fn style(&self) -> Style {
@@ -67,8 +79,9 @@ impl Out {
     }
 }
 
-/// A message, on standard error. If that is gone as well, there is nobody left to tell.
+/// A message, on standard error, on one line whatever is in it. If that is gone as well, there is nobody left to tell.
 pub(crate) fn say(message: impl Display) {
+    let message = harmless(message.to_string().chars());
     offer(&format!("distlock: {message}\n"), PATIENCE);
 }
 
@@ -105,19 +118,25 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A name or label as it may be shown: on one line, not too much of it, and no orders to the terminal.
 pub(crate) fn shown(text: &str) -> String {
-    let mut shown = String::new();
     let mut chars = text.chars();
-    for c in chars.by_ref().take(LONGEST_SHOWN) {
-        if c.is_control() || turns_around(c) {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
+    let mut shown = harmless(chars.by_ref().take(LONGEST_SHOWN));
     if !chars.as_str().is_empty() {
         shown.push('…');
     }
     shown
+}
+
+/// Text of others as a part of ours: on one line, and no orders to the terminal.
+pub(crate) fn harmless(text: impl Iterator<Item = char>) -> String {
+    let mut harmless = String::new();
+    for c in text {
+        if c.is_control() || turns_around(c) {
+            harmless.extend(c.escape_default());
+        } else {
+            harmless.push(c);
+        }
+    }
+    harmless
 }
 
 /// Whether it changes the direction in which the rest of a line is read.

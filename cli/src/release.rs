@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use distlock::{Bound, Client, Error, Holder};
+use distlock::{Client, Error, Holder, HoldsEndWith};
 
 use crate::args::Release;
 use crate::exit::{self, Failure};
@@ -11,7 +11,7 @@ use crate::out::{say, shown};
 use crate::store;
 
 pub(crate) async fn release(args: Release) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, Bound::Process).await?;
+    let client = store::connect(&args.store, HoldsEndWith::Process).await?;
     let released = if let Some(owner) = &args.owner {
         by_owner(&client, &args.name, owner).await
     } else if args.force {

@@ -2,6 +2,7 @@
 //!
 //! | state | what happens | then |
 //! |---|---|---|
+//! | connecting | a signal that ends us | ends with 128+n |
 //! | waiting | granted | running |
 //! | | time is over | ends with the busy code |
 //! | | a signal that ends us | ends with 128+n |
@@ -14,7 +15,8 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Bound, Client, Error, Guard, Lease, Lock, Lost};
+use distlock::{Client, Error, Guard, HoldsEndWith, Lease, Lock, Lost};
+use rustix::process::Signal;
 
 use crate::args::Run;
 use crate::child::{self, Child, Told};
@@ -34,11 +36,19 @@ const LAST_LOOK: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let client = store::connect(&args.store, Bound::Children).await?;
+    let client = tokio::select! {
+        biased;
+        client = store::connect(&args.store, HoldsEndWith::Children) => client?,
+        code = signals.end() => return Ok(code),
+    };
     let done = under_lock(&client, &args, &mut signals).await;
     store::leave(&client).await;
     match done? {
         Done::Ended(code) => Ok(code),
+        Done::Interrupted(code) => {
+            child::end_ourselves(Signal::INT);
+            Ok(code)
+        }
         // Under the hold of a run around us, which watches over it: we are not needed. What was sent to us until
         // now was meant for the command.
         Done::Held(environment) => match signals.asked_to_end() {
@@ -50,6 +60,8 @@ pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
 
 enum Done {
     Ended(u8),
+    /// By Ctrl-C: a shell around us stops its script only if we end as the command did.
+    Interrupted(u8),
     /// There is a hold already; with this environment the command runs under it.
     Held([(&'static str, String); 3]),
 }
@@ -62,7 +74,7 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     let guard = match take(client, &lock(client, args), args.wait, signals).await? {
         Waited::Granted(guard) => guard,
         Waited::Busy => return Err(busy(client, &args.name, args.wait, args.busy_code).await),
-        Waited::Ended(code) => return Ok(Done::Ended(code)),
+        Waited::Ended(code) => return Ok(Done::by(code, false)),
     };
     let since = Instant::now();
     let label = label::of_this_process(Date::now(), args.fixed, &args.command);
@@ -71,19 +83,19 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
         name: args.name.clone(),
         owner: guard.owner(),
     };
+    // A fixed lease ends, whoever is still at work.
+    let leased = args.fixed || !store::sees_processes(&args.store);
     if let Some(code) = signals.asked_to_end() {
-        return give_back(guard, code, false).await.map(Done::Ended);
+        return give_back(guard, code, false, leased).await.map(Done::Ended);
     }
     let environment = nested::environment(around, hold);
-    // A fixed lease ends, whoever is still at work.
-    let dies_with_us = args.fixed || !store::sees_processes(&args.store);
     // Only now: while we waited, somebody may have brought us to the foreground.
     let own_group = child::gets_own_group();
     if own_group {
         // In ours, Ctrl-Z stops the command as well, without our help.
         signals.listen_for_stops()?;
     }
-    let mut child = Child::start(&args.command, environment, dies_with_us, own_group)?;
+    let mut child = Child::start(&args.command, environment, leased, own_group)?;
     let code = match supervise(&mut child, &guard, signals).await {
         Ok(Ended {
             code,
@@ -109,9 +121,18 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     if let Some(left) = left {
         linger(left, &guard, signals).await;
     }
-    give_back(guard, code, left.is_some())
-        .await
-        .map(Done::Ended)
+    let code = give_back(guard, code, left.is_some(), leased).await?;
+    Ok(Done::by(code, child.ended_itself()))
+}
+
+impl Done {
+    /// The end of a command that ended by itself, or not.
+    fn by(code: u8, itself: bool) -> Self {
+        if code == exit::by_signal(Signal::INT.as_raw()) && !itself {
+            return Self::Interrupted(code);
+        }
+        Self::Ended(code)
+    }
 }
 
 fn lock(client: &Client, args: &Run) -> Lock {
@@ -205,7 +226,7 @@ async fn linger(left: Duration, guard: &Guard, signals: &mut Signals) {
 }
 
 /// Gives the lock back. A command that ended well has not run under the lock if that was lost before.
-async fn give_back(guard: Guard, code: u8, lingered: bool) -> Result<u8, Failure> {
+async fn give_back(guard: Guard, code: u8, lingered: bool, leased: bool) -> Result<u8, Failure> {
     match guard.release().await {
         Ok(()) => Ok(code),
         Err(Error::Lost { .. }) if lingered => Ok(code),
@@ -214,7 +235,12 @@ async fn give_back(guard: Guard, code: u8, lingered: bool) -> Result<u8, Failure
             Err(Failure::new(exit::LOST, message))
         }
         Err(error) => {
-            say(format!("{error}; its lease will end it"));
+            let end = if leased {
+                "its lease will end it"
+            } else {
+                "it is free when this process and all it has started have ended"
+            };
+            say(format!("{error}; {end}"));
             Ok(code)
         }
     }

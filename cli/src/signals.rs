@@ -1,10 +1,13 @@
 //! Signals that are sent to us, to be passed on.
 //!
 //! What this process was told to ignore it goes on to ignore (`nohup`, jobs in the background of a
-//! script), and so does the command, which inherits that.
+//! script), and so does the command, which inherits that. What was merely blocked we hear again, as `timeout` does:
+//! without news of its children a run would never end. The command inherits that, too.
 
+use std::fmt::Display;
 use std::task::{Context, Poll, Waker};
 
+use nix::sys::signal::SigSet;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{self, SignalKind};
 
@@ -35,7 +38,7 @@ pub(crate) enum News {
 }
 
 impl Signals {
-    /// Begins to listen.
+    /// Begins to listen. To be called before there are other threads: they inherit what is blocked.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let ignored = ignored();
         let ending = ENDING.map(|signal| (signal, News::End(signal)));
@@ -46,16 +49,17 @@ impl Signals {
                 sent.push((news, stream(signal)?));
             }
         }
-        Ok(Self {
-            child: stream(Signal::CHILD)?,
-            sent,
-        })
+        let child = stream(Signal::CHILD)?;
+        // Not before somebody listens: what has come meanwhile comes now.
+        unblock([Signal::CHILD].into_iter().chain(ENDING).chain(PRIVATE))?;
+        Ok(Self { child, sent })
     }
 
     /// Listens for Ctrl-Z as well, which then no longer stops us by itself.
     pub(crate) fn listen_for_stops(&mut self) -> Result<(), Failure> {
         if !contains(ignored(), Signal::TSTP) {
             self.sent.push((News::Stop, stream(Signal::TSTP)?));
+            unblock([Signal::TSTP])?;
         }
         Ok(())
     }
@@ -72,6 +76,15 @@ impl Signals {
             }
         }
         ended
+    }
+
+    /// Resolves when somebody wants us to end; with that exit code.
+    pub(crate) async fn end(&mut self) -> u8 {
+        loop {
+            if let News::End(signal) = self.next().await {
+                return exit::by_signal(signal.as_raw());
+            }
+        }
     }
 
     /// What comes next.
@@ -95,10 +108,20 @@ pub(crate) fn stop_ourselves() {
 }
 
 fn stream(signal: Signal) -> Result<unix::Signal, Failure> {
-    unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| {
-        let message = format!("cannot listen for signals: {error}");
-        Failure::new(exit::SYSTEM, message)
-    })
+    unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(deaf)
+}
+
+fn unblock(signals: impl IntoIterator<Item = Signal>) -> Result<(), Failure> {
+    let signals = signals.into_iter().map(Signal::as_raw);
+    let signals: Result<SigSet, _> = signals.map(TryInto::try_into).collect();
+    signals
+        .and_then(|signals| signals.thread_unblock())
+        .map_err(deaf)
+}
+
+fn deaf(error: impl Display) -> Failure {
+    let message = format!("cannot listen for signals: {error}");
+    Failure::new(exit::SYSTEM, message)
 }
 
 /// The signals this process ignores, a bit each; none where the system does not say.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Bound, Client};
+use distlock::{Client, HoldsEndWith};
 
 use crate::args;
 use crate::exit::{self, Failure};
@@ -12,16 +12,24 @@ use crate::out::say;
 const DEFAULT: &str = "sqlite:";
 
 /// However the store is, nobody waits longer for it when all is done.
-const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
 
-pub(crate) async fn connect(store: &args::Store, bound: Bound) -> Result<Client, Failure> {
+pub(crate) async fn connect(
+    store: &args::Store,
+    holds_end_with: HoldsEndWith,
+) -> Result<Client, Failure> {
+    if url(store).is_empty() {
+        // Not the default: a script whose variable is not set would lock nobody out but itself.
+        let message = "the address of the store (`--url` or DISTLOCK_URL) is empty; leave it away for your own file";
+        return Err(Failure::new(exit::USAGE, message));
+    }
     if scheme(store).eq_ignore_ascii_case("memory") {
         let message =
             "`memory:` is this process's own: it would lock nothing; use sqlite: or redis://";
         return Err(Failure::new(exit::USAGE, message));
     }
     Ok(Client::builder(url(store))
-        .bound_to(bound)
+        .holds_end_with(holds_end_with)
         .connect()
         .await?)
 }
@@ -37,9 +45,7 @@ fn scheme(store: &args::Store) -> &str {
 }
 
 fn url(store: &args::Store) -> &str {
-    // A variable that is set to nothing is how some places unset one.
-    let url = store.url.as_deref().filter(|url| !url.is_empty());
-    url.unwrap_or(DEFAULT)
+    store.url.as_deref().unwrap_or(DEFAULT)
 }
 
 /// Closes the client. What the store does not hear of in time is left to its lease.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Bound, Change, Event};
+use distlock::{Change, Event, HoldsEndWith};
 use serde::Serialize;
 
 use crate::args;
@@ -17,7 +17,7 @@ use crate::style::Style;
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn watch(args: args::Locks) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, Bound::Process).await?;
+    let client = store::connect(&args.store, HoldsEndWith::Process).await?;
     let mut watch = client.admin().watch(args.pattern);
     let mut out = Out::new();
     let mut in_trouble = false;
@@ -68,7 +68,7 @@ impl<'a> Line<'a> {
     fn new(event: &'a Event, now: Date) -> Self {
         Self {
             at: now.to_string(),
-            event: word(event.what),
+            event: word(event.change),
             name: &event.name,
             owner: event.owner.as_deref(),
             label: event.label.as_deref(),
@@ -77,8 +77,8 @@ impl<'a> Line<'a> {
 }
 
 fn line(event: &Event, now: Date, style: Style) -> String {
-    let word = format!("{:<8}", word(event.what));
-    let word = match event.what {
+    let word = format!("{:<8}", word(event.change));
+    let word = match event.change {
         Change::Expired | Change::Forced | Change::Gone => style.red(&word),
         Change::Granted => style.green(&word),
         _ => style.dim(&word),
@@ -91,8 +91,8 @@ fn line(event: &Event, now: Date, style: Style) -> String {
     format!("{at}  {word}  {}  {who}", style.bold(&shown(&event.name)))
 }
 
-const fn word(what: Change) -> &'static str {
-    match what {
+const fn word(change: Change) -> &'static str {
+    match change {
         Change::Expired => "expired",
         Change::Forced => "forced",
         Change::Gone => "gone",

@@ -78,7 +78,7 @@ impl Admin {
     /// # let _guard = client.lock("order:7").acquire()?;
     /// for event in client.admin().watch("order:*").take(1) {
     ///     let event = event?;
-    ///     println!("{}: {:?}", event.name, event.what);
+    ///     println!("{}: {:?}", event.name, event.change);
     /// }
     /// # Ok(()) }
     /// ```

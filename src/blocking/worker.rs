@@ -3,6 +3,8 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
 use crate::Error;
 
 /// A runtime with one worker thread. A runtime that only ran while somebody waits would let leases
@@ -37,19 +39,7 @@ impl Worker {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
-        if self.is_forked() {
-            // Nobody would ever carry it out, and what it holds is the parent's.
-            std::mem::forget(work);
-            return Err(closed(true));
-        }
-        let (done, result) = mpsc::sync_channel(1);
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(async move {
-                let value = work.await;
-                // Whoever asked is waiting right below.
-                let _ = done.send(value);
-            });
-        }
+        let (_, result) = self.start_work(work)?;
         result.recv().map_err(|_| closed(false))
     }
 
@@ -59,7 +49,25 @@ impl Worker {
         limit: Duration,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<Option<T>, Error> {
+        let (task, result) = self.start_work(work)?;
+        match result.recv_timeout(limit) {
+            Ok(value) => Ok(Some(value)),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(closed(false)),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                task.abort();
+                // If it has just ended, its result must not be lost.
+                Ok(result.recv().ok())
+            }
+        }
+    }
+
+    /// Has the worker begin; the result comes out of the channel.
+    fn start_work<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<(JoinHandle<()>, mpsc::Receiver<T>), Error> {
         if self.is_forked() {
+            // Nobody would ever carry it out, and what it holds is the parent's.
             std::mem::forget(work);
             return Err(closed(true));
         }
@@ -68,18 +76,10 @@ impl Worker {
         };
         let (done, result) = mpsc::sync_channel(1);
         let task = runtime.spawn(async move {
-            // Whoever asked is waiting right below.
+            // The caller is waiting at the other end.
             let _ = done.send(work.await);
         });
-        match result.recv_timeout(limit) {
-            Ok(value) => Ok(Some(value)),
-            Err(mpsc::RecvTimeoutError::Disconnected) => Err(closed(false)),
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                task.abort();
-                // It may just have come to its end; what it came to is not to be lost.
-                Ok(result.recv().ok())
-            }
-        }
+        Ok((task, result))
     }
 
     fn is_forked(&self) -> bool {

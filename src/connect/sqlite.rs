@@ -12,7 +12,7 @@ use crate::driver::clock::Clock;
 use crate::engine::sqlite::{Settings, Sqlite};
 use crate::error::Error;
 use crate::protocol::ClientId;
-use crate::protocol::bound::Bound;
+use crate::protocol::holds_end_with::HoldsEndWith;
 
 pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
     let path = path(store, url)?;
@@ -22,7 +22,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         path,
         prefix: store.prefix.clone(),
         client: ClientId::new(store.client.into_bytes()),
-        bound: store.bound,
+        holds_end_with: store.holds_end_with,
         connect_timeout: store.connect_timeout,
         patience: store.command_timeout,
     };
@@ -33,7 +33,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         engine,
         clock: Clock::Boot,
         background,
-        lapses: store.bound != Bound::Children,
+        lapses: store.holds_end_with != HoldsEndWith::Children,
     })
 }
 
@@ -51,6 +51,10 @@ fn path(store: &Store<'_>, url: &Url) -> Result<PathBuf, Error> {
     };
     if named.as_os_str().is_empty() {
         return Ok(own_file());
+    }
+    if named.starts_with("~") {
+        let reason = "`~` is a shell's; write the path out, or leave it away for your own file";
+        return Err(store.invalid(reason));
     }
     // A child in another folder, or we ourselves later, would mean another file.
     std::path::absolute(&named).map_err(|error| store.invalid(error.to_string()))

@@ -4,20 +4,55 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Core, Trouble, unexpected};
-use crate::engine::{Cause, Failure, Finding, Overheard};
+use crate::engine::{Cause, Failure, Feed, Finding};
 use crate::protocol::lease::LostReason;
-use crate::protocol::{Action, Holding, Kind, OwnerId, Reply, Subject};
+use crate::protocol::ledger::Seen;
+use crate::protocol::{Action, Kind, OwnerId, Reply, Subject};
 
-/// A lock that is held, and what the clients of its owners call themselves.
-pub(crate) struct Seen {
-    pub(crate) subject: Subject,
-    pub(crate) holding: Holding,
-    /// One for each owner, in the same order.
-    pub(crate) labels: Vec<Option<String>>,
+/// Trouble, and the lock or pattern that it is about.
+#[derive(Debug)]
+pub(crate) struct TroubleWith {
+    pub(crate) name: Arc<str>,
+    pub(crate) trouble: Trouble,
 }
 
-/// What is held under names that match a pattern.
-pub(crate) async fn find(core: &Core, pattern: &str) -> Result<HashSet<Subject>, Trouble> {
+impl Trouble {
+    pub(super) fn with(self, name: &Arc<str>) -> TroubleWith {
+        TroubleWith {
+            name: name.clone(),
+            trouble: self,
+        }
+    }
+}
+
+/// The locks that are held under names that match a pattern, sorted by name.
+pub(crate) async fn list(core: &Core, pattern: &str) -> Result<Vec<Seen>, TroubleWith> {
+    let found = find(core, pattern).await;
+    let found = found.map_err(|trouble| trouble.with(&pattern.into()))?;
+    let mut locks = Vec::new();
+    for subject in found {
+        match inspect(core, &subject.name).await {
+            Ok(lock) => locks.extend(lock),
+            Err(trouble) if !is_ours_to_see(&trouble) => {}
+            Err(trouble) => return Err(trouble.with(&subject.name)),
+        }
+    }
+    locks.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(locks)
+}
+
+/// Whether it may be a lock that we may look at, for all that this trouble says.
+pub(super) fn is_ours_to_see(trouble: &Trouble) -> bool {
+    let not_ours = |cause| {
+        matches!(
+            cause,
+            Cause::Denied | Cause::DeniedInPart | Cause::WrongKind
+        )
+    };
+    !matches!(trouble, Trouble::Failure(failure) if not_ours(failure.cause))
+}
+
+async fn find(core: &Core, pattern: &str) -> Result<HashSet<Subject>, Trouble> {
     core.usable()?;
     let mut found = HashSet::new();
     let mut from = Some(0);
@@ -43,7 +78,8 @@ pub(crate) async fn inspect(core: &Core, name: &str) -> Result<Option<Seen>, Tro
     let clients = holding.owners.iter().map(|(owner, _)| client(owner));
     let labels = labels(core, clients.collect()).await?;
     Ok(Some(Seen {
-        subject,
+        name: subject.name.to_string(),
+        kind: subject.kind,
         holding,
         labels,
     }))
@@ -58,17 +94,17 @@ pub(crate) async fn labels(
     let count = clients.len();
     let labels = core.engine.clone().labels(clients);
     match core.within_limit(labels).await {
-        // Who may not read labels may still see who holds the lock.
+        // A user that may not read labels may still see who holds the lock.
         Err(failure) if failure.cause == Cause::Denied => Ok(vec![None; count]),
         labels => labels.map_err(Trouble::Failure),
     }
 }
 
 /// Hears what happens to the locks whose names match a pattern.
-pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Overheard, Trouble> {
+pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Feed, Trouble> {
     core.usable()?;
-    let overheard = core.engine.clone().overhear(pattern);
-    core.within_limit(overheard).await.map_err(Trouble::Failure)
+    let feed = core.engine.clone().overhear(pattern);
+    core.within_limit(feed).await.map_err(Trouble::Failure)
 }
 
 /// Takes it from whoever holds it, and tells them if they are ours; says whether anyone held it.

@@ -8,7 +8,7 @@
 //!   again for who may re-enter;
 //! - [`calling`] is one request under way, [`overdue`] notices those that are not answered, [`unfinished`] one that must not be forgotten when its caller is;
 //! - [`watchdog`] renews what is held and notices what is lost;
-//! - [`lookup`] looks at locks from outside; [`label`] tells others what the client calls itself;
+//! - [`lookup`] looks at locks from outside, [`watch`] follows them; [`label`] tells others what the client calls itself;
 //! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes. It and the watchdog
 //!   run in the [`background`]; [`clock`] is the only one.
 //!
@@ -50,6 +50,7 @@ mod seat;
 mod spot;
 mod unfinished;
 pub(crate) mod waiters;
+pub(crate) mod watch;
 pub(crate) mod watchdog;
 
 use self::background::Background;

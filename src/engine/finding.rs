@@ -9,7 +9,7 @@
 /// let client = distlock::Client::connect("memory:").await?;
 /// for finding in client.admin().examine().await? {
 ///     if finding.verdict != Verdict::Ok {
-///         println!("{}: {}", finding.what, finding.found);
+///         println!("{}: {}", finding.subject, finding.found);
 ///     }
 /// }
 /// # Ok(()) }
@@ -18,7 +18,7 @@
 #[non_exhaustive]
 pub struct Finding {
     /// What was looked at, in a word or two.
-    pub what: String,
+    pub subject: String,
     /// Whether it is as it should be.
     pub verdict: Verdict,
     /// What was found.
@@ -41,9 +41,9 @@ pub enum Verdict {
 
 impl Finding {
     /// Something that is as it should be.
-    pub(crate) fn ok(what: &str, found: impl Into<String>) -> Self {
+    pub(crate) fn ok(subject: &str, found: impl Into<String>) -> Self {
         Self {
-            what: what.to_owned(),
+            subject: subject.to_owned(),
             verdict: Verdict::Ok,
             found: found.into(),
             advice: None,
@@ -51,19 +51,19 @@ impl Finding {
     }
 
     /// Something one should know of.
-    pub(crate) fn warn(what: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub(crate) fn warn(subject: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             verdict: Verdict::Warn,
             advice: Some(advice.into()),
-            ..Self::ok(what, found)
+            ..Self::ok(subject, found)
         }
     }
 
     /// Something that has to be put right.
-    pub(crate) fn fail(what: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub(crate) fn fail(subject: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             verdict: Verdict::Fail,
-            ..Self::warn(what, found, advice)
+            ..Self::warn(subject, found, advice)
         }
     }
 }

@@ -4,17 +4,18 @@
 //! pause it.
 
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foldhash::HashMap;
 
 use self::watchers::{Reader, Watchers};
-use crate::engine::glob;
-use crate::engine::overheard::{Inbox, Overheard};
+use crate::engine::ears::{Ears, wake};
+use crate::engine::feed::{Feed, Inbox};
+use crate::engine::names::Names;
 use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page};
+use crate::protocol::change::{Change, changes};
 use crate::protocol::state::State;
-use crate::protocol::turn::{Turn, turns};
 use crate::protocol::{Channel, Moment, Reply, Request};
 
 mod watchers;
@@ -43,7 +44,7 @@ pub struct Shared {
 struct Store {
     states: HashMap<Arc<str>, State>,
     sweep_at: usize,
-    ears: HashMap<Channel, Vec<Weak<Ear>>>,
+    ears: Ears<Channel>,
     labels: HashMap<Arc<str>, Arc<str>>,
     watchers: Watchers,
 }
@@ -109,27 +110,18 @@ impl Memory {
         let outcome = state.get_mut().apply(request, now, listeners);
         if let Some(before) = before {
             let after = state.get().holders();
-            let turns = turns(&before, &after, Turn::by(&request.action), now);
-            watchers.tell(state.key(), turns, labels);
+            let changes = changes(&before, &after, Change::by(&request.action), now);
+            watchers.tell(state.key(), changes, labels);
         }
         if state.get_mut().is_empty(now) {
             state.remove();
         }
         let news = outcome.news.filter(|_| listeners > 0);
         let news = news.map(|channel| self.with_prefix(&channel));
-        let ears = news.and_then(|channel| store.ears.get(&channel).cloned());
+        let ears = news.map(|channel| store.ears.at(&channel).to_vec());
         drop(store);
-        for ear in ears.iter().flatten().filter_map(Weak::upgrade) {
-            ear.tell();
-        }
+        wake(&ears.unwrap_or_default());
         outcome.reply.map_err(Failure::from)
-    }
-
-    fn forget(&self, channel: &Channel) {
-        let mut store = self.store();
-        if store.listeners(channel) == 0 {
-            store.ears.remove(channel);
-        }
     }
 }
 
@@ -156,43 +148,35 @@ impl Engine for Memory {
     }
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
-        let ear = Arc::new(Ear::default());
         let channel = self.with_prefix(&channel);
-        let mut store = self.store();
-        let ears = store.ears.entry(channel.clone()).or_default();
-        ears.push(Arc::downgrade(&ear));
-        drop(store);
+        let ear = self.store().ears.add(channel.clone());
         let memory = self.clone();
         let gone = Arc::downgrade(&ear);
         let listener = Listener::new(ear, move || {
-            // The listener still holds its ear while this runs: take it out by hand.
-            if let Some(ears) = memory.store().ears.get_mut(&channel) {
-                ears.retain(|ear| !ear.ptr_eq(&gone));
-            }
-            memory.forget(&channel);
+            memory.store().ears.remove(&channel, &gone);
         });
         Box::pin(async move { Ok(listener) })
     }
 
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>> {
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
         let ear = Arc::new(Ear::default());
         let inbox = Arc::new(Inbox::new(ear.clone()));
-        let prefix = self.prefix.clone();
-        self.store().watchers.add(prefix, pattern, &inbox);
+        let names = Names::new(&self.prefix, pattern);
+        self.store().watchers.add(names, &inbox);
         let memory = self.clone();
         let gone = Arc::downgrade(&inbox);
         let listener = Listener::new(ear, move || memory.store().watchers.remove(&gone));
-        Box::pin(async move { Ok(Overheard::new(listener, Reader(inbox), 0)) })
+        Box::pin(async move { Ok(Feed::new(listener, Reader(inbox), 0)) })
     }
 
     fn find(self: Arc<Self>, pattern: String, _from: u64) -> Answer<Result<Page, Failure>> {
         let now = self.now();
+        let names = Names::new(&self.prefix, pattern);
         let mut found = Vec::new();
         let mut store = self.store();
         store.tell_expired(now);
-        for (name, state) in &mut store.states {
-            let name = name.strip_prefix(&*self.prefix);
-            let name = name.filter(|name| glob::matches(&pattern, name));
+        for (key, state) in &mut store.states {
+            let name = names.of_key(key);
             found.extend(name.and_then(|name| state.held(name, now)));
         }
         drop(store);
@@ -255,11 +239,10 @@ impl std::fmt::Debug for Shared {
 
 impl Store {
     fn listeners(&self, channel: &Channel) -> u32 {
-        let ears = self.ears.get(channel).map_or(0, Vec::len);
-        u32::try_from(ears).unwrap_or(u32::MAX)
+        u32::try_from(self.ears.at(channel).len()).unwrap_or(u32::MAX)
     }
 
-    /// Who watches hears of leases that have run out before they are forgotten.
+    /// Tells watchers of leases that have run out, before those are forgotten.
     fn tell_expired(&mut self, now: Moment) {
         if self.watchers.is_empty() {
             return;
@@ -268,12 +251,12 @@ impl Store {
             let before = state.holders();
             state.is_empty(now);
             let after = state.holders();
-            let turns = turns(&before, &after, Turn::Released, now);
-            self.watchers.tell(key, turns, &self.labels);
+            let changes = changes(&before, &after, Change::Released, now);
+            self.watchers.tell(key, changes, &self.labels);
         }
     }
 
-    /// Expired holds that nobody asks for any more would otherwise stay for ever.
+    /// Forgets expired holds, which nobody may ever ask for again.
     fn sweep(&mut self, now: Moment) {
         if self.states.len() >= self.sweep_at.max(SMALLEST_SWEEP) {
             self.tell_expired(now);

@@ -26,19 +26,23 @@ use tokio::sync::Notify;
 use crate::protocol::state::WrongKind;
 use crate::protocol::{Channel, Moment, Reply, Request, Subject};
 
+pub use self::feed::{Feed, Notice};
 pub use self::finding::{Finding, Verdict};
-pub use self::overheard::{Heard, Overheard};
 
 pub mod boot;
+mod ears;
+pub mod feed;
 mod finding;
 mod glob;
 pub mod memory;
-pub mod overheard;
+mod names;
 pub mod process;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
+#[cfg(any(feature = "redis", all(feature = "sqlite", target_os = "linux")))]
+mod trial;
 
 /// A store.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
@@ -64,7 +68,7 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// Hears what happens to the locks whose names match a glob pattern, without a prefix; resolves once nothing can be
     /// missed any more.
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>>;
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>>;
 
     /// What is held under names that match a glob pattern, without a prefix; some of it at a time, and
     /// perhaps twice. Begins at 0.

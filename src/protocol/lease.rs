@@ -31,9 +31,9 @@ pub struct Terms {
     pub max_hold: Option<Duration>,
 }
 
-/// A lease for holds that end with a process and not by the clock. The store is asked all the same now and then:
-/// who was forced out is to hear of it.
-pub const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// A lease for holds that end with a process and not by the clock; longer than any that may be asked for. The store is
+/// asked all the same now and then: a holder that was forced out must hear of it.
+pub const ENDLESS: Duration = Duration::from_secs(250 * 365 * 24 * 60 * 60);
 const LOOKS_EVERY: Duration = Duration::from_secs(5);
 
 /// Why a hold was lost.

@@ -4,10 +4,11 @@
 //! argument and the answer is a value, so that a million histories can be tried in a minute.
 //!
 //! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart,
-//!   [`owner`] who holds, [`bound`] with what that ends beside its lease;
-//! - [`state`], [`mutex`] and [`simple`] decide *at* the store: one `apply` for each primitive; [`turn`] says what it did to whom;
+//!   [`owner`] who holds, [`holds_end_with`] with what that ends beside its lease;
+//! - [`state`], [`mutex`] and [`simple`] decide *at* the store: one `apply` for each primitive; [`change`] says what it did
+//!   to whom;
 //! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
-//!   lost after it.
+//!   lost after it; [`ledger`] what a watch tells.
 
 #![cfg_attr(
     not(feature = "internals"),
@@ -22,10 +23,12 @@
 )]
 
 pub mod acquire;
-pub mod bound;
+pub mod change;
+pub mod holds_end_with;
 pub mod jitter;
 pub mod kind;
 pub mod lease;
+pub mod ledger;
 pub mod marks;
 pub mod moment;
 pub mod mutex;
@@ -33,7 +36,6 @@ pub mod owner;
 pub mod request;
 pub mod simple;
 pub mod state;
-pub mod turn;
 
 pub use kind::Kind;
 pub use moment::Moment;

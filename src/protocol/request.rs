@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::lease::LostReason;
 use super::{Kind, OwnerId};
 
+/// In bytes: longer than anyone needs, shorter than what would hurt a store.
+const LONGEST_NAME: usize = 64 * 1024;
+
 /// One call on one primitive.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Request {
@@ -157,6 +160,17 @@ impl Reply {
             | Self::Released { .. }
             | Self::Renewed => None,
         }
+    }
+}
+
+/// Why nothing can have this name; none if it can.
+pub const fn flaw_of(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        Some("it is empty")
+    } else if name.len() > LONGEST_NAME {
+        Some("it is longer than 64 KiB")
+    } else {
+        None
     }
 }
 

@@ -4,10 +4,10 @@
 //! read-modify-write) load a [`State`], call [`State::apply`] and store it back. The Redis engine says
 //! the same in Lua; the model test holds the one against the other.
 
+use super::change::Holders;
 use super::marks::Marks;
 use super::mutex::{self, Mutex};
 use super::simple::{self, Simple};
-use super::turn::Holders;
 use super::{Action, Channel, ClientId, Kind, Moment, OwnerId, Reply, Request, Subject};
 
 /// Everything under one name.

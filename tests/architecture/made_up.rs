@@ -233,6 +233,11 @@ fn each_rule_can_be_broken() {
         ("src/types.rs", "", "`types`"),
         // Time and tasks.
         (
+            "src/watch.rs",
+            "async fn f(core: Core) { core.clock.sleep_until(None).await }",
+            "src/watch.rs:2 waits by the clock",
+        ),
+        (
             "src/lock.rs",
             "#[expect(clippy::disallowed_methods, reason = \"\")]",
             "1 times instead of 0",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use distlock::{Change, Client, Error, Lease};
 
-use super::support::{RedisServer, eventually};
+use super::support::{RedisServer, eventually, rights};
 use super::{PATIENCE, connect, said_of};
 
 /// A client that may do everything but what these ACL rules take away.
@@ -184,7 +184,7 @@ async fn a_user_who_loses_its_rights_while_holding_is_told_in_time() {
 async fn a_user_with_only_what_locks_need_can_do_everything() {
     let server = RedisServer::start();
     let mut rules = vec!["resetkeys", "resetchannels", "-@all"];
-    rules.extend(NEEDED);
+    rules.extend(rights::commands());
     rules.extend(["~needed", "~distlock_undone:*", "&redisson_lock__channel:*"]);
     let (first, second) = (
         without(&server, &rules).await,
@@ -227,7 +227,7 @@ async fn a_user_with_only_what_locks_need_can_do_everything() {
 async fn a_user_with_what_labels_and_lists_need_has_them() {
     let server = RedisServer::start();
     let mut rules = vec!["resetkeys", "-@all", "+set", "+scan"];
-    rules.extend(NEEDED);
+    rules.extend(rights::commands());
     rules.extend(["~needed", "~distlock_undone:*", "~distlock_client:*"]);
     let mut words = vec!["ACL", "SETUSER", "operator", "on", ">secret", "&*"];
     words.extend(rules);
@@ -247,30 +247,6 @@ async fn a_user_with_what_labels_and_lists_need_has_them() {
     assert_eq!(server.keys(), Vec::<String>::new());
 }
 
-/// Everything a user of locks needs. INFO, which servers for rent often forbid, is not among it.
-const NEEDED: [&str; 20] = [
-    "+evalsha",
-    "+eval",
-    "+exists",
-    "+hget",
-    "+hset",
-    "+hdel",
-    "+hexists",
-    "+hgetall",
-    "+hlen",
-    "+pttl",
-    "+pexpire",
-    "+zscore",
-    "+zadd",
-    "+zremrangebyscore",
-    "+time",
-    "+publish",
-    "+subscribe",
-    "+unsubscribe",
-    "+mget",
-    "+del",
-];
-
 #[tokio::test]
 async fn a_user_who_may_not_subscribe_to_patterns_watches_all_the_same() {
     let server = RedisServer::start();
@@ -282,7 +258,7 @@ async fn a_user_who_may_not_subscribe_to_patterns_watches_all_the_same() {
         let mut next = async || {
             let next = tokio::time::timeout(PATIENCE, watch.next()).await;
             let event = next.expect("in time").expect("it may look");
-            (event.owner, event.what)
+            (event.owner, event.change)
         };
         let owner = Some(held.owner());
         assert_eq!(next().await, (owner.clone(), Change::Held));
@@ -312,6 +288,6 @@ async fn a_user_with_only_what_locks_need_hears_of_every_release() {
     while released < 20 {
         let next = tokio::time::timeout(PATIENCE, watch.next()).await;
         let event = next.expect("in time").expect("it may look");
-        released += u32::from(event.what == Change::Released);
+        released += u32::from(event.change == Change::Released);
     }
 }

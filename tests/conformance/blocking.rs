@@ -350,7 +350,7 @@ fn what_happens_is_told_one_thing_after_the_other(stage: &Stage) -> Played {
     let mut told = Vec::new();
     let mut next = || -> Played {
         let event = watch.next_timeout(PATIENCE)?.expect("something happens");
-        told.push(event.what);
+        told.push(event.change);
         Ok(())
     };
     next()?;
@@ -367,6 +367,6 @@ fn what_happens_is_told_one_thing_after_the_other(stage: &Stage) -> Played {
     assert!(before.elapsed() >= Duration::from_millis(200));
     let held = a.lock(&*name).acquire()?;
     let event = watch.next().expect("it never ends")?;
-    assert_eq!((event.owner, event.what), (Some(held.owner()), Granted));
+    assert_eq!((event.owner, event.change), (Some(held.owner()), Granted));
     held.release()
 }

@@ -5,8 +5,8 @@ use std::future::pending;
 use std::time::Duration;
 
 use distlock::{
-    Admin, Backoff, Change, Client, ClientBuilder, Error, Event, Exclusive, Guard, Held, Holder,
-    Lease, Lock, LockInfo, Lost, LostReason, LostSignal, Owner, Risk, Wait, Watch,
+    Admin, Backoff, Change, Client, ClientBuilder, Error, Event, Guard, Held, Holder, Lease, Lock,
+    LockInfo, Lost, LostReason, LostSignal, Owner, Plain, Risk, Wait, Watch,
 };
 
 const fn goes_anywhere<T: Send + Sync + Debug + 'static>() {}
@@ -22,7 +22,7 @@ const _: () = {
     goes_anywhere::<ClientBuilder>();
     goes_anywhere::<Error>();
     goes_anywhere::<Event>();
-    goes_anywhere::<Exclusive>();
+    goes_anywhere::<Plain>();
     goes_anywhere::<Guard>();
     goes_anywhere::<Held>();
     goes_anywhere::<Holder>();

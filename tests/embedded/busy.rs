@@ -5,7 +5,9 @@ use std::time::Duration;
 use distlock::Error;
 use distlock::blocking::Client;
 
-use super::{PATIENCE, Place};
+use super::support::process::Process;
+use super::worker::WAIT;
+use super::{PATIENCE, Place, wait_until};
 
 #[test]
 fn a_file_that_another_has_to_itself_is_waited_for_and_then_complained_of() {
@@ -50,3 +52,30 @@ fn a_short_pause_is_nobodys_trouble() {
     let guard = waiter.join().expect("it does not panic");
     assert!(guard.expect("it answers").is_some());
 }
+
+#[test]
+fn who_waits_for_the_file_does_not_spin() {
+    let place = Place::new();
+    let mut waiter = Process::start(WAIT, &place.url());
+    // Once before it counts: it has come, and all that is done once is done.
+    waiter.tell("wait");
+    waiter.hear("waiting");
+    waiter.hear("got");
+    wait_until("it is given back", || place.rows("states") == 0);
+    let other = place.database();
+    other
+        .execute_batch("BEGIN IMMEDIATE")
+        .expect("nobody is writing");
+    let before = waiter.processor_time();
+    waiter.tell("wait");
+    waiter.hear("waiting");
+    std::thread::sleep(WHILE);
+    let spent = waiter.processor_time() - before;
+    other.execute_batch("ROLLBACK").expect("it was begun");
+    waiter.hear("got");
+    eprintln!("{spent:?} of processor time in {WHILE:?}");
+    assert!(spent < WHILE / 5, "{spent:?}");
+}
+
+/// How long another has the file to itself: shorter than the command time-out.
+const WHILE: Duration = Duration::from_secs(1);

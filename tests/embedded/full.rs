@@ -8,7 +8,7 @@ use std::time::Duration;
 use distlock::blocking::Client;
 use distlock::{Error, Lease};
 
-use super::process::{say, url};
+use super::support::process::{say, url};
 
 pub(crate) const ROLE: &str = "full";
 

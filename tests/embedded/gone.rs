@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::time::{Duration, Instant, SystemTime};
 
-use distlock::Bound;
+use distlock::HoldsEndWith;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::process::Process;
+use super::support::process::Process;
 use super::worker::{FORK, HOLD, LEAVE, PARENT, RUN, SHORT};
-use super::{PATIENCE, Place, eventually};
+use super::{PATIENCE, Place, wait_until};
 
 #[test]
 fn what_a_killed_process_held_is_free_at_once() {
@@ -62,6 +62,27 @@ fn a_child_that_works_on_keeps_what_its_killed_parent_held() {
         .release()
         .expect("it is ours");
     eprintln!("free {:?} after the child", killed.elapsed());
+}
+
+/// Nobody renews its label either; whoever looks is to see whose child it is.
+#[test]
+fn what_a_child_keeps_is_labelled_as_long() {
+    let place = Place::new();
+    let client = place.connect();
+    let (mut holder, child) = with_child(&place, RUN);
+    let label = || {
+        let seen = client.admin().inspect("a").expect("it answers");
+        seen.expect("its child is still at it").holders[0]
+            .label
+            .clone()
+    };
+    wait_until("it has said what it is", || label().is_some());
+    holder.kill();
+    let database = place.database();
+    let old = database.execute("UPDATE clients SET label_until = 1", []);
+    old.expect("it is there");
+    assert_eq!(label().as_deref(), Some("the worker"));
+    kill(child, Signal::SIGKILL).expect("it is there");
 }
 
 #[test]
@@ -149,7 +170,7 @@ fn nobody_leaves_files_behind() {
         .release()
         .expect("it is ours");
     client.close().expect("it answers");
-    eventually("all is tidy", || {
+    wait_until("all is tidy", || {
         // Whoever comes sees to those who were killed.
         place.connect().close().expect("it answers");
         place.left().is_empty()
@@ -198,7 +219,7 @@ fn files_that_nobody_is_known_by_are_cleared_away() {
 
 #[test]
 fn a_bound_that_a_store_cannot_keep_changes_nothing() {
-    let builder = distlock::Client::builder("memory:").bound_to(Bound::Children);
+    let builder = distlock::Client::builder("memory:").holds_end_with(HoldsEndWith::Children);
     let client = distlock::blocking::Client::connect_with(builder).expect("memory is always there");
     let guard = client.lock("a").acquire().expect("it is free");
     assert!(

@@ -17,18 +17,18 @@ mod crowd;
 mod files;
 mod full;
 mod gone;
-#[path = "../processes/process.rs"]
-mod process;
 mod restart;
+mod versions;
 mod waiting;
 mod watching;
 mod worker;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use distlock::blocking::Client;
 use tempfile::TempDir;
+
+use self::support::{PATIENCE, process, wait_until};
 
 /// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
 /// it is not counted as a test that passed.
@@ -73,6 +73,7 @@ impl Place {
             file.file_name().into_string().expect("names are text")
         };
         let mut names: Vec<String> = files.map(name).collect();
+        names.retain(|name| name != ".made");
         names.sort();
         names
     }
@@ -89,15 +90,3 @@ impl Place {
         rusqlite::Connection::open(self.file()).expect("it is a database")
     }
 }
-
-/// Waits until it is so.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "never so: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);

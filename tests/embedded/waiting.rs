@@ -2,33 +2,45 @@
 
 use std::time::{Duration, Instant};
 
-use super::Place;
-use super::process::{Process, wall_clock};
+use distlock::HoldsEndWith;
+use distlock::blocking::Client;
+
+use super::support::process::{Process, wall_clock};
 use super::worker::{MANY, NAMES, WAIT};
+use super::{Place, wait_until};
 
 #[test]
-fn another_process_is_told_of_a_release() {
+fn another_process_is_told_of_a_release_within_20_ms() {
     let place = Place::new();
     let client = place.connect();
     let mut waiter = Process::start(WAIT, &place.url());
-    let mut took = Vec::new();
-    for _ in 0..20 {
-        let guard = client.lock("a").acquire().expect("it is free");
-        waiter.tell("wait");
-        waiter.hear("waiting");
-        std::thread::sleep(Duration::from_millis(30));
-        let released = wall_clock();
-        guard.release().expect("it is ours");
-        let got: u128 = waiter.hear("got").parse().expect("a number");
-        took.push(Duration::from_nanos(
-            u64::try_from(got.saturating_sub(released)).expect("it is short"),
-        ));
+    let mut medians = Vec::new();
+    for _ in 0..10 {
+        let mut took = [(); 9].map(|()| told_after(&place, &client, &mut waiter));
+        took.sort();
+        medians.push(took[took.len() / 2]);
+        // A busy machine takes longer now and then; who is not told asks every two seconds.
+        if took[took.len() / 2] < Duration::from_millis(20) {
+            return eprintln!("a release is noticed after {medians:?}, the last of {took:?}");
+        }
     }
-    took.sort();
-    let median = took[took.len() / 2];
-    eprintln!("a release is noticed after {median:?}, of 20: {took:?}");
-    // Who is not told asks every two seconds.
-    assert!(median < Duration::from_millis(100), "{took:?}");
+    panic!("a release is noticed after {medians:?}");
+}
+
+fn told_after(place: &Place, client: &Client, waiter: &mut Process) -> Duration {
+    let guard = client.lock("a").acquire().expect("it is free");
+    waiter.tell("wait");
+    waiter.hear("waiting");
+    wait_until("it listens", || place.rows("listeners") == 1);
+    // It asks once more after that.
+    std::thread::sleep(Duration::from_millis(30));
+    let released = wall_clock();
+    guard.release().expect("it is ours");
+    let got: u128 = waiter.hear("got").parse().expect("a number");
+    let took = u64::try_from(got.saturating_sub(released)).expect("it is short");
+    // Its next wait is to be seen in the list.
+    wait_until("nobody listens", || place.rows("listeners") == 0);
+    Duration::from_nanos(took)
 }
 
 /// A socket keeps ten messages. A process that was stopped finds a full one, and must not miss what did not fit.
@@ -53,7 +65,7 @@ fn wake_from_a_stop() -> Duration {
         .map(|number| hold(number).expect("it is free"))
         .collect();
     let waiter = Process::start(MANY, &place.url());
-    super::eventually("all of them listen", || place.rows("listeners") == NAMES);
+    wait_until("all of them listen", || place.rows("listeners") == NAMES);
     // They ask once more after that, and then sleep for two seconds.
     std::thread::sleep(Duration::from_millis(100));
     waiter.stop();
@@ -64,6 +76,38 @@ fn wake_from_a_stop() -> Duration {
     let resumed = Instant::now();
     waiter.hear("all");
     resumed.elapsed()
+}
+
+/// A client whose locks are left to their leases is there as others are, and nobody clears its bell away.
+#[test]
+fn one_who_waits_to_leave_a_lock_to_its_lease_keeps_its_bell() {
+    let place = Place::new();
+    let waiter = Client::connect_with(
+        distlock::Client::builder(&place.url()).holds_end_with(HoldsEndWith::Lease),
+    );
+    let waiter = waiter.expect("the file can be used");
+    let guard = place.connect().lock("a").acquire().expect("it is free");
+    let lock = waiter.lock("a");
+    let waiting = std::thread::spawn(move || lock.acquire());
+    wait_until("it listens", || place.rows("listeners") == 1);
+    let folder = place.folder.path().join("locks.db-clients");
+    let old = std::time::SystemTime::now() - Duration::from_secs(3600);
+    for name in place.left().iter().filter(|name| !name.ends_with(".bell")) {
+        let file = std::fs::File::options().write(true).open(folder.join(name));
+        file.and_then(|file| file.set_modified(old))
+            .expect("it is ours");
+    }
+    for _ in 0..5 {
+        place.connect().close().expect("it answers");
+    }
+    let bells = place.left();
+    assert!(
+        bells.iter().any(|name| name.ends_with(".bell")),
+        "{bells:?}"
+    );
+    guard.release().expect("it is ours");
+    let got = waiting.join().expect("it does not panic");
+    got.expect("it is free").release().expect("it is ours");
 }
 
 /// Listens again when its bell was taken away.

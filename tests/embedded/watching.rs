@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use distlock::blocking::Client;
-use distlock::{Bound, Change, Lease};
 
-use super::process::Process;
+use super::support::process::Process;
 use super::worker::{HOLD, WATCH};
-use super::{PATIENCE, Place, eventually};
+use super::{Place, wait_until};
 
 /// More holds than are kept for one who does not read.
 const TOO_MANY: u32 = 2200;
@@ -21,7 +20,7 @@ fn nothing_is_written_down_when_nobody_watches() {
     hold_for_a_moment(&client, "a");
     assert_eq!(place.rows("journal"), 2);
     drop(watch);
-    eventually("it is empty", || place.rows("journal") == 0);
+    wait_until("it is empty", || place.rows("journal") == 0);
     hold_for_a_moment(&client, "a");
     assert_eq!((place.rows("journal"), place.rows("listeners")), (0, 0));
 }
@@ -39,10 +38,10 @@ fn the_journal_goes_with_the_last_who_watches() {
         hold_for_a_moment(&client, "a");
         drop(gone);
     }
-    eventually("one is left", || place.rows("listeners") == 1);
+    wait_until("one is left", || place.rows("listeners") == 1);
     assert_eq!(place.rows("journal"), 4);
     drop(second);
-    eventually("none is left", || place.rows("listeners") == 0);
+    wait_until("none is left", || place.rows("listeners") == 0);
     assert_eq!(place.rows("journal"), 0);
 }
 
@@ -87,6 +86,19 @@ fn a_watcher_that_stands_still_does_not_fill_the_file_and_goes_on() {
 }
 
 #[test]
+fn a_watch_says_that_its_file_has_gone() {
+    let place = Place::new();
+    let client = place.connect();
+    let mut watch = client.admin().watch("*");
+    let told = watch.next_timeout(Duration::from_millis(10));
+    assert!(told.expect("it answers").is_none());
+    std::fs::remove_file(place.file()).expect("it is ours");
+    let told = watch.next().expect("it never ends");
+    let error = told.expect_err("others may use another by now");
+    assert!(error.to_string().contains("removed or replaced"), "{error}");
+}
+
+#[test]
 fn a_holder_that_is_killed_is_told_from_one_that_gives_back() {
     let place = Place::new();
     let client = place.connect();
@@ -98,30 +110,6 @@ fn a_holder_that_is_killed_is_told_from_one_that_gives_back() {
     assert_eq!(watcher.hear("Gone a"), "the worker");
 }
 
-#[test]
-fn what_was_held_in_a_file_of_the_version_before_is_still_held() {
-    let place = Place::new();
-    let client = leaving(&place);
-    client.lock("a").acquire().expect("it is free").forget();
-    client.close().expect("it answers");
-    let before = place.database();
-    // As the version before has made it.
-    before
-        .execute_batch("DROP TABLE journal; PRAGMA user_version = 1")
-        .expect("it works");
-    drop(before);
-    let client = place.connect();
-    let version = place.database();
-    let version = version.query_row("PRAGMA user_version", [], |row| row.get(0));
-    assert_eq!(version, Ok(3));
-    let mut watch = client.admin().watch("*");
-    let event = watch.next().expect("it never ends").expect("it answers");
-    assert_eq!((&*event.name, event.what), ("a", Change::Held));
-    hold_for_a_moment(&client, "b");
-    let event = watch.next().expect("it never ends").expect("it answers");
-    assert_eq!((&*event.name, event.what), ("b", Change::Granted));
-}
-
 /// A process that watches, and has begun to.
 fn watcher(place: &Place, client: &Client) -> Process {
     let mark = client.lock("mark").acquire().expect("it is free");
@@ -130,13 +118,6 @@ fn watcher(place: &Place, client: &Client) -> Process {
     mark.release().expect("it is ours");
     watcher.hear("Released mark");
     watcher
-}
-
-/// A client whose holds last as long as their lease.
-fn leaving(place: &Place) -> Client {
-    let builder = distlock::Client::builder(&place.url()).bound_to(Bound::Lease);
-    let builder = builder.default_lease(Lease::Fixed(PATIENCE * 10));
-    Client::connect_with(builder).expect("the file can be used")
 }
 
 fn hold_for_a_moment(client: &Client, name: &str) {

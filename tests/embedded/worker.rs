@@ -5,10 +5,10 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use distlock::blocking::Client;
-use distlock::{Bound, Error, Lease};
+use distlock::{Error, HoldsEndWith, Lease};
 use nix::unistd::{alarm, daemon};
 
-use super::process::{orders, say, url, wall_clock};
+use super::support::process::{orders, say, url, wall_clock};
 use super::{PATIENCE, crowd, full};
 
 /// Holds `a` until it is told otherwise.
@@ -39,30 +39,30 @@ pub(crate) const SHORT: Duration = Duration::from_secs(1);
 pub(crate) fn run(role: &str) {
     let orders = orders();
     let done = match role {
-        HOLD => hold(&orders, Bound::Process, None),
-        PARENT => hold(&orders, Bound::Process, Some("600")),
-        RUN => hold(&orders, Bound::Children, Some("600")),
+        HOLD => hold(&orders, HoldsEndWith::Process, None),
+        PARENT => hold(&orders, HoldsEndWith::Process, Some("600")),
+        RUN => hold(&orders, HoldsEndWith::Children, Some("600")),
         FORK => fork(&orders),
         LEAVE => leave(),
         MANY => many(),
         WAIT => wait(&orders),
         WATCH => watch(),
         crowd::COME => crowd::come(&orders),
-        crowd::ROLE => crowd::count(),
+        crowd::ROLE => crowd::count(&orders),
         full::ROLE => full::fill(),
         _ => panic!("no such role: `{role}`"),
     };
     done.expect("the store works");
 }
 
-fn hold(orders: &Receiver<String>, bound: Bound, child: Option<&str>) -> Result<(), Error> {
-    let lease = match bound {
-        Bound::Children => SHORT,
+fn hold(orders: &Receiver<String>, end: HoldsEndWith, child: Option<&str>) -> Result<(), Error> {
+    let lease = match end {
+        HoldsEndWith::Children => SHORT,
         _ => LONG,
     };
     let client = Client::connect_with(
         distlock::Client::builder(&url())
-            .bound_to(bound)
+            .holds_end_with(end)
             .default_lease(Lease::KeepAlive(lease))
             .label("the worker"),
     )?;
@@ -112,7 +112,9 @@ fn fork(orders: &Receiver<String>) -> Result<(), Error> {
 }
 
 fn leave() -> Result<(), Error> {
-    let client = Client::connect_with(distlock::Client::builder(&url()).bound_to(Bound::Lease))?;
+    let client = Client::connect_with(
+        distlock::Client::builder(&url()).holds_end_with(HoldsEndWith::Lease),
+    )?;
     let lock = client.lock("a").with_lease(Lease::Fixed(SHORT * 3));
     lock.acquire()?.forget();
     client.close()?;
@@ -136,7 +138,8 @@ fn many() -> Result<(), Error> {
 }
 
 fn wait(orders: &Receiver<String>) -> Result<(), Error> {
-    let client = Client::connect(&url())?;
+    let builder = distlock::Client::builder(&url()).command_timeout(PATIENCE / 2);
+    let client = Client::connect_with(builder)?;
     while let Ok(order) = orders.recv() {
         assert_eq!(order, "wait");
         say("waiting");
@@ -152,7 +155,7 @@ fn watch() -> Result<(), Error> {
     for event in client.admin().watch("*") {
         let event = event?;
         let label = event.label.unwrap_or_default();
-        let said = format!("{:?} {} {label}", event.what, event.name);
+        let said = format!("{:?} {} {label}", event.change, event.name);
         say(said.trim_end());
     }
     Ok(())

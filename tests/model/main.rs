@@ -23,7 +23,7 @@ mod sequence;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::Bound;
+use distlock::HoldsEndWith;
 use distlock::internals::engine::Engine;
 use distlock::internals::engine::redis::{self, Address, Place, Redis};
 use distlock::internals::engine::sqlite::{self, Sqlite};
@@ -164,7 +164,7 @@ async fn against_a_file(kinds: Kinds) {
             path: file.clone(),
             prefix: "".into(),
             client: ClientId::new([client; 16]),
-            bound: Bound::Process,
+            holds_end_with: HoldsEndWith::Process,
             connect_timeout: Duration::from_secs(30),
             patience: Duration::from_secs(30),
         };

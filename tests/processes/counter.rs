@@ -6,7 +6,7 @@ use distlock::Client;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
-use super::process::{self, say, url};
+use super::support::process::{self, say, url};
 use super::{Process, RedisServer};
 
 #[test]

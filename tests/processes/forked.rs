@@ -5,17 +5,17 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use distlock::{Error, Held, Lease, blocking};
+use distlock::{Held, Lease, blocking};
 use nix::unistd::{alarm, daemon};
 use tokio::runtime::Runtime;
 
-use super::process::{say, url};
 use super::support::ChaosProxy;
+use super::support::process::{say, say_outcome, url};
 use super::{LEASE, PATIENCE, Process, RedisServer, connect, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -231,24 +231,6 @@ fn go_on_in_the_child() {
     // Nobody waits for this process: if it hangs for good, this is its end.
     alarm::set(30);
     say("forked");
-}
-
-/// Says how a call ended, or that it did not.
-fn say_outcome<T: Send + 'static>(
-    what: &str,
-    call: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) {
-    let (done, outcome) = channel();
-    thread::spawn(move || {
-        let _ = done.send(call().map(|_| ()));
-    });
-    let outcome = match outcome.recv_timeout(Duration::from_secs(2)) {
-        Ok(Ok(())) => "done".to_owned(),
-        Ok(Err(Error::Closed { forked: true, .. })) => "closed".to_owned(),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "hangs".to_owned(),
-    };
-    say(&format!("{what} {outcome}"));
 }
 
 pub(crate) const ROLE: &str = "fork";

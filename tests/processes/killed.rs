@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::process::{say, url};
 use super::support::SeededRng;
+use super::support::process::{say, url};
 use super::{LEASE, PATIENCE, Pace, Process, RedisServer, connect, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

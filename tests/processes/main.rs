@@ -15,7 +15,6 @@ mod support;
 mod counter;
 mod forked;
 mod killed;
-mod process;
 mod stopped;
 mod worker;
 
@@ -24,7 +23,7 @@ use std::time::Duration;
 
 use distlock::{Client, Lease};
 
-use self::process::Process;
+use self::support::process::{self, Process};
 use self::support::{Pace, RedisServer, eventually};
 
 static SHARED: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use distlock::{Error, Held, LostReason};
 
-use super::process::{say, url, wall_clock};
+use super::support::process::{say, url, wall_clock};
 use super::{LEASE, PATIENCE, Process, SHARED, connect};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,6 @@
 //! What a worker process does, by role.
 
-use super::process::orders;
+use super::support::process::orders;
 use super::{counter, forked, killed, stopped};
 
 /// Does it on a runtime like that of any program.

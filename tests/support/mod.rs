@@ -13,13 +13,15 @@
 pub(crate) mod batch;
 pub(crate) mod java;
 pub(crate) mod pace;
+pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod resp;
+pub(crate) mod rights;
 pub(crate) mod seed;
 pub(crate) mod witness;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) use self::java::Java;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
@@ -46,4 +48,18 @@ pub(crate) async fn eventually(
     }
 }
 
+/// The same where nothing is asynchronous.
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}"
+        );
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);

@@ -193,7 +193,7 @@ async fn a_lock_that_is_watched_is_passed_on_more_slowly_and_all_the_same() {
     let (client, watcher) = (connect(&server.url()).await, connect(&server.url()).await);
     let locks = || (0..16).map(|_| (0, client.lock("watched"))).collect();
     let enough = |turns: &[Turn]| turns.len() > 200;
-    let alone = turns(locks(), Duration::ZERO, enough).await.len();
+    let alone = pace(&turns(locks(), Duration::ZERO, enough).await);
     let mut watch = watcher.admin().watch("*");
     // Nothing is held: it goes on to listen.
     let idle = tokio::time::timeout(Duration::from_millis(500), watch.next()).await;
@@ -201,18 +201,30 @@ async fn a_lock_that_is_watched_is_passed_on_more_slowly_and_all_the_same() {
     let watching = tokio::spawn(async move {
         let mut released = 0;
         while let Ok(event) = tokio::time::timeout(SLACK * 2, watch.next()).await {
-            released += usize::from(event.unwrap().what == Change::Released);
+            released += usize::from(event.unwrap().change == Change::Released);
         }
         released
     });
     let turns = turns(locks(), Duration::ZERO, enough).await;
-    eprintln!("{alone} turns alone, {} when it is watched", turns.len());
+    let watched = pace(&turns);
+    eprintln!("a turn takes {alone:?} alone, {watched:?} when it is watched");
     assert!(turns.len() > 200, "only {} turns", turns.len());
+    // Several times as long, on a machine that does nothing else.
+    assert!(watched > alone * 3 / 2, "{alone:?}, {watched:?}");
     for pair in turns.windows(2) {
         assert!(pair[0].releasing <= pair[1].granted, "two had it");
     }
     // Each hold of the store's is told once, however many turns it was passed through.
     assert_eq!(watching.await.unwrap(), runs(&turns).len());
+}
+
+/// How long a turn takes.
+fn pace(turns: &[Turn]) -> Duration {
+    let [first, .., last] = turns else {
+        panic!("nobody had a turn")
+    };
+    let count = u32::try_from(turns.len()).expect("there are not so many");
+    last.releasing.duration_since(first.granted) / count
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

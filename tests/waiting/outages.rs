@@ -156,11 +156,11 @@ async fn a_watch_goes_on_when_the_server_is_back() {
     let client = connect(&server.url()).await;
     hold_as_stranger(&server, "before", PATIENCE);
     let mut watch = client.admin().watch("*");
-    assert_eq!(told(&mut watch).await.what, Change::Held);
+    assert_eq!(told(&mut watch).await.change, Change::Held);
     server.restart();
     // It has come back without its data.
     let gone = told(&mut watch).await;
-    assert_eq!((&*gone.name, gone.what), ("before", Change::Released));
+    assert_eq!((&*gone.name, gone.change), ("before", Change::Released));
     hears_again(&server, &client, &mut watch).await;
 }
 
@@ -171,13 +171,13 @@ async fn a_watch_goes_on_when_its_connection_is_killed() {
     let client = connect(&server.url()).await;
     hold_as_stranger(&server, "stays", PATIENCE);
     let mut watch = client.admin().watch("*");
-    assert_eq!(told(&mut watch).await.what, Change::Held);
+    assert_eq!(told(&mut watch).await.change, Change::Held);
     assert_eq!(server.kill_pubsub_clients(), 1);
     // Seen by looks meanwhile.
     hold_as_stranger(&server, "meanwhile", PATIENCE);
     let granted = told(&mut watch).await;
     assert_eq!(
-        (&*granted.name, granted.what),
+        (&*granted.name, granted.change),
         ("meanwhile", Change::Granted)
     );
     hears_again(&server, &client, &mut watch).await;
@@ -194,10 +194,10 @@ async fn hears_again(server: &RedisServer, client: &Client, watch: &mut Watch) {
     .await;
     give_back(client.lock("short").acquire().await.expect("it is free")).await;
     let mut event = told(watch).await;
-    if event.what == Change::Granted {
+    if event.change == Change::Granted {
         event = told(watch).await;
     }
-    assert_eq!((&*event.name, event.what), ("short", Change::Released));
+    assert_eq!((&*event.name, event.change), ("short", Change::Released));
 }
 
 /// The next event, however often the store cannot be asked.

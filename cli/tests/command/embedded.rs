@@ -1,12 +1,13 @@
 //! The store of those who name none: a file of the user's own.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::stage::{Running, Stage, distlock, eventually, is_alive, pid_of, ran};
+use crate::stage::{Running, Stage, distlock, is_alive, pid_of, ran, wait_until};
 
 #[test]
 fn a_lock_needs_no_server() {
@@ -17,7 +18,7 @@ fn a_lock_needs_no_server() {
     ));
     assert_eq!((ran.code, &*ran.out, &*ran.err), (0, "one at a time\n", ""));
     let file = stage.file(".local/state/distlock/locks.db");
-    assert!(std::path::Path::new(&file).exists());
+    assert!(Path::new(&file).exists());
 }
 
 #[test]
@@ -29,12 +30,36 @@ fn runs_of_one_user_exclude_each_other() {
     assert_eq!(ran.code, 75, "{ran:?}");
 }
 
+/// A shell may have it and a cron job not: two files would be two locks.
 #[test]
-fn a_machine_without_home_has_locks_too() {
-    let mut command = distlock(&["run", "without-home", "--", "echo", "one"]);
-    command.env_remove("HOME").env_remove("XDG_STATE_HOME");
+fn where_a_shell_keeps_its_state_makes_no_difference() {
+    let stage = Stage::sqlite();
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let elsewhere = stage.file("elsewhere");
+    let script = format!("DISTLOCK_HELD= XDG_STATE_HOME={elsewhere} {us} run --wait 0 x -- true");
+    let ran = ran(at_home(&stage, &["run", "x", "--", "sh", "-c", &script]));
+    assert_eq!(ran.code, 75, "{ran:?}");
+    assert!(!Path::new(&elsewhere).exists());
+}
+
+#[test]
+fn a_user_without_home_has_the_one_on_the_list_of_users() {
+    let stage = Stage::sqlite();
+    let users = stage.file("passwd");
+    let us = format!("root:x:0:0:root:{}:/bin/sh\n", stage.file("home"));
+    std::fs::write(&users, us).expect("there is room");
+    // With a list of users of its own, in which we are root: the real one names a folder that is none of the test's.
+    let script = "mount --bind \"$1\" /etc/passwd && shift && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount"]);
+    command.args(["sh", "-c", script, "sh", &users]);
+    command.arg(env!("CARGO_BIN_EXE_distlock"));
+    command.args(["run", "without-home", "--", "echo", "one"]);
+    command.env_remove("HOME").env_remove("DISTLOCK_URL");
     let ran = ran(command);
     assert_eq!((ran.code, &*ran.out), (0, "one\n"), "{ran:?}");
+    let file = stage.file("home/.local/state/distlock/locks.db");
+    assert!(Path::new(&file).exists());
 }
 
 #[test]
@@ -78,10 +103,6 @@ fn another_users_file_is_69_with_the_way_out() {
 /// As in a container that was started with `--user 12345` and without a HOME.
 #[test]
 fn users_without_home_or_name_have_a_file_each() {
-    if !nix::unistd::geteuid().is_root() {
-        // Nobody else can become another user; without HOME alone see above.
-        return;
-    }
     let others = Public::new();
     let one = 1_000_000 + std::process::id();
     let (one, other) = (StrayUser(one), StrayUser(one + 1));
@@ -115,11 +136,16 @@ impl Public {
         Self(folder)
     }
 
-    /// `distlock` of another user, who has no environment to speak of.
+    /// `distlock` of another user, who has no environment to speak of. Only root can become another; everybody else
+    /// is one by name, in a namespace of its own: still ourselves to the file system, and another to the program.
     fn distlock(&self, user: u32, words: &[&str]) -> Command {
         let mut command = Command::new("setsid");
+        if nix::unistd::geteuid().is_root() {
+            command.args(["setpriv", &format!("--reuid={user}"), "--clear-groups"]);
+        } else {
+            command.args(["unshare", "--user", &format!("--map-user={user}")]);
+        }
         command
-            .args(["setpriv", &format!("--reuid={user}"), "--clear-groups"])
             .arg(self.0.path().join("distlock"))
             .args(words)
             .current_dir("/")
@@ -177,7 +203,7 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
     let command = pid_of(&holder.line());
     let pid = format!("pid {}", holder.pid());
     // Said in the background, a moment after the grant.
-    eventually("its label is seen", || {
+    wait_until("its label is seen", || {
         stage.run(&["show", "x"]).out.contains(&pid)
     });
     holder.signal(Signal::SIGKILL);
@@ -194,6 +220,35 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
     kill(command, Signal::SIGKILL).expect("it is still at work");
     let ran = stage.run(&["run", "--wait", "20s", "x", "--", "true"]);
     assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+#[test]
+fn a_release_that_fails_says_what_becomes_of_the_lock() {
+    let stage = Stage::sqlite();
+    for (options, says) in [
+        (
+            &[][..],
+            "free when this process and all it has started have ended",
+        ),
+        (&["--lease", "1m", "--fixed"], "its lease will end it"),
+    ] {
+        let command = ["x", "--", "sh", "-c", "echo held; read line; exit 3"];
+        let mut command = stage.command(&[&["run"], options, &command].concat());
+        let (input, end) = std::io::pipe().expect("pipes can be made");
+        command.stdin(input);
+        let mut run = Running::start(command);
+        run.says("held");
+        // Whoever writes keeps all others from it.
+        let file = rusqlite::Connection::open(stage.file("locks.db"));
+        let file = file.expect("it is there");
+        file.execute_batch("BEGIN IMMEDIATE").expect("it is free");
+        drop(end);
+        let ended = run.end();
+        drop(file);
+        assert_eq!(ended.code, 3, "{ended:?}");
+        assert!(ended.err.contains(says), "{ended:?}");
+        assert_eq!(stage.run(&["release", "--force", "x"]).code / 2, 0);
+    }
 }
 
 #[test]
@@ -214,7 +269,7 @@ fn a_command_under_a_fixed_lease_dies_with_us() {
     let command = run.line();
     run.signal(Signal::SIGKILL);
     // The lease would end before it.
-    eventually("the command is gone", || !is_alive(&command));
+    wait_until("the command is gone", || !is_alive(&command));
 }
 
 #[test]

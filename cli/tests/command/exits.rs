@@ -11,6 +11,7 @@ on_every_store! {
     a_command_ended_by_a_signal_is_told_as_shells_do,
     a_command_that_is_not_there_is_127,
     a_command_that_cannot_be_executed_is_126,
+    what_cannot_be_run_gives_the_terminal_no_orders,
     the_lock_is_free_after_each_of_them,
     what_a_command_leaves_in_the_background_is_its_own_affair,
 }
@@ -52,6 +53,43 @@ fn a_command_that_cannot_be_executed_is_126(stage: &Stage) {
         let ran = stage.run(&["run", "x", "--", command]);
         assert_eq!(ran.code, 126, "{ran:?}");
         assert!(ran.err.starts_with("distlock: cannot run `"), "{ran:?}");
+    }
+}
+
+fn what_cannot_be_run_gives_the_terminal_no_orders(stage: &Stage) {
+    let file = stage.file("a\u{1b}[2J\u{202e}b");
+    std::fs::write(&file, "").expect("the folder is ours");
+    for (command, code) in [("no\u{1b}[2J\u{202e}such", 127), (&*file, 126)] {
+        let ran = stage.run(&["run", "x", "--", command]);
+        assert_eq!(ran.code, code, "{ran:?}");
+        assert!(ran.err.contains("\\u{1b}[2J\\u{202e}"), "{ran:?}");
+        assert!(is_harmless(&ran.err), "{ran:?}");
+    }
+    let long = stage.run(&["run", "x", "--", &"x".repeat(3000)]);
+    assert!(long.err.len() < 1000, "{}", long.err.len());
+}
+
+fn is_harmless(text: &str) -> bool {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    !text.contains(|c: char| c.is_control() || c == '\u{202e}')
+}
+
+#[test]
+fn what_makes_no_sense_gives_the_terminal_no_orders() {
+    let odd = "\u{1b}[2J\u{202e}";
+    let file = format!("sqlite:/proc/self/{odd}/x");
+    for words in [
+        &[odd][..],
+        &["run", odd],
+        &["run", "--wait", odd, "x", "--", "true"],
+        &["ls", "--url", odd],
+        &["ls", "--url", &file],
+        &["doctor", "--url", &file],
+    ] {
+        let ran = ran(distlock(words));
+        assert!(matches!(ran.code, 64 | 69), "{ran:?}");
+        let said = ran.out.lines().chain(ran.err.lines());
+        assert!(said.into_iter().all(is_harmless), "{ran:?}");
     }
 }
 

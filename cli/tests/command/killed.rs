@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::stage::{Stage, eventually, is_alive};
+use crate::stage::{Stage, is_alive, wait_until};
 
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_secs(3);
@@ -21,7 +21,7 @@ fn the_command_dies_with_us(stage: &Stage) {
     let command = run.line();
     assert!(is_alive(&command));
     run.signal(Signal::SIGKILL);
-    eventually("the command is gone", || !is_alive(&command));
+    wait_until("the command is gone", || !is_alive(&command));
 }
 
 fn the_next_waiter_gets_the_lock(stage: &Stage) {

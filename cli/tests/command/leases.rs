@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::stage::{Stage, eventually};
+use crate::stage::{Running, Stage, wait_until};
 
 on_every_store! {
     a_quick_command_keeps_its_lock_for_at_least_that_long,
     a_slow_command_is_not_made_slower,
     who_keeps_a_lock_after_its_command_can_be_ended,
+    a_lock_that_has_gone_is_not_kept,
     a_lease_is_renewed_while_the_command_runs,
 }
 
@@ -51,14 +52,40 @@ fn who_keeps_a_lock_after_its_command_can_be_ended(stage: &Stage) {
         "echo done; exit 6",
     ]);
     run.says("done");
-    // The command has ended when nothing but us is there to be asked.
-    eventually("we keep the lock for nobody", || {
-        let below = format!("/proc/{0}/task/{0}/children", run.pid());
-        std::fs::read_to_string(below).is_ok_and(|children| children.is_empty())
-    });
+    keeps_the_lock_for_nobody(&run);
     run.signal(Signal::SIGTERM);
     assert_eq!(run.end().code, 6);
     assert!(!stage.is_held("x"));
+}
+
+/// Waits until the command has ended: nothing but us is there to be asked.
+fn keeps_the_lock_for_nobody(run: &Running) {
+    wait_until("we keep the lock for nobody", || {
+        let below = format!("/proc/{0}/task/{0}/children", run.pid());
+        std::fs::read_to_string(below).is_ok_and(|children| children.is_empty())
+    });
+}
+
+fn a_lock_that_has_gone_is_not_kept(stage: &Stage) {
+    let script = "echo done; exit 6";
+    let words = [
+        "run",
+        "--lease",
+        "2s",
+        "--at-least",
+        "1h",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let mut run = stage.start(&words);
+    run.says("done");
+    keeps_the_lock_for_nobody(&run);
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    let ended = run.end();
+    assert_eq!((ended.code, &*ended.err), (6, ""), "it had ended before");
 }
 
 fn a_lease_is_renewed_while_the_command_runs(stage: &Stage) {

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::stage::{Running, Stage, distlock, eventually, ran};
+use crate::stage::{Running, Stage, distlock, ran, wait_until};
+use crate::support::rights;
 
 on_every_store! {
     nothing_is_listed_where_nothing_is_held,
@@ -11,7 +12,8 @@ on_every_store! {
     one_lock_is_shown_in_detail,
     a_lease_that_nobody_renews_is_shown_as_such,
     json_is_one_object_per_line,
-    names_give_the_terminal_no_orders,
+    names_and_labels_give_the_terminal_no_orders,
+    no_lookup_shows_a_password,
     what_is_acquired_stays_until_its_owner_gives_it_back,
     what_is_acquired_ends_with_its_lease,
     nobody_else_gives_it_back,
@@ -138,15 +140,23 @@ fn json_is_one_object_per_line(stage: &Stage) {
     );
 }
 
-fn names_give_the_terminal_no_orders(stage: &Stage) {
+fn names_and_labels_give_the_terminal_no_orders(stage: &Stage) {
     let _held = stage.hold("a\u{1b}[2Jb");
+    // As somebody else's program may have written it.
+    stage.relabel("c\u{1b}[2Jd@web1 pid 4242 since 2026-11-16T02:00:00Z: e\u{1b}[2Jf\r\u{9b}2J");
+    let is_harmless = |said: &str| {
+        for part in ["a\\u{1b}[2Jb", "c\\u{1b}[2Jd", "e\\u{1b}[2Jf"] {
+            assert!(said.contains(part), "{part}: {said:?}");
+        }
+        let order = |letter: char| letter.is_control() && letter != '\n';
+        assert!(!said.contains(order), "{said:?}");
+    };
     for words in [&["ls"][..], &["show", "a\u{1b}[2Jb"]] {
-        let ran = stage.run(words);
-        assert!(
-            ran.out.contains("a\\u{1b}[2Jb") && !ran.out.contains('\u{1b}'),
-            "{ran:?}"
-        );
+        is_harmless(&stage.run(words).out);
     }
+    is_harmless(&stage.start(&["watch"]).line());
+    let busy = stage.run(&["run", "--wait", "0", "a\u{1b}[2Jb", "--", "true"]);
+    is_harmless(&busy.err);
 }
 
 fn what_is_acquired_stays_until_its_owner_gives_it_back(stage: &Stage) {
@@ -304,7 +314,7 @@ fn a_doctor_says_what_is_wrong_with_a_server() {
     };
     assert_eq!(found("persistence"), (0, "warn".into()));
     server.config_set("appendonly", "yes");
-    eventually("the server has turned it on", || {
+    wait_until("the server has turned it on", || {
         found("persistence").1 == "ok"
     });
     server.config_set("maxmemory-policy", "allkeys-lru");
@@ -321,8 +331,6 @@ fn a_doctor_says_what_is_wrong_with_a_server() {
 #[test]
 fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
     let stage = Stage::redis();
-    let rights = "+evalsha +eval +exists +hget +hset +hdel +hexists +hgetall +hlen +pttl +pexpire \
-                  +zscore +zadd +zremrangebyscore +time +publish +subscribe +unsubscribe +mget +del";
     let mut words = vec![
         "ACL",
         "SETUSER",
@@ -333,7 +341,7 @@ fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
         "~mine*",
     ];
     words.push("&redisson_lock__channel:*");
-    words.extend(rights.split_whitespace());
+    words.extend(rights::commands());
     stage.server().cmd(&words);
     let url = stage.url().replace("redis://", "redis://ann:pass@");
     let ran = ran(distlock(&["doctor", "--json", "--url", &url]));
@@ -358,6 +366,58 @@ fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
         ("clock", "ok"),
     ] {
         assert_eq!(verdict(what).as_deref(), Some(expected), "{what}: {ran:?}");
+    }
+}
+
+fn no_lookup_shows_a_password(stage: &Stage) {
+    let command = "distlock run --url redis://ann:secret@db/ x";
+    let script = format!("echo held; exec sleep 1000 # {command}");
+    let mut run = stage.start(&["run", "x", "--", "sh", "-c", &script]);
+    run.says("held");
+    // Said in the background, a moment after the grant.
+    wait_until("its label is seen", || {
+        stage
+            .run(&["show", "x"])
+            .out
+            .contains("redis://ann:***@db/")
+    });
+    for words in [
+        &["ls"][..],
+        &["ls", "--json"],
+        &["show", "x"],
+        &["show", "--json", "x"],
+        &["run", "--wait", "0", "x", "--", "true"],
+    ] {
+        let ran = stage.run(words);
+        let said = ran.out + &ran.err;
+        assert!(said.contains("ann:***@db"), "{words:?}: {said}");
+        assert!(!said.contains("secret"), "{words:?}: {said}");
+    }
+    for words in [&["watch"][..], &["watch", "--json"]] {
+        let line = stage.start(words).line();
+        assert!(
+            line.contains("ann:***@db") && !line.contains("secret"),
+            "{line}"
+        );
+    }
+}
+
+/// A file has no server that could run, nor has an address that makes no sense.
+#[test]
+fn a_doctor_says_what_fits_the_store() {
+    for (url, code, advice) in [
+        ("sqlite:/proc/self/no/locks.db", 69, "write"),
+        ("redis://127.0.0.1:1/", 69, "server"),
+        ("nonsense:", 64, ""),
+        ("memory:", 64, ""),
+    ] {
+        let ran = ran(distlock(&["doctor", "--json", "--url", url]));
+        assert_eq!(ran.code, code, "{ran:?}");
+        let finding = object(ran.out.trim());
+        let said = finding["advice"].as_str().unwrap_or_default();
+        assert!(said.contains(advice), "{ran:?}");
+        assert_eq!(said.contains("server"), advice == "server", "{ran:?}");
+        assert_eq!(said.is_empty(), advice.is_empty(), "{ran:?}");
     }
 }
 

@@ -4,10 +4,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::stage::{Running, Stage, eventually, is_alive, pid_of, state};
+use crate::stage::{Running, Stage, is_alive, pid_of, state, wait_until};
 
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_secs(5);
+
+/// As it is given below.
+const GRACE: Duration = Duration::from_secs(1);
 
 on_every_store! {
     a_lock_taken_by_force_ends_the_command_with_76,
@@ -18,6 +21,7 @@ on_every_store! {
     a_command_may_use_its_grace_to_put_things_right,
     a_quick_command_whose_lock_went_first_is_76_too,
     a_stopped_command_is_ended_too,
+    a_run_that_was_stopped_until_its_lock_had_gone_wakes_its_command_only_to_end_it,
 }
 
 /// Three generations, each of which says its pid, the last in a session of its own.
@@ -31,12 +35,22 @@ fn a_lock_taken_by_force_ends_the_command_with_76(stage: &Stage) {
 }
 
 fn a_command_that_ignores_term_is_killed_after_the_grace(stage: &Stage) {
-    let stubborn = "trap '' TERM; echo $$; sh -c 'echo $$; while :; do sleep 1; done' & \
-                    setsid sh -c 'echo $$; while :; do sleep 1; done' & echo $$; while :; do sleep 1; done";
-    let words = ["--lease", "2s", "--grace", "300ms", "x"];
-    let (run, tree) = tree(stage, &words, stubborn);
+    // The first says that it was asked; the others do not listen at all.
+    let deaf = "trap \"\" TERM; echo $$; while :; do sleep 1; done";
+    let stubborn = format!(
+        "trap 'echo asked' TERM; echo $$; sh -c '{deaf}' & setsid sh -c '{deaf}' & echo $$; \
+         while :; do sleep 0.1; done"
+    );
+    let words = ["--lease", "2s", "--grace", "1s", "x"];
+    let (mut run, tree) = tree(stage, &words, &stubborn);
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    run.says("asked");
+    let asked = Instant::now();
     ends_with_76(run, &tree, "`x` was lost");
+    let took = asked.elapsed();
+    // What it said was heard a little later.
+    assert!(took > GRACE / 2, "it was given no time: {took:?}");
+    assert!(took < GRACE + Duration::from_secs(3), "{took:?}");
 }
 
 fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
@@ -97,13 +111,32 @@ fn a_stopped_command_is_ended_too(stage: &Stage) {
     for pid in &tree {
         kill(pid_of(pid), Signal::SIGSTOP).expect("it is there");
     }
-    eventually("they stand still", || {
+    wait_until("they stand still", || {
         tree.iter().all(|pid| state(pid) == Some('T'))
     });
     // Nobody has ended, and nothing is lost.
     assert!(stage.is_held("x"));
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
     ends_with_76(run, &tree, "`x` was lost");
+}
+
+fn a_run_that_was_stopped_until_its_lock_had_gone_wakes_its_command_only_to_end_it(stage: &Stage) {
+    // Whoever is woken before it is told to end has the time to say so.
+    let script = "trap 'echo woken' CONT; echo $$; while :; do :; done";
+    let words = [
+        "run", "--lease", "2s", "--fixed", "x", "--", "sh", "-c", script,
+    ];
+    let mut run = stage.start(&words);
+    let command = run.line();
+    let ours = run.pid().to_string();
+    run.signal(Signal::SIGTSTP);
+    wait_until("both have stopped", || {
+        [&command, &ours].iter().all(|pid| state(pid) == Some('T'))
+    });
+    wait_until("the lease is over", || !stage.is_held("x"));
+    run.signal(Signal::SIGCONT);
+    let ended = run.end();
+    assert_eq!((ended.code, &*ended.out), (76, ""), "{ended:?}");
 }
 
 #[test]
@@ -113,7 +146,7 @@ fn a_command_that_stops_itself_again_and_again_is_killed() {
                   while :; do kill -STOP $$; done";
     let words = ["--lease", "2s", "--grace", "300ms", "x"];
     let (run, tree) = tree(&stage, &words, script);
-    eventually("it stands still", || state(&tree[0]) == Some('T'));
+    wait_until("it stands still", || state(&tree[0]) == Some('T'));
     stage.server().cmd(&["DEL", "x"]);
     ends_with_76(run, &tree, "`x` was lost");
 }

@@ -1,11 +1,13 @@
 //! Signals that are sent to us reach the command.
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::stage::{Running, Stage, eventually, is_alive, pid_of, state};
+use crate::stage::{Running, Stage, distlock, is_alive, pid_of, state, wait_until};
 
 on_every_store! {
     what_ends_us_reaches_the_command_which_decides,
@@ -14,6 +16,7 @@ on_every_store! {
     a_private_word_reaches_the_command_alone,
     a_waiter_that_is_ended_leaves_nothing_behind,
     what_we_were_told_to_ignore_stays_ignored,
+    blocked_signals_are_heard_all_the_same,
     a_stopped_run_goes_on_where_it_was,
     what_was_told_to_end_tidies_up_under_the_lock,
     what_outlives_a_command_that_was_told_to_end_is_killed,
@@ -59,7 +62,7 @@ fn the_whole_group_is_ended_not_only_the_shell(stage: &Stage) {
     assert!(is_alive(&sleeper));
     run.signal(Signal::SIGTERM);
     assert_eq!(run.end().code, 143);
-    eventually("the sleeper is gone", || !is_alive(&sleeper));
+    wait_until("the sleeper is gone", || !is_alive(&sleeper));
 }
 
 fn a_private_word_reaches_the_command_alone(stage: &Stage) {
@@ -113,6 +116,37 @@ fn what_we_were_told_to_ignore_stays_ignored(stage: &Stage) {
     assert_eq!(run.end().code, 4);
 }
 
+fn blocked_signals_are_heard_all_the_same(stage: &Stage) {
+    let run = Running::start(blocked(stage, &["run", "x", "--", "sh", "-c", "exit 3"]));
+    let ended = run.end();
+    assert_eq!((ended.code, &*ended.err), (3, ""), "{ended:?}");
+    assert!(!stage.is_held("x"));
+    let script = "trap 'echo one' USR1; trap 'echo got TERM; exit 7' TERM; echo ready; \
+                  while :; do sleep 0.01; done";
+    let mut run = Running::start(blocked(stage, &["run", "x", "--", "sh", "-c", script]));
+    run.says("ready");
+    run.signal(Signal::SIGUSR1);
+    run.says("one");
+    let ours = run.pid().to_string();
+    run.signal(Signal::SIGTSTP);
+    wait_until("we have stopped", || state(&ours) == Some('T'));
+    run.signal(Signal::SIGCONT);
+    run.signal(Signal::SIGTERM);
+    run.says("got TERM");
+    assert_eq!(run.end().code, 7);
+}
+
+/// `distlock` as somebody starts it who has blocked every signal there is.
+fn blocked(stage: &Stage, words: &[&str]) -> Command {
+    let mut command = Command::new("setsid");
+    command
+        .args(["env", "--block-signal", env!("CARGO_BIN_EXE_distlock")])
+        .args(words)
+        .env("DISTLOCK_URL", stage.url())
+        .stdin(Stdio::null());
+    command
+}
+
 fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
     // One process: a shell that waits for a stopped child to become its command is not stopped itself.
     let script = "echo $$; exec sleep 1000";
@@ -120,11 +154,11 @@ fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
     let command = run.line();
     let ours = run.pid().to_string();
     run.signal(Signal::SIGTSTP);
-    eventually("the command has stopped, and we have", || {
+    wait_until("the command has stopped, and we have", || {
         state(&command) == Some('T') && state(&ours) == Some('T')
     });
     run.signal(Signal::SIGCONT);
-    eventually("both go on", || {
+    wait_until("both go on", || {
         state(&command) != Some('T') && state(&ours) != Some('T')
     });
     run.signal(Signal::SIGTERM);
@@ -144,7 +178,7 @@ fn what_was_told_to_end_tidies_up_under_the_lock(stage: &Stage) {
     run.says("ready");
     let shell = command_of(&run);
     run.signal(Signal::SIGTERM);
-    eventually("the shell is gone", || !is_alive(&shell));
+    wait_until("the shell is gone", || !is_alive(&shell));
     assert!(stage.is_held("x"), "somebody is still at work");
     std::fs::write(&file, "").expect("the folder is ours");
     run.says("tidied");
@@ -170,4 +204,28 @@ fn what_outlives_a_command_that_was_told_to_end_is_killed(stage: &Stage) {
     assert_eq!(run.end().code, 143);
     assert!(!is_alive(&left));
     assert!(!stage.is_held("x"));
+}
+
+#[test]
+fn a_server_that_does_not_answer_keeps_nobody_who_is_to_end() {
+    for words in [
+        &["run", "x", "--", "echo", "never"][..],
+        &["acquire", "x", "--lease", "1m"],
+    ] {
+        for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+            // One each: nobody takes another's call for its own.
+            let server = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
+            let address = server.local_addr().expect("it has one");
+            let mut command = distlock(words);
+            command.env("DISTLOCK_URL", format!("redis://{address}/"));
+            let run = Running::start(command);
+            let (_call, _) = server.accept().expect("it calls");
+            let begun = Instant::now();
+            run.signal(signal);
+            let ended = run.end();
+            assert_eq!((ended.code, &*ended.out), (code, ""), "{ended:?}");
+            let took = begun.elapsed();
+            assert!(took < Duration::from_secs(2), "{took:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,9 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 
 use crate::support::RedisServer;
-
-/// Far longer than anything here takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) use crate::support::{PATIENCE, wait_until};
 
 /// A store that nobody else uses, and a folder.
 pub(crate) struct Stage {
@@ -97,7 +96,7 @@ impl Stage {
         holder.says("held");
         // Said in the background, a moment after the grant.
         let name = words[words.len() - 5];
-        eventually("its label is seen", || {
+        wait_until("its label is seen", || {
             self.run(&["show", "--json", name])
                 .out
                 .contains("sleep 1000")
@@ -107,15 +106,33 @@ impl Stage {
 
     /// Waits until somebody waits for a lock, the only one that is waited for here.
     pub(crate) fn is_awaited(&self) {
-        eventually("somebody waits", || match &self.server {
+        wait_until("somebody waits", || match &self.server {
             Some(server) => !server.pubsub_channels().is_empty(),
-            // Whoever is to be told of a release has hung up a bell.
             None => {
-                let clients = std::fs::read_dir(self.file("locks.db-clients"));
-                let mut clients = clients.into_iter().flatten().flatten();
-                clients.any(|entry| entry.path().extension().is_some_and(|end| end == "bell"))
+                let file = rusqlite::Connection::open(self.file("locks.db"));
+                let listed = "SELECT 1 FROM listeners WHERE channel LIKE 'lock:%'";
+                file.and_then(|file| file.prepare(listed)?.exists([]))
+                    .expect("whoever holds the lock has made it")
             }
         });
+    }
+
+    /// Calls all clients otherwise than they do themselves.
+    pub(crate) fn relabel(&self, label: &str) {
+        let Some(server) = &self.server else {
+            let file = rusqlite::Connection::open(self.file("locks.db"));
+            let file = file.expect("whoever has a label has made it");
+            let changed = file.execute("UPDATE clients SET label = ?1", [label]);
+            assert_ne!(changed, Ok(0));
+            return;
+        };
+        let keys = server.keys();
+        for key in keys
+            .iter()
+            .filter(|key| key.starts_with("distlock_client:"))
+        {
+            server.cmd(&["SET", key, label, "KEEPTTL"]);
+        }
     }
 
     /// Whether somebody holds a lock.
@@ -159,9 +176,12 @@ pub(crate) fn ran(mut command: Command) -> Ran {
     }
 }
 
-fn code(status: ExitStatus) -> i32 {
+/// As a shell tells it. Of signals only one may end us: Ctrl-C's.
+pub(crate) fn code(status: ExitStatus) -> i32 {
+    let interrupted = status.signal() == Some(Signal::SIGINT as i32);
     status
         .code()
+        .or(interrupted.then_some(128 + Signal::SIGINT as i32))
         .unwrap_or_else(|| panic!("it was killed: {status}"))
 }
 
@@ -271,15 +291,6 @@ fn rest(mut pipe: impl Read + AsFd) -> String {
         assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
     }
     String::from_utf8(bytes).expect("it speaks text")
-}
-
-/// Waits until something is so.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::sleep(POLL);
-    }
 }
 
 /// Whether a process is there and at work: neither gone nor merely unburied.

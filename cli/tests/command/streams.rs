@@ -3,7 +3,7 @@
 use std::io::{PipeReader, PipeWriter, Write};
 use std::process::Stdio;
 
-use crate::stage::{Running, Stage, distlock, eventually, ran};
+use crate::stage::{Running, Stage, distlock, ran, wait_until};
 
 on_every_store! {
     the_command_has_our_input_output_and_errors,
@@ -11,6 +11,8 @@ on_every_store! {
     arguments_reach_the_command_as_they_are,
     nothing_of_ours_is_on_the_output,
     who_does_not_read_our_messages_holds_nobody_up,
+    an_owner_for_a_closed_output_is_74_and_nothing_is_taken,
+    an_owner_may_be_thrown_away,
 }
 
 fn the_command_has_our_input_output_and_errors(stage: &Stage) {
@@ -71,7 +73,7 @@ fn who_does_not_read_our_messages_holds_nobody_up(stage: &Stage) {
         let child = command.stdout(Stdio::null()).stderr(writer).spawn();
         let mut child = child.expect("distlock can be started");
         let mut ended = None;
-        eventually("it ends", || {
+        wait_until("it ends", || {
             ended = child.try_wait().expect("it is our child");
             ended.is_some()
         });
@@ -82,6 +84,32 @@ fn who_does_not_read_our_messages_holds_nobody_up(stage: &Stage) {
         );
     }
     assert!(!stage.is_held("x"));
+}
+
+fn an_owner_for_a_closed_output_is_74_and_nothing_is_taken(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let script = format!("exec {us} \"$@\" >&-");
+    for words in [
+        &["acquire", "x", "--lease", "1h"][..],
+        &["acquire", "x", "--lease", "1h", "--json"],
+    ] {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script, "sh"]).args(words);
+        command
+            .env("DISTLOCK_URL", stage.url())
+            .stdin(Stdio::null());
+        let ran = ran(command);
+        assert_eq!(ran.code, 74, "{ran:?}");
+        assert!(ran.err.contains("the output is closed"), "{ran:?}");
+        assert!(!stage.is_held("x"));
+    }
+}
+
+fn an_owner_may_be_thrown_away(stage: &Stage) {
+    let mut command = stage.command(&["acquire", "x", "--lease", "1h"]);
+    let ran = ran_into(command.stdout(Stdio::null()));
+    assert_eq!(ran, (0, String::new()));
+    assert!(stage.is_held("x"));
 }
 
 /// A pipe that takes nothing more.

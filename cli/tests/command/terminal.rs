@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::pty::openpty;
 use nix::sys::signal::Signal;
 
-use crate::stage::{PATIENCE, Stage, eventually};
+use crate::stage::{PATIENCE, Stage, wait_until};
 
 on_every_store! {
     a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long,
@@ -21,6 +21,8 @@ on_every_store! {
     a_terminal_can_be_read_from_though_the_input_is_a_pipe,
     ctrl_c_reaches_the_command_once_though_the_input_is_a_pipe,
     what_ctrl_c_has_reached_is_not_asked_again,
+    ctrl_c_stops_a_script_around_us,
+    ctrl_c_stops_a_script_around_us_while_we_wait,
     a_command_in_the_background_that_wants_the_terminal_is_told_of,
     ctrl_z_stops_us_and_the_command,
     taking_a_lock_away_is_asked_about,
@@ -53,7 +55,7 @@ fn a_terminal_that_stands_still_keeps_no_waiter_from_its_lock(stage: &Stage) {
     waiter.types("\u{13}");
     std::thread::sleep(Duration::from_millis(1500));
     drop(holder);
-    eventually("it runs", || std::path::Path::new(&file).exists());
+    wait_until("it runs", || std::path::Path::new(&file).exists());
     assert_eq!(waiter.end(), 0);
 }
 
@@ -79,6 +81,29 @@ fn ctrl_c_reaches_the_command_once(stage: &Stage) {
     run.shows("1 times");
     assert_eq!(run.end(), 5);
     assert!(!stage.is_held("x"));
+}
+
+/// A shell goes on with its script unless what it has started was ended by that signal, too.
+fn ctrl_c_stops_a_script_around_us(stage: &Stage) {
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let script = format!("{us} run x -- sh -c 'echo ready; exec sleep 60'; echo went on");
+    let mut around = Terminal::run(stage, "bash", &["-c", &script], &[]);
+    around.shows("ready");
+    around.types("\u{3}");
+    assert_eq!(around.end(), 130);
+    assert!(!around.seen().contains("went on"), "{}", around.seen());
+    assert!(!stage.is_held("x"));
+}
+
+fn ctrl_c_stops_a_script_around_us_while_we_wait(stage: &Stage) {
+    let _holder = stage.hold("x");
+    let us = env!("CARGO_BIN_EXE_distlock");
+    let script = format!("{us} run x -- true; echo went on");
+    let mut around = Terminal::run(stage, "bash", &["-c", &script], &[]);
+    around.shows("waiting for `x`");
+    around.types("\u{3}");
+    assert_eq!(around.end(), 130);
+    assert!(!around.seen().contains("went on"), "{}", around.seen());
 }
 
 fn a_terminal_can_be_read_from(stage: &Stage) {
@@ -199,7 +224,7 @@ fn a_signal_from_elsewhere_still_reaches_the_command(stage: &Stage) {
         "trap 'echo got TERM; exit 7' TERM; echo parent $PPID; while :; do sleep 0.01; done";
     let mut run = Terminal::start(stage, &["run", "x", "--", "sh", "-c", script], &[]);
     run.shows("parent ");
-    eventually("the pid is there", || run.seen().contains('\n'));
+    wait_until("the pid is there", || run.seen().contains('\n'));
     let seen = run.seen();
     let pid = seen.split_whitespace().nth(1).expect("a pid");
     let pid = nix::unistd::Pid::from_raw(pid.parse().expect("a pid"));
@@ -296,9 +321,9 @@ impl Terminal {
 
     fn end(&mut self) -> i32 {
         let mut code = None;
-        eventually("it ends", || {
+        wait_until("it ends", || {
             let status = self.program.try_wait().expect("it is our child");
-            code = status.and_then(|status| status.code());
+            code = status.map(super::stage::code);
             code.is_some()
         });
         code.expect("it has ended")

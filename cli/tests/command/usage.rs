@@ -57,6 +57,11 @@ fn what_only_a_store_can_refuse_is_64_as_well() {
     for (words, about) in [
         (&["run", "", "--", "true"][..], "name"),
         (&["show", ""], "name"),
+        (&["ls", "--url", ""], "is empty"),
+        (
+            &["run", "--url", "sqlite:~/locks.db", "x", "--", "true"],
+            "a shell's",
+        ),
         (
             &["run", "--url", "memory:", "x", "--", "true"],
             "would lock nothing",

@@ -4,19 +4,19 @@ use std::sync::{Arc, Weak};
 
 use foldhash::HashMap;
 
-use crate::engine::overheard::{Batch, Heard, Inbox, Source, Turned};
-use crate::engine::{Answer, Failure, glob};
+use crate::engine::feed::{Batch, Inbox, Notice, Source};
+use crate::engine::names::Names;
+use crate::engine::{Answer, Failure};
 use crate::protocol::OwnerId;
-use crate::protocol::turn::Turn;
+use crate::protocol::change::{Change, Changed};
 
-/// Everybody who watches.
+/// All watches of a store.
 #[derive(Debug, Default)]
 pub(super) struct Watchers(Vec<Watcher>);
 
 #[derive(Debug)]
 struct Watcher {
-    prefix: Arc<str>,
-    pattern: String,
+    names: Names,
     inbox: Weak<Inbox>,
 }
 
@@ -25,14 +25,10 @@ impl Watchers {
         self.0.is_empty()
     }
 
-    /// Another one, who sees names behind this prefix that match a pattern.
-    pub(super) fn add(&mut self, prefix: Arc<str>, pattern: String, inbox: &Arc<Inbox>) {
+    /// Another one, for these names.
+    pub(super) fn add(&mut self, names: Names, inbox: &Arc<Inbox>) {
         let inbox = Arc::downgrade(inbox);
-        self.0.push(Watcher {
-            prefix,
-            pattern,
-            inbox,
-        });
+        self.0.push(Watcher { names, inbox });
     }
 
     pub(super) fn remove(&mut self, gone: &Weak<Inbox>) {
@@ -43,20 +39,19 @@ impl Watchers {
     pub(super) fn tell(
         &self,
         key: &str,
-        turns: impl Iterator<Item = (OwnerId, Turn)>,
+        changes: impl Iterator<Item = (OwnerId, Change)>,
         labels: &HashMap<Arc<str>, Arc<str>>,
     ) {
-        for (owner, turn) in turns {
+        for (owner, change) in changes {
             let label = labels.get(&*owner.client().to_string());
             for watcher in &self.0 {
-                let name = key.strip_prefix(&*watcher.prefix);
-                let name = name.filter(|name| glob::matches(&watcher.pattern, name));
+                let name = watcher.names.of_key(key);
                 if let (Some(name), Some(inbox)) = (name, watcher.inbox.upgrade()) {
-                    inbox.put(Heard::Turned(Turned {
+                    inbox.put(Notice::Changed(Changed {
                         name: name.to_owned(),
                         owner: owner.to_string(),
                         label: label.map(ToString::to_string),
-                        turn,
+                        change,
                     }));
                 }
             }
@@ -72,7 +67,7 @@ impl Source for Reader {
         true
     }
 
-    fn read(&self, _place: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
+    fn read(&self, _cursor: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
         let inbox = self.0.clone();
         // Taken when it is polled, and answered in the same breath.
         Box::pin(async move { inbox.take() })

@@ -13,11 +13,9 @@ mod judge;
 
 use self::judge::Info;
 use super::Redis;
+use crate::engine::trial::{self, Trial};
 use crate::engine::{Cause, Engine, Failure, Finding};
-use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, Subject};
-
-/// What is left behind if the answer to the trial's end is lost goes after this long.
-const TRIAL: Duration = Duration::from_secs(1);
+use crate::protocol::ClientId;
 
 pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> {
     let info: Option<String> = ask(&redis, &redis::cmd("INFO")).await?;
@@ -38,21 +36,20 @@ pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> 
 /// Takes a lock that nobody else has the name of, and all that belongs to it.
 async fn permissions(redis: &Arc<Redis>) -> [Finding; 4] {
     let id = uuid::Uuid::new_v4();
-    let subject = Subject::new(Kind::Mutex, format!("distlock_doctor:{id}"));
-    let owner = OwnerId::new(ClientId::new(id.into_bytes()), 1);
-    let acquire = Action::Acquire {
-        owner,
-        entry: Entry::First,
-        lease: TRIAL,
-    };
-    let mut lock = redis.call(subject.request(acquire)).await;
+    let Trial {
+        subject,
+        acquire,
+        release,
+    } = Trial::new(ClientId::new(id.into_bytes()));
+    let mut lock = redis.call(acquire).await;
     if lock.is_ok() {
-        let release = Action::Release { owner, left: 0 };
-        lock = redis.call(subject.request(release)).await;
+        lock = redis.call(release).await;
     }
     let messages = redis.clone().listen(subject.channel()).await;
     let client: Arc<str> = id.to_string().into();
-    let label = redis.clone().announce(client, Some("doctor".into()), TRIAL);
+    let label = redis
+        .clone()
+        .announce(client, Some("doctor".into()), trial::LEASE);
     let list = redis.clone().find(subject.name.to_string(), 0);
     [
         judge::locking(lock.map(drop)),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::engine::names::Names;
 use crate::protocol::{Channel, ClientId};
 
 /// What the channels of all locks begin with.
@@ -113,6 +114,11 @@ impl Keys {
             None if channel.contains('{') => self.name(channel).map(|name| (name, false)),
             None => None,
         }
+    }
+
+    /// The names behind our prefix that match a pattern.
+    pub(crate) fn names(&self, pattern: impl Into<String>) -> Names {
+        Names::new(&self.prefix, pattern)
     }
 
     /// The name of the lock in this key, if the prefix is ours.

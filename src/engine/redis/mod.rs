@@ -29,7 +29,7 @@ use self::keys::Keys;
 use self::overhear::Overhear;
 use self::pubsub::PubSub;
 use self::unscripted::Unscripted;
-use crate::engine::{Answer, Cause, Engine, Failure, Finding, Listener, Overheard, Page};
+use crate::engine::{Answer, Cause, Engine, Failure, Feed, Finding, Listener, Page};
 use crate::protocol::{Channel, Reply, Request};
 
 /// However long a command may take, the network is given up after twice this.
@@ -162,7 +162,7 @@ impl Engine for Redis {
         })
     }
 
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>> {
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
         Box::pin(async move { self.overhear.begin(pattern).await })
     }
 

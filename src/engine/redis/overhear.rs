@@ -1,8 +1,8 @@
-//! A connection that hears of the releases of all locks of a pattern, for one who watches them.
+//! A connection for one watch: it hears of every release of a lock whose name matches a pattern.
 //!
-//! A message says which lock was freed and no more; grants and leases that run out have none. The server counts such a
-//! subscription among those who hear a release, so that clients leave the lock to others for a few milliseconds as if
-//! somebody waited for it: slower, and nothing else.
+//! A message says only which lock was freed; a grant, or a lease that runs out, has no message. The server counts this
+//! subscription as a listener, so a client that releases a lock stands back for a few milliseconds, as if somebody
+//! waited for it. That costs time and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, Value}
 
 use super::failure;
 use super::keys::Keys;
-use crate::engine::overheard::{Batch, Heard, Inbox, Source};
-use crate::engine::{Answer, Cause, Ear, Failure, Listener, Overheard, glob};
+use crate::engine::feed::{Batch, Inbox, Notice, Source};
+use crate::engine::names::Names;
+use crate::engine::{Answer, Cause, Ear, Failure, Feed, Listener};
 
 /// How such connections are made.
 #[derive(Debug)]
@@ -24,24 +25,24 @@ pub(super) struct Overhear {
     pub(super) command_timeout: Duration,
 }
 
-/// What makes names out of messages.
+/// Turns messages into names.
 struct Translator {
     keys: Keys,
-    pattern: String,
-    /// The two subscriptions, if one does not find all.
+    names: Names,
+    /// One, or two where one does not find all channels.
     subscriptions: Vec<String>,
     inbox: Arc<Inbox>,
 }
 
 impl Overhear {
-    /// Connects and subscribes. The connection ends with what comes back, or when this is dropped.
-    pub(super) async fn begin(&self, pattern: String) -> Result<Overheard, Failure> {
+    /// Connects and subscribes. The connection ends when the feed, or this future, is dropped.
+    pub(super) async fn begin(&self, pattern: String) -> Result<Feed, Failure> {
         let subscriptions = self.keys.channel_patterns(&pattern);
         let all = vec![Keys::every_channel()];
         let only_some = subscriptions != all;
         let begun = self.subscribe(pattern.clone(), subscriptions).await;
         match begun {
-            // Who may hear all may not ask for some: an ACL's patterns are compared letter by letter.
+            // An ACL that allows `*` may still refuse a narrower pattern.
             Err(why) if why.cause == Cause::Denied && only_some => {
                 self.subscribe(pattern, all).await
             }
@@ -53,12 +54,12 @@ impl Overhear {
         &self,
         pattern: String,
         subscriptions: Vec<String>,
-    ) -> Result<Overheard, Failure> {
+    ) -> Result<Feed, Failure> {
         let ear = Arc::new(Ear::default());
         let inbox = Arc::new(Inbox::new(ear.clone()));
         let translator = Translator {
             keys: self.keys.clone(),
-            pattern,
+            names: self.keys.names(pattern),
             subscriptions: subscriptions.clone(),
             inbox: inbox.clone(),
         };
@@ -78,7 +79,7 @@ impl Overhear {
         subscribed.map_err(|error| failure::of_calling(&error))?;
         let reader = Reader { connection, inbox };
         // The connection is the reader's, and goes with it.
-        Ok(Overheard::new(Listener::new(ear, || {}), reader, 0))
+        Ok(Feed::new(Listener::new(ear, || {}), reader, 0))
     }
 }
 
@@ -92,7 +93,7 @@ impl Translator {
                         (std::str::from_utf8(by), std::str::from_utf8(channel))
                     && let Some(name) = self.name(by, channel)
                 {
-                    self.inbox.put(Heard::Freed(name.to_owned()));
+                    self.inbox.put(Notice::Freed(name.to_owned()));
                 }
             }
             _ => {}
@@ -101,12 +102,12 @@ impl Translator {
 
     fn name<'a>(&self, by: &str, channel: &'a str) -> Option<&'a str> {
         let (name, braced) = self.keys.name_in(channel)?;
-        // A message that both find comes twice.
+        // A message that both subscriptions match comes twice.
         let twice = match &*self.subscriptions {
             [with_braces, _] => (by == with_braces) != braced,
             _ => false,
         };
-        (!twice && glob::matches(&self.pattern, name)).then_some(name)
+        (!twice && self.names.has(name)).then_some(name)
     }
 }
 
@@ -120,11 +121,11 @@ impl Source for Reader {
         false
     }
 
-    fn read(&self, _place: i64, all: bool) -> Answer<Result<Batch, Failure>> {
+    fn read(&self, _cursor: i64, all: bool) -> Answer<Result<Batch, Failure>> {
         let (mut connection, inbox) = (self.connection.clone(), self.inbox.clone());
         Box::pin(async move {
             if all {
-                // Its answer comes behind every message that was sent before, be it that we may not ask.
+                // The answer comes behind every message that was sent before it; so does a refusal.
                 let answered = redis::cmd("PING")
                     .query_async::<Value>(&mut connection)
                     .await;

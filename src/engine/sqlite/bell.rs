@@ -1,75 +1,62 @@
-//! Bells: who frees a lock rings at the processes that wait for it.
+//! Bells: a client that frees a lock rings at the processes that wait for it.
 //!
-//! A datagram says which channel. A socket keeps only a few: who finds many at once has perhaps missed some, and looks
-//! everywhere.
+//! A datagram says which channel. A socket keeps only a few, so a client that finds many at once may have missed some,
+//! and tells all its listeners.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::engine::Ear;
+use crate::engine::{Ear, ears};
 
 /// Those in this client who listen, by channel.
 #[derive(Debug, Default)]
-pub(super) struct Ears {
-    channels: Mutex<HashMap<String, Vec<Weak<Ear>>>>,
-}
+pub(super) struct Ears(Mutex<ears::Ears<String>>);
 
 impl Ears {
     /// Another ear at this channel.
     pub(super) fn add(&self, channel: &str) -> Arc<Ear> {
-        let ear = Arc::new(Ear::default());
-        let mut channels = self.lock();
-        let ears = channels.entry(channel.to_owned()).or_default();
-        ears.push(Arc::downgrade(&ear));
-        ear
+        self.lock().add(channel.to_owned())
     }
 
     /// Takes one away; says whether it was the channel's last.
     pub(super) fn remove(&self, channel: &str, gone: &Weak<Ear>) -> bool {
-        let mut channels = self.lock();
-        let Some(ears) = channels.get_mut(channel) else {
-            return false;
-        };
-        ears.retain(|ear| !ear.ptr_eq(gone));
-        let last = ears.is_empty();
-        if last {
-            channels.remove(channel);
-        }
-        last
+        self.lock().remove(channel, gone)
     }
 
     /// Whether anybody listens there.
     pub(super) fn any(&self, channel: &str) -> bool {
-        self.lock().contains_key(channel)
+        !self.lock().at(channel).is_empty()
     }
 
-    /// Tells those at a channel, of which this is the name or as much of it as is sent.
+    /// Tells those at a channel, given its name or as much of it as is sent.
     pub(super) fn tell(&self, channel: &[u8]) {
         let channel = &channel[..channel.len().min(LONGEST_SENT)];
-        let channels = self.lock();
-        let told = channels.iter().filter(|(name, _)| sent(name) == channel);
-        let told: Vec<_> = told.flat_map(|(_, ears)| ears.clone()).collect();
-        drop(channels);
-        wake(&told);
+        self.tell_if(|name| sent(name) == channel);
     }
 
     /// Tells everybody.
     pub(super) fn tell_all(&self) {
-        let told: Vec<_> = self.lock().values().flatten().cloned().collect();
-        wake(&told);
+        self.tell_if(|_| true);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Weak<Ear>>>> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tell_if(&self, is_meant: impl Fn(&str) -> bool) {
+        let ears = self.lock();
+        let told = ears.all().filter(|(channel, _)| is_meant(channel));
+        let told: Vec<_> = told.flat_map(|(_, ears)| ears).cloned().collect();
+        drop(ears);
+        ears::wake(&told);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ears::Ears<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Makes a bell at this address.
 pub(super) fn hang(address: &Path) -> io::Result<UnixDatagram> {
-    // One of ours that lost its way, if any: names are never used twice.
+    // A leftover of our own, if any: no other client has this name.
     let _ = std::fs::remove_file(address);
     let bell = UnixDatagram::bind(address)?;
     bell.set_nonblocking(true)?;
@@ -91,7 +78,7 @@ pub(super) fn ring(ringer: &UnixDatagram, address: &Path, channel: &str) -> bool
         .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
         && let Ok(another) = self::ringer()
     {
-        // What stopped processes have not read is counted against who has sent it.
+        // Datagrams that stopped processes have not read count against the socket that sent them: use a new one.
         rung = another.send_to(sent(channel), address);
     }
     match rung {
@@ -122,12 +109,6 @@ pub(super) async fn hear(bell: UnixDatagram, ears: Arc<Ears>) {
     }
 }
 
-fn wake(ears: &[Weak<Ear>]) {
-    for ear in ears.iter().filter_map(Weak::upgrade) {
-        ear.tell();
-    }
-}
-
 /// As much of a channel's name as is sent.
 fn sent(channel: &str) -> &[u8] {
     let name = channel.as_bytes();
@@ -141,7 +122,7 @@ fn longest_queue() -> usize {
     length.unwrap_or(1).max(1)
 }
 
-/// In bytes: names may be long, and two that begin alike for so long may as well both be looked at.
+/// In bytes. Two channels whose names begin alike for this long are both told.
 const LONGEST_SENT: usize = 512;
-/// So many at once, and some may have been lost.
+/// If this many come at once, some may have been lost.
 const MANY: usize = 8;

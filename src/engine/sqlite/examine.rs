@@ -3,18 +3,14 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
 
 use rusqlite::Connection;
 
 use super::failure::of_sqlite;
 use crate::engine::{Failure, Finding};
-use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, Reply, Request, Subject};
+use crate::protocol::Reply;
 
-/// What is left behind if we are killed between the two goes after this long.
-const TRIAL: Duration = Duration::from_secs(1);
-
-/// Looks at a file that is open: those that cannot be used are refused before.
+/// Examines an open file; one that cannot be used was refused when it was opened.
 pub(super) fn examine(path: &Path, db: &Connection) -> Result<Vec<Finding>, Failure> {
     let failed = |error: rusqlite::Error| of_sqlite(path, &error);
     let word = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, String>(0));
@@ -36,21 +32,7 @@ pub(super) fn examine(path: &Path, db: &Connection) -> Result<Vec<Finding>, Fail
     ])
 }
 
-/// Takes a lock that nobody else has the name of, and gives it back.
-pub(super) fn trial(client: ClientId) -> [Request; 2] {
-    let name = format!("distlock_doctor:{}", uuid::Uuid::new_v4());
-    let subject = Subject::new(Kind::Mutex, name);
-    let owner = OwnerId::new(client, 1);
-    let acquire = Action::Acquire {
-        owner,
-        entry: Entry::First,
-        lease: TRIAL,
-    };
-    let release = Action::Release { owner, left: 0 };
-    [subject.request(acquire), subject.request(release)]
-}
-
-/// What became of that.
+/// What became of a trial's requests.
 pub(super) fn locking(tried: [Result<Reply, Failure>; 2]) -> Finding {
     let what = "locking";
     let found = match tried {

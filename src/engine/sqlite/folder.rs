@@ -12,7 +12,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use super::failure::{of_io, unusable};
 use super::trust;
 use crate::engine::Failure;
-use crate::protocol::bound::Bound;
+use crate::protocol::holds_end_with::HoldsEndWith;
 
 /// A file and a socket for each client.
 #[derive(Debug)]
@@ -33,20 +33,17 @@ impl Folder {
 
     /// Says that a client is there, for as long as the file that comes back is open: here, or in a child that has
     /// it from us.
-    pub(super) fn enter(&self, client: &str, bound: Bound) -> Result<Option<File>, Failure> {
-        if bound == Bound::Lease {
-            return Ok(None);
-        }
+    pub(super) fn enter(&self, client: &str, end: HoldsEndWith) -> Result<File, Failure> {
         let path = self.path.join(client);
         let entered = || -> io::Result<File> {
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
                 .create_new(true)
-                .mode(trust::NOBODY_ELSES)
+                .mode(trust::FILE_MODE)
                 .open(&path)?;
             file.lock()?;
-            if bound == Bound::Children {
+            if end == HoldsEndWith::Children {
                 fcntl_setfd(&file, FdFlags::empty())?;
             }
             Ok(file)
@@ -61,7 +58,26 @@ impl Folder {
                 "file locks do not work here, as on some network mounts; choose a local folder";
             return Err(unusable(&self.path, why));
         }
-        Ok(Some(file))
+        Ok(file)
+    }
+
+    /// Whether the file has been made before: an empty one has then lost what was in it.
+    pub(super) fn is_of_a_made_file(&self) -> bool {
+        self.path.join(MADE).exists()
+    }
+
+    /// The file has been made, or is being made anew.
+    pub(super) fn set_made(&self, made: bool) -> Result<(), Failure> {
+        let path = self.path.join(MADE);
+        if !made {
+            // Nobody may have been here before.
+            let _ = fs::remove_file(&path);
+            return Ok(());
+        }
+        let mut maker = OpenOptions::new();
+        let maker = maker.write(true).create(true).mode(trust::FILE_MODE);
+        let made = maker.truncate(true).open(&path);
+        made.map(drop).map_err(|error| of_io(&path, &error))
     }
 
     /// Whether a client that was there has gone. One whose file somebody took away may still be there: its lease
@@ -95,6 +111,9 @@ impl Folder {
             let file = file.ok()?;
             let age = file.metadata().ok()?.modified().ok()?.elapsed().ok()?;
             let name = file.file_name().into_string().ok()?;
+            if name == MADE {
+                return None;
+            }
             let client = name.strip_suffix(BELL).unwrap_or(&name);
             // One that has just come may not be in the tables yet.
             (age > A_WHILE && !self.is_there(client)).then(|| client.to_owned())
@@ -131,6 +150,7 @@ fn bell(client: &str) -> String {
 }
 
 const BELL: &str = ".bell";
+const MADE: &str = ".made";
 const A_WHILE: Duration = Duration::from_secs(60);
 
 /// Of a socket's address, with its end.

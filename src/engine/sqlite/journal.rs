@@ -1,33 +1,35 @@
-//! What happens, written down for those who watch and for as long as there are any.
+//! What happens to locks, written down while anybody watches.
 //!
-//! Who watches is listed like those who wait for a lock, at a channel of its own, and is rung like them. A row is written
-//! in the transaction that changes who holds something, so that none is missing and none too many. Nobody has to say what
-//! it has read: there are only so many rows, their numbers show what went before it was read, and they go with the last
-//! who watches. One that was killed is taken off the list by the first who rings for it in vain.
+//! A watch is listed like a waiter, at a channel of its own, and is rung like one. Each row is written in the transaction
+//! that changes who holds a lock, so none is missing and none too many. Readers leave no trace: only the newest rows are
+//! kept, a gap in the numbers shows a reader what it has missed, and all rows go with the last watch. A watch that was
+//! killed is taken off the list by the first client that rings for it in vain.
 
 use std::sync::Arc;
 
+use rusqlite::types::Type;
 use rusqlite::{OptionalExtension, Result, params};
 
 use super::Sqlite;
-use super::news::News;
+use super::messenger::News;
 use super::rows::Rows;
 use super::store::Store;
-use crate::engine::overheard::{Batch, Heard, Source, Turned};
-use crate::engine::{Answer, Cause, Ear, Failure, boot, glob};
+use crate::engine::feed::{Batch, Notice, Source};
+use crate::engine::names::Names;
+use crate::engine::{Answer, Cause, Ear, Failure, boot};
 use crate::protocol::OwnerId;
-use crate::protocol::turn::Turn;
+use crate::protocol::change::{Change, Changed};
 
-/// Where those listen who watch.
+/// The channel of all watches.
 const CHANNEL: &str = "watch";
 
-/// How many rows are kept: who is further behind has missed some.
+/// How many rows are kept. A reader that is further behind has missed some.
 const KEPT: i64 = 4096;
 
-/// Reads the journal for one who watches.
+/// Reads the journal for one watch.
 pub(super) struct Reader {
     pub(super) engine: Arc<Sqlite>,
-    pub(super) pattern: String,
+    pub(super) names: Names,
 }
 
 impl Source for Reader {
@@ -35,70 +37,68 @@ impl Source for Reader {
         true
     }
 
-    fn read(&self, place: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
-        let pattern = self.pattern.clone();
+    fn read(&self, cursor: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
+        let names = self.names.clone();
         self.engine
             .worker
-            .ask(move |store| store.read_journal(place, &pattern))
+            .ask(move |store| store.read_journal(cursor, &names))
     }
 }
 
 impl Store {
-    /// Has us rung for whatever happens: where that is, the ear that hears it, and from where to read.
+    /// Registers a watch; returns its channel, the ear that is rung, and the cursor to read from.
     pub(super) fn overhear(&mut self) -> Result<(String, Arc<Ear>, i64), Failure> {
         let channel = CHANNEL.to_owned();
         let (ear, newest) = self.listen_at(&channel, |rows| rows.newest())?;
         Ok((channel, ear, newest))
     }
 
-    /// What was written behind this place.
-    fn read_journal(&self, place: i64, pattern: &str) -> Result<Batch, Failure> {
+    /// What was written behind the cursor.
+    fn read_journal(&self, cursor: i64, names: &Names) -> Result<Batch, Failure> {
         let (listed, rows, newest) = self.look(|store, rows| {
             let listed = rows
                 .listeners(CHANNEL)?
                 .iter()
                 .any(|us| **us == *store.client);
-            Ok((listed, rows.behind(place)?, rows.newest()?))
+            Ok((listed, rows.behind(cursor)?, rows.newest()?))
         })?;
         if !listed {
-            // Somebody could not ring for us: nothing is written for us any more.
+            // Somebody could not ring for us and took us off the list. What is written now may not be all.
             let why = "taken off the list of those who watch";
             return Err(Failure::new(Cause::Unreachable, why));
         }
-        let mut heard = Vec::new();
-        if rows.first().map_or(newest, |(id, _)| id - 1) > place {
-            heard.push(Heard::Missed);
+        let mut notices = Vec::new();
+        if rows.first().map_or(newest, |(id, _)| id - 1) > cursor {
+            notices.push(Notice::Missed);
         }
         for (_, mut row) in rows {
-            let name = row.name.strip_prefix(&*self.prefix);
-            let name = name.filter(|name| glob::matches(pattern, name));
-            if let Some(name) = name.map(str::to_owned) {
+            if let Some(name) = names.of_key(&row.name).map(str::to_owned) {
                 row.name = name;
-                heard.push(Heard::Turned(row));
+                notices.push(Notice::Changed(row));
             }
         }
-        let place = newest;
-        Ok(Batch { heard, place })
+        let cursor = newest;
+        Ok(Batch { notices, cursor })
     }
 }
 
-/// Writes down what became of holds under this key, if anybody watches.
+/// Writes down what happened to holds under this key, if anybody watches.
 pub(super) fn tell(
     rows: &Rows<'_>,
     key: &str,
-    turns: impl Iterator<Item = (OwnerId, Turn)>,
+    changes: impl Iterator<Item = (OwnerId, Change)>,
     news: &mut News,
 ) -> Result<()> {
-    let mut turns = turns.peekable();
-    if turns.peek().is_none() {
+    let mut changes = changes.peekable();
+    if changes.peek().is_none() {
         return Ok(());
     }
     let watchers = rows.listeners(CHANNEL)?;
     if watchers.is_empty() {
         return Ok(());
     }
-    for (owner, turn) in turns {
-        rows.write_down(key, owner, turn)?;
+    for (owner, change) in changes {
+        rows.write_down(key, owner, change)?;
     }
     // Once, however many rows there are.
     if !news.freed.iter().any(|(channel, _)| channel == CHANNEL) {
@@ -108,22 +108,22 @@ pub(super) fn tell(
 }
 
 impl Rows<'_> {
-    /// Nobody may watch any more: then nothing is kept.
+    /// Removes all rows if nobody watches any more.
     pub(super) fn tidy_journal(&self) -> Result<()> {
         let sql = "DELETE FROM journal
                    WHERE NOT EXISTS (SELECT 1 FROM listeners WHERE channel = ?1)";
         self.execute(sql, [CHANNEL])
     }
 
-    fn write_down(&self, key: &str, owner: OwnerId, turn: Turn) -> Result<()> {
+    fn write_down(&self, key: &str, owner: OwnerId, change: Change) -> Result<()> {
         let label = self.label_of(&owner.client().to_string(), boot::time())?;
         let sql = "INSERT INTO journal (name, owner, label, turn) VALUES (?1, ?2, ?3, ?4)";
-        self.execute(sql, params![key, owner.to_string(), label, word(turn)])?;
+        self.execute(sql, params![key, owner.to_string(), label, word(change)])?;
         let oldest = self.0.last_insert_rowid() - KEPT;
         self.execute("DELETE FROM journal WHERE id <= ?1", [oldest])
     }
 
-    /// The number of the last row, be it there or not.
+    /// The number of the newest row ever written, even if it is gone.
     fn newest(&self) -> Result<i64> {
         let mut newest = self
             .0
@@ -132,37 +132,65 @@ impl Rows<'_> {
         Ok(newest.unwrap_or(0))
     }
 
-    /// The rows behind this one, with the numbers they have.
-    fn behind(&self, place: i64) -> Result<Vec<(i64, Turned)>> {
+    /// The rows behind the cursor, with their numbers.
+    fn behind(&self, cursor: i64) -> Result<Vec<(i64, Changed)>> {
         let mut rows = self.0.prepare_cached(
             "SELECT id, name, owner, label, turn FROM journal WHERE id > ?1 ORDER BY id",
         )?;
-        let rows = rows.query_map([place], |row| {
-            let turned = Turned {
+        let rows = rows.query_map([cursor], |row| {
+            let changed = Changed {
                 name: row.get(1)?,
                 owner: row.get(2)?,
                 label: row.get(3)?,
-                turn: turn(&row.get::<_, String>(4)?),
+                change: change(row.get_ref(4)?.as_str()?)?,
             };
-            Ok((row.get(0)?, turned))
+            Ok((row.get(0)?, changed))
         })?;
         rows.collect()
     }
 }
 
-/// How a turn stands in the file.
-const fn word(turn: Turn) -> &'static str {
-    match turn {
-        Turn::Expired => "expired",
-        Turn::Forced => "forced",
-        Turn::Gone => "gone",
-        Turn::Granted => "granted",
-        Turn::Released => "released",
+/// A change as the file has it.
+const fn word(change: Change) -> &'static str {
+    match change {
+        Change::Expired => "expired",
+        Change::Forced => "forced",
+        Change::Gone => "gone",
+        Change::Granted => "granted",
+        Change::Held => "held",
+        Change::Released => "released",
     }
 }
 
-fn turn(word: &str) -> Turn {
-    let all = [Turn::Expired, Turn::Forced, Turn::Gone, Turn::Granted];
-    let turn = all.into_iter().find(|turn| self::word(*turn) == word);
-    turn.unwrap_or(Turn::Released)
+fn change(word: &str) -> Result<Change> {
+    let change = ALL.into_iter().find(|change| self::word(*change) == word);
+    change.ok_or_else(|| {
+        let why = format!("`{word}` is nothing that happens to a lock");
+        rusqlite::Error::FromSqlConversionFailure(4, Type::Text, why.into())
+    })
+}
+
+const ALL: [Change; 6] = [
+    Change::Expired,
+    Change::Forced,
+    Change::Gone,
+    Change::Granted,
+    Change::Held,
+    Change::Released,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sqlite::failure::of_sqlite;
+
+    #[test]
+    fn a_word_that_nobody_knows_is_a_failure() {
+        for known in ALL {
+            assert_eq!(change(word(known)), Ok(known));
+        }
+        let error = change("stolen").expect_err("nobody writes that");
+        let failure = of_sqlite("locks.db".as_ref(), &error);
+        assert_eq!(failure.cause, Cause::Unusable);
+    }
 }

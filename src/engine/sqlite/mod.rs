@@ -3,7 +3,7 @@
 //! | file                      | what it is for                                                          |
 //! |---------------------------|-------------------------------------------------------------------------|
 //! | `locks.db`, `-wal`, `-shm`| the states: load, the rules of `protocol/`, store, in one transaction   |
-//! | `locks.db-clients/UUID`   | locked (`flock`) while its client lives: who has gone is known at once  |
+//! | `locks.db-clients/UUID`   | locked (`flock`) while its client lives, so that others see it end      |
 //! | `locks.db-clients/UUID.bell` | a socket: whoever frees a lock rings at those who wait for it        |
 //!
 //! Times are the machine's since it started, and nothing is held over a restart. A bell that is not heard costs time
@@ -18,12 +18,13 @@ use tokio::task::AbortHandle;
 
 use self::bell::Ears;
 use self::journal::Reader;
+use self::liveness::Liveness;
 use self::store::Store;
-use self::vigil::Vigil;
 use self::worker::Worker;
 use super::process::Process;
-use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Overheard, Page};
-use crate::protocol::bound::Bound;
+use crate::engine::names::Names;
+use crate::engine::{Answer, Ear, Engine, Failure, Feed, Finding, Listener, Page};
+use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::{Channel, ClientId, Reply, Request};
 
 mod bell;
@@ -32,14 +33,14 @@ mod failure;
 mod folder;
 mod forked;
 mod journal;
-mod looks;
-mod news;
+mod liveness;
+mod lookup;
+mod messenger;
 mod removed;
 mod rows;
 mod schema;
 mod store;
 mod trust;
-mod vigil;
 mod worker;
 
 /// Which file, and how.
@@ -52,7 +53,7 @@ pub struct Settings {
     /// Who uses it.
     pub client: ClientId,
     /// With what its holds end.
-    pub bound: Bound,
+    pub holds_end_with: HoldsEndWith,
     /// How long opening it may take.
     pub connect_timeout: Duration,
     /// How long another process may have the file to itself before that is trouble.
@@ -65,7 +66,7 @@ pub struct Sqlite {
     worker: Worker,
     ears: Arc<Ears>,
     process: Process,
-    /// Looks at holders.
+    /// The task that looks whether holders are still there.
     watching: AbortHandle,
 }
 
@@ -81,15 +82,15 @@ impl Sqlite {
     )]
     pub async fn connect(settings: Settings, background: &Handle) -> Result<Arc<Self>, Failure> {
         let ears = Arc::new(Ears::default());
-        let vigil = Arc::new(Vigil::default());
-        let (heard_by, noted_by) = (ears.clone(), vigil.clone());
+        let liveness = Arc::new(Liveness::default());
+        let (heard_by, noted_by) = (ears.clone(), liveness.clone());
         let (path, limit) = (settings.path.clone(), settings.connect_timeout);
         let runtime = background.clone();
         let worker = Worker::start(move || Store::open(settings, heard_by, noted_by, runtime));
-        // The thread sees for itself that nobody wants it any more.
+        // After a time-out the thread ends by itself.
         let worker = tokio::time::timeout(limit, worker).await;
         let worker = worker.unwrap_or_else(|_| Err(failure::too_slow(&path, limit)))?;
-        let watching = background.spawn(vigil.keep(ears.clone())).abort_handle();
+        let watching = background.spawn(liveness.keep(ears.clone())).abort_handle();
         Ok(Arc::new(Self {
             worker,
             ears,
@@ -123,7 +124,7 @@ impl Engine for Sqlite {
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
         let engine = self.clone();
-        // Made where it is entered: dropped on the way to one who has gone, it takes itself out again.
+        // Made on the worker: if the caller has gone, dropping the answer unregisters the listener.
         self.worker.ask(move |store| {
             let (channel, ear) = store.listen(&channel)?;
             let gone = Arc::downgrade(&ear);
@@ -133,18 +134,18 @@ impl Engine for Sqlite {
         })
     }
 
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Overheard, Failure>> {
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
         let engine = self.clone();
-        // Made where it is entered, as above.
+        // Made on the worker, as in `listen`.
         self.worker.ask(move |store| {
             let (channel, ear, newest) = store.overhear()?;
             let gone = Arc::downgrade(&ear);
             let reader = Reader {
                 engine: engine.clone(),
-                pattern,
+                names: Names::new(&store.prefix, pattern),
             };
             let listener = Listener::new(ear, move || engine.stop_listening(channel, &gone));
-            Ok(Overheard::new(listener, reader, newest))
+            Ok(Feed::new(listener, reader, newest))
         })
     }
 

@@ -29,9 +29,11 @@ pub(super) fn answer(request: &Request, path: &Path) -> Result<Reply, Failure> {
         Action::Inspect => Ok(Reply::Inspected(None)),
         // It cannot come any more.
         Action::Undo { .. } => Ok(Reply::Marked),
-        Action::Acquire { .. } => {
-            let why = "it was removed or replaced while it was in use; make a new client";
-            Err(unusable(path, why))
-        }
+        Action::Acquire { .. } => Err(failure(path)),
     }
+}
+
+pub(super) fn failure(path: &Path) -> Failure {
+    let why = "it was removed or replaced while it was in use; make a new client";
+    unusable(path, why)
 }

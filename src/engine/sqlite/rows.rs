@@ -121,9 +121,9 @@ impl Rows<'_> {
 
     /// What a client calls itself.
     pub(super) fn label_of(&self, client: &str, now: Moment) -> Result<Option<String>> {
-        let mut label = self
-            .0
-            .prepare_cached("SELECT label FROM clients WHERE client = ?1 AND label_until > ?2")?;
+        let mut label = self.0.prepare_cached(
+            "SELECT label FROM clients WHERE client = ?1 AND (bound OR label_until > ?2)",
+        )?;
         let label = label.query_row(params![client, nanos(now)], |row| row.get(0));
         Ok(label.optional()?.flatten())
     }

@@ -48,7 +48,13 @@ const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 
 /// Opens a file and brings it up to date.
-pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, Failure> {
+///
+/// An empty file is refused if it `was_made` before: it has lost what was in it.
+pub(super) fn open(
+    path: &Path,
+    patience: Duration,
+    was_made: impl Fn() -> bool,
+) -> Result<Connection, Failure> {
     let failed = |error: rusqlite::Error| of_sqlite(path, &error);
     // Not made here: that is done with care elsewhere. No mutex: one thread has it.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -59,6 +65,14 @@ pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, Failur
         .map_err(failed)?;
     let (application, version, empty) = first_look(&db).map_err(failed)?;
     if application == 0 && version == 0 && empty {
+        if was_made() {
+            // Somebody may have removed it, and somebody else be making it anew.
+            a_moment();
+            if was_made() {
+                let why = "it was emptied, and what was held in it is forgotten; remove it and the folder beside it to begin anew";
+                return Err(unusable(path, why));
+            }
+        }
         make(&db, patience).map_err(failed)?;
     } else if application != APPLICATION {
         let why = "it is a database of another program; choose another file with sqlite:PATH";
@@ -66,10 +80,13 @@ pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, Failur
     }
     // What is committed survives the process at once, the machine after the next checkpoint: nothing is held over
     // a restart.
-    db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 500")
+    db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 500; PRAGMA journal_size_limit = 1048576")
         .map_err(failed)?;
     if version < KNOWN {
         migrate(&mut db, &STEPS).map_err(failed)?;
+        // From now on an empty file is one that was emptied, whatever becomes of the log beside it.
+        db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)")
+            .map_err(failed)?;
     }
     is_known(&db, path)?;
     Ok(db)
@@ -148,6 +165,12 @@ fn is_busy(error: &rusqlite::Error) -> bool {
         error.sqlite_error_code(),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
     )
+}
+
+/// Long enough for somebody to say that a file is new.
+#[expect(clippy::disallowed_methods, reason = "a thread of the engine's own")]
+fn a_moment() {
+    std::thread::sleep(Duration::from_millis(100));
 }
 
 /// Sleeps between tries, a little longer each time, until patience is over.

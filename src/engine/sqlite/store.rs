@@ -12,17 +12,18 @@ use super::Settings;
 use super::bell::Ears;
 use super::failure::{of_io, of_sqlite, unusable};
 use super::folder::Folder;
-use super::news::{Messenger, News};
+use super::liveness::Liveness;
+use super::messenger::{Messenger, News};
 use super::removed::{Identity, identity};
 use super::rows::Rows;
-use super::vigil::Vigil;
 use super::{forked, journal, removed, schema, trust};
 use crate::engine::{Ear, Failure, boot};
-use crate::protocol::turn::{Turn, turns};
+use crate::protocol::change::{Change, changes};
+use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
 
-/// A ttl that is longer is none: a hold that ends with its process.
-const FOR_EVER: Duration = Duration::from_secs(50 * 365 * 24 * 60 * 60);
+/// A ttl that is longer is what is left of [`ENDLESS`](crate::protocol::lease::ENDLESS): the hold ends with its process.
+const FOR_EVER: Duration = Duration::from_secs(200 * 365 * 24 * 60 * 60);
 
 /// How many other clients a new one looks at: those that were killed leave files and rows behind.
 const SWEPT: u32 = 16;
@@ -32,15 +33,17 @@ const SWEPT: u32 = 16;
 pub(super) struct Store {
     pub(super) db: Connection,
     pub(super) path: PathBuf,
-    /// Which files those were.
+    /// Which files were opened, in case others take their place.
     identity: Identity,
     messenger: Messenger,
-    /// We are there as long as it is open.
+    /// Others see us alive as long as it is open.
     presence: Option<fs::File>,
+    /// Whether our holds end when we do.
+    bound: bool,
     pub(super) id: ClientId,
     pub(super) client: Arc<str>,
     pub(super) prefix: Arc<str>,
-    /// Those who have none: to be taken out of the lists.
+    /// Clients without a bell, still to be removed from the lists of listeners.
     deaf: Vec<String>,
     has_left: bool,
 }
@@ -50,27 +53,38 @@ impl Store {
     pub(super) fn open(
         settings: Settings,
         ears: Arc<Ears>,
-        vigil: Arc<Vigil>,
+        liveness: Arc<Liveness>,
         background: Handle,
     ) -> Result<Self, Failure> {
         let Settings { path, prefix, .. } = settings;
         forked::refuse(&path)?;
-        // By whatever name: all its users are to meet in one folder.
-        let path = trust::file(&path)?;
+        // The file's real path, so that all its users share one folder.
+        let (path, made) = trust::file(&path)?;
         let folder = Folder::beside(&path)?;
-        let db = schema::open(&path, settings.patience)?;
+        if made {
+            folder.set_made(false)?;
+        }
+        // Asked before the file is looked at: others may just be making it.
+        let made_before = folder.is_of_a_made_file();
+        let db = schema::open(&path, settings.patience, || {
+            made_before && folder.is_of_a_made_file()
+        })?;
+        if !made_before {
+            folder.set_made(true)?;
+        }
         let id = settings.client;
         let client: Arc<str> = id.to_string().into();
-        // Before anybody can read of us.
-        let presence = folder.enter(&client, settings.bound)?;
-        let messenger = Messenger::new(folder, ears, vigil, client.clone(), background)
+        // Before our row is in the tables.
+        let presence = folder.enter(&client, settings.holds_end_with)?;
+        let messenger = Messenger::new(folder, ears, liveness, client.clone(), background)
             .map_err(|error| of_io(&path, &error))?;
         let mut store = Self {
             identity: Identity::default(),
             db,
             path,
             messenger,
-            presence,
+            presence: Some(presence),
+            bound: settings.holds_end_with != HoldsEndWith::Lease,
             id,
             client,
             prefix,
@@ -114,21 +128,21 @@ impl Store {
         }
     }
 
-    /// Has us rung for whatever is freed there, and gives the ear that hears it.
+    /// Registers us at a channel; returns the ear that hears of releases there.
     pub(super) fn listen(&mut self, channel: &Channel) -> Result<(String, Arc<Ear>), Failure> {
         let channel = self.channel(channel);
         let (ear, ()) = self.listen_at(&channel, |_| Ok(()))?;
         Ok((channel, ear))
     }
 
-    /// The same by the channel's name, and what stands in the tables at that moment.
+    /// The same by the channel's name; also reads from the tables in the same transaction.
     pub(super) fn listen_at<T>(
         &mut self,
         channel: &str,
         read: impl FnOnce(&Rows<'_>) -> rusqlite::Result<T>,
     ) -> Result<(Arc<Ear>, T), Failure> {
         self.messenger.hang_bell();
-        // First: who rings as soon as the row is there is heard.
+        // First, so that we hear a bell rung as soon as the row is there.
         let ear = self.messenger.ears.add(channel);
         let listed = self.transact(|store, rows, _| {
             rows.listen(channel, &store.client)?;
@@ -148,11 +162,11 @@ impl Store {
         if self.messenger.ears.any(channel) {
             return;
         }
-        // A row too many only rings a bell too often.
+        // If this fails, our bell is rung without need.
         let _ = self.transact(|store, rows, _| rows.stop_listening(channel, &store.client));
     }
 
-    /// Goes. What is still held then is found by others, who see that we have gone.
+    /// Leaves. Others find what is still held, because they see that we have gone.
     pub(super) fn leave(&mut self) {
         if std::mem::replace(&mut self.has_left, true) {
             return;
@@ -162,7 +176,6 @@ impl Store {
             return self.messenger.folder.clear(&self.client);
         }
         let presence = self.presence.take();
-        let bound = presence.is_some();
         let nothing_left = self.transact(|store, rows, _| {
             let now = boot::time();
             let mut nothing_left = true;
@@ -180,8 +193,12 @@ impl Store {
             }
             Ok(nothing_left)
         });
-        if nothing_left == Ok(true) || !bound {
+        if nothing_left == Ok(true) || !self.bound {
             self.messenger.folder.clear(&self.client);
+        }
+        if !self.bound {
+            // What is held now is to outlive this process: not only in a file that looks as if it could be removed.
+            let _ = self.db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
         }
         // Last: from now on we have gone.
         drop(presence);
@@ -202,7 +219,7 @@ impl Store {
                 }
                 rows.begin(&here)?;
             }
-            rows.add_client(&store.client, store.presence.is_some())?;
+            rows.add_client(&store.client, store.bound)?;
             rows.forget_labels(boot::time())?;
             for other in rows.some_clients(SWEPT)? {
                 if let Some(id) = ClientId::parse(&other)
@@ -249,8 +266,8 @@ impl Store {
         let before = read.state.holders();
         let outcome = read.state.apply(request, now, count);
         let after = read.state.holders();
-        let turns = turns(&before, &after, Turn::by(&request.action), now);
-        journal::tell(rows, &name, turns, news)?;
+        let changes = changes(&before, &after, Change::by(&request.action), now);
+        journal::tell(rows, &name, changes, news)?;
         let mut reply = outcome.reply;
         if let Ok(Reply::Inspected(Some(holding))) = &mut reply {
             holding.ttl = holding.ttl.filter(|ttl| *ttl < FOR_EVER);
@@ -281,7 +298,12 @@ impl Store {
             let held = read.state.held(&name, now);
             read.state.leave(client);
             let after = read.state.holders();
-            journal::tell(rows, &name, turns(&before, &after, Turn::Gone, now), news)?;
+            journal::tell(
+                rows,
+                &name,
+                changes(&before, &after, Change::Gone, now),
+                news,
+            )?;
             rows.keep(&name, read, now)?;
             if let Some(held) = held {
                 let channel = text(&held.channel());
@@ -318,6 +340,9 @@ impl Store {
         &self,
         look: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
+        if self.was_replaced() {
+            return Err(removed::failure(&self.path));
+        }
         self.in_one(TransactionBehavior::Deferred, look)
     }
 

@@ -9,32 +9,34 @@ use std::sync::{Mutex, PoisonError};
 use super::failure::{of_io, unusable};
 use crate::engine::Failure;
 
-const NOBODY_ELSE: u32 = 0o700;
-pub(super) const NOBODY_ELSES: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+pub(super) const FILE_MODE: u32 = 0o600;
 /// Group and others may write.
 const OTHERS_WRITE: u32 = 0o022;
+/// All users may.
+const ALL_WRITE: u32 = 0o002;
 /// Only a file's owner may rename or remove it.
 const STICKY: u32 = 0o1000;
 
 /// Makes the file and the folders above it where they are missing, for this user only, and refuses what others
 /// could change: whoever can write to the file decides who holds a lock.
 ///
-/// Gives the file's own name, whatever it was called by.
-pub(super) fn file(path: &Path) -> Result<PathBuf, Failure> {
+/// Gives the file's own name, whatever it was called by, and whether it was made just now.
+pub(super) fn file(path: &Path) -> Result<(PathBuf, bool), Failure> {
     let path = &named(path)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
-    let above = fs::metadata(folder).map_err(|error| of_io(folder, &error))?;
-    let foreign = above.uid() != me() && above.uid() != ROOT;
-    if foreign || (others_write(&above) && above.mode() & STICKY == 0) {
-        let why =
-            "other users may replace what is in it; choose a folder that only you can write to";
-        return Err(unusable(folder, why));
+    for (height, folder) in folder.ancestors().enumerate() {
+        nobody_else_replaces(folder, height == 0)?;
     }
     local(folder)?;
-    make(path)?;
+    let made = make(path)?;
     let file = fs::metadata(path).map_err(|error| of_io(path, &error))?;
     if !file.is_file() {
         return Err(unusable(path, "not a file; name the file with sqlite:PATH"));
+    }
+    if file.nlink() > 1 {
+        let why = "it has another name (a hard link), whose users would not meet ours; remove one, or use a symbolic link";
+        return Err(unusable(path, why));
     }
     ours(path, &file)?;
     // Where anybody may put files, somebody may have put these.
@@ -44,7 +46,20 @@ pub(super) fn file(path: &Path) -> Result<PathBuf, Failure> {
             ours(&path, &file)?;
         }
     }
-    Ok(path.clone())
+    Ok((path.clone(), made))
+}
+
+/// Refuses a folder whose entries other users may replace. Of those further up the group is trusted.
+fn nobody_else_replaces(folder: &Path, closest: bool) -> Result<(), Failure> {
+    let found = fs::metadata(folder).map_err(|error| of_io(folder, &error))?;
+    let foreign = found.uid() != me() && found.uid() != ROOT;
+    let writers = if closest { OTHERS_WRITE } else { ALL_WRITE };
+    let open = found.mode() & writers != 0 && found.mode() & STICKY == 0;
+    if !(open || foreign && closest) {
+        return Ok(());
+    }
+    let why = "other users may replace what is in it; choose a folder that only you can write to";
+    Err(unusable(folder, why))
 }
 
 /// The file with this after its name.
@@ -71,20 +86,22 @@ fn named(path: &Path) -> Result<PathBuf, Failure> {
     found.map_err(|error| of_io(path, &error))
 }
 
-/// Makes the file if it is missing.
-fn make(path: &Path) -> Result<(), Failure> {
+/// Makes the file if it is missing; says whether it was.
+fn make(path: &Path) -> Result<bool, Failure> {
     // One at a time, and closed before anybody else goes on: closing a file ends all locks that this process has on
     // it, SQLite's of another client too.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut maker = OpenOptions::new();
-    let maker = maker.write(true).create_new(true).mode(NOBODY_ELSES);
+    let maker = maker.write(true).create_new(true).mode(FILE_MODE);
     match maker.open(path) {
-        Ok(file) => drop(file),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(of_io(path, &error)),
+        Ok(file) => {
+            drop(file);
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(of_io(path, &error)),
     }
-    Ok(())
 }
 
 /// Makes a folder if it is missing, and refuses one that is not ours alone.
@@ -102,7 +119,7 @@ fn make_folder(path: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let mut maker = DirBuilder::new();
-    let made = maker.recursive(true).mode(NOBODY_ELSE).create(path);
+    let made = maker.recursive(true).mode(FOLDER_MODE).create(path);
     made.map_err(|error| of_io(path, &error))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Bound, Client, Error, Guard, Lease, Verdict};
+use distlock::{Client, Error, Guard, HoldsEndWith, Lease, Verdict};
 
 use crate::stage::{Family, PATIENCE, Played, Player, Stage, begun, in_time, seen};
 use crate::support::eventually;
@@ -217,7 +217,9 @@ async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage<impl Family>) 
 async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage<impl Family>) -> Played {
     let watcher = stage.client().await?;
     let gone = stage.builder().label("left behind");
-    let gone = stage.connect(gone.bound_to(Bound::Lease)).await?;
+    let gone = stage
+        .connect(gone.holds_end_with(HoldsEndWith::Lease))
+        .await?;
     let (left, given) = (stage.name("left"), stage.name("given"));
     let lease = Lease::Fixed(Duration::from_secs(600));
     gone.lock(&*left)
@@ -237,7 +239,7 @@ async fn who_knows_the_owner_gives_back_what_was_left_to_its_lease(
     stage: &Stage<impl Family>,
 ) -> Played {
     let a = stage
-        .connect(stage.builder().bound_to(Bound::Lease))
+        .connect(stage.builder().holds_end_with(HoldsEndWith::Lease))
         .await?;
     let b = stage.client().await?;
     let name = stage.name("deploy");

@@ -66,10 +66,10 @@ async fn a_hold_too_short_to_be_seen_is_told(stage: &Stage<impl Family>) -> Play
         }
         // A look may have come in between.
         let mut event = in_time(watch.next()).await?;
-        if event.what == Change::Granted {
+        if event.change == Change::Granted {
             event = in_time(watch.next()).await?;
         }
-        assert_eq!((&*event.name, event.what), (&*name, Change::Released));
+        assert_eq!((&*event.name, event.change), (&*name, Change::Released));
         assert!(event.owner.is_none_or(|told| told == owner));
     }
     nothing_more(&mut watch).await
@@ -147,7 +147,7 @@ async fn many_quick_holds_are_told_once_each_and_in_order(stage: &Stage<impl Fam
     let mut released = 0;
     while released < TASKS * CYCLES {
         let event = in_time(watch.next()).await?;
-        released += usize::from(event.what == Change::Released);
+        released += usize::from(event.change == Change::Released);
         events.push(event);
     }
     for task in tasks {
@@ -169,12 +169,12 @@ fn check_order(events: &[Event]) {
     let mut ended = Vec::new();
     for event in events {
         let Some(owner) = event.owner.as_deref() else {
-            assert_eq!(event.what, Change::Released);
+            assert_eq!(event.change, Change::Released);
             continue;
         };
         let told = (&*event.name, owner);
         assert!(!ended.contains(&told), "told after its end: {event:?}");
-        match event.what {
+        match event.change {
             Change::Granted => {
                 let before = holders.insert(&event.name, owner);
                 assert_eq!(before, None, "{event:?}");
@@ -199,7 +199,7 @@ async fn a_watch_that_is_asked_impatiently_misses_nothing(stage: &Stage<impl Fam
         while told.len() < wanted {
             // Dropped at every await there is.
             if let Ok(event) = timeout(Duration::from_micros(200), watch.next()).await {
-                told.push(event?.what);
+                told.push(event?.change);
             }
             assert!(begun.elapsed() < PATIENCE, "{told:?}");
         }
@@ -224,7 +224,7 @@ async fn a_grant_is_told_with_the_label_that_follows_it(stage: &Stage<impl Famil
     let held = a.lock(stage.name("stock")).acquire().await?;
     a.relabel("billing-7");
     let granted = in_time(watch.next()).await?;
-    assert_eq!(granted.what, Change::Granted);
+    assert_eq!(granted.change, Change::Granted);
     if granted.label.is_none() {
         // A busy machine: later than anybody waits for it, but before the next look or the end.
         eventually(PATIENCE, "the label is seen", async || {
@@ -238,7 +238,7 @@ async fn a_grant_is_told_with_the_label_that_follows_it(stage: &Stage<impl Famil
     let released = in_time(watch.next()).await?;
     let label = released.label.as_deref();
     assert_eq!(
-        (released.what, label),
+        (released.change, label),
         (Change::Released, Some("billing-7"))
     );
     Ok(())
@@ -277,7 +277,7 @@ async fn until_released(watch: &mut Watch) -> Result<Vec<Event>, Error> {
     let mut events = Vec::new();
     while !events
         .iter()
-        .any(|event: &Event| event.what == Change::Released)
+        .any(|event: &Event| event.change == Change::Released)
     {
         events.push(in_time(watch.next()).await?);
     }
@@ -295,7 +295,7 @@ async fn nothing_more(watch: &mut Watch) -> Played {
 /// The next thing a watch tells.
 async fn tells(watch: &mut Watch, name: &str, owner: &str, what: Change) -> Played {
     let event: Event = in_time(watch.next()).await?;
-    let told = (&*event.name, event.owner.as_deref(), event.what);
+    let told = (&*event.name, event.owner.as_deref(), event.change);
     assert_eq!(told, (name, Some(owner), what));
     Ok(())
 }

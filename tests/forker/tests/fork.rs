@@ -1,6 +1,6 @@
 //! A forked child leaves its parent's locks alone, and the parent goes on as if there were no child.
 //!
-//! The test starts itself once more as the parent ([`parent`]): a process that forks must not be one
+//! The test starts itself once more as the parent ([`worker`]): a process that forks must not be one
 //! in which other tests run.
 
 #![expect(
@@ -12,79 +12,45 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write, stdin, stdout};
-use std::process::{Child, Command, Stdio, exit};
-use std::sync::mpsc::channel;
+use std::io::stdin;
+use std::process::exit;
 use std::time::{Duration, Instant};
-use std::{env, thread};
 
-use distlock::{Client, Error, Guard, Lease, blocking};
+use distlock::{Client, Guard, Lease, blocking};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, alarm};
 
-use support::RedisServer;
+use support::process::{self, Process, say, say_outcome};
+use support::{RedisServer, wait_until};
 
 #[test]
 fn a_parent_keeps_and_renews_its_locks_whatever_its_forked_child_does_with_the_guards() {
     let server = RedisServer::start();
-    let program = env::current_exe().expect("this runs from a file");
-    let mut parent = Command::new(program)
-        .args(["--exact", "parent", "--ignored", "--nocapture"])
-        .env(URL, server.url())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map(Mortal)
-        .expect("this program can be started again");
-    let output = BufReader::new(parent.0.stdout.take().expect("it is piped"));
-    let (line, lines) = channel();
-    thread::spawn(move || {
-        for output in output.lines().map_while(Result::ok) {
-            if let Some((_, said)) = output.split_once(SAYS) {
-                let _ = line.send(said.to_owned());
-            }
-        }
-    });
-    let hear = || {
-        let line = lines.recv_timeout(PATIENCE).expect("the parent goes on");
-        eprintln!("{line}");
-        line
-    };
+    let mut parent = Process::start("parent", &server.url());
     let holders = || NAMES.map(|name| server.hgetall(name));
 
-    assert_eq!(hear(), "parent holds and renews");
+    parent.hear("parent holds and renews");
     let before = holders();
     assert!(before.iter().all(is_one_owner));
     for said in [
-        "child release: closed",
-        "child drop: done",
-        "child acquire: closed",
-        "child blocking release: closed",
-        "child blocking drop: done",
+        "child release closed",
+        "child drop done",
+        "child acquire closed",
+        "child blocking release closed",
+        "child blocking drop done",
         "child ends",
         "parent saw it end",
     ] {
-        assert_eq!(hear(), said);
+        parent.hear(said);
         assert_eq!(holders(), before, "after `{said}`");
     }
     // Renewed for two leases beyond the child's end.
-    assert_eq!(hear(), "parent still holds");
+    parent.hear("parent still holds");
     assert_eq!(holders(), before);
-    drop(parent.0.stdin.take());
-    assert_eq!(hear(), "parent released");
+    parent.tell("release");
+    parent.hear("parent released");
     assert_eq!(server.keys(), Vec::<String>::new());
-    assert!(parent.0.wait().expect("it is our child").success());
-}
-
-/// Dies with the test.
-struct Mortal(Child);
-
-impl Drop for Mortal {
-    fn drop(&mut self) {
-        // Both only fail for a child that is already gone.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    parent.ended_well();
 }
 
 fn is_one_owner(holders: &BTreeMap<String, String>) -> bool {
@@ -95,8 +61,11 @@ fn is_one_owner(holders: &BTreeMap<String, String>) -> bool {
 /// counted as a test that passed.
 #[test]
 #[ignore = "no test: the process that forks begins here"]
-fn parent() {
-    let Ok(url) = env::var(URL) else { return };
+fn worker() {
+    if process::role().is_none() {
+        return;
+    }
+    let url = process::url();
     // Nobody may wait for ever, neither here nor in the child.
     alarm::set(60);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be had");
@@ -161,46 +130,23 @@ fn child(client: Client, guards: [Guard; 2], blocking_guards: [blocking::Guard; 
         builder.enable_all().build().expect("a runtime can be had")
     };
     let [released, dropped] = guards;
-    say_outcome("release", move || fresh().block_on(released.release()));
-    say_outcome("drop", move || {
+    say_outcome("child release", move || {
+        fresh().block_on(released.release())
+    });
+    say_outcome("child drop", move || {
         drop(dropped);
         Ok(())
     });
-    say_outcome("acquire", move || {
+    say_outcome("child acquire", move || {
         fresh().block_on(client.lock("of-the-child").acquire())
     });
     let [released, dropped] = blocking_guards;
-    say_outcome("blocking release", move || released.release());
-    say_outcome("blocking drop", move || {
+    say_outcome("child blocking release", move || released.release());
+    say_outcome("child blocking drop", move || {
         drop(dropped);
         Ok(())
     });
     say("child ends");
-}
-
-/// Says how a call ended, or that it did not.
-fn say_outcome<T: Send + 'static>(
-    what: &str,
-    call: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) {
-    let (done, outcome) = channel();
-    thread::spawn(move || {
-        let _ = done.send(call().map(|_| ()));
-    });
-    let outcome = match outcome.recv_timeout(Duration::from_secs(2)) {
-        Ok(Ok(())) => "done".to_owned(),
-        Ok(Err(Error::Closed { forked: true, .. })) => "closed".to_owned(),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "hangs".to_owned(),
-    };
-    say(&format!("child {what}: {outcome}"));
-}
-
-fn say(line: &str) {
-    let mut out = stdout().lock();
-    writeln!(out, "{SAYS}{line}")
-        .and_then(|()| out.flush())
-        .expect("the test listens");
 }
 
 fn wait_for(child: Pid) {
@@ -214,16 +160,6 @@ fn wait_for(child: Pid) {
     });
 }
 
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < give_up, "not within {PATIENCE:?}: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-const URL: &str = "DISTLOCK_TEST_URL";
-const SAYS: &str = "says: ";
 const NAMES: [&str; 4] = [
     "released",
     "dropped",
@@ -231,5 +167,3 @@ const NAMES: [&str; 4] = [
     "blocking-dropped",
 ];
 const LEASE: Duration = Duration::from_secs(3);
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! What a store tells those who watch it.
+//! What a store tells a watch.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,46 +6,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Answer, Cause, Ear, Failure, Listener};
-use crate::protocol::turn::Turn;
+use crate::protocol::change::Changed;
 
-/// How much is kept for one who does not come to read it.
+/// How many notices are kept for a watch that does not read them.
 const MOST: usize = 8192;
 
-/// Something that happened.
+/// What a store tells a watch.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Heard {
+pub enum Notice {
     /// Somebody's hold of the lock with this name has ended; the store does not say whose.
     Freed(String),
     /// Something may have been missed: look at everything.
     Missed,
     /// Something became of a hold.
-    Turned(Turned),
-}
-
-/// What became of a hold.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Turned {
-    /// The lock's name, without a prefix.
-    pub name: String,
-    /// Whose hold.
-    pub owner: String,
-    /// What that owner's client calls itself, if the store knows.
-    pub label: Option<String>,
-    /// What became of it.
-    pub turn: Turn,
+    Changed(Changed),
 }
 
 /// Hears what happens to locks until it is dropped.
 ///
 /// What it tells of one lock comes in the order in which it happened.
-pub struct Overheard {
+pub struct Feed {
     listener: Listener,
     source: Box<dyn Source>,
-    /// How far it was read.
-    place: i64,
+    /// How far the source was read.
+    cursor: i64,
     /// Perhaps there is more than was read.
     unread: bool,
-    heard: VecDeque<Heard>,
+    notices: VecDeque<Notice>,
 }
 
 /// Where a store keeps what it has to tell.
@@ -53,29 +40,29 @@ pub trait Source: Send + Sync {
     /// Whether it tells all that clients do: then only leases run out in silence.
     fn tells_all(&self) -> bool;
 
-    /// What has come behind this place. With `all`, nothing is missing that happened before this was asked. Dropped, it
+    /// What has come behind the cursor. With `all`, nothing is missing that happened before this was asked. Dropped, it
     /// has read nothing. A failure ends it.
-    fn read(&self, place: i64, all: bool) -> Answer<Result<Batch, Failure>>;
+    fn read(&self, cursor: i64, all: bool) -> Answer<Result<Batch, Failure>>;
 }
 
 /// What was read at once.
 #[derive(Debug)]
 pub struct Batch {
     /// What has happened.
-    pub heard: Vec<Heard>,
+    pub notices: Vec<Notice>,
     /// Where to read on.
-    pub place: i64,
+    pub cursor: i64,
 }
 
-impl Overheard {
-    /// Tells what is read from a `source` behind this `place`, whenever the listener hears that there is something.
-    pub fn new(listener: Listener, source: impl Source + 'static, place: i64) -> Self {
+impl Feed {
+    /// Tells what is read from a `source` behind the `cursor`, whenever the listener hears that there is something.
+    pub fn new(listener: Listener, source: impl Source + 'static, cursor: i64) -> Self {
         Self {
             listener,
             source: Box::new(source),
-            place,
+            cursor,
             unread: false,
-            heard: VecDeque::new(),
+            notices: VecDeque::new(),
         }
     }
 
@@ -86,10 +73,10 @@ impl Overheard {
 
     /// The next thing that happens; none if nothing can be heard here any more. May be dropped at any await: nothing is
     /// lost.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<Notice> {
         loop {
-            if let Some(heard) = self.heard.pop_front() {
-                return Some(heard);
+            if let Some(notice) = self.notices.pop_front() {
+                return Some(notice);
             }
             if !self.unread {
                 self.listener.heard().await;
@@ -100,41 +87,41 @@ impl Overheard {
     }
 
     /// What was read already, without waiting for more.
-    pub fn more(&mut self) -> Option<Heard> {
-        self.heard.pop_front()
+    pub fn more(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
     }
 
     /// All that has happened until now; none if nothing can be heard here any more. May be dropped at any await, as
     /// [`next`](Self::next).
-    pub async fn all(&mut self) -> Option<VecDeque<Heard>> {
+    pub async fn all(&mut self) -> Option<VecDeque<Notice>> {
         self.read(true).await.ok()?;
-        Some(std::mem::take(&mut self.heard))
+        Some(std::mem::take(&mut self.notices))
     }
 
     async fn read(&mut self, all: bool) -> Result<(), Failure> {
-        let batch = self.source.read(self.place, all).await?;
-        self.place = batch.place;
-        // Whoever was told while it was read is told again.
+        let batch = self.source.read(self.cursor, all).await?;
+        self.cursor = batch.cursor;
+        // The listener keeps what it was told during the read: the next call reads again.
         self.unread = false;
-        self.heard.extend(batch.heard);
+        self.notices.extend(batch.notices);
         Ok(())
     }
 }
 
-impl fmt::Debug for Overheard {
+impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Overheard")
-            .field("place", &self.place)
-            .field("heard", &self.heard)
+        f.debug_struct("Feed")
+            .field("cursor", &self.cursor)
+            .field("notices", &self.notices)
             .finish_non_exhaustive()
     }
 }
 
-/// A place for what happens until it is read, for stores that keep it nowhere else.
+/// Keeps notices until they are read, for stores that keep them nowhere else.
 #[derive(Debug)]
 pub struct Inbox {
     ear: Arc<Ear>,
-    heard: Mutex<VecDeque<Heard>>,
+    notices: Mutex<VecDeque<Notice>>,
     closed: AtomicBool,
 }
 
@@ -143,19 +130,19 @@ impl Inbox {
     pub fn new(ear: Arc<Ear>) -> Self {
         Self {
             ear,
-            heard: Mutex::default(),
+            notices: Mutex::default(),
             closed: AtomicBool::new(false),
         }
     }
 
     /// Something has happened.
-    pub fn put(&self, heard: Heard) {
+    pub fn put(&self, notice: Notice) {
         let mut waiting = self.lock();
         if waiting.len() >= MOST {
             waiting.clear();
-            waiting.push_back(Heard::Missed);
+            waiting.push_back(Notice::Missed);
         }
-        waiting.push_back(heard);
+        waiting.push_back(notice);
         drop(waiting);
         self.ear.tell();
     }
@@ -172,11 +159,11 @@ impl Inbox {
             let why = "nothing can be heard any more";
             return Err(Failure::new(Cause::Unreachable, why));
         }
-        let heard = std::mem::take(&mut *self.lock()).into();
-        Ok(Batch { heard, place: 0 })
+        let notices = std::mem::take(&mut *self.lock()).into();
+        Ok(Batch { notices, cursor: 0 })
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Heard>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Notice>> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What others are to hear once a transaction is done, and how they do.
+//! Tells other clients what a transaction has changed, once it is done.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -9,25 +9,25 @@ use tokio::task::AbortHandle;
 
 use super::bell::{self, Ears};
 use super::folder::Folder;
-use super::vigil::Vigil;
+use super::liveness::Liveness;
 
 /// What a transaction has changed for others.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// Channels where something was freed, and who listens there.
+    /// Channels where something was freed, and the clients that listen there.
     pub(super) freed: Vec<(String, Vec<String>)>,
-    /// Clients that have gone, and of which nothing is left in the tables.
+    /// Clients that have gone and of whom the tables hold nothing any more.
     pub(super) gone: Vec<String>,
-    /// Who holds what somebody at a channel has just not got.
+    /// Clients holding a lock that a waiter was just refused, and the waiter's channel.
     pub(super) busy: Vec<(String, String)>,
 }
 
-/// Tells it.
+/// Carries the news to other clients.
 #[derive(Debug)]
 pub(super) struct Messenger {
     pub(super) folder: Folder,
     pub(super) ears: Arc<Ears>,
-    vigil: Arc<Vigil>,
+    liveness: Arc<Liveness>,
     ringer: UnixDatagram,
     /// Ourselves.
     client: Arc<str>,
@@ -40,14 +40,14 @@ impl Messenger {
     pub(super) fn new(
         folder: Folder,
         ears: Arc<Ears>,
-        vigil: Arc<Vigil>,
+        liveness: Arc<Liveness>,
         client: Arc<str>,
         background: Handle,
     ) -> io::Result<Self> {
         Ok(Self {
             folder,
             ears,
-            vigil,
+            liveness,
             ringer: bell::ringer()?,
             client,
             background,
@@ -55,7 +55,7 @@ impl Messenger {
         })
     }
 
-    /// Sees to it that we are rung. Where that cannot be had, those who wait ask by themselves.
+    /// Sets up our bell. If that fails, our waiters ask again by themselves.
     #[expect(clippy::disallowed_methods, reason = "ends with the store")]
     pub(super) fn hang_bell(&mut self) {
         let address = self.folder.socket(&self.client);
@@ -82,14 +82,14 @@ impl Messenger {
         }
     }
 
-    /// Tells everybody; says who has no bell any more.
+    /// Tells everybody; returns the clients that have no bell any more.
     pub(super) fn spread(&self, news: News) -> Vec<String> {
         for client in news.gone {
             self.folder.clear(&client);
         }
         for (client, channel) in news.busy {
             if *client != *self.client && self.ears.any(&channel) {
-                self.vigil.watch(&self.folder, &client, &channel);
+                self.liveness.watch(&self.folder, &client, &channel);
             }
         }
         let mut deaf = Vec::new();

@@ -1,28 +1,49 @@
 //! What has been told of which hold, so that each thing is told once and in its order.
 //!
-//! A hold is told of by what the store says ([`Ledger::turned`], [`Ledger::freed`]) or by a look that shows it changed
+//! News of a hold comes from the store itself ([`Ledger::changed`], [`Ledger::freed`]) or from a look at everything
 //! ([`Ledger::looked`]). A look takes a while, and what it shows of a lock may be older than what was heard of it
-//! meanwhile: of such locks it says nothing. All that was heard until its end has to be entered before it.
+//! meanwhile: such locks are left out. So all that was heard until the look's end is entered before the look.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Change, Event};
-use crate::admin::{Holder, LockInfo};
-use crate::engine::overheard::Turned;
-use crate::protocol::Moment;
-use crate::protocol::turn::Turn;
+use super::change::{Change, Changed, Event};
+use super::{Holding, Kind, Moment};
+
+/// A lock that is held, and what the clients of its owners call themselves.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The lock's name.
+    pub name: String,
+    /// Which kind of lock it is.
+    pub kind: Kind,
+    /// Its owners.
+    pub holding: Holding,
+    /// One for each owner, in the same order.
+    pub labels: Vec<Option<String>>,
+}
 
 /// Who holds what, as far as it was told, and what is to be told next.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub struct Ledger {
     held: BTreeMap<String, Vec<Hold>>,
-    /// Locks of which something was heard since the look under way began.
+    /// Locks that the store has told us of since the look under way began.
     heard_of: BTreeSet<String>,
     /// A look has shown what was held when the watch began.
     begun: bool,
-    /// How many looks show what may have been missed: the one under way, which may have been too early, and the next.
-    doubtful: u8,
+    doubt: Doubt,
     events: VecDeque<Entry>,
+}
+
+/// Whether something may have happened that nobody heard of, and how soon looks make up for it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Doubt {
+    /// Everything was heard.
+    #[default]
+    None,
+    /// The next look to end shows what was missed.
+    OneLook,
+    /// The look under way may have been too early; the one after it shows what was missed.
+    TwoLooks,
 }
 
 /// One hold that was told.
@@ -41,55 +62,56 @@ enum End {
     Unknown,
 }
 
-/// Something to be told.
+/// An event that has not been told yet.
 #[derive(Debug)]
 struct Entry {
     event: Event,
     heard: Moment,
-    /// No better label is to be had.
+    /// The label has been asked for.
     final_label: bool,
 }
 
 impl Ledger {
     /// A look begins.
-    pub(super) fn begin_look(&mut self) {
+    pub fn begin_look(&mut self) {
         self.heard_of.clear();
     }
 
-    /// Something may have happened that nobody heard of.
-    pub(super) const fn missed(&mut self) {
+    /// Something may have been missed.
+    pub const fn missed(&mut self) {
         // Before the first look nobody has been told anything.
-        self.doubtful = if self.begun { 2 } else { 0 };
+        if self.begun {
+            self.doubt = Doubt::TwoLooks;
+        }
     }
 
-    /// Whether another look is to show what may have been missed.
-    pub(super) const fn is_doubtful(&self) -> bool {
-        self.doubtful > 0
+    /// Whether it takes another look to show what may have been missed.
+    pub const fn is_doubtful(&self) -> bool {
+        !matches!(self.doubt, Doubt::None)
     }
 
     /// Something was heard of a lock: what a look under way shows of it may be older.
-    pub(super) fn heard_of(&mut self, name: &str) {
+    pub fn heard_of(&mut self, name: &str) {
         self.heard_of.insert(name.to_owned());
     }
 
     /// The store has said what became of a hold.
-    pub(super) fn turned(&mut self, turned: Turned, now: Moment) {
-        let Turned {
+    pub fn changed(&mut self, changed: Changed, now: Moment) {
+        let Changed {
             name,
             owner,
             label,
-            turn,
-        } = turned;
+            change,
+        } = changed;
         self.heard_of(&name);
         let known = self.take(&name, &owner);
-        let what = match turn {
-            Turn::Expired => Change::Expired,
-            Turn::Forced => Change::Forced,
-            Turn::Gone => Change::Gone,
-            Turn::Granted => Change::Granted,
-            Turn::Released => Change::Released,
-        };
-        if turn == Turn::Granted {
+        if self.is_doubtful() {
+            // One holds it at a time: whoever had it before has left, and nobody told us.
+            for hold in self.gone(&name, None) {
+                self.tell(&name, Some(hold.owner), hold.label, Change::Released, now);
+            }
+        }
+        if change == Change::Granted {
             let new = known.is_none();
             let hold = known.unwrap_or_else(|| Hold {
                 owner: owner.clone(),
@@ -98,26 +120,33 @@ impl Ledger {
             });
             self.held.entry(name.clone()).or_default().push(hold);
             if new {
-                self.tell(&name, Some(owner), label, what, now);
+                self.tell(&name, Some(owner), label, change, now);
             }
             return;
         }
         // A store may notice long after a look that a lease had run out.
-        if known.is_none() && turn == Turn::Expired {
+        if known.is_none() && change == Change::Expired {
             return;
         }
         let label = label.or(known.and_then(|hold| hold.label));
         self.name_grant(&name, &owner, label.as_deref());
-        self.tell(&name, Some(owner), label, what, now);
+        self.tell(&name, Some(owner), label, change, now);
     }
 
-    /// So many holds of a lock have ended since it was last looked at, and this is what it looks like now.
-    pub(super) fn freed(&mut self, name: &str, times: u32, lock: Option<&LockInfo>, now: Moment) {
+    /// This many holds of a lock have ended since the last look at it, and this is who holds it now.
+    pub fn freed(&mut self, name: &str, times: u32, lock: Option<&Seen>, now: Moment) {
         self.heard_of(name);
-        let gone = self.gone(name, lock);
-        let known = u32::try_from(gone.len()).unwrap_or(u32::MAX);
-        for hold in gone {
-            self.tell(name, Some(hold.owner), hold.label, Change::Released, now);
+        let mut known = 0;
+        for hold in self.gone(name, lock) {
+            // Its lease was over, and nobody says so: the message was about another's hold.
+            let over = matches!(hold.end, End::At(end) if end <= now);
+            let change = if over {
+                Change::Expired
+            } else {
+                known += 1;
+                Change::Released
+            };
+            self.tell(name, Some(hold.owner), hold.label, change, now);
         }
         for _ in known..times {
             self.tell(name, None, None, Change::Released, now);
@@ -125,14 +154,13 @@ impl Ledger {
         self.come(name, lock, Change::Granted, now);
     }
 
-    /// A look at everything has come to its end: of each lock first who left it, then who took it.
-    pub(super) fn looked(&mut self, locks: &[LockInfo], now: Moment) {
-        let locks: BTreeMap<&str, &LockInfo> =
-            locks.iter().map(|lock| (&*lock.name, lock)).collect();
+    /// A look at everything has ended. Tells for each lock first which holds have ended, then the new ones.
+    pub fn looked(&mut self, locks: &[Seen], now: Moment) {
+        let locks: BTreeMap<&str, &Seen> = locks.iter().map(|lock| (&*lock.name, lock)).collect();
         let seen = locks.keys().map(|name| (*name).to_owned());
         let names: BTreeSet<String> = self.held.keys().cloned().chain(seen).collect();
         let heard_of = std::mem::take(&mut self.heard_of);
-        let what = if self.begun {
+        let change = if self.begun {
             Change::Granted
         } else {
             Change::Held
@@ -141,27 +169,30 @@ impl Ledger {
             let lock = locks.get(&**name).copied();
             for hold in self.gone(name, lock) {
                 let over = match hold.end {
-                    // Renewed in time it would have had more left at the last look.
+                    // If it had been renewed, the last look would have shown a later end.
                     End::At(end) => end <= now,
                     End::Never => false,
-                    // A store that says all that clients do has said nothing.
-                    End::Unknown => self.doubtful == 0,
+                    // Known from the store, which would have told us of a release.
+                    End::Unknown => self.doubt == Doubt::None,
                 };
-                let what = if over {
+                let change = if over {
                     Change::Expired
                 } else {
                     Change::Released
                 };
-                self.tell(name, Some(hold.owner), hold.label, what, now);
+                self.tell(name, Some(hold.owner), hold.label, change, now);
             }
-            self.come(name, lock, what, now);
+            self.come(name, lock, change, now);
         }
         self.begun = true;
-        self.doubtful = self.doubtful.saturating_sub(1);
+        self.doubt = match self.doubt {
+            Doubt::TwoLooks => Doubt::OneLook,
+            Doubt::OneLook | Doubt::None => Doubt::None,
+        };
     }
 
-    /// When the first lease runs out that nobody renews.
-    pub(super) fn first_end(&self) -> Option<Moment> {
+    /// When the next lease runs out, unless it is renewed.
+    pub fn first_end(&self) -> Option<Moment> {
         let ends = self
             .held
             .values()
@@ -173,21 +204,21 @@ impl Ledger {
         ends.min()
     }
 
-    /// Since when the next thing to be told waits for a label; none if it does not.
-    pub(super) fn waits_since(&self) -> Option<Moment> {
+    /// Since when the next event has been waiting for a label; none if it is not.
+    pub fn waits_since(&self) -> Option<Moment> {
         let entry = self.events.front()?;
         entry.wants_label().then_some(entry.heard)
     }
 
-    /// Whose labels are wanted, of what was heard until then.
-    pub(super) fn unlabelled(&self, until: Moment) -> BTreeSet<String> {
+    /// The clients whose labels are missing in events heard until then.
+    pub fn unlabelled(&self, until: Moment) -> BTreeSet<String> {
         let entries = self.events.iter().filter(|entry| entry.heard <= until);
         let entries = entries.filter(|entry| entry.wants_label());
         entries.filter_map(Entry::client).collect()
     }
 
-    /// These are the labels of those who have one; nobody asks again.
-    pub(super) fn label(&mut self, labels: &BTreeMap<String, Option<String>>) {
+    /// Enters the labels of these clients. Those that have none are not asked again.
+    pub fn label(&mut self, labels: &BTreeMap<String, Option<String>>) {
         let nameless = |entry: &&mut Entry| entry.event.label.is_none();
         for entry in self.events.iter_mut().filter(nameless) {
             if let Some(label) = entry.client().and_then(|client| labels.get(&client)) {
@@ -197,10 +228,10 @@ impl Ledger {
         }
     }
 
-    /// What is to be told next, if anything.
-    pub(super) fn next(&mut self) -> Option<Event> {
+    /// The next event, if there is one.
+    pub fn pop(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?.event;
-        // Those that come later of the same hold know it then.
+        // Later events of the same hold carry the label, too.
         if let Some(label) = &event.label
             && let Some(holds) = self.held.get_mut(&event.name)
         {
@@ -212,14 +243,14 @@ impl Ledger {
         Some(event)
     }
 
-    /// Takes out those who are not seen to hold a lock any more.
-    fn gone(&mut self, name: &str, lock: Option<&LockInfo>) -> Vec<Hold> {
+    /// Takes out the holds of a lock that are not seen any more.
+    fn gone(&mut self, name: &str, lock: Option<&Seen>) -> Vec<Hold> {
         let Some(holds) = self.held.get_mut(name) else {
             return Vec::new();
         };
         let there = |hold: &Hold| {
-            let holders = lock.map_or(&[][..], |lock| &lock.holders);
-            holders.iter().any(|holder| holder.owner == hold.owner)
+            let owners = lock.map_or(&[][..], |lock| &lock.holding.owners);
+            owners.iter().any(|(owner, _)| *owner == hold.owner)
         };
         let gone = holds.extract_if(.., |hold| !there(hold)).collect();
         if holds.is_empty() {
@@ -228,13 +259,16 @@ impl Ledger {
         gone
     }
 
-    /// Enters those who are seen to hold a lock, and tells of the new ones.
-    fn come(&mut self, name: &str, lock: Option<&LockInfo>, what: Change, now: Moment) {
+    /// Enters the holds that are seen of a lock, and tells of the new ones.
+    fn come(&mut self, name: &str, lock: Option<&Seen>, change: Change, now: Moment) {
         let Some(lock) = lock else {
             return;
         };
-        let end = lock.ttl.map_or(End::Never, |ttl| End::At(now + ttl));
-        for Holder { owner, label, .. } in &lock.holders {
+        let Seen {
+            holding, labels, ..
+        } = lock;
+        let end = holding.ttl.map_or(End::Never, |ttl| End::At(now + ttl));
+        for ((owner, _), label) in holding.owners.iter().zip(labels) {
             let known = self.take(name, owner);
             let new = known.is_none();
             let label = label.clone().or(known.and_then(|hold| hold.label));
@@ -245,7 +279,7 @@ impl Ledger {
             };
             self.held.entry(name.to_owned()).or_default().push(hold);
             if new {
-                self.tell(name, Some(owner.clone()), label, what, now);
+                self.tell(name, Some(owner.clone()), label, change, now);
             }
         }
     }
@@ -260,7 +294,7 @@ impl Ledger {
         Some(hold)
     }
 
-    /// Who is known by name at the end was the same at the beginning.
+    /// Gives the label that came with a hold's end to its grant, if that has not been told yet.
     fn name_grant(&mut self, name: &str, owner: &str, label: Option<&str>) {
         let mut entries = self.events.iter_mut().rev();
         let grant = entries.find(|entry| entry.event.name == name && entry.event.is_about(owner));
@@ -274,14 +308,14 @@ impl Ledger {
         name: &str,
         owner: Option<String>,
         label: Option<String>,
-        what: Change,
+        change: Change,
         heard: Moment,
     ) {
         let event = Event {
             name: name.to_owned(),
             owner,
             label,
-            what,
+            change,
         };
         self.events.push_back(Entry {
             event,
@@ -292,10 +326,10 @@ impl Ledger {
 }
 
 impl Entry {
-    /// A client says what it calls itself a moment after it was granted the lock.
+    /// A new client's label reaches the store a moment after its first grant.
     fn wants_label(&self) -> bool {
         let event = &self.event;
-        event.what == Change::Granted && event.label.is_none() && !self.final_label
+        event.change == Change::Granted && event.label.is_none() && !self.final_label
     }
 
     fn client(&self) -> Option<String> {

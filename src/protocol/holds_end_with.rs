@@ -8,14 +8,14 @@
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
-/// use distlock::Bound;
+/// use distlock::HoldsEndWith;
 ///
-/// let client = distlock::Client::builder("memory:").bound_to(Bound::Children).connect().await?;
+/// let client = distlock::Client::builder("memory:").holds_end_with(HoldsEndWith::Children).connect().await?;
 /// # client.close().await }
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Bound {
+pub enum HoldsEndWith {
     /// With this process.
     #[default]
     Process,

@@ -1,10 +1,12 @@
-//! What can be seen of a file from outside: what is held in it, what its clients call themselves, whether it is fit.
+//! Looks at a file from outside: what is held in it, its clients' labels, whether it is fit for locks.
 
 use std::time::Duration;
 
 use super::examine;
 use super::store::Store;
-use crate::engine::{Failure, Finding, Page, boot, glob};
+use crate::engine::names::Names;
+use crate::engine::trial::Trial;
+use crate::engine::{Failure, Finding, Page, boot};
 
 /// How many names are looked at in one step of a search.
 const PAGE: u32 = 500;
@@ -12,14 +14,14 @@ const PAGE: u32 = 500;
 impl Store {
     /// What is held under names that match, some at a time.
     pub(super) fn find(&self, pattern: &str, from: u64) -> Result<Page, Failure> {
+        let names = Names::new(&self.prefix, pattern);
         let from = i64::try_from(from).unwrap_or(i64::MAX);
-        self.look(|store, rows| {
+        self.look(|_, rows| {
             let now = boot::time();
             let (read, next) = rows.page(from, PAGE)?;
             let mut found = Vec::new();
-            for (name, mut read) in read {
-                let name = name.strip_prefix(&*store.prefix);
-                let name = name.filter(|name| glob::matches(pattern, name));
+            for (key, mut read) in read {
+                let name = names.of_key(&key);
                 found.extend(name.and_then(|name| read.state.held(name, now)));
             }
             let next = next.and_then(|next| u64::try_from(next).ok());
@@ -46,7 +48,8 @@ impl Store {
     /// What an operator should know.
     pub(super) fn examine(&mut self) -> Result<Vec<Finding>, Failure> {
         let mut findings = examine::examine(&self.path, &self.db)?;
-        let tried = examine::trial(self.id).map(|request| self.call(&request));
+        let trial = Trial::new(self.id);
+        let tried = [self.call(&trial.acquire), self.call(&trial.release)];
         findings.push(examine::locking(tried));
         Ok(findings)
     }

@@ -3,37 +3,37 @@
 use std::time::Duration;
 
 use super::*;
-use crate::LockKind;
+use crate::protocol::Kind;
 
 fn at(millis: u64) -> Moment {
     Moment::at(Duration::from_millis(millis))
 }
 
 /// A lock: name, owner and what is left of the lease in milliseconds.
-fn lock(name: &str, owner: &str, ttl: u64) -> LockInfo {
-    LockInfo {
-        name: name.to_owned(),
-        kind: LockKind::Plain,
-        holders: vec![Holder {
-            owner: owner.to_owned(),
-            hold_count: 1,
-            label: None,
-        }],
+fn lock(name: &str, owner: &str, ttl: u64) -> Seen {
+    let holding = Holding {
+        owners: vec![(owner.to_owned(), 1)],
         ttl: Some(Duration::from_millis(ttl)),
+    };
+    Seen {
+        name: name.to_owned(),
+        kind: Kind::Mutex,
+        holding,
+        labels: vec![None],
     }
 }
 
-fn turned(name: &str, owner: &str, turn: Turn) -> Turned {
-    Turned {
+fn changed(name: &str, owner: &str, change: Change) -> Changed {
+    Changed {
         name: name.to_owned(),
         owner: owner.to_owned(),
         label: None,
-        turn,
+        change,
     }
 }
 
 /// A ledger after its first look.
-fn begun(locks: &[LockInfo]) -> Ledger {
+fn begun(locks: &[Seen]) -> Ledger {
     let mut ledger = Ledger::default();
     ledger.begin_look();
     ledger.looked(locks, at(0));
@@ -41,18 +41,18 @@ fn begun(locks: &[LockInfo]) -> Ledger {
     ledger
 }
 
-fn look(ledger: &mut Ledger, locks: &[LockInfo], now: u64) {
+fn look(ledger: &mut Ledger, locks: &[Seen], now: u64) {
     ledger.begin_look();
     ledger.looked(locks, at(now));
 }
 
 /// What it tells: name, owner or `?`, and what.
 fn told(ledger: &mut Ledger) -> Vec<(String, String, Change)> {
-    let events = std::iter::from_fn(|| ledger.next());
+    let events = std::iter::from_fn(|| ledger.pop());
     events
         .map(|event| {
             let owner = event.owner.unwrap_or_else(|| "?".to_owned());
-            (event.name, owner, event.what)
+            (event.name, owner, event.change)
         })
         .collect()
 }
@@ -98,8 +98,8 @@ fn a_lease_that_ran_out_is_told_from_a_release() {
 fn the_first_look_tells_what_is_held_and_no_more_than_was_heard_meanwhile() {
     let mut ledger = Ledger::default();
     ledger.begin_look();
-    ledger.turned(turned("b", "y", Turn::Released), at(0));
-    ledger.turned(turned("b", "z", Turn::Granted), at(0));
+    ledger.changed(changed("b", "y", Change::Released), at(0));
+    ledger.changed(changed("b", "z", Change::Granted), at(0));
     ledger.looked(&[lock("a", "x", 100), lock("b", "y", 100)], at(1));
     let expected = [
         ("b", "y", Change::Released),
@@ -113,9 +113,9 @@ fn the_first_look_tells_what_is_held_and_no_more_than_was_heard_meanwhile() {
 fn what_was_heard_is_not_told_again_by_a_look() {
     let mut ledger = begun(&[]);
     ledger.begin_look();
-    ledger.turned(turned("a", "x", Turn::Granted), at(1));
-    ledger.turned(turned("a", "x", Turn::Forced), at(2));
-    ledger.turned(turned("a", "y", Turn::Granted), at(3));
+    ledger.changed(changed("a", "x", Change::Granted), at(1));
+    ledger.changed(changed("a", "x", Change::Forced), at(2));
+    ledger.changed(changed("a", "y", Change::Granted), at(3));
     // It looked before all that, or in the middle of it.
     ledger.looked(&[lock("a", "x", 100)], at(4));
     let expected = [
@@ -132,11 +132,11 @@ fn what_was_heard_is_not_told_again_by_a_look() {
 fn what_a_look_has_shown_is_not_told_again_when_it_is_heard() {
     let mut ledger = begun(&[]);
     look(&mut ledger, &[lock("a", "x", 100)], 1);
-    ledger.turned(turned("a", "x", Turn::Granted), at(2));
+    ledger.changed(changed("a", "x", Change::Granted), at(2));
     expect(&mut ledger, &[("a", "x", Change::Granted)]);
     // Nobody asked for it for an hour; then the store notices, too.
     look(&mut ledger, &[], 101);
-    ledger.turned(turned("a", "x", Turn::Expired), at(3_600_000));
+    ledger.changed(changed("a", "x", Change::Expired), at(3_600_000));
     expect(&mut ledger, &[("a", "x", Change::Expired)]);
 }
 
@@ -144,7 +144,7 @@ fn what_a_look_has_shown_is_not_told_again_when_it_is_heard() {
 fn a_hold_that_is_gone_without_a_word_has_expired_unless_words_were_missed() {
     for (missed, what) in [(false, Change::Expired), (true, Change::Released)] {
         let mut ledger = begun(&[]);
-        ledger.turned(turned("a", "x", Turn::Granted), at(1));
+        ledger.changed(changed("a", "x", Change::Granted), at(1));
         told(&mut ledger);
         if missed {
             ledger.missed();
@@ -188,36 +188,67 @@ fn a_message_comes_before_what_a_look_under_way_shows() {
 #[test]
 fn a_grant_waits_for_its_label_and_gets_it_from_its_end() {
     let mut ledger = begun(&[]);
-    ledger.turned(turned("a", "x:1", Turn::Granted), at(1));
+    ledger.changed(changed("a", "x:1", Change::Granted), at(1));
     assert_eq!(ledger.waits_since(), Some(at(1)));
-    let mut end = turned("a", "x:1", Turn::Released);
+    let mut end = changed("a", "x:1", Change::Released);
     end.label = Some("me".to_owned());
-    ledger.turned(end, at(2));
+    ledger.changed(end, at(2));
     assert_eq!(ledger.waits_since(), None);
     for what in [Change::Granted, Change::Released] {
-        let event = ledger.next().expect("there are two");
-        assert_eq!((event.what, event.label.as_deref()), (what, Some("me")));
+        let event = ledger.pop().expect("there are two");
+        assert_eq!((event.change, event.label.as_deref()), (what, Some("me")));
     }
 }
 
 #[test]
 fn a_grant_without_a_label_is_told_when_there_is_none() {
     let mut ledger = begun(&[]);
-    ledger.turned(turned("a", "x:1", Turn::Granted), at(1));
-    ledger.turned(turned("b", "y:1", Turn::Granted), at(1));
-    ledger.turned(turned("c", "z:1", Turn::Granted), at(9));
+    ledger.changed(changed("a", "x:1", Change::Granted), at(1));
+    ledger.changed(changed("b", "y:1", Change::Granted), at(1));
+    ledger.changed(changed("c", "z:1", Change::Granted), at(9));
     let clients = ledger.unlabelled(at(5));
     assert_eq!(clients, BTreeSet::from(["x".to_owned(), "y".to_owned()]));
     let labels = [("x", Some("me")), ("y", None)];
     let labels = labels.map(|(client, label)| (client.to_owned(), label.map(str::to_owned)));
     ledger.label(&labels.into());
     let label = |event: Option<Event>| event.and_then(|event| event.label);
-    assert_eq!(label(ledger.next()).as_deref(), Some("me"));
+    assert_eq!(label(ledger.pop()).as_deref(), Some("me"));
     assert_eq!(ledger.waits_since(), None);
-    assert_eq!(label(ledger.next()), None);
+    assert_eq!(label(ledger.pop()), None);
     assert_eq!(ledger.waits_since(), Some(at(9)));
     // And its end says it, too.
-    ledger.turned(turned("a", "x:1", Turn::Released), at(10));
-    ledger.next();
-    assert_eq!(label(ledger.next()).as_deref(), Some("me"));
+    ledger.changed(changed("a", "x:1", Change::Released), at(10));
+    ledger.pop();
+    assert_eq!(label(ledger.pop()).as_deref(), Some("me"));
+}
+
+#[test]
+fn who_held_it_before_something_was_missed_has_left_before_the_next_is_told_of() {
+    let mut ledger = begun(&[lock("a", "x", 60_000), lock("b", "x", 60_000)]);
+    ledger.missed();
+    ledger.changed(changed("a", "y", Change::Released), at(10));
+    ledger.changed(changed("a", "z", Change::Granted), at(11));
+    look(
+        &mut ledger,
+        &[lock("a", "z", 60_000), lock("b", "x", 60_000)],
+        20,
+    );
+    expect(
+        &mut ledger,
+        &[
+            ("a", "x", Change::Released),
+            ("a", "y", Change::Released),
+            ("a", "z", Change::Granted),
+        ],
+    );
+}
+
+#[test]
+fn a_message_about_another_hold_is_not_taken_for_the_release_of_one_that_ran_out() {
+    let mut ledger = begun(&[lock("a", "x", 90)]);
+    ledger.freed("a", 1, None, at(100));
+    expect(
+        &mut ledger,
+        &[("a", "x", Change::Expired), ("a", "?", Change::Released)],
+    );
 }

@@ -6,9 +6,10 @@
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::process::{Child, ChildStdin, Command, Stdio, exit};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use std::{env, thread};
 
+use distlock::Error;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -68,6 +69,24 @@ impl Process {
         writeln!(self.orders, "{order}").expect("the worker listens");
     }
 
+    /// All that it has said until it ended, or will have, and nobody has heard.
+    pub(crate) fn last_words(&mut self) -> Vec<String> {
+        self.child.wait().expect("it is our child");
+        self.lines.iter().collect()
+    }
+
+    /// The processor time that it has taken, its own and the system's for it.
+    pub(crate) fn processor_time(&self) -> Duration {
+        let tasks = format!("/proc/{}/task", self.pid());
+        let tasks = std::fs::read_dir(tasks).expect("it is there");
+        let spent = tasks.filter_map(|task| {
+            // A thread may have ended since it was listed.
+            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(spent.sum())
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(&mut self) {
         kill(self.pid(), Signal::SIGKILL).expect("a child can be signalled");
@@ -91,7 +110,7 @@ impl Process {
         assert!(status.success(), "{status}");
     }
 
-    fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).expect("a pid fits"))
     }
 }
@@ -134,6 +153,24 @@ pub(crate) fn say(line: &str) {
     writeln!(out, "{SAYS}{line}")
         .and_then(|()| out.flush())
         .expect("the test listens");
+}
+
+/// Says how a call ended, or that it did not.
+pub(crate) fn say_outcome<T: Send + 'static>(
+    what: &str,
+    call: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) {
+    let (done, outcome) = channel();
+    thread::spawn(move || {
+        let _ = done.send(call().map(|_| ()));
+    });
+    let outcome = match outcome.recv_timeout(Duration::from_secs(2)) {
+        Ok(Ok(())) => "done".to_owned(),
+        Ok(Err(Error::Closed { forked: true, .. })) => "closed".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "hangs".to_owned(),
+    };
+    say(&format!("{what} {outcome}"));
 }
 
 /// The orders from the test, from a thread that ends the process when the test has gone.

@@ -1,7 +1,7 @@
-//! Notices holders that have gone without a word.
+//! Notices holders whose process has ended without releasing.
 //!
-//! The kernel lets go of their files. Looking at an open file ten times a second costs next to nothing, and only
-//! those who wait for a lock do.
+//! The kernel then unlocks their file. Looking at an open file ten times a second costs next to nothing, and only
+//! waiters do it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -13,12 +13,12 @@ use tokio::sync::Notify;
 use super::bell::Ears;
 use super::folder::{Folder, is_free};
 
-/// How often a holder is looked at that others wait for.
+/// The pause between two looks at a holder that somebody waits for.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Clients whose holds are waited for here.
+/// Clients that hold something our waiters want.
 #[derive(Debug, Default)]
-pub(super) struct Vigil {
+pub(super) struct Liveness {
     watched: Mutex<HashMap<String, Watched>>,
     begun: Notify,
 }
@@ -26,11 +26,11 @@ pub(super) struct Vigil {
 #[derive(Debug)]
 struct Watched {
     file: File,
-    /// Where those listen who wait for it.
+    /// The channels of its waiters.
     channels: HashSet<String>,
 }
 
-impl Vigil {
+impl Liveness {
     /// Somebody at this channel waits for a client.
     pub(super) fn watch(&self, folder: &Folder, client: &str, channel: &str) {
         let mut watched = self.lock();
@@ -48,7 +48,7 @@ impl Vigil {
         self.begun.notify_one();
     }
 
-    /// Looks now and then while there is anybody to look at.
+    /// Looks now and then while there is a holder to look at.
     #[expect(clippy::disallowed_methods, reason = "engines may wait")]
     pub(super) async fn keep(self: Arc<Self>, ears: Arc<Ears>) {
         loop {
@@ -62,7 +62,7 @@ impl Vigil {
         }
     }
 
-    /// Where those listen who waited for somebody that has gone.
+    /// The channels of waiters whose holder has gone.
     fn look(&self, ears: &Ears) -> Vec<String> {
         let mut free = Vec::new();
         self.lock().retain(|_, watched| {

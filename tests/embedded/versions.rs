@@ -1,0 +1,153 @@
+//! Files that older versions have written.
+//!
+//! `versions/N.sql` is what version N wrote, checked in when it was made and never changed since. All of them say the
+//! same: `nightly` is held twice by [`OWNER`], and a listener has taken an acquire of its own back.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use super::Place;
+
+const OWNER: &str = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
+const LISTENER: &str = "c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22:7";
+
+#[test]
+fn every_version_ever_written_loads_and_what_was_held_is_held() {
+    for (version, sql) in versions() {
+        let place = written(&sql);
+        let client = place.connect();
+        assert_eq!(user_version(&place), known(), "version {version}");
+        let lock = client.lock("nightly").try_acquire().expect("it answers");
+        assert!(lock.is_none(), "version {version}: it was held");
+        let held = client.admin().inspect("nightly").expect("it answers");
+        let held = held.expect("it is held");
+        let [holder] = &*held.holders else {
+            panic!("version {version}: {held:?}")
+        };
+        assert_eq!((&*holder.owner, holder.hold_count), (OWNER, 2));
+        let label = holder.label.as_deref();
+        assert_eq!(label, Some("ada@web1 pid 4242: ./backup.sh"));
+
+        assert!(client.admin().force_release("nightly").expect("it answers"));
+        let left = format!(
+            r#"{{"marks":[{{"owner":"{LISTENER}","attempt":1,"until":1000000300000000000}}]}}"#
+        );
+        assert_eq!(line(&place), left, "version {version}");
+        // Nobody answers there any more: it was rung for, and is noticed by whoever comes next.
+        let free = client.lock("nightly").try_acquire().expect("it answers");
+        assert!(free.is_some(), "version {version}: it was given back");
+        assert_eq!(place.rows("listeners"), 0, "version {version}");
+    }
+}
+
+#[test]
+fn there_is_a_file_of_every_version() {
+    let numbers: Vec<i64> = versions().into_iter().map(|(number, _)| number).collect();
+    let all: Vec<i64> = (1..=known()).collect();
+    assert_eq!(
+        numbers, all,
+        "a new step in the schema wants a new file in tests/embedded/versions"
+    );
+}
+
+/// A field that is new would make no sense to the last version, which would say so instead of asking for an upgrade.
+#[test]
+#[cfg(feature = "internals")]
+fn what_is_written_today_is_what_the_last_version_wrote() {
+    use std::time::Duration;
+
+    use distlock::internals::protocol::marks::MARK_TTL;
+    use distlock::internals::protocol::state::State;
+    use distlock::internals::protocol::{Action, Entry, Kind, Moment, OwnerId, Subject};
+
+    let (_, newest) = versions().pop().expect("there is one");
+    let now = Moment::at(Duration::from_secs(1_000_000_000));
+    let subject = Subject::new(Kind::Mutex, "nightly");
+    let owner = |text: &str| text.parse::<OwnerId>().expect("an owner");
+    let (again, lease) = (2, MARK_TTL);
+    let mut state = State::default();
+    for action in [
+        Action::Acquire {
+            owner: owner(OWNER),
+            entry: Entry::First,
+            lease,
+        },
+        Action::Acquire {
+            owner: owner(OWNER),
+            entry: Entry::Again {
+                attempt: again,
+                count: again,
+            },
+            lease,
+        },
+        Action::Undo {
+            owner: owner(LISTENER),
+            entry: Entry::First,
+        },
+    ] {
+        state.apply(&subject.request(action), now, 0);
+    }
+    let today = serde_json::to_string(&state).expect("it is text");
+    assert_eq!(
+        today,
+        line(&written(&newest)),
+        "a new field of `State` wants a new step in the schema, and a file of it"
+    );
+}
+
+/// What this version makes.
+pub(crate) fn known() -> i64 {
+    let place = Place::new();
+    drop(place.connect());
+    user_version(&place)
+}
+
+/// All that were ever written, the oldest first.
+fn versions() -> Vec<(i64, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/embedded/versions");
+    let files = fs::read_dir(folder).expect("it is checked in");
+    let mut versions: Vec<_> = files
+        .map(|file| {
+            let path = file.expect("it can be read").path();
+            let number = path.file_stem().and_then(|name| name.to_str());
+            let number = number.and_then(|name| name.parse().ok());
+            let sql = fs::read_to_string(&path).expect("it is text");
+            (number.expect("its name is a number"), sql)
+        })
+        .collect();
+    versions.sort();
+    versions
+}
+
+/// A file with this in it, of this start of the machine.
+fn written(sql: &str) -> Place {
+    let place = Place::new();
+    let file = place.database();
+    file.execute_batch(&sql.replace("BOOT", &boot()))
+        .expect("it was written once");
+    let ours = Permissions::from_mode(0o600);
+    fs::set_permissions(place.file(), ours).expect("it is ours");
+    place
+}
+
+/// As every version writes it: which start of the machine, and by which clock.
+fn boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("this is Linux");
+    let clock = fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    format!("{} {}", id.trim(), clock.display())
+}
+
+/// What stands there of `nightly`.
+fn line(place: &Place) -> String {
+    let sql = "SELECT state FROM states WHERE name = 'nightly'";
+    let line = place.database().query_row(sql, [], |row| row.get(0));
+    line.expect("it is there")
+}
+
+fn user_version(place: &Place) -> i64 {
+    let version = place
+        .database()
+        .query_row("PRAGMA user_version", [], |row| row.get(0));
+    version.expect("it says")
+}

@@ -50,8 +50,9 @@ async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
         ("redis://127.0.0.1/1.5", "the database must be a number"),
         ("redis://127.0.0.1/0/1", "the database must be a number"),
         (&far_too_big, "the database must be a number"),
-        ("redis://127.0.0.1/?db=1", "takes no parameters"),
-        ("redis://127.0.0.1/0?timeout=5", "takes no parameters"),
+        ("redis://127.0.0.1/?db=1", "before the question mark"),
+        ("redis://127.0.0.1/0?timeout=5", "unknown parameter"),
+        ("redis://127.0.0.1/?scripts=maybe", "`on` or `off`"),
         ("redis+unix:", "no path"),
         ("redis+unix:///s?db=one", "the database must be a number"),
         (

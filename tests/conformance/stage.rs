@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use distlock::{Client, ClientBuilder, Error, Exclusive, Lock, LockInfo};
+use distlock::{Client, ClientBuilder, Error, Lock, LockInfo};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -45,7 +45,7 @@ pub(crate) trait Family: 'static {
 pub(crate) struct Plain;
 
 impl Family for Plain {
-    type Kind = Exclusive;
+    type Kind = distlock::Plain;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock {
         client.lock(name)

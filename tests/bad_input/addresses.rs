@@ -57,7 +57,7 @@ async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
         ("redis+unix:///s?db=one", "the database must be a number"),
         (
             "redis+unix:///s?color=red",
-            "unknown parameter; db, user and pass are known",
+            "unknown parameter; db, user, pass and scripts are known",
         ),
         ("redis://[::1", "IPv6"),
         ("redis://a b/", "domain"),

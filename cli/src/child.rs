@@ -53,6 +53,8 @@ pub(crate) struct Child {
     buried: bool,
     /// By itself: no signal has ended it.
     ended_itself: bool,
+    /// By a signal that the terminal sends to all in our group, though it may not have reached us yet.
+    ended_by_terminal: bool,
     /// Processes that have been asked to end.
     asked: HashSet<Pid>,
     /// No more are asked: what they start now is to tidy up.
@@ -109,6 +111,7 @@ impl Child {
             own_group,
             buried: false,
             ended_itself: false,
+            ended_by_terminal: false,
             asked: HashSet::new(),
             told: false,
             others,
@@ -128,7 +131,11 @@ impl Child {
                 continue;
             }
             self.buried = true;
-            let by_signal = status.terminating_signal().map(exit::by_signal);
+            let signal = status.terminating_signal();
+            let by_terminal = [Signal::INT, Signal::QUIT].map(Signal::as_raw);
+            self.ended_by_terminal =
+                !self.own_group && signal.is_some_and(|signal| by_terminal.contains(&signal));
+            let by_signal = signal.map(exit::by_signal);
             let code = status
                 .exit_status()
                 .and_then(|code| u8::try_from(code).ok());
@@ -136,6 +143,15 @@ impl Child {
             ended = code.or(by_signal);
         }
         ended
+    }
+
+    /// Who was told to end, as far as can be seen from the command's own end.
+    pub(crate) const fn told_by_terminal(&self) -> Told {
+        if self.ended_by_terminal {
+            Told::Group
+        } else {
+            Told::Nobody
+        }
     }
 
     /// Whether it has ended, and not by a signal.

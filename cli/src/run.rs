@@ -170,6 +170,7 @@ async fn supervise(child: &mut Child, guard: &Guard, signals: &mut Signals) -> R
             news = signals.next() => {
                 told = told.max(child.pass_on(news));
                 if news == News::Child && let Some(code) = child.reap() {
+                    let told = told.max(child.told_by_terminal());
                     return Ok(Ended { code, told });
                 }
                 if news == News::Stop {

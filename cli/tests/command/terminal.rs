@@ -148,7 +148,8 @@ fn what_ctrl_c_has_reached_is_not_asked_again(stage: &Stage) {
     run.shows("ready");
     run.types("\u{3}");
     run.shows("tidied");
-    assert_eq!(run.end(), 130);
+    let code = run.end();
+    assert_eq!(code, 130, "{:?}", run.seen());
     assert!(!run.seen().contains("asked again"), "{:?}", run.seen());
     assert!(!stage.is_held("x"));
 }

@@ -100,7 +100,8 @@ impl State {
         self.marks.iter().any(|mark| mark.is(owner, attempt))
     }
 
-    fn expire(&mut self, now: Moment) {
+    /// Forgets what has run out.
+    pub fn expire(&mut self, now: Moment) {
         if self
             .mutex
             .as_ref()

@@ -49,18 +49,21 @@ const OURSELVES: &str = "/proc/self/exe";
 pub(crate) struct Child {
     pid: Pid,
     own_group: bool,
-    /// It has ended and was waited for: its number may belong to another process now.
-    buried: bool,
-    /// By itself: no signal has ended it.
-    ended_itself: bool,
-    /// By a signal that the terminal sends to all in our group, though it may not have reached us yet.
-    ended_by_terminal: bool,
+    /// How it has ended, once it was waited for: its number may belong to another process then.
+    end: Option<End>,
     /// Processes that have been asked to end.
     asked: HashSet<Pid>,
     /// No more are asked: what they start now is to tidy up.
     told: bool,
     /// Children that a shell had before it became us (`server & exec distlock …`). They are left alone.
     others: HashSet<Pid>,
+}
+
+/// How a command has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    Itself,
+    Signal(i32),
 }
 
 /// How many of the command's processes were told to end.
@@ -109,9 +112,7 @@ impl Child {
         Ok(Self {
             pid,
             own_group,
-            buried: false,
-            ended_itself: false,
-            ended_by_terminal: false,
+            end: None,
             asked: HashSet::new(),
             told: false,
             others,
@@ -130,33 +131,35 @@ impl Child {
                 self.was_stopped(signal);
                 continue;
             }
-            self.buried = true;
             let signal = status.terminating_signal();
-            let by_terminal = [Signal::INT, Signal::QUIT].map(Signal::as_raw);
-            self.ended_by_terminal =
-                !self.own_group && signal.is_some_and(|signal| by_terminal.contains(&signal));
-            let by_signal = signal.map(exit::by_signal);
+            self.end = Some(signal.map_or(End::Itself, End::Signal));
             let code = status
                 .exit_status()
                 .and_then(|code| u8::try_from(code).ok());
-            self.ended_itself = code.is_some();
-            ended = code.or(by_signal);
+            ended = code.or(signal.map(exit::by_signal));
         }
         ended
     }
 
-    /// Who was told to end, as far as can be seen from the command's own end.
-    pub(crate) const fn told_by_terminal(&self) -> Told {
-        if self.ended_by_terminal {
-            Told::Group
-        } else {
-            Told::Nobody
+    /// Who was told to end, as far as can be seen from the command's own end: what a terminal sends to all of our group
+    /// may not have reached us yet.
+    pub(crate) fn told_by_terminal(&self) -> Told {
+        let by_terminal = [Signal::INT, Signal::QUIT].map(Signal::as_raw);
+        match self.end {
+            Some(End::Signal(signal)) if !self.own_group && by_terminal.contains(&signal) => {
+                Told::Group
+            }
+            Some(_) | None => Told::Nobody,
         }
     }
 
     /// Whether it has ended, and not by a signal.
-    pub(crate) const fn ended_itself(&self) -> bool {
-        self.ended_itself
+    pub(crate) fn ended_itself(&self) -> bool {
+        self.end == Some(End::Itself)
+    }
+
+    const fn is_buried(&self) -> bool {
+        self.end.is_some()
     }
 
     /// A command that stands still holds its lock; why it does, its user may not see.
@@ -242,7 +245,7 @@ impl Child {
         // At once what can be had at once: a tree that grows while one walks it may get away. A group keeps its
         // number while somebody is in it, be it a dead one whom nobody has buried; after that it may be another's.
         let in_group = living.iter().any(|process| process.group == Some(self.pid));
-        if self.own_group && (!self.buried || in_group) {
+        if self.own_group && (!self.is_buried() || in_group) {
             self.signal_group(Signal::KILL);
         }
         for tree::Process { pid, .. } in living {
@@ -256,12 +259,12 @@ impl Child {
             Some(living) => living.is_empty(),
             // Asked from its leader's end on, so that no other group can have got its number unseen.
             None if self.own_group => test_kill_process_group(self.pid).is_err(),
-            None => self.buried,
+            None => self.is_buried(),
         }
     }
 
     fn signal(&self, signal: Signal) {
-        if !self.buried {
+        if !self.is_buried() {
             let _ = kill_process(self.pid, signal);
         }
     }
@@ -302,7 +305,7 @@ pub(crate) fn end_by(signal: Option<OsString>) -> u8 {
     let number = signal.and_then(|signal| signal.to_str()?.parse().ok());
     let signal = number.and_then(Signal::from_named_raw);
     let signal = signal.unwrap_or(Signal::INT);
-    let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+    let _ = kill_process(getpid(), signal);
     // Whoever started us has it ignored.
     exit::by_signal(signal.as_raw())
 }

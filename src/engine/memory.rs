@@ -249,7 +249,7 @@ impl Store {
         }
         for (key, state) in &mut self.states {
             let before = state.holders();
-            state.is_empty(now);
+            state.expire(now);
             let after = state.holders();
             let changes = changes(&before, &after, Change::Released, now);
             self.watchers.tell(key, changes, &self.labels);

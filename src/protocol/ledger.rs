@@ -138,14 +138,9 @@ impl Ledger {
         self.heard_of(name);
         let mut known = 0;
         for hold in self.gone(name, lock) {
-            // Its lease was over, and nobody says so: the message was about another's hold.
-            let over = matches!(hold.end, End::At(end) if end <= now);
-            let change = if over {
-                Change::Expired
-            } else {
-                known += 1;
-                Change::Released
-            };
+            let change = hold.ended(now, Change::Released);
+            // If its lease was over, the message was about another's hold.
+            known += u32::from(change == Change::Released);
             self.tell(name, Some(hold.owner), hold.label, change, now);
         }
         for _ in known..times {
@@ -167,19 +162,13 @@ impl Ledger {
         };
         for name in names.difference(&heard_of) {
             let lock = locks.get(&**name).copied();
+            // What is known from the store alone: it would have told us of a release.
+            let unknown = match self.doubt {
+                Doubt::None => Change::Expired,
+                Doubt::OneLook | Doubt::TwoLooks => Change::Released,
+            };
             for hold in self.gone(name, lock) {
-                let over = match hold.end {
-                    // If it had been renewed, the last look would have shown a later end.
-                    End::At(end) => end <= now,
-                    End::Never => false,
-                    // Known from the store, which would have told us of a release.
-                    End::Unknown => self.doubt == Doubt::None,
-                };
-                let change = if over {
-                    Change::Expired
-                } else {
-                    Change::Released
-                };
+                let change = hold.ended(now, unknown);
                 self.tell(name, Some(hold.owner), hold.label, change, now);
             }
             self.come(name, lock, change, now);
@@ -322,6 +311,18 @@ impl Ledger {
             heard,
             final_label: false,
         });
+    }
+}
+
+impl Hold {
+    /// How it has ended, where only that is seen; `unknown` if nobody has seen its lease.
+    fn ended(&self, now: Moment, unknown: Change) -> Change {
+        match self.end {
+            // If it had been renewed, the last look would have shown a later end.
+            End::At(end) if end <= now => Change::Expired,
+            End::At(_) | End::Never => Change::Released,
+            End::Unknown => unknown,
+        }
     }
 }
 

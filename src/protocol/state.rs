@@ -151,7 +151,8 @@ impl State {
         self.marks.leave(client);
     }
 
-    fn expire(&mut self, now: Moment) {
+    /// Forgets what has run out.
+    pub fn expire(&mut self, now: Moment) {
         self.held.take_if(|held| held.holder().1 <= now);
         self.marks.expire(now);
     }

@@ -152,11 +152,7 @@ async fn a_first_attempt_with_the_store_down_is_an_error_at_once() {
 #[tokio::test]
 async fn a_watch_goes_on_when_the_server_is_back() {
     let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    hold_as_stranger(&server, "before", PATIENCE);
-    let mut watch = client.admin().watch("*");
-    assert_eq!(told(&mut watch).await.change, Change::Held);
+    let (server, client, mut watch) = watched("before").await;
     server.restart();
     // It has come back without its data.
     let gone = told(&mut watch).await;
@@ -167,11 +163,7 @@ async fn a_watch_goes_on_when_the_server_is_back() {
 #[tokio::test]
 async fn a_watch_goes_on_when_its_connection_is_killed() {
     let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    hold_as_stranger(&server, "stays", PATIENCE);
-    let mut watch = client.admin().watch("*");
-    assert_eq!(told(&mut watch).await.change, Change::Held);
+    let (server, client, mut watch) = watched("stays").await;
     assert_eq!(server.kill_pubsub_clients(), 1);
     // Seen by looks meanwhile.
     hold_as_stranger(&server, "meanwhile", PATIENCE);
@@ -181,6 +173,16 @@ async fn a_watch_goes_on_when_its_connection_is_killed() {
         ("meanwhile", Change::Granted)
     );
     hears_again(&server, &client, &mut watch).await;
+}
+
+/// A server where a stranger holds this lock, and a watch that has told so.
+async fn watched(name: &str) -> (RedisServer, Client, Watch) {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    hold_as_stranger(&server, name, PATIENCE);
+    let mut watch = client.admin().watch("*");
+    assert_eq!(told(&mut watch).await.change, Change::Held);
+    (server, client, watch)
 }
 
 /// It hears of a hold that is too short for looks.

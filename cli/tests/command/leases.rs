@@ -41,48 +41,27 @@ fn a_slow_command_is_not_made_slower(stage: &Stage) {
 }
 
 fn who_keeps_a_lock_after_its_command_can_be_ended(stage: &Stage) {
-    let mut run = stage.start(&[
-        "run",
-        "--at-least",
-        "1h",
-        "x",
-        "--",
-        "sh",
-        "-c",
-        "echo done; exit 6",
-    ]);
-    run.says("done");
-    keeps_the_lock_for_nobody(&run);
+    let run = lingering(stage, "30s");
     run.signal(Signal::SIGTERM);
     assert_eq!(run.end().code, 6);
     assert!(!stage.is_held("x"));
 }
 
-/// Waits until the command has ended: nothing but us is there to be asked.
-fn keeps_the_lock_for_nobody(run: &Running) {
+/// One that keeps `x`, with this lease, though its command has ended with 6: nothing but us is there to be asked.
+fn lingering(stage: &Stage, lease: &str) -> Running {
+    let words = ["run", "--lease", lease, "--at-least", "1h", "x", "--"];
+    let command = ["sh", "-c", "echo done; exit 6"];
+    let mut run = stage.start(&[&words[..], &command].concat());
+    run.says("done");
     wait_until("we keep the lock for nobody", || {
         let below = format!("/proc/{0}/task/{0}/children", run.pid());
         std::fs::read_to_string(below).is_ok_and(|children| children.is_empty())
     });
+    run
 }
 
 fn a_lock_that_has_gone_is_not_kept(stage: &Stage) {
-    let script = "echo done; exit 6";
-    let words = [
-        "run",
-        "--lease",
-        "2s",
-        "--at-least",
-        "1h",
-        "x",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
-    let mut run = stage.start(&words);
-    run.says("done");
-    keeps_the_lock_for_nobody(&run);
+    let run = lingering(stage, "2s");
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
     let ended = run.end();
     assert_eq!((ended.code, &*ended.err), (6, ""), "it had ended before");

@@ -30,6 +30,7 @@ macro_rules! on_store {
 
 mod busy;
 mod counter;
+mod doctor;
 mod embedded;
 mod exits;
 mod help;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::RedisServer;
@@ -312,3 +313,10 @@ pub(crate) fn pid_of(line: &str) -> Pid {
 /// How long something that is no longer needed has to end by itself.
 const A_MOMENT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(5);
+
+/// A line of `--json`.
+pub(crate) fn object(line: &str) -> Value {
+    let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    assert!(value.is_object(), "{line}");
+    value
+}

@@ -85,22 +85,21 @@ fn ctrl_c_reaches_the_command_once(stage: &Stage) {
 
 /// A shell goes on with its script unless what it has started was ended by that signal, too.
 fn ctrl_c_stops_a_script_around_us(stage: &Stage) {
-    let us = env!("CARGO_BIN_EXE_distlock");
-    let script = format!("{us} run x -- sh -c 'echo ready; exec sleep 60'; echo went on");
-    let mut around = Terminal::run(stage, "bash", &["-c", &script], &[]);
-    around.shows("ready");
-    around.types("\u{3}");
-    assert_eq!(around.end(), 130);
-    assert!(!around.seen().contains("went on"), "{}", around.seen());
+    ctrl_c_stops(stage, "sh -c 'echo ready; exec sleep 60'", "ready");
     assert!(!stage.is_held("x"));
 }
 
 fn ctrl_c_stops_a_script_around_us_while_we_wait(stage: &Stage) {
     let _holder = stage.hold("x");
+    ctrl_c_stops(stage, "true", "waiting for `x`");
+}
+
+/// A script that runs a command under `x`, once this is shown.
+fn ctrl_c_stops(stage: &Stage, command: &str, shown: &str) {
     let us = env!("CARGO_BIN_EXE_distlock");
-    let script = format!("{us} run x -- true; echo went on");
+    let script = format!("{us} run x -- {command}; echo went on");
     let mut around = Terminal::run(stage, "bash", &["-c", &script], &[]);
-    around.shows("waiting for `x`");
+    around.shows(shown);
     around.types("\u{3}");
     assert_eq!(around.end(), 130);
     assert!(!around.seen().contains("went on"), "{}", around.seen());

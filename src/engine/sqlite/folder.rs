@@ -66,14 +66,15 @@ impl Folder {
         self.path.join(MADE).exists()
     }
 
-    /// The file has been made, or is being made anew.
-    pub(super) fn set_made(&self, made: bool) -> Result<(), Failure> {
+    /// The file is being made anew.
+    pub(super) fn forget_made(&self) {
+        // Nobody may have been here before.
+        let _ = fs::remove_file(self.path.join(MADE));
+    }
+
+    /// The file has been made.
+    pub(super) fn note_made(&self) -> Result<(), Failure> {
         let path = self.path.join(MADE);
-        if !made {
-            // Nobody may have been here before.
-            let _ = fs::remove_file(&path);
-            return Ok(());
-        }
         let mut maker = OpenOptions::new();
         let maker = maker.write(true).create(true).mode(trust::FILE_MODE);
         let made = maker.truncate(true).open(&path);

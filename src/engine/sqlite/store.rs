@@ -62,7 +62,7 @@ impl Store {
         let (path, made) = trust::file(&path)?;
         let folder = Folder::beside(&path)?;
         if made {
-            folder.set_made(false)?;
+            folder.forget_made();
         }
         // Asked before the file is looked at: others may just be making it.
         let made_before = folder.is_of_a_made_file();
@@ -70,7 +70,7 @@ impl Store {
             made_before && folder.is_of_a_made_file()
         })?;
         if !made_before {
-            folder.set_made(true)?;
+            folder.note_made()?;
         }
         let id = settings.client;
         let client: Arc<str> = id.to_string().into();
@@ -196,7 +196,7 @@ impl Store {
         if nothing_left == Ok(true) || !self.bound {
             self.messenger.folder.clear(&self.client);
         }
-        if !self.bound {
+        if !self.bound && nothing_left != Ok(true) {
             // What is held now is to outlive this process: not only in a file that looks as if it could be removed.
             let _ = self.db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
         }

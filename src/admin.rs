@@ -9,7 +9,7 @@ use crate::engine::Finding;
 use crate::error::Error;
 use crate::lock::check_name;
 use crate::protocol::ledger::Seen;
-use crate::protocol::{Holding, Kind, OwnerId};
+use crate::protocol::{FencingToken, Holding, Kind, OwnerId};
 use crate::watch::Watch;
 
 /// Looks at locks from outside, without holding them.
@@ -51,6 +51,8 @@ pub struct LockInfo {
     /// How long it stays taken if nobody renews it. `None` if it does not end by the clock: in a file, when it ends with
     /// its holder's process and children; on a server no client of ours or Redisson's leaves such a lock.
     pub ttl: Option<Duration>,
+    /// The last grant's token, of a fenced lock.
+    pub token: Option<FencingToken>,
 }
 
 /// The kinds of locks.
@@ -59,6 +61,9 @@ pub struct LockInfo {
 pub enum LockKind {
     /// [`Client::lock`](crate::Client::lock).
     Plain,
+    /// [`Client::fenced_lock`](crate::Client::fenced_lock). On a server a plain lock is taken for one if the name has been a
+    /// fenced one's before.
+    Fenced,
     /// [`Client::simple_lock`](crate::Client::simple_lock).
     Simple,
 }
@@ -239,7 +244,7 @@ impl LockInfo {
         let Seen {
             name,
             kind,
-            holding: Holding { owners, ttl },
+            holding: Holding { owners, ttl, token },
             labels,
         } = seen;
         let holders = owners.into_iter().zip(labels);
@@ -252,10 +257,12 @@ impl LockInfo {
             name,
             kind: match kind {
                 Kind::Mutex => LockKind::Plain,
+                Kind::Fenced => LockKind::Fenced,
                 Kind::Simple => LockKind::Simple,
             },
             holders: holders.collect(),
             ttl,
+            token,
         }
     }
 }

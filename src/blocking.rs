@@ -30,7 +30,7 @@ mod worker;
 pub use self::admin::Admin;
 pub use self::watch::Watch;
 use self::worker::{Worker, closed};
-use crate::{Error, Held, Lease, Lost, Owner, Plain, Simple, Wait};
+use crate::{Error, Fenced, Held, Lease, Lost, Owner, Plain, Simple, Wait};
 
 /// [`crate::Client`] without `async`.
 ///
@@ -80,6 +80,14 @@ impl Client {
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
         Lock {
             lock: self.client.lock(name),
+            worker: self.worker.clone(),
+        }
+    }
+
+    /// As [`crate::Client::fenced_lock`].
+    pub fn fenced_lock(&self, name: impl Into<Arc<str>>) -> Lock<Fenced> {
+        Lock {
+            lock: self.client.fenced_lock(name),
             worker: self.worker.clone(),
         }
     }
@@ -224,7 +232,7 @@ impl<K: 'static> Lock<K> {
     /// assert_eq!(sum, 2);
     /// # Ok(()) }
     /// ```
-    pub fn run<T>(&self, work: impl FnOnce(Held) -> T) -> Result<T, Error> {
+    pub fn run<T>(&self, work: impl FnOnce(Held<K>) -> T) -> Result<T, Error> {
         let guard = self.acquire()?;
         let done = work(guard.held());
         if let Err(error) = guard.release() {
@@ -275,7 +283,7 @@ pub struct Guard<K = Plain> {
 
 impl<K: 'static> Guard<K> {
     /// As [`crate::Guard::held`].
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> Held<K> {
         self.guard.held()
     }
 
@@ -340,9 +348,9 @@ impl<K: 'static> Guard<K> {
 }
 
 impl<K> Deref for Guard<K> {
-    type Target = Held;
+    type Target = Held<K>;
 
-    fn deref(&self) -> &Held {
+    fn deref(&self) -> &Held<K> {
         &self.guard
     }
 }

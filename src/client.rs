@@ -7,7 +7,7 @@ use crate::admin::Admin;
 use crate::builder::ClientBuilder;
 use crate::driver::Core;
 use crate::error::Error;
-use crate::lock::{Lock, Simple};
+use crate::lock::{Fenced, Lock, Simple};
 use crate::options::Lease;
 use crate::owner::Owner;
 use crate::protocol::Kind;
@@ -93,6 +93,20 @@ impl Client {
     /// ```
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
         Lock::new(self.core.clone(), name.into(), Kind::Mutex, self.lease)
+    }
+
+    /// The fenced lock of this name: each grant has a [token](crate::Held::token) that grows, so that what you write to can
+    /// refuse a holder that comes too late. Redisson's `RFencedLock`.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.fenced_lock("stock").acquire().await?;
+    /// println!("UPDATE … WHERE token <= {}", guard.token());
+    /// # guard.release().await }
+    /// ```
+    pub fn fenced_lock(&self, name: impl Into<Arc<str>>) -> Lock<Fenced> {
+        Lock::new(self.core.clone(), name.into(), Kind::Fenced, self.lease)
     }
 
     /// The simple lock of this name: one value with a time to live, the lock of redsync, redis-py, node-redlock and rslock,

@@ -1,7 +1,6 @@
 //! Proof that a lock is held.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -29,8 +28,7 @@ use crate::options::check_lease;
 #[must_use = "the lock is given back as soon as its guard is dropped"]
 pub struct Guard<K = Plain> {
     claim: Claim,
-    held: Held,
-    kind: PhantomData<fn() -> K>,
+    held: Held<K>,
 }
 
 impl<K> Guard<K> {
@@ -38,8 +36,7 @@ impl<K> Guard<K> {
         let hold = claim.hold().clone();
         Self {
             claim,
-            held: Held { hold },
-            kind: PhantomData,
+            held: Held::new(hold),
         }
     }
 
@@ -54,7 +51,7 @@ impl<K> Guard<K> {
     /// assert!(!held.is_held());
     /// # Ok(()) }
     /// ```
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> Held<K> {
         self.held.clone()
     }
 
@@ -176,9 +173,9 @@ impl<K> Guard<K> {
 }
 
 impl<K> Deref for Guard<K> {
-    type Target = Held;
+    type Target = Held<K>;
 
-    fn deref(&self) -> &Held {
+    fn deref(&self) -> &Held<K> {
         &self.held
     }
 }

@@ -1,6 +1,7 @@
 //! What a held lock can tell, and the news when it is lost.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::driver::hold::Hold;
 use crate::error::{Error, Lost, LostReason, Risk};
+use crate::lock::{Fenced, Plain};
+use crate::protocol::FencingToken;
 
 /// A view of a held lock: everything a guard can tell, nothing it can do.
 ///
@@ -20,12 +23,19 @@ use crate::error::{Error, Lost, LostReason, Risk};
 /// }).await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
-pub struct Held {
+pub struct Held<K = Plain> {
     pub(crate) hold: Arc<Hold>,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl Held {
+impl<K> Held<K> {
+    pub(crate) const fn new(hold: Arc<Hold>) -> Self {
+        Self {
+            hold,
+            kind: PhantomData,
+        }
+    }
+
     /// The lock's name.
     ///
     /// ```
@@ -172,7 +182,30 @@ impl Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl Held<Fenced> {
+    /// Which grant this is: greater than every one before it. Guards of one owner on one hold have the same.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.fenced_lock("stock").acquire().await?;
+    /// println!("UPDATE … WHERE token <= {}", guard.token());
+    /// # guard.release().await }
+    /// ```
+    pub fn token(&self) -> FencingToken {
+        let none = FencingToken::new(0);
+        // A store that grants a fenced lock gives one.
+        self.hold.token.unwrap_or(none)
+    }
+}
+
+impl<K> Clone for Held<K> {
+    fn clone(&self) -> Self {
+        Self::new(self.hold.clone())
+    }
+}
+
+impl<K> fmt::Debug for Held<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.describe(f, "Held")
     }

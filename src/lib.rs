@@ -66,9 +66,10 @@ pub use engine::{Finding, Verdict};
 pub use error::{Error, Lost, LostReason, Risk};
 pub use guard::Guard;
 pub use held::{Held, LostSignal};
-pub use lock::{Lock, Plain, Simple};
+pub use lock::{Fenced, Lock, Plain, Simple};
 pub use options::{Backoff, Lease, Wait};
 pub use owner::Owner;
+pub use protocol::FencingToken;
 pub use protocol::holds_end_with::HoldsEndWith;
 pub use watch::{Change, Event, Watch};
 
@@ -90,3 +91,8 @@ pub mod internals {
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// And those of the page on fencing.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../docs/fencing.md")]
+struct Fencing;

@@ -43,6 +43,15 @@ pub struct Lock<K = Plain> {
 #[non_exhaustive]
 pub struct Plain;
 
+/// The plain lock with a token for each grant, which tells a late holder from the one after it. Redisson's `RFencedLock`.
+///
+/// A holder that is stopped for longer than its lease may go on as if it still had the lock, and no lock can prevent that.
+/// What it writes to can, if every write brings its [token](crate::Held::token) along. A plain lock of the same name keeps
+/// this one out and has no tokens: use one kind for a name.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Fenced;
+
 /// The lock of most other libraries: `SET name value NX PX lease`, and a value nobody else knows.
 ///
 /// What it does not have is in the format: nobody but its own client counts how often an owner holds it, and other
@@ -255,7 +264,7 @@ impl<K> Lock<K> {
         work: F,
     ) -> impl Future<Output = Result<T, Error>> + Send + use<K, F, Fut, T>
     where
-        F: FnOnce(Held) -> Fut + Send,
+        F: FnOnce(Held<K>) -> Fut + Send,
         Fut: Future<Output = T> + Send,
         T: Send,
         K: 'static,

@@ -37,7 +37,7 @@ pub(super) async fn ask(
 ) -> Result<Asked, Failure> {
     let undo = || [undo(core, wish, owner)];
     let mut unfinished = Unfinished::new(core, undo);
-    let reply = match unfinished.ask(request(wish, owner), deadline).await {
+    let reply = match unfinished.ask(request(core, wish, owner), deadline).await {
         Ok(reply) => reply,
         Err(failure) => {
             if !failure.leaves_doubt() {
@@ -60,7 +60,8 @@ pub(super) fn ask_now(
     owner: OwnerId,
     sent: Moment,
 ) -> Option<Result<Asked, Failure>> {
-    let reply = core.engine.call_now(&request(wish, owner), &|| sent)?;
+    let request = request(core, wish, owner);
+    let reply = core.engine.call_now(&request, &|| sent)?;
     // No time has passed.
     let asked = reply.and_then(|reply| understand(core, wish, owner, sent, sent, &reply));
     if !matches!(asked, Ok(Asked::Granted(..) | Asked::Busy { .. })) {
@@ -69,11 +70,12 @@ pub(super) fn ask_now(
     Some(asked)
 }
 
-fn request(wish: &Wish, owner: OwnerId) -> Request {
+fn request(core: &Core, wish: &Wish, owner: OwnerId) -> Request {
     wish.subject.request(Action::Acquire {
         owner,
         entry: Entry::First,
         lease: wish.terms.lease,
+        seen: core.tokens.seen(wish.subject.kind),
     })
 }
 
@@ -90,8 +92,9 @@ fn understand(
     reply: &Reply,
 ) -> Result<Asked, Failure> {
     match reply {
-        Reply::Granted => {
-            let claim = Hold::granted(core, wish, owner, sent, now);
+        Reply::Granted { token } => {
+            core.tokens.note(*token);
+            let claim = Hold::granted(core, wish, owner, *token, sent, now);
             Ok(claim.map_or(Asked::TooLate, |claim| Asked::Granted(claim, now)))
         }
         Reply::Busy { ttl } => Ok(Asked::Busy { owner, ttl: *ttl }),

@@ -13,7 +13,7 @@ use super::owners::User;
 use super::{Core, Trouble};
 use crate::engine::Failure;
 use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
-use crate::protocol::{Action, Moment, OwnerId, Reply, Request, Subject};
+use crate::protocol::{Action, FencingToken, Moment, OwnerId, Reply, Request, Subject};
 
 /// A lock that is held.
 pub(crate) struct Hold {
@@ -22,6 +22,8 @@ pub(crate) struct Hold {
     pub(crate) subject: Subject,
     /// As it stands in the store.
     pub(crate) owner: OwnerId,
+    /// Which grant it is, where the store tells them apart.
+    pub(crate) token: Option<FencingToken>,
     /// As the user named it.
     pub(super) user: Option<User>,
     /// What the first guard asked for.
@@ -52,6 +54,7 @@ impl Hold {
         core: &Arc<Core>,
         wish: &Wish,
         owner: OwnerId,
+        token: Option<FencingToken>,
         sent: Moment,
         now: Moment,
     ) -> Option<Claim> {
@@ -62,20 +65,28 @@ impl Hold {
             user,
             ..
         } = wish;
-        Some(Self::begin(core, subject, owner, *terms, *user, lease))
+        let grant = (owner, token);
+        Some(Self::begin(core, subject, grant, *terms, *user, lease))
     }
 
     /// Goes on as another's, with the same or another standing at the store.
-    pub(super) fn succeed(&self, owner: OwnerId, user: Option<User>, lease: Lease) -> Claim {
+    pub(super) fn succeed(
+        &self,
+        owner: OwnerId,
+        token: Option<FencingToken>,
+        user: Option<User>,
+        lease: Lease,
+    ) -> Claim {
         // Whoever it goes to wants the same terms.
-        Self::begin(&self.core, &self.subject, owner, self.terms, user, lease)
+        let grant = (owner, token);
+        Self::begin(&self.core, &self.subject, grant, self.terms, user, lease)
     }
 
     /// Starts a hold: watched from now on, and found by its user.
     fn begin(
         core: &Arc<Core>,
         subject: &Subject,
-        owner: OwnerId,
+        (owner, token): (OwnerId, Option<FencingToken>),
         terms: Terms,
         user: Option<User>,
         lease: Lease,
@@ -85,6 +96,7 @@ impl Hold {
             core: core.clone(),
             subject: subject.clone(),
             owner,
+            token,
             user,
             terms,
             state: Mutex::new(HoldState {

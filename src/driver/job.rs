@@ -169,7 +169,7 @@ impl Job {
                 true
             }
             Self::Release(_) => true,
-            Self::Undo { .. } => *reply == Reply::Granted,
+            Self::Undo { .. } => matches!(reply, Reply::Granted { .. }),
         }
     }
 

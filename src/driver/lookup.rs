@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::hold::Hold;
 use super::{Core, Trouble, unexpected};
 use crate::engine::{Cause, Failure, Feed, Finding};
 use crate::protocol::lease::LostReason;
 use crate::protocol::ledger::Seen;
-use crate::protocol::{Action, Kind, OwnerId, Reply, Subject};
+use crate::protocol::{Action, Kind, OwnerId, Reply, Shape, Subject};
 
 /// Trouble, and the lock or pattern that it is about.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(crate) async fn list(core: &Core, pattern: &str) -> Result<Vec<Seen>, Troubl
     let found = found.map_err(|trouble| trouble.with(&pattern.into()))?;
     let mut locks = Vec::new();
     for subject in found {
-        match inspect(core, &subject.name).await {
+        match inspect_first_as(core, subject.kind, &subject.name).await {
             Ok(lock) => locks.extend(lock),
             Err(trouble) if !is_ours_to_see(&trouble) => {}
             Err(trouble) => return Err(trouble.with(&subject.name)),
@@ -68,18 +69,32 @@ async fn find(core: &Core, pattern: &str) -> Result<HashSet<Subject>, Trouble> {
 
 /// Who holds what lives under this name, if anyone.
 pub(crate) async fn inspect(core: &Core, name: &str) -> Result<Option<Seen>, Trouble> {
-    let (subject, reply) = call_any(core, name, Action::Inspect).await?;
+    inspect_first_as(core, Kind::Mutex, name).await
+}
+
+/// The same, where it is probably of this kind.
+async fn inspect_first_as(core: &Core, kind: Kind, name: &str) -> Result<Option<Seen>, Trouble> {
+    let kinds: &[Kind] = match kind.shape() {
+        // Tokens have a key of their own, which a user may not be allowed to read.
+        Shape::Counted => &[Kind::Fenced, Kind::Mutex, Kind::Simple],
+        Shape::Value => &[Kind::Simple, Kind::Fenced, Kind::Mutex],
+    };
+    let (subject, reply) = call_any(core, name, kinds, Action::Inspect).await?;
     let holding = match reply {
         Reply::Inspected(Some(holding)) => holding,
         Reply::Inspected(None) => return Ok(None),
         other => return Err(Trouble::Failure(unexpected(&other))),
+    };
+    let kind = match subject.kind {
+        Kind::Fenced if holding.token.is_none() => Kind::Mutex,
+        kind => kind,
     };
     let client = |owner: &str| owner.split(':').next().unwrap_or(owner).to_owned();
     let clients = holding.owners.iter().map(|(owner, _)| client(owner));
     let labels = labels(core, clients.collect()).await?;
     Ok(Some(Seen {
         name: subject.name.to_string(),
-        kind: subject.kind,
+        kind,
         holding,
         labels,
     }))
@@ -110,17 +125,18 @@ pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Feed, Troub
 /// Takes it from whoever holds it, and tells them if they are ours; says whether anyone held it.
 pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, Trouble> {
     // Looked up before: whoever gets the lock next is not to blame.
-    let before = Kind::ALL.map(|kind| core.waiters.holder(&Subject::new(kind, name)));
-    let (subject, reply) = call_any(core, name, Action::ForceRelease).await?;
+    let before = holders(core, name);
+    let (subject, reply) = call_any(core, name, &Kind::SHAPES, Action::ForceRelease).await?;
     let forced = match reply {
         Reply::Forced(forced) => forced,
         other => return Err(Trouble::Failure(unexpected(&other))),
     };
-    let mut before = before.into_iter().flatten();
-    if forced && let Some(before) = before.find(|hold| hold.subject == subject) {
+    let shape = subject.kind.shape();
+    let mut before = before.filter(|hold| hold.subject.kind.shape() == shape);
+    if forced && let Some(before) = before.next() {
         before.lose(LostReason::Removed);
         // It may have been passed on in memory meanwhile, with the same standing in the store.
-        let now = core.waiters.holder(&subject);
+        let now = core.waiters.holder(&before.subject);
         if let Some(now) = now.filter(|now| now.owner == before.owner) {
             now.lose(LostReason::Removed);
         }
@@ -130,14 +146,15 @@ pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, 
 
 /// Gives back what this owner holds, and tells its guard if that is ours; says whether it held anything.
 pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Result<bool, Trouble> {
-    let (subject, reply) = call_any(core, name, Action::Release { owner, left: 0 }).await?;
+    let release = Action::Release { owner, left: 0 };
+    let (_, reply) = call_any(core, name, &Kind::SHAPES, release).await?;
     match reply {
         Reply::Released { .. } => {}
         Reply::Gone | Reply::Taken => return Ok(false),
         other => return Err(Trouble::Failure(unexpected(&other))),
     }
-    let ours = core.waiters.holder(&subject);
-    if let Some(hold) = ours.filter(|hold| hold.owner == owner) {
+    let ours = holders(core, name).find(|hold| hold.owner == owner);
+    if let Some(hold) = ours {
         hold.lose(LostReason::Removed);
     }
     Ok(true)
@@ -150,18 +167,31 @@ pub(crate) async fn examine(core: &Core) -> Result<Vec<Finding>, Trouble> {
     findings.await.map_err(Trouble::Failure)
 }
 
-/// Asks something of what lives under a name, of whichever kind that is.
-async fn call_any(core: &Core, name: &str, action: Action) -> Result<(Subject, Reply), Trouble> {
+/// The holds of this client under a name.
+fn holders(core: &Core, name: &str) -> impl Iterator<Item = Arc<Hold>> + use<> {
+    let holders = Kind::ALL.map(|kind| core.waiters.holder(&Subject::new(kind, name)));
+    holders.into_iter().flatten()
+}
+
+/// Asks something of what lives under a name, of whichever of these kinds that is.
+async fn call_any(
+    core: &Core,
+    name: &str,
+    kinds: &[Kind],
+    action: Action,
+) -> Result<(Subject, Reply), Trouble> {
     core.usable()?;
-    let mut wrong = None;
-    for kind in Kind::ALL {
-        let subject = Subject::new(kind, name);
+    let mut refusal = None;
+    for kind in kinds {
+        let subject = Subject::new(*kind, name);
         match core.call(subject.request(action.clone())).await {
             Ok(reply) => return Ok((subject, reply)),
-            Err(failure) if failure.cause == Cause::WrongKind => wrong = Some(failure),
+            Err(failure) if matches!(failure.cause, Cause::WrongKind | Cause::Denied) => {
+                refusal = Some(failure);
+            }
             Err(failure) => return Err(Trouble::Failure(failure)),
         }
     }
-    let wrong = wrong.unwrap_or_else(|| Failure::new(Cause::WrongKind, "no lock"));
-    Err(Trouble::Failure(wrong))
+    let refusal = refusal.unwrap_or_else(|| Failure::new(Cause::WrongKind, "no lock"));
+    Err(Trouble::Failure(refusal))
 }

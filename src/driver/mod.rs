@@ -5,7 +5,7 @@
 //! - [`waiters`] keeps the line for each name ([`place`]) and passes locks on in memory; a waiter has a [`spot`] in it,
 //!   and a [`seat`] where it is told;
 //! - [`hold`] is one grant while it lasts, shared by its guards (a [`claim`] each) and the watchdog; [`owners`] finds it
-//!   again for who may re-enter;
+//!   again for who may re-enter, [`tokens`] is what its client has seen of them;
 //! - [`calling`] is one request under way, [`overdue`] notices those that are not answered, [`unfinished`] one that must not be forgotten when its caller is;
 //! - [`watchdog`] renews what is held and notices what is lost;
 //! - [`lookup`] looks at locks from outside, [`watch`] follows them; [`label`] tells others what the client calls itself;
@@ -48,6 +48,7 @@ mod reenter;
 pub(crate) mod release;
 mod seat;
 mod spot;
+mod tokens;
 mod unfinished;
 pub(crate) mod waiters;
 pub(crate) mod watch;
@@ -60,6 +61,7 @@ use self::clock::{Clock, within};
 use self::label::Label;
 use self::overdue::Overdue;
 use self::owners::{Owners, User};
+use self::tokens::Tokens;
 use self::waiters::Waiters;
 use self::watchdog::Schedule;
 
@@ -91,6 +93,7 @@ pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) owners: Owners,
     pub(crate) waiters: Waiters,
+    tokens: Tokens,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) cleanup: Cleanup,
     overdue: Arc<Overdue>,
@@ -153,6 +156,7 @@ impl Core {
             holds: AtomicU64::new(0),
             owners: Owners::default(),
             waiters: Waiters::default(),
+            tokens: Tokens::default(),
             engine,
             clock,
             settings,

@@ -64,6 +64,7 @@ async fn join(
             owner: hold.owner,
             entry: Entry::Again { attempt, count },
             lease,
+            seen: hold.token,
         })
     });
     let (request, answer) = counted.expect("there is always something to ask");
@@ -87,11 +88,12 @@ async fn join(
             return Err(Trouble::Failure(failure));
         }
     };
-    if reply == Reply::Granted || reply.refusal().is_some() {
+    let granted = matches!(reply, Reply::Granted { .. });
+    if granted || reply.refusal().is_some() {
         unfinished.settled();
     }
     drop(order);
-    if reply != Reply::Granted {
+    if !granted {
         return Err(hold.refused(&reply));
     }
     hold.extended(lease, sent);

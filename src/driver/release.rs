@@ -150,8 +150,9 @@ fn give_back(
         unfinished.settled();
         let now = if at_once { sent } else { hold.now() };
         match (reply, taker) {
-            (Reply::Granted, Some(owner)) => {
-                core.waiters.deliver(hold, owner, sent);
+            (Reply::Granted { token }, Some(owner)) => {
+                core.tokens.note(token);
+                core.waiters.deliver(hold, owner, token, sent);
                 Ok(())
             }
             (Reply::Released { listeners }, _) => {
@@ -180,6 +181,7 @@ fn farewell(hold: &Arc<Hold>, wanted: bool, now: Moment) -> (Request, Option<Own
         to,
         lease: hold.terms.lease,
         own_listeners,
+        seen: core.tokens.seen(hold.subject.kind),
     });
     (pass, Some(to))
 }

@@ -17,7 +17,7 @@ use super::place::{Head, Heard, Place};
 use super::seat::{Seat, Turn};
 use crate::protocol::acquire::stand_back;
 use crate::protocol::lease::Lease;
-use crate::protocol::{Moment, OwnerId, Subject};
+use crate::protocol::{FencingToken, Moment, OwnerId, Subject};
 
 /// Waiters that poll do not listen, so nobody counts them: whoever has had a lock for this long without a
 /// break makes one for them.
@@ -122,7 +122,7 @@ impl Waiters {
         let lease = state.lease.hand_on(seat.terms, now);
         hold.unwatch(&mut state);
         drop(state);
-        let claim = hold.succeed(hold.owner, seat.user, lease);
+        let claim = hold.succeed(hold.owner, hold.token, seat.user, lease);
         place.handed += 1;
         let missed = place.seat_holder(&seat, claim);
         let silenced = place.move_up(now);
@@ -138,7 +138,7 @@ impl Waiters {
     pub(super) fn may_pass(&self, hold: &Arc<Hold>, now: Moment) -> Option<u32> {
         let mut names = self.lock();
         let place = names.place_held_by(hold)?;
-        let fits = hold.subject.kind.may_be_handed_on()
+        let fits = hold.subject.kind.may_be_passed()
             && hold.terms.keep_alive
             && hold.terms.max_hold.is_none();
         if !fits || place.has_run_long(now) {
@@ -149,7 +149,13 @@ impl Waiters {
     }
 
     /// The store has passed the lock from `hold` to `owner`: whoever is next in line gets it.
-    pub(super) fn deliver(&self, hold: &Arc<Hold>, owner: OwnerId, sent: Moment) {
+    pub(super) fn deliver(
+        &self,
+        hold: &Arc<Hold>,
+        owner: OwnerId,
+        token: Option<FencingToken>,
+        sent: Moment,
+    ) {
         let core = &hold.core;
         let now = hold.now();
         let Some(lease) = Lease::granted(hold.terms, sent, now) else {
@@ -161,7 +167,7 @@ impl Waiters {
         let place = names.places.entry(hold.subject.clone()).or_default();
         let seat = place.next_like(&hold.terms);
         let user = seat.as_ref().and_then(|seat| seat.user);
-        let claim = hold.succeed(owner, user, lease);
+        let claim = hold.succeed(owner, token, user, lease);
         place.handed = 0;
         place.granted_at = Some(now);
         let missed = match seat {

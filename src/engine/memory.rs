@@ -13,10 +13,10 @@ use self::watchers::{Reader, Watchers};
 use crate::engine::ears::{Ears, wake};
 use crate::engine::feed::{Feed, Inbox};
 use crate::engine::names::Names;
-use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page};
+use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page, tokens};
 use crate::protocol::change::{Change, changes};
-use crate::protocol::state::State;
-use crate::protocol::{Channel, Moment, Reply, Request};
+use crate::protocol::state::{State, Surroundings};
+use crate::protocol::{Channel, FencingToken, Moment, Reply, Request};
 
 mod watchers;
 
@@ -47,6 +47,7 @@ struct Store {
     ears: Ears<Channel>,
     labels: HashMap<Arc<str>, Arc<str>>,
     watchers: Watchers,
+    last_token: Option<FencingToken>,
 }
 
 impl Memory {
@@ -100,6 +101,7 @@ impl Memory {
             states,
             labels,
             watchers,
+            last_token,
             ..
         } = &mut *store;
         let mut state = match states.entry(self.key(&request.subject.name)) {
@@ -107,7 +109,15 @@ impl Memory {
             Entry::Vacant(free) => free.insert_entry(State::default()),
         };
         let before = (!watchers.is_empty()).then(|| state.get().holders());
-        let outcome = state.get_mut().apply(request, now, listeners);
+        let around = Surroundings {
+            now,
+            listeners,
+            next_token: tokens::next(request, *last_token),
+        };
+        let outcome = state.get_mut().apply(request, &around);
+        if let Ok(Reply::Granted { token }) = outcome.reply {
+            *last_token = token.max(*last_token);
+        }
         if let Some(before) = before {
             let after = state.get().holders();
             let changes = changes(&before, &after, Change::by(&request.action), now);

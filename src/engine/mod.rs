@@ -41,6 +41,7 @@ pub mod process;
 pub mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
+mod tokens;
 #[cfg(any(feature = "redis", all(feature = "sqlite", target_os = "linux")))]
 mod trial;
 

@@ -24,6 +24,7 @@ impl Trial {
             owner,
             entry: Entry::First,
             lease: LEASE,
+            seen: None,
         };
         Self {
             acquire: subject.request(acquire),

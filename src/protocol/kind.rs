@@ -10,18 +10,48 @@ use std::time::Duration;
 pub enum Kind {
     /// The plain, reentrant lock: Redisson's `RLock`.
     Mutex,
+    /// The same with a token for each grant: Redisson's `RFencedLock`.
+    Fenced,
     /// One value that is there or not: the lock of most other libraries.
     Simple,
 }
 
+/// What is kept under a name. Kinds of one shape keep each other out; those of different shapes cannot share a name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Shape {
+    /// An owner, and how often it holds the lock.
+    Counted,
+    /// An owner.
+    Value,
+}
+
 impl Kind {
-    /// All of them. What lives under a name is one of these.
-    pub const ALL: [Self; 2] = [Self::Mutex, Self::Simple];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Mutex, Self::Fenced, Self::Simple];
+
+    /// One of each shape: what lives under a name answers to one of these.
+    pub const SHAPES: [Self; 2] = [Self::Mutex, Self::Simple];
+
+    /// What is kept of it.
+    pub const fn shape(self) -> Shape {
+        match self {
+            Self::Mutex | Self::Fenced => Shape::Counted,
+            Self::Simple => Shape::Value,
+        }
+    }
+
+    /// Whether each grant has a token.
+    pub const fn is_fenced(self) -> bool {
+        match self {
+            Self::Fenced => true,
+            Self::Mutex | Self::Simple => false,
+        }
+    }
 
     /// Nobody sleeps longer than this without asking again: a message may be lost, and there may be none.
     pub const fn longest_sleep(self) -> Duration {
         match self {
-            Self::Mutex => Duration::from_secs(2),
+            Self::Mutex | Self::Fenced => Duration::from_secs(2),
             // Other libraries tell nobody when they give it back.
             Self::Simple => Duration::from_millis(100),
         }
@@ -31,7 +61,7 @@ impl Kind {
     /// store.
     pub const fn is_exclusive(self) -> bool {
         match self {
-            Self::Mutex | Self::Simple => true,
+            Self::Mutex | Self::Fenced | Self::Simple => true,
         }
     }
 
@@ -39,6 +69,15 @@ impl Kind {
     pub const fn may_be_handed_on(self) -> bool {
         match self {
             Self::Mutex | Self::Simple => true,
+            // Each has a token of its own, which the store gives.
+            Self::Fenced => false,
+        }
+    }
+
+    /// Whether the store may give it to the next waiter of a client in the same breath.
+    pub const fn may_be_passed(self) -> bool {
+        match self {
+            Self::Mutex | Self::Fenced | Self::Simple => true,
         }
     }
 }

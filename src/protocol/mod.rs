@@ -4,7 +4,7 @@
 //! argument and the answer is a value, so that a million histories can be tried in a minute.
 //!
 //! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart,
-//!   [`owner`] who holds, [`holds_end_with`] with what that ends beside its lease;
+//!   [`owner`] who holds, [`token`] which grant it was, [`holds_end_with`] with what a hold ends beside its lease;
 //! - [`state`], [`mutex`] and [`simple`] decide *at* the store: one `apply` for each primitive; [`change`] says what it did
 //!   to whom;
 //! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
@@ -36,8 +36,10 @@ pub mod owner;
 pub mod request;
 pub mod simple;
 pub mod state;
+pub mod token;
 
-pub use kind::Kind;
+pub use kind::{Kind, Shape};
 pub use moment::Moment;
 pub use owner::{ClientId, OwnerId};
 pub use request::{Action, Channel, Entry, Holding, Reply, Request, Subject};
+pub use token::FencingToken;

@@ -1,10 +1,10 @@
-//! The plain, reentrant lock: Redisson's `RLock`.
+//! The plain, reentrant lock, Redisson's `RLock`; and the fenced one, its `RFencedLock`, which gives each grant a token.
 
 use std::time::Duration;
 
 use super::marks::Marks;
-use super::state::Outcome;
-use super::{Action, Entry, Holding, Moment, OwnerId, Reply, Request};
+use super::state::{Outcome, Surroundings};
+use super::{Action, Entry, FencingToken, Holding, Moment, OwnerId, Reply, Request};
 
 /// A held lock. A free one is not remembered at all.
 #[derive(Clone, Debug)]
@@ -17,16 +17,33 @@ pub struct Mutex {
     owner: OwnerId,
     count: u32,
     until: Moment,
+    /// Which grant it was, if somebody asked for that.
+    #[cfg_attr(
+        feature = "sqlite",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
+    token: Option<FencingToken>,
 }
 
 impl Mutex {
     /// One that this owner holds so often, until then.
-    pub const fn new(owner: OwnerId, count: u32, until: Moment) -> Self {
+    pub const fn new(
+        owner: OwnerId,
+        count: u32,
+        until: Moment,
+        token: Option<FencingToken>,
+    ) -> Self {
         Self {
             owner,
             count,
             until,
+            token,
         }
+    }
+
+    /// Which grant it is, if it was a fenced lock's.
+    pub const fn token(&self) -> Option<FencingToken> {
+        self.token
     }
 
     /// How often it is held.
@@ -49,15 +66,15 @@ impl Mutex {
     }
 }
 
-/// Decides one request to the plain lock.
+/// Decides one request to the plain lock, or to the fenced one.
 pub fn apply(
     held: &mut Option<Mutex>,
     marks: &mut Marks,
     request: &Request,
-    now: Moment,
-    listeners: u32,
+    around: &Surroundings,
 ) -> Outcome {
-    let reply = decide(held, marks, &request.action, now, listeners);
+    let fenced = request.subject.kind.is_fenced();
+    let reply = decide(held, marks, &request.action, fenced, around);
     Outcome::of(request, reply)
 }
 
@@ -65,33 +82,42 @@ fn decide(
     held: &mut Option<Mutex>,
     marks: &mut Marks,
     action: &Action,
-    now: Moment,
-    listeners: u32,
+    fenced: bool,
+    around: &Surroundings,
 ) -> Reply {
+    let Surroundings { now, listeners, .. } = *around;
+    let token = |seen| fenced.then(|| around.token_after(seen));
     match action {
         Action::Acquire {
             owner,
             entry,
             lease,
-        } => acquire(held, marks, owner, *entry, *lease, now),
+            seen,
+        } => {
+            if marks.has(owner, *entry) {
+                return Reply::Undone;
+            }
+            acquire(held, owner, *entry, *lease, now, || token(*seen))
+        }
         Action::ForceRelease => Reply::Forced(held.take().is_some()),
         Action::Inspect => Reply::Inspected(held.as_ref().map(|held| Holding {
             owners: vec![(held.owner.to_string(), u64::from(held.count))],
             ttl: Some(held.until.since(now)),
+            token: held.token.filter(|_| fenced),
         })),
         Action::Pass {
             from,
             to,
             lease,
             own_listeners,
+            seen,
         } => {
             let released = release(held, from, 0, listeners);
             let free = matches!(released, Reply::Released { .. });
             if !free || listeners > *own_listeners || marks.has(to, Entry::First) {
                 return released;
             }
-            *held = Some(Mutex::new(*to, 1, now + *lease));
-            Reply::Granted
+            acquire(held, to, Entry::First, *lease, now, || token(*seen))
         }
         Action::Release { owner, left } => release(held, owner, *left, listeners),
         Action::Renew { owner, lease } => match mine(held, owner) {
@@ -107,22 +133,21 @@ fn decide(
 
 fn acquire(
     held: &mut Option<Mutex>,
-    marks: &Marks,
     owner: &OwnerId,
     entry: Entry,
     lease: Duration,
     now: Moment,
+    token: impl FnOnce() -> Option<FencingToken>,
 ) -> Reply {
-    if marks.has(owner, entry) {
-        return Reply::Undone;
-    }
     match (held, entry) {
         (Some(held), entry) if held.owner == *owner => {
             if let Entry::Again { count, .. } = entry {
                 held.count = held.count.max(count);
             }
             held.raise_lease(lease, now);
-            Reply::Granted
+            // One grant has one token, however often it is asked for.
+            held.token = held.token.or_else(token);
+            Reply::Granted { token: held.token }
         }
         (Some(held), _) => Reply::Busy {
             ttl: Some(held.until.since(now)),
@@ -130,8 +155,9 @@ fn acquire(
         // Granting it would make up the hold it goes by.
         (None, Entry::Again { .. }) => Reply::Gone,
         (free, Entry::First) => {
-            *free = Some(Mutex::new(*owner, 1, now + lease));
-            Reply::Granted
+            let token = token();
+            *free = Some(Mutex::new(*owner, 1, now + lease, token));
+            Reply::Granted { token }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::LostReason;
-use super::{Kind, OwnerId};
+use super::{FencingToken, Kind, OwnerId};
 
 /// In bytes: longer than anyone needs, shorter than what would hurt a store.
 const LONGEST_NAME: usize = 64 * 1024;
@@ -49,6 +49,8 @@ pub enum Action {
         entry: Entry,
         /// How long the hold lasts unless it is renewed; never shortens what is there.
         lease: Duration,
+        /// The greatest token the client has seen, where grants have one: a new one is greater.
+        seen: Option<FencingToken>,
     },
     /// Take the lock from whoever holds it.
     ForceRelease,
@@ -65,6 +67,8 @@ pub enum Action {
         lease: Duration,
         /// How many of the listeners are this client itself.
         own_listeners: u32,
+        /// As for an acquire.
+        seen: Option<FencingToken>,
     },
     /// Hold the lock `left` times at most; 0 removes every trace of the owner.
     Release {
@@ -117,7 +121,10 @@ pub enum Reply {
     /// The owner holds the lock nowhere, and nor does anyone else.
     Gone,
     /// It is the owner's now.
-    Granted,
+    Granted {
+        /// Which grant it was, where grants have one; a repetition is told the same.
+        token: Option<FencingToken>,
+    },
     /// Who holds it, if anyone.
     Inspected(Option<Holding>),
     /// A release that left holds standing.
@@ -144,6 +151,8 @@ pub struct Holding {
     pub owners: Vec<(String, u64)>,
     /// What is left of the lease; `None` if it has no end.
     pub ttl: Option<Duration>,
+    /// The token of the last grant, where they have one.
+    pub token: Option<FencingToken>,
 }
 
 impl Reply {
@@ -153,7 +162,7 @@ impl Reply {
             Self::Busy { .. } | Self::Taken => Some(LostReason::TakenOver),
             Self::Gone | Self::Undone => Some(LostReason::Removed),
             Self::Forced(_)
-            | Self::Granted
+            | Self::Granted { .. }
             | Self::Inspected(_)
             | Self::Kept
             | Self::Marked
@@ -205,7 +214,7 @@ impl Subject {
     pub fn channel(&self) -> Channel {
         match self.kind {
             // A name is one of them at a time.
-            Kind::Mutex | Kind::Simple => Channel::Lock(self.name.clone()),
+            Kind::Mutex | Kind::Fenced | Kind::Simple => Channel::Lock(self.name.clone()),
         }
     }
 

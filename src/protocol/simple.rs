@@ -3,7 +3,7 @@
 //! The store does not count: how often an owner holds the lock is known to its client alone.
 
 use super::marks::Marks;
-use super::state::Outcome;
+use super::state::{Outcome, Surroundings};
 use super::{Action, Entry, Holding, Moment, OwnerId, Reply, Request};
 
 /// A held lock. A free one is not remembered at all.
@@ -25,10 +25,9 @@ pub fn apply(
     held: &mut Option<Simple>,
     marks: &mut Marks,
     request: &Request,
-    now: Moment,
-    listeners: u32,
+    around: &Surroundings,
 ) -> Outcome {
-    let reply = decide(held, marks, &request.action, now, listeners);
+    let reply = decide(held, marks, &request.action, around);
     Outcome::of(request, reply)
 }
 
@@ -36,14 +35,15 @@ fn decide(
     held: &mut Option<Simple>,
     marks: &mut Marks,
     action: &Action,
-    now: Moment,
-    listeners: u32,
+    around: &Surroundings,
 ) -> Reply {
+    let Surroundings { now, listeners, .. } = *around;
     match action {
         Action::Acquire {
             owner,
             entry,
             lease,
+            ..
         } => {
             if marks.has(owner, *entry) {
                 return Reply::Undone;
@@ -54,12 +54,14 @@ fn decide(
         Action::Inspect => Reply::Inspected(held.as_ref().map(|held| Holding {
             owners: vec![(held.owner.to_string(), 1)],
             ttl: Some(held.until.since(now)),
+            token: None,
         })),
         Action::Pass {
             from,
             to,
             lease,
             own_listeners,
+            ..
         } => {
             let released = release(held, from, 0, listeners);
             let free = matches!(released, Reply::Released { .. });
@@ -97,7 +99,7 @@ fn acquire(
     match (held, entry) {
         (Some(held), _) if held.owner == *owner => {
             held.until = held.until.max(until);
-            Reply::Granted
+            Reply::Granted { token: None }
         }
         (Some(held), _) => Reply::Busy {
             ttl: Some(held.until.since(now)),
@@ -107,7 +109,7 @@ fn acquire(
         (free, Entry::First) => {
             let owner = *owner;
             *free = Some(Simple { owner, until });
-            Reply::Granted
+            Reply::Granted { token: None }
         }
     }
 }

@@ -8,7 +8,9 @@ use super::change::Holders;
 use super::marks::Marks;
 use super::mutex::{self, Mutex};
 use super::simple::{self, Simple};
-use super::{Action, Channel, ClientId, Kind, Moment, OwnerId, Reply, Request, Subject};
+use super::{
+    Action, Channel, ClientId, FencingToken, Kind, Moment, OwnerId, Reply, Request, Shape, Subject,
+};
 
 /// Everything under one name.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +26,7 @@ pub struct State {
     marks: Marks,
 }
 
-/// What is held, by kind: a name is one thing at a time.
+/// What is held, by its shape: a name is one thing at a time.
 #[derive(Clone, Debug)]
 #[cfg_attr(
     feature = "sqlite",
@@ -32,10 +34,21 @@ pub struct State {
     serde(rename_all = "snake_case")
 )]
 pub enum Held {
-    /// A plain lock.
+    /// A plain lock, or a fenced one.
     Mutex(Mutex),
     /// A simple lock.
     Simple(Simple),
+}
+
+/// What a decision depends on beside the state and the request.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings {
+    /// When it is made, by the store's clock.
+    pub now: Moment,
+    /// How many listen at the subject's channel.
+    pub listeners: u32,
+    /// Greater than every token the store has given, and no less than the microseconds of its calendar.
+    pub next_token: FencingToken,
 }
 
 /// Something of another kind lives under that name. Nothing was done.
@@ -57,7 +70,7 @@ impl Outcome {
         let freed = match (&request.action, &reply) {
             (_, Reply::Released { .. } | Reply::Forced(true)) => true,
             // It was free for a moment; who listens may ask, and finds it taken.
-            (Action::Pass { .. }, Reply::Granted) => true,
+            (Action::Pass { .. }, Reply::Granted { .. }) => true,
             (_, _) => false,
         };
         Self {
@@ -78,24 +91,24 @@ impl State {
         self.held.as_ref()
     }
 
-    /// Carries out one request at `now`, with so many `listeners` on the subject's channel.
-    pub fn apply(&mut self, request: &Request, now: Moment, listeners: u32) -> Outcome {
-        self.expire(now);
-        let kind = request.subject.kind;
-        if self.held.as_ref().is_some_and(|held| held.kind() != kind) {
-            return self.refuse(request, now);
+    /// Carries out one request.
+    pub fn apply(&mut self, request: &Request, around: &Surroundings) -> Outcome {
+        self.expire(around.now);
+        let shape = request.subject.kind.shape();
+        if self.held.as_ref().is_some_and(|held| held.shape() != shape) {
+            return self.refuse(request, around.now);
         }
         let (held, marks) = (self.held.take(), &mut self.marks);
-        match kind {
-            Kind::Mutex => {
+        match shape {
+            Shape::Counted => {
                 let mut mutex = held.and_then(Held::mutex);
-                let outcome = mutex::apply(&mut mutex, marks, request, now, listeners);
+                let outcome = mutex::apply(&mut mutex, marks, request, around);
                 self.held = mutex.map(Held::Mutex);
                 outcome
             }
-            Kind::Simple => {
+            Shape::Value => {
                 let mut simple = held.and_then(Held::simple);
-                let outcome = simple::apply(&mut simple, marks, request, now, listeners);
+                let outcome = simple::apply(&mut simple, marks, request, around);
                 self.held = simple.map(Held::Simple);
                 outcome
             }
@@ -158,12 +171,34 @@ impl State {
     }
 }
 
+impl Surroundings {
+    /// The token of a grant to a client that has seen this one.
+    pub fn token_after(&self, seen: Option<FencingToken>) -> FencingToken {
+        let next = seen.map(FencingToken::next);
+        next.map_or(self.next_token, |next| next.max(self.next_token))
+    }
+}
+
 impl Held {
-    /// A hold of this kind.
-    pub const fn new(kind: Kind, owner: OwnerId, count: u32, until: Moment) -> Self {
-        match kind {
-            Kind::Mutex => Self::Mutex(Mutex::new(owner, count, until)),
-            Kind::Simple => Self::Simple(Simple { owner, until }),
+    /// A hold of this shape.
+    pub const fn new(
+        shape: Shape,
+        owner: OwnerId,
+        count: u32,
+        until: Moment,
+        token: Option<FencingToken>,
+    ) -> Self {
+        match shape {
+            Shape::Counted => Self::Mutex(Mutex::new(owner, count, until, token)),
+            Shape::Value => Self::Simple(Simple { owner, until }),
+        }
+    }
+
+    /// Which grant it is, where they are told apart.
+    pub const fn token(&self) -> Option<FencingToken> {
+        match self {
+            Self::Mutex(mutex) => mutex.token(),
+            Self::Simple(_) => None,
         }
     }
 
@@ -175,11 +210,19 @@ impl Held {
         }
     }
 
-    /// Which kind it is.
+    /// Which kind it is, as far as that can be told.
     pub const fn kind(&self) -> Kind {
         match self {
+            Self::Mutex(mutex) if mutex.token().is_some() => Kind::Fenced,
             Self::Mutex(_) => Kind::Mutex,
             Self::Simple(_) => Kind::Simple,
+        }
+    }
+
+    const fn shape(&self) -> Shape {
+        match self {
+            Self::Mutex(_) => Shape::Counted,
+            Self::Simple(_) => Shape::Value,
         }
     }
 

@@ -17,6 +17,10 @@ macro_rules! with_every_lock {
             use super::*;
             on_every_engine! { play with Plain: $($case,)+ }
         }
+        mod fenced {
+            use super::*;
+            on_every_engine! { play with Fenced: $($case,)+ }
+        }
         mod simple {
             use super::*;
             on_every_engine! { play with Simple: $($case,)+ }
@@ -55,6 +59,7 @@ macro_rules! on_engine {
 mod blocking;
 mod bounds;
 mod every_lock;
+mod fenced_lock;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;

@@ -52,6 +52,17 @@ impl Family for Plain {
     }
 }
 
+/// The fenced lock.
+pub(crate) struct Fenced;
+
+impl Family for Fenced {
+    type Kind = distlock::Fenced;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fenced> {
+        client.fenced_lock(name)
+    }
+}
+
 /// The simple lock.
 pub(crate) struct Simple;
 
@@ -275,7 +286,8 @@ impl<F: Family> Stage<F> {
     }
 }
 
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 8] = [
+    include_str!("../../src/engine/redis/lua/fenced/inspect.lua"),
     include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
     include_str!("../../src/engine/redis/lua/mutex/force_release.lua"),
     include_str!("../../src/engine/redis/lua/mutex/inspect.lua"),

@@ -14,6 +14,7 @@ mod support;
 
 mod busy;
 mod crowd;
+mod fenced;
 mod files;
 mod full;
 mod gone;

@@ -28,7 +28,8 @@ fn a_file_that_another_machine_uses_is_refused() {
     assert!(guard.is_held());
 }
 
-fn started_before(database: &rusqlite::Connection) {
+/// As if the machine had been started since.
+pub(crate) fn started_before(database: &rusqlite::Connection) {
     let changed = database.execute("UPDATE machine SET boot = 'before'", []);
     assert_eq!(changed.expect("it works"), 1);
 }

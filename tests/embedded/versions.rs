@@ -58,12 +58,14 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
     use std::time::Duration;
 
     use distlock::internals::protocol::marks::MARK_TTL;
-    use distlock::internals::protocol::state::State;
-    use distlock::internals::protocol::{Action, Entry, Kind, Moment, OwnerId, Subject};
+    use distlock::internals::protocol::state::{State, Surroundings};
+    use distlock::internals::protocol::{
+        Action, Entry, FencingToken, Kind, Moment, OwnerId, Subject,
+    };
 
     let (_, newest) = versions().pop().expect("there is one");
     let now = Moment::at(Duration::from_secs(1_000_000_000));
-    let subject = Subject::new(Kind::Mutex, "nightly");
+    let subject = Subject::new(Kind::Fenced, "nightly");
     let owner = |text: &str| text.parse::<OwnerId>().expect("an owner");
     let (again, lease) = (2, MARK_TTL);
     let mut state = State::default();
@@ -72,6 +74,7 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
             owner: owner(OWNER),
             entry: Entry::First,
             lease,
+            seen: None,
         },
         Action::Acquire {
             owner: owner(OWNER),
@@ -80,13 +83,19 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
                 count: again,
             },
             lease,
+            seen: None,
         },
         Action::Undo {
             owner: owner(LISTENER),
             entry: Entry::First,
         },
     ] {
-        state.apply(&subject.request(action), now, 0);
+        let around = Surroundings {
+            now,
+            listeners: 0,
+            next_token: FencingToken::new(1_794_832_496_000_001),
+        };
+        state.apply(&subject.request(action), &around);
     }
     let today = serde_json::to_string(&state).expect("it is text");
     assert_eq!(

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use distlock::internals::engine::{Cause, Failure};
-use distlock::internals::protocol::{Action, Entry, Kind, Moment, Reply};
+use distlock::internals::protocol::{Action, Entry, FencingToken, Kind, Moment, Reply};
 
 use super::generator::{Kinds, Step};
 
@@ -28,7 +28,43 @@ pub(crate) fn agree(
         (Reply::Inspected(Some(left)), Reply::Inspected(Some(right))) => {
             left.owners == right.owners && close(left.ttl, right.ttl, tolerance)
         }
+        // Their numbers are each store's own, see `Tokens`.
+        (Reply::Granted { token: left }, Reply::Granted { token: right }) => {
+            left.is_some() == right.is_some()
+        }
         (left, right) => left == right,
+    }
+}
+
+/// The tokens that both have given at the same moments: each store's own, but one greater than the other here is greater
+/// there.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens(Vec<(FencingToken, FencingToken)>);
+
+impl Tokens {
+    /// Whether these fit to those before.
+    pub(crate) fn fit(
+        &mut self,
+        memory: &Result<Reply, Failure>,
+        store: &Result<Reply, Failure>,
+    ) -> bool {
+        let (Some(here), Some(there)) = (token(memory), token(store)) else {
+            return true;
+        };
+        let fits = |before: &(FencingToken, FencingToken)| {
+            here.cmp(&before.0) == there.cmp(&before.1)
+        };
+        let fit = self.0.iter().all(fits);
+        self.0.push((here, there));
+        fit
+    }
+}
+
+fn token(reply: &Result<Reply, Failure>) -> Option<FencingToken> {
+    match reply {
+        Ok(Reply::Granted { token }) => *token,
+        Ok(Reply::Inspected(Some(holding))) => holding.token,
+        _ => None,
     }
 }
 
@@ -115,7 +151,7 @@ impl Coverage {
     /// tried.
     pub(crate) fn assert_everything_was_seen_of(&self, actions: &[&str], kinds: Kinds, least: u64) {
         let possible = |kind: &(&str, &str)| match kinds {
-            Kinds::Only(Kind::Mutex) => kind.1 != WRONG,
+            Kinds::Only(Kind::Mutex | Kind::Fenced) => kind.1 != WRONG,
             // Nobody counts, so that nothing can be kept of it.
             Kinds::Only(Kind::Simple) => kind.1 != WRONG && *kind != ("undo", "kept"),
             Kinds::Any => true,
@@ -166,9 +202,9 @@ fn kind(action: &Action, reply: &Result<Reply, Failure>) -> (&'static str, &'sta
                 entry: Entry::First,
                 ..
             },
-            Reply::Granted,
+            Reply::Granted { .. },
         ) => "granted once",
-        (_, Reply::Granted) => "granted",
+        (_, Reply::Granted { .. }) => "granted",
         (_, Reply::Busy { .. }) => "busy",
         (_, Reply::Forced(true)) => "forced",
         (_, Reply::Forced(false)) => "nothing to force",

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use distlock::internals::protocol::{Action, ClientId, Entry, Holding, Kind, OwnerId};
+use distlock::internals::protocol::{
+    Action, ClientId, Entry, FencingToken, Holding, Kind, OwnerId,
+};
 
 use super::support::SeededRng;
 
@@ -38,11 +40,16 @@ impl Kinds {
         }
     }
 
-    fn pick(self, rng: &mut SeededRng) -> Kind {
+    /// What one of the owners asks for: no client asks for two kinds as one owner.
+    const fn of(self, who: usize) -> Kind {
         match self {
-            Self::Any => *rng.pick(&Kind::ALL),
+            Self::Any => Kind::ALL[who % Kind::ALL.len()],
             Self::Only(kind) => kind,
         }
+    }
+
+    fn pick(self, rng: &mut SeededRng) -> Kind {
+        self.of(index_below(Kind::ALL.len(), rng))
     }
 }
 
@@ -134,7 +141,13 @@ impl Cast {
             _ if rng.chance(60) => Road::Together,
             _ => Road::Call,
         };
-        let kind = self.kinds.pick(rng);
+        let kind = match asker(&action) {
+            Some(owner) => {
+                let who = self.owners.iter().position(|known| *known == owner);
+                self.kinds.of(who.expect("one of ours"))
+            }
+            None => self.kinds.pick(rng),
+        };
         Some(Step { kind, action, road })
     }
 
@@ -146,7 +159,7 @@ impl Cast {
             if rng.chance(70) {
                 self.late.swap_remove(index);
             }
-            return self.acquire_as(who, attempt, count, lease);
+            return self.acquire_as(who, attempt, count, lease, rng);
         }
         let who = self.somebody(65, rng);
         let attempt = if self.numbered[who] > 0 && rng.chance(20) {
@@ -168,14 +181,22 @@ impl Cast {
             _ if rng.chance(85) => 1,
             _ => 2 + number_below(2, rng),
         };
-        self.acquire_as(who, attempt, count, lease)
+        self.acquire_as(who, attempt, count, lease, rng)
     }
 
-    fn acquire_as(&self, who: usize, attempt: u32, count: u32, lease: Duration) -> Action {
+    fn acquire_as(
+        &self,
+        who: usize,
+        attempt: u32,
+        count: u32,
+        lease: Duration,
+        rng: &mut SeededRng,
+    ) -> Action {
         Action::Acquire {
             owner: self.owners[who],
             entry: entry(attempt, count),
             lease,
+            seen: seen(rng),
         }
     }
 
@@ -224,12 +245,15 @@ impl Cast {
         } else {
             self.somebody(10, rng)
         };
+        let alike = self.kinds.of(from) == self.kinds.of(to);
+        let to = if alike { to } else { from };
         self.numbered[to] = self.numbered[to].max(1);
         Action::Pass {
             from: self.owners[from],
             to: self.owners[to],
             lease,
             own_listeners: number_below(3, rng),
+            seen: seen(rng),
         }
     }
 
@@ -239,6 +263,27 @@ impl Cast {
             return self.last;
         }
         index_below(self.owners.len(), rng)
+    }
+}
+
+/// Whose request it is.
+const fn asker(action: &Action) -> Option<OwnerId> {
+    match action {
+        Action::Acquire { owner, .. }
+        | Action::Release { owner, .. }
+        | Action::Renew { owner, .. }
+        | Action::Undo { owner, .. } => Some(*owner),
+        Action::Pass { from, .. } => Some(*from),
+        Action::ForceRelease | Action::Inspect => None,
+    }
+}
+
+/// What a client may have seen of tokens: nothing, old ones, and one from a server whose clock is far ahead.
+fn seen(rng: &mut SeededRng) -> Option<FencingToken> {
+    match rng.below(10) {
+        0 => Some(FencingToken::new(1)),
+        1 => Some(FencingToken::new(4_000_000_000_000_000 + rng.below(10))),
+        _ => None,
     }
 }
 

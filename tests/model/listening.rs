@@ -38,6 +38,7 @@ impl Fence {
             owner,
             entry: Entry::First,
             lease: Duration::from_secs(60),
+            seen: None,
         };
         for action in [take, Action::Release { owner, left: 0 }] {
             let answer = self

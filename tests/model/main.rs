@@ -65,6 +65,11 @@ mod redis_says_what_memory_says {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_fenced_locks() {
+        against_redis(Kinds::Only(Kind::Fenced), 10_000, true).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_simple_locks() {
         against_redis(Kinds::Only(Kind::Simple), 10_000, true).await;
     }
@@ -85,6 +90,11 @@ mod redis_without_scripts_says_what_memory_says {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_fenced_locks() {
+        against_redis(Kinds::Only(Kind::Fenced), 2_000, false).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_simple_locks() {
         against_redis(Kinds::Only(Kind::Simple), 2_000, false).await;
     }
@@ -102,6 +112,11 @@ mod a_file_says_what_memory_says {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_plain_locks() {
         against_a_file(Kinds::Only(Kind::Mutex)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_fenced_locks() {
+        against_a_file(Kinds::Only(Kind::Fenced)).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

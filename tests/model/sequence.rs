@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock::internals::engine::{Failure, Listener};
 use distlock::internals::protocol::{Action, Moment, Reply, Request, Subject};
 
-use super::compare::{Divergence, Heard, Line, agree};
+use super::compare::{Divergence, Heard, Line, Tokens, agree};
 use super::generator::{Cast, Kinds, Step};
 use super::listening::has_heard;
 use super::support::SeededRng;
@@ -31,6 +31,7 @@ pub(crate) struct Sequence {
     until: Option<Moment>,
     /// The slowest answer so far.
     slack: Duration,
+    tokens: Tokens,
     fate: Fate,
 }
 
@@ -66,6 +67,7 @@ impl Sequence {
             lines: Vec::new(),
             until: None,
             slack: Duration::ZERO,
+            tokens: Tokens::default(),
             fate: Fate::Same,
         }
     }
@@ -85,6 +87,7 @@ impl Sequence {
         }
         self.slack = self.slack.max(asked.latency);
         self.until = until;
+        let fit = self.tokens.fit(&memory, &redis);
         let same = agree(&memory, &redis, self.slack + GRAIN);
         self.lines.push(Line {
             sent: asked.sent,
@@ -93,7 +96,7 @@ impl Sequence {
             redis,
             heard: Heard::default(),
         });
-        if same {
+        if same && fit {
             return None;
         }
         self.diverged("the replies differ in the last line")

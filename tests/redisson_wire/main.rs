@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod fenced;
 mod format;
 mod peers;
 mod turns;

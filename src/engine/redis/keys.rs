@@ -57,6 +57,16 @@ impl Keys {
         }
     }
 
+    /// Where a fenced lock's last token is, for ever: Redisson's counter.
+    pub(crate) fn token<'a>(&'a self, name: &'a str) -> Key<'a> {
+        let lock = self.lock(name);
+        if lock.has_brace() {
+            lock.between("redisson_lock_token:", "")
+        } else {
+            lock.between("redisson_lock_token:{", "}")
+        }
+    }
+
     /// Where a client keeps its label. Not a lock's key, so it takes part in no lock's slot.
     pub(crate) fn label(&self, client: &str) -> String {
         format!("{}distlock_client:{client}", self.prefix)

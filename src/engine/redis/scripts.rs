@@ -88,6 +88,7 @@ impl<'a> Call<'a> {
                 words.key(&match place {
                     Place::Lock => self.keys.lock(name),
                     Place::Undone => self.keys.undone(name),
+                    Place::Token => self.keys.token(name),
                 });
             }
         }
@@ -111,17 +112,18 @@ enum Place {
     Lock,
     /// What was taken back before it came.
     Undone,
+    /// The last grant's token.
+    Token,
 }
 
 fn places(request: &Request) -> &'static [Place] {
-    match request.subject.kind {
-        Kind::Mutex | Kind::Simple => exclusive::places(&request.action),
-    }
+    set(request.subject.kind).places(&request.action)
 }
 
 fn set(kind: Kind) -> &'static exclusive::Scripts {
     match kind {
         Kind::Mutex => &exclusive::MUTEX,
+        Kind::Fenced => &exclusive::FENCED,
         Kind::Simple => &exclusive::SIMPLE,
     }
 }
@@ -144,9 +146,7 @@ pub(crate) const fn gives_back(request: &Request) -> bool {
 
 /// What a script's result means for this request.
 pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, Failure> {
-    match request.subject.kind {
-        Kind::Mutex | Kind::Simple => exclusive::reply(&request.action, result),
-    }
+    set(request.subject.kind).reply(&request.action, result)
 }
 
 /// With which others it can be renewed in one call, if it is a renewal.
@@ -165,6 +165,6 @@ pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
 /// What one line of the result of [`Call::renew_all`] means.
 pub(crate) fn renewed(kind: Kind, answer: Value) -> Result<Reply, Failure> {
     match kind {
-        Kind::Mutex | Kind::Simple => exclusive::renewal(answer),
+        Kind::Mutex | Kind::Fenced | Kind::Simple => exclusive::renewal(answer),
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn examine(path: &Path, db: &Connection) -> Result<Vec<Finding>, Fail
 pub(super) fn locking(tried: [Result<Reply, Failure>; 2]) -> Finding {
     let what = "locking";
     let found = match tried {
-        [Ok(Reply::Granted), Ok(Reply::Released { .. })] => {
+        [Ok(Reply::Granted { .. }), Ok(Reply::Released { .. })] => {
             return Finding::ok(what, "a lock was taken and given back");
         }
         [Err(failure), _] | [_, Err(failure)] => failure.detail,
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(journal("delete").verdict, Verdict::Warn);
         assert_eq!(integrity("ok").verdict, Verdict::Ok);
         let released = Ok(Reply::Released { listeners: 0 });
-        let tried = locking([Ok(Reply::Granted), released.clone()]);
+        let tried = locking([Ok(Reply::Granted { token: None }), released.clone()]);
         assert_eq!(tried.verdict, Verdict::Ok);
         let full = Failure::new(crate::engine::Cause::Unready, "the disk is full");
         let tried = locking([Err(full), Ok(Reply::Gone)]);

@@ -3,8 +3,8 @@
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Params, Result, params};
 
-use crate::protocol::Moment;
 use crate::protocol::state::State;
+use crate::protocol::{FencingToken, Moment};
 
 /// The tables, while nobody else can write to them.
 pub(super) struct Rows<'a>(pub(super) &'a Connection);
@@ -170,7 +170,21 @@ impl Rows<'_> {
         boot.optional()
     }
 
-    /// Begins anew: nothing is held, nobody is there.
+    /// The greatest token that was ever given here.
+    pub(super) fn last_token(&self) -> Result<Option<FencingToken>> {
+        let mut last = self.0.prepare_cached("SELECT last FROM tokens")?;
+        let last: Option<i64> = last.query_row([], |row| row.get(0)).optional()?;
+        Ok(last.map(|last| FencingToken::new(last.unsigned_abs())))
+    }
+
+    /// This token was given.
+    pub(super) fn note_token(&self, token: FencingToken) -> Result<()> {
+        let sql = "INSERT INTO tokens (id, last) VALUES (1, ?1)
+                   ON CONFLICT (id) DO UPDATE SET last = max(last, excluded.last)";
+        self.execute(sql, [i64::from(token)])
+    }
+
+    /// Begins anew: nothing is held, nobody is there. Tokens go on.
     pub(super) fn begin(&self, boot: &str) -> Result<()> {
         for table in ["states", "clients", "listeners", "journal", "machine"] {
             self.execute(&format!("DELETE FROM {table}"), [])?;

@@ -17,9 +17,10 @@ use super::messenger::{Messenger, News};
 use super::removed::{Identity, identity};
 use super::rows::Rows;
 use super::{forked, journal, removed, schema, trust};
-use crate::engine::{Ear, Failure, boot};
+use crate::engine::{Ear, Failure, boot, tokens};
 use crate::protocol::change::{Change, changes};
 use crate::protocol::holds_end_with::HoldsEndWith;
+use crate::protocol::state::Surroundings;
 use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
 
 /// A ttl that is longer is what is left of [`ENDLESS`](crate::protocol::lease::ENDLESS): the hold ends with its process.
@@ -264,7 +265,19 @@ impl Store {
         let listeners = rows.listeners(&channel)?;
         let count = u32::try_from(listeners.len()).unwrap_or(u32::MAX);
         let before = read.state.holders();
-        let outcome = read.state.apply(request, now, count);
+        let last = match request.subject.kind.is_fenced() {
+            true => rows.last_token()?,
+            false => None,
+        };
+        let around = Surroundings {
+            now,
+            listeners: count,
+            next_token: tokens::next(request, last),
+        };
+        let outcome = read.state.apply(request, &around);
+        if let Ok(Reply::Granted { token: Some(token) }) = outcome.reply {
+            rows.note_token(token)?;
+        }
         let after = read.state.holders();
         let changes = changes(&before, &after, Change::by(&request.action), now);
         journal::tell(rows, &name, changes, news)?;

@@ -131,6 +131,7 @@ mod tests {
             owner,
             entry: Entry::First,
             lease: Duration::from_secs(1),
+            seen: None,
         })
     }
 

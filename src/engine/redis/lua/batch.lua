@@ -12,7 +12,7 @@ while a <= last do
   -- One bad key must not cost the others their answer.
   local _, result = pcall(script[1], k, a)
   if type(result) == 'table' then
-    result = result.err
+    result = result.err or result
   end
   -- At its beginning, or behind the place of the error: a user may be called READONLY.
   if type(result) == 'string' and string.find(': ' .. result, ': %-?READONLY ') then

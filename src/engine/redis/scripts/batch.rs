@@ -28,6 +28,7 @@ struct Batch {
 
 // One for each kind: a server makes all of a script's functions anew each time it is run.
 static MUTEX: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::MUTEX.passengers()));
+static FENCED: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::FENCED.passengers()));
 static SIMPLE: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::SIMPLE.passengers()));
 
 impl Batch {
@@ -62,6 +63,7 @@ impl Batch {
 fn batch(kind: Kind) -> &'static Batch {
     match kind {
         Kind::Mutex => &MUTEX,
+        Kind::Fenced => &FENCED,
         Kind::Simple => &SIMPLE,
     }
 }
@@ -73,7 +75,7 @@ pub(super) fn script(kind: Kind) -> &'static Script {
 /// Its number in a batch and the arguments it need not bring along; none if it has to go alone.
 pub(super) fn passenger(request: &Request) -> Option<(usize, Args)> {
     let place = match request.subject.kind {
-        Kind::Mutex | Kind::Simple => exclusive::passenger(&request.action),
+        Kind::Mutex | Kind::Fenced | Kind::Simple => exclusive::passenger(&request.action),
     }?;
     let passengers = &batch(request.subject.kind).passengers;
     Some((place + 1, passengers[place].args))

@@ -1,7 +1,7 @@
 //! Locks that one owner has at a time: their actions as script calls, and what comes back as replies.
 //!
-//! The plain and the simple lock differ in their scripts alone. Those are files of their own, each headed by its keys, arguments and results; the numbers here
-//! are explained there.
+//! The plain, the fenced and the simple lock differ in their scripts alone. Those are files of their own, each headed by its
+//! keys, arguments and results; the numbers here are explained there.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ use crate::engine::redis::failure;
 use crate::engine::redis::keys::Keys;
 use crate::engine::{Cause, Failure};
 use crate::protocol::marks::MARK_TTL;
-use crate::protocol::{Action, Entry, Holding, Reply, Request};
+use crate::protocol::{Action, Entry, FencingToken, Holding, Reply, Request};
 
 /// A script for each action on one kind of lock.
 pub(super) struct Scripts {
@@ -29,6 +29,8 @@ pub(super) struct Scripts {
     undo: LazyLock<Script>,
     /// Whether the store counts how often an owner holds it.
     counts: bool,
+    /// Whether each grant has a token.
+    fenced: bool,
 }
 
 macro_rules! scripts {
@@ -42,14 +44,15 @@ macro_rules! scripts {
             renew: script!($kind, "renew"),
             undo: script!($kind, "undo"),
             counts: $counts,
+            fenced: false,
         }
     };
 }
 
 macro_rules! script {
-    ($kind:literal, $action:literal) => {
+    ($kind:literal, $($file:literal)then+) => {
         LazyLock::new(|| {
-            let text = include_str!(concat!("../lua/", $kind, "/", $action, ".lua"));
+            let text = concat!($(include_str!(concat!("../lua/", $kind, "/", $file, ".lua"))),+);
             Script::new(Cow::Borrowed(text))
         })
     };
@@ -57,13 +60,26 @@ macro_rules! script {
 
 pub(super) static MUTEX: Scripts = scripts!("mutex", true);
 pub(super) static SIMPLE: Scripts = scripts!("simple", false);
+/// What is given back, or renewed, is a plain lock.
+pub(super) static FENCED: Scripts = Scripts {
+    acquire: script!("fenced", "token" then "acquire"),
+    inspect: script!("fenced", "inspect"),
+    pass: script!("fenced", "token" then "pass"),
+    force_release: script!("mutex", "force_release"),
+    release: script!("mutex", "release"),
+    renew: script!("mutex", "renew"),
+    undo: script!("mutex", "undo"),
+    counts: true,
+    fenced: true,
+};
 
 impl Scripts {
     /// What one waits for; the rest is rare, or goes its own way.
     pub(super) fn passengers(&'static self) -> [Passenger; 5] {
+        let keys = self.taken().len();
         let acquire = |args| Passenger {
             script: &self.acquire,
-            keys: 2,
+            keys,
             args,
         };
         let release = |args| Passenger {
@@ -73,13 +89,13 @@ impl Scripts {
         };
         let pass = Passenger {
             script: &self.pass,
-            keys: 2,
-            args: &[None; 5],
+            keys,
+            args: if self.fenced { &[None; 6] } else { &[None; 5] },
         };
-        let (first, again): (Args, Args) = if self.counts {
-            (&[None, Some("1"), Some("1"), None], &[None; 4])
-        } else {
-            (&[None, Some("1"), None], &[None; 3])
+        let (first, again): (Args, Args) = match (self.counts, self.fenced) {
+            (true, true) => (&[None, Some("1"), Some("1"), None, None], &[None; 5]),
+            (true, false) => (&[None, Some("1"), Some("1"), None], &[None; 4]),
+            (false, _) => (&[None, Some("1"), None], &[None; 3]),
         };
         [
             acquire(first),
@@ -113,6 +129,7 @@ impl Scripts {
                 owner,
                 entry,
                 lease,
+                seen,
             } => {
                 words.owner(owner);
                 words.number(entry.attempt());
@@ -123,6 +140,7 @@ impl Scripts {
                     });
                 }
                 words.millis(*lease);
+                self.token(*seen, words);
             }
             Action::ForceRelease => words.text(&channel),
             Action::Inspect => {}
@@ -131,12 +149,14 @@ impl Scripts {
                 to,
                 lease,
                 own_listeners,
+                seen,
             } => {
                 words.owner(from);
                 words.owner(to);
                 words.millis(*lease);
                 words.number(*own_listeners);
                 words.text(&channel);
+                self.token(*seen, words);
             }
             Action::Release { owner, left } => {
                 words.owner(owner);
@@ -161,6 +181,67 @@ impl Scripts {
             }
         }
     }
+
+    fn token(&self, seen: Option<FencingToken>, words: &mut Words) {
+        if self.fenced {
+            words.number(seen.map_or(0, FencingToken::number));
+        }
+    }
+
+    /// The keys of that script.
+    pub(super) const fn places(&self, action: &Action) -> &'static [Place] {
+        match action {
+            Action::Acquire { .. } | Action::Pass { .. } => self.taken(),
+            Action::Undo { .. } => &[Place::Lock, Place::Undone],
+            Action::Inspect if self.fenced => &[Place::Lock, Place::Token],
+            Action::ForceRelease
+            | Action::Inspect
+            | Action::Release { .. }
+            | Action::Renew { .. } => &[Place::Lock],
+        }
+    }
+
+    /// The keys of a script that may take the lock.
+    const fn taken(&self) -> &'static [Place] {
+        if self.fenced {
+            return &[Place::Lock, Place::Undone, Place::Token];
+        }
+        &[Place::Lock, Place::Undone]
+    }
+
+    /// What a script's result means for this action.
+    pub(super) fn reply(&self, action: &Action, result: Value) -> Result<Reply, Failure> {
+        match (action, result) {
+            (Action::Acquire { .. }, Value::Int(code)) => match code {
+                -3 => Ok(Reply::Granted { token: None }),
+                -4 => Ok(Reply::Undone),
+                -5 => Ok(Reply::Gone),
+                ttl => Ok(Reply::Busy {
+                    ttl: remaining(ttl),
+                }),
+            },
+            (Action::Acquire { .. } | Action::Pass { .. }, Value::Array(token)) => granted(token),
+            (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
+            (Action::Inspect, Value::Array(answer)) => inspected(answer, self.fenced),
+            (Action::Pass { .. }, Value::Int(-3)) => Ok(Reply::Granted { token: None }),
+            (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
+                renewal(answers.remove(0))
+            }
+            (
+                Action::Release { .. } | Action::Pass { .. } | Action::Undo { .. },
+                Value::Int(code),
+            ) => match code {
+                -6 => Ok(Reply::Marked),
+                -3 => Ok(Reply::Kept),
+                -2 => Ok(Reply::Taken),
+                -1 => Ok(Reply::Gone),
+                listeners => Ok(Reply::Released {
+                    listeners: u32::try_from(listeners).unwrap_or(0),
+                }),
+            },
+            (_, other) => Err(unexpected(&other)),
+        }
+    }
 }
 
 /// Its place among the passengers.
@@ -178,50 +259,6 @@ pub(super) const fn passenger(action: &Action) -> Option<usize> {
     }
 }
 
-/// The keys of that script.
-pub(super) const fn places(action: &Action) -> &'static [Place] {
-    match action {
-        Action::Acquire { .. } | Action::Pass { .. } | Action::Undo { .. } => {
-            &[Place::Lock, Place::Undone]
-        }
-        Action::ForceRelease | Action::Inspect | Action::Release { .. } | Action::Renew { .. } => {
-            &[Place::Lock]
-        }
-    }
-}
-
-/// What a script's result means for this action.
-pub(crate) fn reply(action: &Action, result: Value) -> Result<Reply, Failure> {
-    match (action, result) {
-        (Action::Acquire { .. }, Value::Int(code)) => match code {
-            -3 => Ok(Reply::Granted),
-            -4 => Ok(Reply::Undone),
-            -5 => Ok(Reply::Gone),
-            ttl => Ok(Reply::Busy {
-                ttl: remaining(ttl),
-            }),
-        },
-        (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
-        (Action::Inspect, Value::Array(answer)) => inspected(answer),
-        (Action::Pass { .. }, Value::Int(-3)) => Ok(Reply::Granted),
-        (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
-            renewal(answers.remove(0))
-        }
-        (Action::Release { .. } | Action::Pass { .. } | Action::Undo { .. }, Value::Int(code)) => {
-            match code {
-                -6 => Ok(Reply::Marked),
-                -3 => Ok(Reply::Kept),
-                -2 => Ok(Reply::Taken),
-                -1 => Ok(Reply::Gone),
-                listeners => Ok(Reply::Released {
-                    listeners: u32::try_from(listeners).unwrap_or(0),
-                }),
-            }
-        }
-        (_, other) => Err(unexpected(&other)),
-    }
-}
-
 /// What one line of a renewal's result means.
 pub(crate) fn renewal(answer: Value) -> Result<Reply, Failure> {
     match answer {
@@ -233,11 +270,33 @@ pub(crate) fn renewal(answer: Value) -> Result<Reply, Failure> {
     }
 }
 
-fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
+/// A grant, by its token alone.
+fn granted(answer: Vec<Value>) -> Result<Reply, Failure> {
+    let token = match answer.into_iter().next() {
+        Some(token) => number(token)?,
+        None => None,
+    };
+    if token.is_none() {
+        return Err(unexpected(&"grant without a token"));
+    }
+    Ok(Reply::Granted { token })
+}
+
+/// A token, or none where the text is no number.
+fn number(token: Value) -> Result<Option<FencingToken>, Failure> {
+    let token: String = redis::from_redis_value(token).map_err(|e| unexpected(&e))?;
+    Ok(token.parse().ok().map(FencingToken::new))
+}
+
+fn inspected(answer: Vec<Value>, fenced: bool) -> Result<Reply, Failure> {
     let mut answer = answer.into_iter();
     let ttl = match answer.next() {
         Some(Value::Int(ttl)) => ttl,
         other => return Err(unexpected(&other.unwrap_or(Value::Nil))),
+    };
+    let token = match fenced.then(|| answer.next()).flatten() {
+        Some(token) => number(token)?,
+        None => None,
     };
     let mut owners = Vec::new();
     while let (Some(owner), Some(count)) = (answer.next(), answer.next()) {
@@ -261,6 +320,7 @@ fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
     Ok(Reply::Inspected(Some(Holding {
         owners,
         ttl: remaining(ttl),
+        token,
     })))
 }
 

@@ -10,8 +10,10 @@ use crate::engine::redis::failure;
 use crate::engine::redis::keys::Keys;
 use crate::engine::{Cause, Failure};
 use crate::protocol::marks::Marks;
-use crate::protocol::state::{Held, State};
-use crate::protocol::{Action, ClientId, Entry, Holding, Kind, Moment, OwnerId, Reply, Request};
+use crate::protocol::state::{Held, State, Surroundings};
+use crate::protocol::{
+    Action, ClientId, Entry, FencingToken, Holding, Kind, Moment, OwnerId, Reply, Request, Shape,
+};
 
 /// The moment of the decision. The rules only compare; the server's own time is added where it is written.
 fn now() -> Moment {
@@ -23,6 +25,8 @@ pub(super) struct Reading<'a> {
     request: &'a Request,
     lock: String,
     undone: String,
+    /// Where the last token is, if it has one.
+    token: Option<String>,
     channel: String,
     commands: Pipeline,
 }
@@ -35,6 +39,7 @@ struct Seen {
     other: bool,
     /// -1 without an end, -2 if it is free.
     pttl: i64,
+    token: Option<FencingToken>,
 }
 
 impl<'a> Reading<'a> {
@@ -42,16 +47,18 @@ impl<'a> Reading<'a> {
         let name = &request.subject.name;
         let lock = keys.lock(name).to_string();
         let undone = keys.undone(name).to_string();
+        let kind = request.subject.kind;
+        let token = kind.is_fenced().then(|| keys.token(name).to_string());
         let channel = keys.channel(&request.subject.channel()).to_string();
         let mut commands = Pipeline::new();
         // What an earlier question has watched, and nobody wrote, is of no concern.
         commands.cmd("UNWATCH");
-        commands.cmd("WATCH").arg(&lock).arg(&undone);
+        commands.cmd("WATCH").arg(&lock).arg(&undone).arg(&token);
         commands.cmd("PTTL").arg(&lock);
-        match request.subject.kind {
-            Kind::Mutex => commands.cmd("HGETALL").arg(&lock),
+        match kind.shape() {
+            Shape::Counted => commands.cmd("HGETALL").arg(&lock),
             // Whatever is longer is no owner of ours, and need not be read.
-            Kind::Simple => commands
+            Shape::Value => commands
                 .cmd("GETRANGE")
                 .arg(&lock)
                 .arg(0)
@@ -59,6 +66,9 @@ impl<'a> Reading<'a> {
         };
         commands.cmd("TIME");
         commands.cmd("PUBSUB").arg("NUMSUB").arg(&channel);
+        if let Some(token) = &token {
+            commands.cmd("GET").arg(token);
+        }
         if let Some((owner, entry)) = taker(&request.action) {
             commands.cmd("ZSCORE").arg(&undone).arg(mark(&owner, entry));
         }
@@ -66,6 +76,7 @@ impl<'a> Reading<'a> {
             request,
             lock,
             undone,
+            token,
             channel,
             commands,
         }
@@ -82,9 +93,13 @@ impl<'a> Reading<'a> {
         let (_unwatched, watched) = (next(), next());
         value::<String>(watched)?;
         let pttl: i64 = value(next())?;
-        let seen = self.seen(next(), pttl)?;
+        let mut seen = self.seen(next(), pttl)?;
         let (seconds, micros): (u64, u64) = value(next())?;
         let (_, listeners): (String, u32) = value(next())?;
+        if self.token.is_some() {
+            let token: Option<String> = value(next())?;
+            seen.token = token.and_then(|token| token.parse().ok().map(FencingToken::new));
+        }
         let marked = matches!(
             next(),
             Value::BulkString(_) | Value::SimpleString(_) | Value::Double(_)
@@ -99,7 +114,13 @@ impl<'a> Reading<'a> {
             marks.put(&owner, entry, now());
         }
         let mut state = State::new(before.clone(), marks);
-        let outcome = state.apply(self.request, now(), listeners);
+        let calendar = FencingToken::new(seconds * 1_000_000 + micros);
+        let around = Surroundings {
+            now: now(),
+            listeners,
+            next_token: calendar.max(seen.token.map_or(calendar, FencingToken::next)),
+        };
+        let outcome = state.apply(self.request, &around);
         let reply = match outcome.reply {
             // No client of ours leaves a lock without an end, and no rule knows of one.
             Ok(Reply::Busy { .. }) if seen.pttl == -1 => Reply::Busy { ttl: None },
@@ -114,6 +135,11 @@ impl<'a> Reading<'a> {
             let millis = seconds * 1000 + micros / 1000;
             writing.mark(&mark(owner, *entry), millis);
         }
+        if let (Reply::Granted { token: Some(token) }, Some(counter)) = (&reply, &self.token)
+            && seen.token != Some(*token)
+        {
+            writing.count_on(counter, *token);
+        }
         if outcome.news.is_some() {
             writing.publish();
         }
@@ -125,8 +151,9 @@ impl<'a> Reading<'a> {
             owners: Vec::new(),
             other: false,
             pttl,
+            token: None,
         };
-        match (self.request.subject.kind, answer) {
+        match (self.request.subject.kind.shape(), answer) {
             (_, error @ Value::ServerError(_)) => {
                 let Err(failure) = value::<()>(error) else {
                     return Ok(seen);
@@ -136,7 +163,7 @@ impl<'a> Reading<'a> {
                 }
                 seen.other = true;
             }
-            (Kind::Mutex, answer) => {
+            (Shape::Counted, answer) => {
                 let fields: Vec<(String, String)> = value(answer)?;
                 seen.other = !fields.is_empty();
                 for (owner, count) in fields {
@@ -148,8 +175,8 @@ impl<'a> Reading<'a> {
                     }
                 }
             }
-            (Kind::Simple, _) if pttl == -2 => {}
-            (Kind::Simple, answer) => {
+            (Shape::Value, _) if pttl == -2 => {}
+            (Shape::Value, answer) => {
                 let owner: Vec<u8> = value(answer)?;
                 let owner = String::from_utf8_lossy(&owner).into_owned();
                 // Who only asks for the lock waits for whoever has it; what may be anything is neither told nor removed.
@@ -164,14 +191,15 @@ impl<'a> Reading<'a> {
 
     /// The hold as the rules know it: that of the one who asks, or somebody's.
     fn held(&self, seen: &Seen) -> Option<Held> {
-        let kind = self.request.subject.kind;
+        let shape = self.request.subject.kind.shape();
         let until = match u64::try_from(seen.pttl) {
             Ok(millis) => now() + Duration::from_millis(millis),
             Err(_) => now() + Duration::MAX,
         };
         if seen.other {
-            let other = Kind::ALL.into_iter().find(|other| *other != kind);
-            return other.map(|other| Held::new(other, SOMEBODY, 1, until));
+            let shapes = Kind::SHAPES.map(Kind::shape);
+            let other = shapes.into_iter().find(|other| *other != shape);
+            return other.map(|other| Held::new(other, SOMEBODY, 1, until, None));
         }
         let asks = giver(&self.request.action).map(|owner| owner.to_string());
         let mine = seen
@@ -181,7 +209,7 @@ impl<'a> Reading<'a> {
         let (owner, count) = mine.or(seen.owners.first())?;
         // One that is not ours need only be another.
         let owner = owner.parse().unwrap_or(SOMEBODY);
-        Some(Held::new(kind, owner, *count, until))
+        Some(Held::new(shape, owner, *count, until, seen.token))
     }
 }
 
@@ -229,6 +257,7 @@ fn inspected(seen: Seen) -> Answer {
     Ok(Reply::Inspected(Some(Holding {
         owners: owners.collect(),
         ttl: u64::try_from(seen.pttl).ok().map(Duration::from_millis),
+        token: seen.token,
     })))
 }
 

@@ -7,7 +7,7 @@ use crate::engine::redis::failure;
 use crate::engine::{Cause, Failure};
 use crate::protocol::marks::MARK_TTL;
 use crate::protocol::state::Held;
-use crate::protocol::{Action, Kind, Moment, Reply, Request};
+use crate::protocol::{Action, FencingToken, Moment, Reply, Request, Shape};
 
 /// The commands between MULTI and EXEC.
 pub(super) struct Writing {
@@ -40,17 +40,17 @@ impl Writing {
         after: Option<&Held>,
         now: Moment,
     ) {
-        let kind = request.subject.kind;
+        let shape = request.subject.kind.shape();
         let owner = |held: &Held| held.holder().0;
         let same = before.map(owner) == after.map(owner);
         if let Some(before) = before.filter(|_| !same) {
-            match kind {
+            match shape {
                 // Others may have their fields beside it.
-                Kind::Mutex if request.action != Action::ForceRelease => {
+                Shape::Counted if request.action != Action::ForceRelease => {
                     let field = owner(before).to_string();
                     self.add("HDEL", |cmd| cmd.arg(field));
                 }
-                Kind::Mutex | Kind::Simple => self.add("DEL", |cmd| cmd),
+                Shape::Counted | Shape::Value => self.add("DEL", |cmd| cmd),
             }
         }
         let Some(after) = after else {
@@ -59,22 +59,28 @@ impl Writing {
         let (holder, until) = after.holder();
         let lease = u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX);
         let count = before.filter(|_| same).map(Held::count);
-        match kind {
-            Kind::Simple if !same => {
+        match shape {
+            Shape::Value if !same => {
                 self.add("SET", |cmd| {
                     cmd.arg(holder.to_string()).arg("PX").arg(lease)
                 });
                 return;
             }
-            Kind::Mutex if count != Some(after.count()) => {
+            Shape::Counted if count != Some(after.count()) => {
                 let field = holder.to_string();
                 self.add("HSET", |cmd| cmd.arg(field).arg(after.count()));
             }
-            Kind::Mutex | Kind::Simple => {}
+            Shape::Counted | Shape::Value => {}
         }
         if before.filter(|_| same).map(|held| held.holder().1) != Some(until) {
             self.add("PEXPIRE", |cmd| cmd.arg(lease));
         }
+    }
+
+    /// The last token is this one from now on, and for ever.
+    pub(super) fn count_on(&mut self, counter: &str, token: FencingToken) {
+        let set = cmd("SET", counter, |cmd| cmd.arg(token.number()));
+        self.inside.push(set);
     }
 
     /// Refuses an acquire from this server's millisecond on.

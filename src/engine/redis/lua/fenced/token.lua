@@ -1,0 +1,18 @@
+-- Before the scripts that grant a fenced lock: gives a grant its token.
+--
+-- counter is where the last token is, which Redisson raises by one; seen the greatest that the client knows of. A counter that
+-- was lost, or set back, goes on with the microseconds of the server's clock.
+local function new_token(counter, seen)
+  local time = redis.call('TIME')
+  local least = math.max(time[1] * 1000000 + time[2], tonumber(seen) + 1)
+  if (tonumber(redis.call('GET', counter)) or 0) < least then
+    -- In full: Lua would write 1.79e+15, which is no number to count on with.
+    redis.call('SET', counter, string.format('%.0f', least))
+  else
+    redis.call('INCR', counter)
+    -- A MultiLock of Redisson's may have given it an end.
+    redis.call('PERSIST', counter)
+  end
+  return redis.call('GET', counter)
+end
+

@@ -1,0 +1,102 @@
+//! A holder that is stopped inside its critical section and goes on after the lock was lost: what it writes to refuses it
+//! if it goes by tokens, and loses an update if it does not.
+//!
+//! The statements are those of `docs/fencing.md`. The holders are processes of their own, which begin at [`worker`].
+
+#![cfg(all(feature = "redis", feature = "blocking"))]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "processes are stopped and awaited in real time"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod stock;
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use distlock::{Lease, blocking};
+
+use self::stock::Stock;
+use self::support::RedisServer;
+use self::support::process::{self, Process, orders, say, url};
+
+static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+
+/// Short: the other waits for its end.
+const LEASE: Duration = Duration::from_secs(1);
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that it is not counted
+/// as a test that passed.
+#[test]
+#[ignore = "no test: the processes that the tests start begin here"]
+fn worker() {
+    if let Some(place) = process::role() {
+        sell(&Stock::at(&place));
+    }
+}
+
+#[test]
+fn a_database_that_goes_by_tokens_refuses_who_comes_too_late() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let place = format!("fenced sql {}/stock.db", folder.path().display());
+    assert_eq!(two_sales(&place), ["refused", "sold", "9"]);
+}
+
+#[test]
+fn a_database_that_does_not_loses_an_update() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let place = format!("unfenced sql {}/stock.db", folder.path().display());
+    assert_eq!(two_sales(&place), ["sold", "sold", "9"], "of ten");
+}
+
+#[test]
+fn a_redis_that_goes_by_tokens_refuses_who_comes_too_late() {
+    let place = format!("fenced redis {}", SERVER.url());
+    assert_eq!(two_sales(&place), ["refused", "sold", "9"]);
+}
+
+#[test]
+fn a_redis_that_does_not_loses_an_update() {
+    let place = format!("unfenced redis {}", SERVER.url());
+    assert_eq!(two_sales(&place), ["sold", "sold", "9"], "of ten");
+}
+
+/// One is stopped after it has read, another sells meanwhile: what each says of its sale, and what is left.
+fn two_sales(place: &str) -> [String; 3] {
+    Stock::at(place).fill(10);
+    let mut late = Process::start(place, &SERVER.url());
+    assert_eq!(late.hear("read"), "10");
+    late.stop();
+    let mut other = Process::start(place, &SERVER.url());
+    assert_eq!(other.hear("read"), "10");
+    late.resume();
+    late.tell("go");
+    let first = late.hear("");
+    other.tell("go");
+    let second = other.hear("");
+    [first, second, Stock::at(place).left().to_string()]
+}
+
+/// Takes the lock, reads how much there is, and writes one less when it is told to: it has looked at its guard before.
+fn sell(stock: &Stock) {
+    let orders = orders();
+    let builder = distlock::Client::builder(&url()).command_timeout(PATIENCE);
+    let client = blocking::Client::connect_with(builder).expect("the server is up");
+    let lock = client.fenced_lock(stock.name());
+    let lock = lock.with_lease(Lease::KeepAlive(LEASE));
+    let guard = lock.acquire().expect("it will be free");
+    let token = guard.token();
+    let amount = stock.read(token);
+    guard.check().expect("it is held, until now");
+    say(&format!("read {amount}"));
+    orders.recv().expect("the test says when");
+    let sold = stock.write(token, amount - 1);
+    say(if sold { "sold" } else { "refused" });
+    // Until the test ends us.
+    while orders.recv().is_ok() {}
+}

@@ -1,0 +1,142 @@
+//! What the lock protects: ten apples, in a database or in Redis, by the statements of `docs/fencing.md` or without them.
+
+use std::collections::BTreeMap;
+
+use distlock::FencingToken;
+
+/// Where they are.
+pub(crate) struct Stock {
+    fenced: bool,
+    store: Store,
+    name: String,
+}
+
+enum Store {
+    Sql(rusqlite::Connection),
+    Redis(redis::Client),
+}
+
+impl Stock {
+    /// `fenced` or `unfenced`, `sql` or `redis`, and a file or an address.
+    pub(crate) fn at(place: &str) -> Self {
+        let words: Vec<&str> = place.splitn(3, ' ').collect();
+        let [fenced, store, address] = words[..] else {
+            panic!("`{place}` is no place");
+        };
+        let store = match store {
+            "sql" => Store::Sql(rusqlite::Connection::open(address).expect("there is room")),
+            "redis" => Store::Redis(redis::Client::open(address).expect("an address")),
+            other => panic!("`{other}` is no store"),
+        };
+        Self {
+            fenced: fenced == "fenced",
+            store,
+            name: place.replace(['/', ':'], "-"),
+        }
+    }
+
+    /// The name of the lock that protects it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn fill(&self, amount: i64) {
+        match &self.store {
+            Store::Sql(db) => {
+                let table = "CREATE TABLE stock (
+                    item TEXT PRIMARY KEY, amount INTEGER, token INTEGER NOT NULL DEFAULT 0
+                )";
+                db.execute_batch(table).expect("it is new");
+                let apples = "INSERT INTO stock (item, amount) VALUES ('apples', ?1)";
+                db.execute(apples, [amount]).expect("it is there");
+            }
+            Store::Redis(_) => {
+                self.redis(redis::cmd("HSET").arg(&self.key()).arg("amount").arg(amount));
+            }
+        }
+    }
+
+    /// How many there are, for the holder with this token.
+    pub(crate) fn read(&self, token: FencingToken) -> i64 {
+        match &self.store {
+            _ if !self.fenced => self.left(),
+            Store::Sql(db) => {
+                let claim = &block("sql")[0];
+                let claimed = (i64::from(token), "apples");
+                db.query_row(claim, claimed, |row| row.get(0))
+                    .expect("it is the greatest so far")
+            }
+            Store::Redis(_) => {
+                let there = self.script(token, &[]).expect("it is the greatest so far");
+                there["amount"].parse().expect("a number")
+            }
+        }
+    }
+
+    /// Writes how many are left; says whether it was written.
+    pub(crate) fn write(&self, token: FencingToken, amount: i64) -> bool {
+        match &self.store {
+            Store::Sql(db) if self.fenced => {
+                let write = &block("sql")[1];
+                let written = db.execute(write, (amount, "apples", i64::from(token)));
+                written.expect("it is there") == 1
+            }
+            Store::Sql(db) => {
+                let write = "UPDATE stock SET amount = ?1 WHERE item = 'apples'";
+                db.execute(write, [amount]).expect("it is there") == 1
+            }
+            Store::Redis(_) if self.fenced => {
+                let written = self.script(token, &["amount", &amount.to_string()]);
+                written.is_some()
+            }
+            Store::Redis(_) => {
+                self.redis(redis::cmd("HSET").arg(&self.key()).arg("amount").arg(amount));
+                true
+            }
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn left(&self) -> i64 {
+        match &self.store {
+            Store::Sql(db) => {
+                let left = "SELECT amount FROM stock WHERE item = 'apples'";
+                db.query_row(left, [], |row| row.get(0))
+                    .expect("it is there")
+            }
+            Store::Redis(_) => {
+                let left = self.redis(redis::cmd("HGET").arg(&self.key()).arg("amount"));
+                redis::from_redis_value(left).expect("a number")
+            }
+        }
+    }
+
+    fn script(&self, token: FencingToken, write: &[&str]) -> Option<BTreeMap<String, String>> {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(&block("lua")[0]).arg(1).arg(&self.key());
+        eval.arg(token.number()).arg(write);
+        let there = self.redis(&eval);
+        redis::from_redis_value(there).expect("fields and values")
+    }
+
+    fn redis(&self, cmd: &redis::Cmd) -> redis::Value {
+        let Store::Redis(client) = &self.store else {
+            panic!("it is in a database");
+        };
+        let mut connection = client.get_connection().expect("the server is up");
+        cmd.query(&mut connection).expect("the server answers")
+    }
+
+    fn key(&self) -> String {
+        format!("stock of {}", self.name)
+    }
+}
+
+/// The pieces of code in the page on fencing that are in this language.
+fn block(language: &str) -> Vec<String> {
+    let page = include_str!("../../docs/fencing.md");
+    let opening = format!("```{language}\n");
+    let blocks = page.split(&opening).skip(1);
+    let code = |block: &str| block.split("```").next().map(str::to_owned);
+    blocks.filter_map(code).collect()
+}

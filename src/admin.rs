@@ -53,6 +53,8 @@ pub struct LockInfo {
     pub ttl: Option<Duration>,
     /// The last grant's token, of a fenced lock.
     pub token: Option<FencingToken>,
+    /// Who waits in line for a fair lock, by owner: the first hundred.
+    pub waiting: Vec<String>,
 }
 
 /// The kinds of locks.
@@ -64,6 +66,8 @@ pub enum LockKind {
     /// [`Client::fenced_lock`](crate::Client::fenced_lock). On a server a plain lock is taken for one if the name has been a
     /// fenced one's before.
     Fenced,
+    /// [`Client::fair_lock`](crate::Client::fair_lock), while somebody waits for it; otherwise it looks like a plain one.
+    Fair,
     /// [`Client::simple_lock`](crate::Client::simple_lock).
     Simple,
 }
@@ -244,7 +248,13 @@ impl LockInfo {
         let Seen {
             name,
             kind,
-            holding: Holding { owners, ttl, token },
+            holding:
+                Holding {
+                    owners,
+                    ttl,
+                    token,
+                    waiting,
+                },
             labels,
         } = seen;
         let holders = owners.into_iter().zip(labels);
@@ -258,11 +268,13 @@ impl LockInfo {
             kind: match kind {
                 Kind::Mutex => LockKind::Plain,
                 Kind::Fenced => LockKind::Fenced,
+                Kind::Fair => LockKind::Fair,
                 Kind::Simple => LockKind::Simple,
             },
             holders: holders.collect(),
             ttl,
             token,
+            waiting,
         }
     }
 }

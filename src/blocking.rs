@@ -30,7 +30,7 @@ mod worker;
 pub use self::admin::Admin;
 pub use self::watch::Watch;
 use self::worker::{Worker, closed};
-use crate::{Error, Fenced, Held, Lease, Lost, Owner, Plain, Simple, Wait};
+use crate::{Error, Fair, Fenced, Held, Lease, Lost, Owner, Plain, Simple, Wait};
 
 /// [`crate::Client`] without `async`.
 ///
@@ -80,6 +80,14 @@ impl Client {
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
         Lock {
             lock: self.client.lock(name),
+            worker: self.worker.clone(),
+        }
+    }
+
+    /// As [`crate::Client::fair_lock`].
+    pub fn fair_lock(&self, name: impl Into<Arc<str>>) -> Lock<Fair> {
+        Lock {
+            lock: self.client.fair_lock(name),
             worker: self.worker.clone(),
         }
     }

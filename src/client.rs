@@ -7,7 +7,7 @@ use crate::admin::Admin;
 use crate::builder::ClientBuilder;
 use crate::driver::Core;
 use crate::error::Error;
-use crate::lock::{Fenced, Lock, Simple};
+use crate::lock::{Fair, Fenced, Lock, Simple};
 use crate::options::Lease;
 use crate::owner::Owner;
 use crate::protocol::Kind;
@@ -93,6 +93,18 @@ impl Client {
     /// ```
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
         Lock::new(self.core.clone(), name.into(), Kind::Mutex, self.lease)
+    }
+
+    /// The fair lock of this name: first come, first served, across processes and languages. Redisson's `RFairLock`.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.fair_lock("printer").acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn fair_lock(&self, name: impl Into<Arc<str>>) -> Lock<Fair> {
+        Lock::new(self.core.clone(), name.into(), Kind::Fair, self.lease)
     }
 
     /// The fenced lock of this name: each grant has a [token](crate::Held::token) that grows, so that what you write to can

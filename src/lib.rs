@@ -66,7 +66,7 @@ pub use engine::{Finding, Verdict};
 pub use error::{Error, Lost, LostReason, Risk};
 pub use guard::Guard;
 pub use held::{Held, LostSignal};
-pub use lock::{Fenced, Lock, Plain, Simple};
+pub use lock::{Fair, Fenced, Lock, Plain, Simple};
 pub use options::{Backoff, Lease, Wait};
 pub use owner::Owner;
 pub use protocol::FencingToken;

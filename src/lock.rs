@@ -52,6 +52,14 @@ pub struct Plain;
 #[non_exhaustive]
 pub struct Fenced;
 
+/// The plain lock, first come, first served, across processes and languages. Redisson's `RFairLock`.
+///
+/// Everybody who waits has a place in the store's line, and keeps it while it is there: through outages, and although
+/// others give up or die. It costs more than the plain lock, which passes between tasks of one client in memory.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Fair;
+
 /// The lock of most other libraries: `SET name value NX PX lease`, and a value nobody else knows.
 ///
 /// What it does not have is in the format: nobody but its own client counts how often an owner holds it, and other

@@ -7,6 +7,7 @@ use super::ask::{Asked, ask, ask_now};
 use super::claim::Claim;
 use super::head::{Attempt, Headed};
 use super::owners::User;
+use super::queue::queue;
 use super::reenter::reenter;
 use super::seat::Turn;
 use super::spot::Spot;
@@ -78,6 +79,9 @@ pub(crate) fn acquire(
         if got.is_none() {
             got = match patience {
                 Patience::Once => Box::pin(once(core, wish, begun)).await?,
+                Patience::Endless | Patience::Within(_) if wish.subject.kind.has_line() => {
+                    Box::pin(queue(core, wish, deadline)).await?
+                }
                 Patience::Endless | Patience::Within(_) => {
                     wait(core, wish, deadline, begun).await?
                 }

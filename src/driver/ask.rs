@@ -76,6 +76,7 @@ fn request(core: &Core, wish: &Wish, owner: OwnerId) -> Request {
         entry: Entry::First,
         lease: wish.terms.lease,
         seen: core.tokens.seen(wish.subject.kind),
+        waits: None,
     })
 }
 

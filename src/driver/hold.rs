@@ -41,6 +41,8 @@ pub(super) struct HoldState {
     pub(super) lease: Lease,
     /// Numbers the acquires, so that one of them can be undone.
     pub(super) attempts: u32,
+    /// A question of its owner was never answered, and may still come.
+    echoes: bool,
     /// When the watchdog looks at it next.
     due: Option<Moment>,
     /// `valid_until` on the standard library's clock, so that it reads the same every time.
@@ -102,6 +104,7 @@ impl Hold {
             state: Mutex::new(HoldState {
                 lease,
                 attempts: 1,
+                echoes: false,
                 due: None,
                 shown: None,
             }),
@@ -118,6 +121,19 @@ impl Hold {
     pub(super) fn state(&self) -> MutexGuard<'_, HoldState> {
         // No code of a user's runs under this lock, so a poisoned one is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A question of its owner may still come: it would bring a ghost.
+    pub(super) fn echoes(&self) {
+        self.state().echoes = true;
+    }
+
+    /// The store has nothing of it any more. What may still come is refused from now on.
+    pub(super) fn has_left(&self) {
+        if std::mem::take(&mut self.state().echoes) {
+            let undo = Job::undo(&self.core, &self.subject, self.owner, self.terms.lease);
+            self.core.cleanup.push(undo);
+        }
     }
 
     /// Its turn among re-entries and partial releases.

@@ -29,12 +29,14 @@ pub(crate) enum Job {
     },
     /// Remove every trace of a hold that has ended.
     Release(Arc<Hold>),
-    /// Take back an acquire from zero that nobody knows the outcome of.
+    /// Take back an acquire from zero that nobody knows the outcome of; or leave the store's line, where every one was
+    /// answered.
     Undo {
         core: Arc<Core>,
         subject: Subject,
         owner: OwnerId,
         lease: Duration,
+        answered: bool,
     },
 }
 
@@ -51,6 +53,23 @@ impl Job {
             subject: subject.clone(),
             owner,
             lease,
+            answered: false,
+        }
+    }
+
+    /// To leave the store's line, where `owner` stood in it for a lock with this lease.
+    pub(super) fn leave(
+        core: &Arc<Core>,
+        subject: &Subject,
+        owner: OwnerId,
+        lease: Duration,
+    ) -> Self {
+        Self::Undo {
+            core: core.clone(),
+            subject: subject.clone(),
+            owner,
+            lease,
+            answered: true,
         }
     }
 
@@ -148,11 +167,16 @@ impl Job {
                 core,
                 subject,
                 owner,
+                answered,
                 ..
             } => {
-                let undo = Action::Undo {
-                    owner: *owner,
-                    entry: Entry::First,
+                let owner = *owner;
+                let undo = match answered {
+                    true => Action::Release { owner, left: 0 },
+                    false => Action::Undo {
+                        owner,
+                        entry: Entry::First,
+                    },
                 };
                 (core, subject.request(undo))
             }
@@ -169,7 +193,10 @@ impl Job {
                 true
             }
             Self::Release(_) => true,
-            Self::Undo { .. } => matches!(reply, Reply::Granted { .. }),
+            // A place in the store's line is to be left, too.
+            Self::Undo { subject, .. } => {
+                subject.kind.has_line() || matches!(reply, Reply::Granted { .. })
+            }
         }
     }
 
@@ -180,6 +207,9 @@ impl Job {
             _ => None,
         };
         self.tell_waiters(listeners);
+        if let Self::Release(hold) = self {
+            hold.has_left();
+        }
     }
 
     fn tell_waiters(&self, listeners: Option<u32>) {

@@ -86,6 +86,7 @@ async fn inspect_first_as(core: &Core, kind: Kind, name: &str) -> Result<Option<
         other => return Err(Trouble::Failure(unexpected(&other))),
     };
     let kind = match subject.kind {
+        Kind::Fenced if !holding.waiting.is_empty() => Kind::Fair,
         Kind::Fenced if holding.token.is_none() => Kind::Mutex,
         kind => kind,
     };

@@ -2,7 +2,7 @@
 //!
 //! - [`acquire`] drives one acquisition: past the line ([`reenter`]), in it, and at its head ([`head`]), which asks the
 //!   store ([`ask`]); [`release`] one release;
-//! - [`waiters`] keeps the line for each name ([`place`]) and passes locks on in memory; a waiter has a [`spot`] in it,
+//! - [`queue`] waits in a line that the store keeps; [`waiters`] keeps the line for each name ([`place`]) and passes locks on in memory; a waiter has a [`spot`] in it,
 //!   and a [`seat`] where it is told;
 //! - [`hold`] is one grant while it lasts, shared by its guards (a [`claim`] each) and the watchdog; [`owners`] finds it
 //!   again for who may re-enter, [`tokens`] is what its client has seen of them;
@@ -44,6 +44,7 @@ pub(crate) mod lookup;
 mod overdue;
 pub(crate) mod owners;
 mod place;
+mod queue;
 mod reenter;
 pub(crate) mod release;
 mod seat;

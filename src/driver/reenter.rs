@@ -65,6 +65,7 @@ async fn join(
             entry: Entry::Again { attempt, count },
             lease,
             seen: hold.token,
+            waits: None,
         })
     });
     let (request, answer) = counted.expect("there is always something to ask");

@@ -148,6 +148,7 @@ fn give_back(
         let at_once = calling.is_answered();
         let reply = calling.await.map_err(Trouble::Failure)?;
         unfinished.settled();
+        hold.has_left();
         let now = if at_once { sent } else { hold.now() };
         match (reply, taker) {
             (Reply::Granted { token }, Some(owner)) => {

@@ -15,6 +15,7 @@ use crate::engine::feed::{Feed, Inbox};
 use crate::engine::names::Names;
 use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page, tokens};
 use crate::protocol::change::{Change, changes};
+use crate::protocol::line::Queue;
 use crate::protocol::state::{State, Surroundings};
 use crate::protocol::{Channel, FencingToken, Moment, Reply, Request};
 
@@ -43,6 +44,8 @@ pub struct Shared {
 #[derive(Default)]
 struct Store {
     states: HashMap<Arc<str>, State>,
+    /// Who waits in line for a fair lock.
+    lines: HashMap<Arc<str>, Queue>,
     sweep_at: usize,
     ears: Ears<Channel>,
     labels: HashMap<Arc<str>, Arc<str>>,
@@ -99,6 +102,7 @@ impl Memory {
         };
         let Store {
             states,
+            lines,
             labels,
             watchers,
             last_token,
@@ -114,7 +118,16 @@ impl Memory {
             listeners,
             next_token: tokens::next(request, *last_token),
         };
-        let outcome = state.get_mut().apply(request, &around);
+        let outcome = if request.subject.kind.has_line() || lines.contains_key(state.key()) {
+            let line = lines.entry(state.key().clone()).or_default();
+            let outcome = state.get_mut().apply(request, &around, line);
+            if line.is_empty() {
+                lines.remove(state.key());
+            }
+            outcome
+        } else {
+            state.get_mut().apply(request, &around, &mut Queue::default())
+        };
         if let Ok(Reply::Granted { token }) = outcome.reply {
             *last_token = token.max(*last_token);
         }
@@ -126,7 +139,7 @@ impl Memory {
         if state.get_mut().is_empty(now) {
             state.remove();
         }
-        let news = outcome.news.filter(|_| listeners > 0);
+        let news = outcome.news.filter(|_| !store.ears.is_empty());
         let news = news.map(|channel| self.with_prefix(&channel));
         let ears = news.map(|channel| store.ears.at(&channel).to_vec());
         drop(store);

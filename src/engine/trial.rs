@@ -25,6 +25,7 @@ impl Trial {
             entry: Entry::First,
             lease: LEASE,
             seen: None,
+            waits: None,
         };
         Self {
             acquire: subject.request(acquire),

@@ -12,6 +12,8 @@ pub enum Kind {
     Mutex,
     /// The same with a token for each grant: Redisson's `RFencedLock`.
     Fenced,
+    /// The same, first come, first served: Redisson's `RFairLock`.
+    Fair,
     /// One value that is there or not: the lock of most other libraries.
     Simple,
 }
@@ -27,7 +29,7 @@ pub enum Shape {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Mutex, Self::Fenced, Self::Simple];
+    pub const ALL: [Self; 4] = [Self::Mutex, Self::Fenced, Self::Fair, Self::Simple];
 
     /// One of each shape: what lives under a name answers to one of these.
     pub const SHAPES: [Self; 2] = [Self::Mutex, Self::Simple];
@@ -35,7 +37,7 @@ impl Kind {
     /// What is kept of it.
     pub const fn shape(self) -> Shape {
         match self {
-            Self::Mutex | Self::Fenced => Shape::Counted,
+            Self::Mutex | Self::Fenced | Self::Fair => Shape::Counted,
             Self::Simple => Shape::Value,
         }
     }
@@ -44,7 +46,15 @@ impl Kind {
     pub const fn is_fenced(self) -> bool {
         match self {
             Self::Fenced => true,
-            Self::Mutex | Self::Simple => false,
+            Self::Mutex | Self::Fair | Self::Simple => false,
+        }
+    }
+
+    /// Whether the store keeps the line of those who wait, each by itself.
+    pub const fn has_line(self) -> bool {
+        match self {
+            Self::Fair => true,
+            Self::Mutex | Self::Fenced | Self::Simple => false,
         }
     }
 
@@ -52,6 +62,8 @@ impl Kind {
     pub const fn longest_sleep(self) -> Duration {
         match self {
             Self::Mutex | Self::Fenced => Duration::from_secs(2),
+            // Asking is also how it stays in the line.
+            Self::Fair => Duration::from_secs(4),
             // Other libraries tell nobody when they give it back.
             Self::Simple => Duration::from_millis(100),
         }
@@ -61,7 +73,7 @@ impl Kind {
     /// store.
     pub const fn is_exclusive(self) -> bool {
         match self {
-            Self::Mutex | Self::Fenced | Self::Simple => true,
+            Self::Mutex | Self::Fenced | Self::Fair | Self::Simple => true,
         }
     }
 
@@ -69,14 +81,15 @@ impl Kind {
     pub const fn may_be_handed_on(self) -> bool {
         match self {
             Self::Mutex | Self::Simple => true,
-            // Each has a token of its own, which the store gives.
-            Self::Fenced => false,
+            // Each has a token of its own, which the store gives; or it goes to the first in the store's line.
+            Self::Fenced | Self::Fair => false,
         }
     }
 
     /// Whether the store may give it to the next waiter of a client in the same breath.
     pub const fn may_be_passed(self) -> bool {
         match self {
+            Self::Fair => false,
             Self::Mutex | Self::Fenced | Self::Simple => true,
         }
     }

@@ -5,8 +5,8 @@
 //!
 //! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart,
 //!   [`owner`] who holds, [`token`] which grant it was, [`holds_end_with`] with what a hold ends beside its lease;
-//! - [`state`], [`mutex`] and [`simple`] decide *at* the store: one `apply` for each primitive; [`change`] says what it did
-//!   to whom;
+//! - [`state`], [`mutex`], [`fair`] (with its [`line`]) and [`simple`] decide *at* the store: one `apply` for each
+//!   primitive; [`change`] says what it did to whom;
 //! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
 //!   lost after it; [`ledger`] what a watch tells.
 
@@ -24,11 +24,13 @@
 
 pub mod acquire;
 pub mod change;
+pub mod fair;
 pub mod holds_end_with;
 pub mod jitter;
 pub mod kind;
 pub mod lease;
 pub mod ledger;
+pub mod line;
 pub mod marks;
 pub mod moment;
 pub mod mutex;

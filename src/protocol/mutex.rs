@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::marks::Marks;
 use super::state::{Outcome, Surroundings};
-use super::{Action, Entry, FencingToken, Holding, Moment, OwnerId, Reply, Request};
+use super::{Action, Entry, FencingToken, Holding, Kind, Moment, OwnerId, Reply, Request};
 
 /// A held lock. A free one is not remembered at all.
 #[derive(Clone, Debug)]
@@ -73,26 +73,26 @@ pub fn apply(
     request: &Request,
     around: &Surroundings,
 ) -> Outcome {
-    let fenced = request.subject.kind.is_fenced();
-    let reply = decide(held, marks, &request.action, fenced, around);
+    let reply = decide(held, marks, request, around);
     Outcome::of(request, reply)
 }
 
-fn decide(
+pub(super) fn decide(
     held: &mut Option<Mutex>,
     marks: &mut Marks,
-    action: &Action,
-    fenced: bool,
+    request: &Request,
     around: &Surroundings,
 ) -> Reply {
     let Surroundings { now, listeners, .. } = *around;
-    let token = |seen| fenced.then(|| around.token_after(seen));
-    match action {
+    let kind = request.subject.kind;
+    let token = |seen| kind.is_fenced().then(|| around.token_after(seen));
+    match &request.action {
         Action::Acquire {
             owner,
             entry,
             lease,
             seen,
+            ..
         } => {
             if marks.has(owner, *entry) {
                 return Reply::Undone;
@@ -103,7 +103,8 @@ fn decide(
         Action::Inspect => Reply::Inspected(held.as_ref().map(|held| Holding {
             owners: vec![(held.owner.to_string(), u64::from(held.count))],
             ttl: Some(held.until.since(now)),
-            token: held.token.filter(|_| fenced),
+            token: held.token.filter(|_| kind != Kind::Mutex),
+            waiting: Vec::new(),
         })),
         Action::Pass {
             from,
@@ -131,7 +132,7 @@ fn decide(
     }
 }
 
-fn acquire(
+pub(super) fn acquire(
     held: &mut Option<Mutex>,
     owner: &OwnerId,
     entry: Entry,
@@ -162,7 +163,7 @@ fn acquire(
     }
 }
 
-fn undo(
+pub(super) fn undo(
     held: &mut Option<Mutex>,
     marks: &mut Marks,
     owner: &OwnerId,
@@ -184,7 +185,7 @@ fn undo(
     Reply::Marked
 }
 
-fn release(held: &mut Option<Mutex>, owner: &OwnerId, left: u32, listeners: u32) -> Reply {
+pub(super) fn release(held: &mut Option<Mutex>, owner: &OwnerId, left: u32, listeners: u32) -> Reply {
     match mine(held, owner) {
         Ok(mine) if left > 0 => {
             mine.count = mine.count.min(left);

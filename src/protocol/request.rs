@@ -33,6 +33,8 @@ pub struct Subject {
 pub enum Channel {
     /// Of the lock with this name.
     Lock(Arc<str>),
+    /// Of one who waits in its line.
+    Waiter(Arc<str>, OwnerId),
 }
 
 /// What a request asks for.
@@ -51,6 +53,9 @@ pub enum Action {
         lease: Duration,
         /// The greatest token the client has seen, where grants have one: a new one is greater.
         seen: Option<FencingToken>,
+        /// How long it is believed to wait in the store's line unless it asks again, where there is one; none if it does not
+        /// wait.
+        waits: Option<Duration>,
     },
     /// Take the lock from whoever holds it.
     ForceRelease,
@@ -111,7 +116,7 @@ pub enum Entry {
 /// What a store answers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
-    /// Somebody else holds it, for this much longer; `None` if it has no end.
+    /// Somebody else holds it, for this much longer; `None` if it has no end, or others are first.
     Busy {
         /// What is left of the holder's lease.
         ttl: Option<Duration>,
@@ -153,6 +158,8 @@ pub struct Holding {
     pub ttl: Option<Duration>,
     /// The token of the last grant, where they have one.
     pub token: Option<FencingToken>,
+    /// Who waits in its line, where the store keeps one: the first hundred.
+    pub waiting: Vec<String>,
 }
 
 impl Reply {
@@ -189,6 +196,7 @@ impl Channel {
     pub fn of(&self, name: impl FnOnce(&Arc<str>) -> Arc<str>) -> Self {
         match self {
             Self::Lock(own) => Self::Lock(name(own)),
+            Self::Waiter(own, owner) => Self::Waiter(name(own), *owner),
         }
     }
 }
@@ -210,11 +218,13 @@ impl Subject {
         Self { kind, name }
     }
 
-    /// Where its waiters listen.
+    /// Where its waiters listen, unless each has a channel of its own.
     pub fn channel(&self) -> Channel {
         match self.kind {
             // A name is one of them at a time.
-            Kind::Mutex | Kind::Fenced | Kind::Simple => Channel::Lock(self.name.clone()),
+            Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Simple => {
+                Channel::Lock(self.name.clone())
+            }
         }
     }
 

@@ -55,6 +55,7 @@ fn decide(
             owners: vec![(held.owner.to_string(), 1)],
             ttl: Some(held.until.since(now)),
             token: None,
+            waiting: Vec::new(),
         })),
         Action::Pass {
             from,

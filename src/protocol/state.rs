@@ -5,6 +5,8 @@
 //! the same in Lua; the model test holds the one against the other.
 
 use super::change::Holders;
+use super::fair;
+use super::line::Line;
 use super::marks::Marks;
 use super::mutex::{self, Mutex};
 use super::simple::{self, Simple};
@@ -91,8 +93,13 @@ impl State {
         self.held.as_ref()
     }
 
-    /// Carries out one request.
-    pub fn apply(&mut self, request: &Request, around: &Surroundings) -> Outcome {
+    /// Carries out one request, with those who stand in line for the lock.
+    pub fn apply(
+        &mut self,
+        request: &Request,
+        around: &Surroundings,
+        line: &mut dyn Line,
+    ) -> Outcome {
         self.expire(around.now);
         let shape = request.subject.kind.shape();
         if self.held.as_ref().is_some_and(|held| held.shape() != shape) {
@@ -102,9 +109,13 @@ impl State {
         match shape {
             Shape::Counted => {
                 let mut mutex = held.and_then(Held::mutex);
-                let outcome = mutex::apply(&mut mutex, marks, request, around);
+                let outcome = if request.subject.kind.has_line() {
+                    fair::apply(&mut mutex, marks, line, request, around)
+                } else {
+                    mutex::apply(&mut mutex, marks, request, around)
+                };
                 self.held = mutex.map(Held::Mutex);
-                outcome
+                with_line(outcome, request, line)
             }
             Shape::Value => {
                 let mut simple = held.and_then(Held::simple);
@@ -169,6 +180,17 @@ impl State {
         self.held.take_if(|held| held.holder().1 <= now);
         self.marks.expire(now);
     }
+}
+
+/// A look shows who waits, unless a plain lock's is asked for, which has nobody in line.
+fn with_line(mut outcome: Outcome, request: &Request, line: &mut dyn Line) -> Outcome {
+    if let Ok(Reply::Inspected(Some(holding))) = &mut outcome.reply
+        && request.subject.kind != Kind::Mutex
+    {
+        let waiting = line.some(fair::SHOWN).into_iter();
+        holding.waiting = waiting.map(|owner| owner.to_string()).collect();
+    }
+    outcome
 }
 
 impl Surroundings {

@@ -30,10 +30,10 @@ impl Keys {
         Key(["", &self.prefix, name, ""])
     }
 
-    /// Where releases are announced.
+    /// Where releases are announced, to all who wait.
     pub(crate) fn channel<'a>(&'a self, channel: &'a Channel) -> Key<'a> {
         match channel {
-            Channel::Lock(name) => {
+            Channel::Lock(name) | Channel::Waiter(name, _) => {
                 let lock = self.lock(name);
                 // Redisson's brace rule: a name with a brace in it is taken to carry its own hash tag.
                 if lock.has_brace() {
@@ -64,6 +64,47 @@ impl Keys {
             lock.between("redisson_lock_token:", "")
         } else {
             lock.between("redisson_lock_token:{", "}")
+        }
+    }
+
+    /// Redisson's list of those who wait for a fair lock.
+    pub(crate) fn queue<'a>(&'a self, name: &'a str) -> Key<'a> {
+        let lock = self.lock(name);
+        if lock.has_brace() {
+            lock.between("redisson_lock_queue:", "")
+        } else {
+            lock.between("redisson_lock_queue:{", "}")
+        }
+    }
+
+    /// Redisson's zset of when each of them may be passed over.
+    pub(crate) fn timeout<'a>(&'a self, name: &'a str) -> Key<'a> {
+        let lock = self.lock(name);
+        if lock.has_brace() {
+            lock.between("redisson_lock_timeout:", "")
+        } else {
+            lock.between("redisson_lock_timeout:{", "}")
+        }
+    }
+
+    /// Until when those of ours are there. Private to us, as [`undone`](Self::undone).
+    pub(crate) fn alive<'a>(&'a self, name: &'a str) -> Key<'a> {
+        let lock = self.lock(name);
+        if lock.has_brace() && has_hash_tag(&lock.to_string()) {
+            lock.between("distlock_alive:", "")
+        } else {
+            lock.between("distlock_alive:{", "}")
+        }
+    }
+
+    /// Where one listens.
+    pub(crate) fn channel_text(&self, channel: &Channel) -> String {
+        match channel {
+            Channel::Lock(_) => self.channel(channel).to_string(),
+            Channel::Waiter(name, owner) => {
+                let lock = Channel::Lock(name.clone());
+                format!("{}:{owner}", self.channel(&lock))
+            }
         }
     }
 

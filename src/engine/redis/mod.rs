@@ -157,7 +157,7 @@ impl Engine for Redis {
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
         Box::pin(async move {
-            let channel = self.keys.channel(&channel).to_string();
+            let channel = self.keys.channel_text(&channel);
             self.pubsub.listen(channel).await
         })
     }

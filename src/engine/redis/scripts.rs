@@ -89,6 +89,9 @@ impl<'a> Call<'a> {
                     Place::Lock => self.keys.lock(name),
                     Place::Undone => self.keys.undone(name),
                     Place::Token => self.keys.token(name),
+                    Place::Queue => self.keys.queue(name),
+                    Place::Timeout => self.keys.timeout(name),
+                    Place::Alive => self.keys.alive(name),
                 });
             }
         }
@@ -114,6 +117,12 @@ enum Place {
     Undone,
     /// The last grant's token.
     Token,
+    /// Who waits in line.
+    Queue,
+    /// When Redisson passes each of them over.
+    Timeout,
+    /// Until when those of ours are there.
+    Alive,
 }
 
 fn places(request: &Request) -> &'static [Place] {
@@ -124,6 +133,7 @@ fn set(kind: Kind) -> &'static exclusive::Scripts {
     match kind {
         Kind::Mutex => &exclusive::MUTEX,
         Kind::Fenced => &exclusive::FENCED,
+        Kind::Fair => &exclusive::FAIR,
         Kind::Simple => &exclusive::SIMPLE,
     }
 }
@@ -165,6 +175,6 @@ pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
 /// What one line of the result of [`Call::renew_all`] means.
 pub(crate) fn renewed(kind: Kind, answer: Value) -> Result<Reply, Failure> {
     match kind {
-        Kind::Mutex | Kind::Fenced | Kind::Simple => exclusive::renewal(answer),
+        Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Simple => exclusive::renewal(answer),
     }
 }

@@ -33,6 +33,7 @@ mod failure;
 mod folder;
 mod forked;
 mod journal;
+mod line;
 mod liveness;
 mod lookup;
 mod messenger;

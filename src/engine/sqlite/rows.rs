@@ -186,7 +186,7 @@ impl Rows<'_> {
 
     /// Begins anew: nothing is held, nobody is there. Tokens go on.
     pub(super) fn begin(&self, boot: &str) -> Result<()> {
-        for table in ["states", "clients", "listeners", "journal", "machine"] {
+        for table in ["states", "clients", "listeners", "journal", "line", "machine"] {
             self.execute(&format!("DELETE FROM {table}"), [])?;
         }
         self.execute("INSERT INTO machine (boot) VALUES (?1)", [boot])
@@ -207,6 +207,6 @@ impl Read {
     }
 }
 
-fn nanos(moment: Moment) -> i64 {
+pub(super) fn nanos(moment: Moment) -> i64 {
     i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -13,7 +13,7 @@ use crate::engine::Failure;
 const APPLICATION: i64 = 0x646c_636b;
 
 /// What makes each version out of the one before. Never changed, only added to.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     "
     CREATE TABLE machine (boot TEXT NOT NULL);
     CREATE TABLE states (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, state TEXT NOT NULL);
@@ -42,10 +42,20 @@ const STEPS: [&str; 4] = [
     "
     CREATE TABLE tokens (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
 ",
+    // A row for each who waits for a fair lock, in the order in which they came.
+    "
+    CREATE TABLE line (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL, owner TEXT NOT NULL, client TEXT NOT NULL, until INTEGER NOT NULL,
+        UNIQUE (name, owner)
+    );
+    CREATE INDEX line_by_name ON line (name, id);
+    CREATE INDEX line_by_client ON line (client);
+",
 ];
 
 /// The version they lead to.
-const KNOWN: i64 = 4;
+const KNOWN: i64 = 5;
 
 /// How long to wait between two tries at a file that another process has to itself.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);

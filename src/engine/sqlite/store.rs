@@ -12,6 +12,7 @@ use super::Settings;
 use super::bell::Ears;
 use super::failure::{of_io, of_sqlite, unusable};
 use super::folder::Folder;
+use super::line::Table;
 use super::liveness::Liveness;
 use super::messenger::{Messenger, News};
 use super::removed::{Identity, identity};
@@ -21,7 +22,7 @@ use crate::engine::{Ear, Failure, boot, tokens};
 use crate::protocol::change::{Change, changes};
 use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::state::Surroundings;
-use crate::protocol::{Channel, ClientId, Moment, Reply, Request};
+use crate::protocol::{Action, Channel, ClientId, Moment, Reply, Request};
 
 /// A ttl that is longer is what is left of [`ENDLESS`](crate::protocol::lease::ENDLESS): the hold ends with its process.
 const FOR_EVER: Duration = Duration::from_secs(200 * 365 * 24 * 60 * 60);
@@ -189,6 +190,7 @@ impl Store {
                 read.state.leave(store.id);
                 rows.keep(&name, read, now)?;
             }
+            rows.leave_lines(&store.client)?;
             if nothing_left {
                 rows.remove_client(&store.client)?;
             }
@@ -261,6 +263,10 @@ impl Store {
                 read = rows.state(&name)?;
             }
         }
+        let has_line = request.subject.kind.has_line();
+        if has_line {
+            self.bury_first(rows, &name, now, news)?;
+        }
         let channel = self.channel(&request.subject.channel());
         let listeners = rows.listeners(&channel)?;
         let count = u32::try_from(listeners.len()).unwrap_or(u32::MAX);
@@ -274,7 +280,9 @@ impl Store {
             listeners: count,
             next_token: tokens::next(request, last),
         };
-        let outcome = read.state.apply(request, &around);
+        let mut line = Table::new(rows, &name);
+        let outcome = read.state.apply(request, &around, &mut line);
+        line.end()?;
         if let Ok(Reply::Granted { token: Some(token) }) = outcome.reply {
             rows.note_token(token)?;
         }
@@ -286,15 +294,49 @@ impl Store {
             holding.ttl = holding.ttl.filter(|ttl| *ttl < FOR_EVER);
         }
         if matches!(reply, Ok(Reply::Busy { .. })) {
+            let waits_at = match request.action {
+                Action::Acquire { owner, .. } if has_line => {
+                    let name = request.subject.name.clone();
+                    self.channel(&Channel::Waiter(name, owner))
+                }
+                _ => channel.clone(),
+            };
             for client in read.state.clients() {
-                news.busy.push((client.to_string(), channel.clone()));
+                news.busy.push((client.to_string(), waits_at.clone()));
+            }
+            if has_line && let Some(first) = rows.first_client(&name)? {
+                news.busy.push((first, waits_at));
             }
         }
         rows.keep(&name, read, now)?;
-        if outcome.news.is_some() {
-            news.freed.push((channel, listeners));
+        if let Some(freed) = outcome.news {
+            let freed = self.channel(&freed);
+            let listeners = match freed == channel {
+                true => listeners,
+                false => rows.listeners(&freed)?,
+            };
+            news.freed.push((freed, listeners));
         }
         Ok(reply.map_err(Failure::from))
+    }
+
+    /// Takes out those who are first in line and have gone.
+    fn bury_first(
+        &self,
+        rows: &Rows<'_>,
+        name: &str,
+        now: Moment,
+        news: &mut News,
+    ) -> rusqlite::Result<()> {
+        while let Some(first) = rows.first_client(name)?
+            && *first != *self.client
+            && rows.is_bound(&first)?
+            && self.messenger.folder.is_gone(&first)
+            && let Some(client) = ClientId::parse(&first)
+        {
+            self.bury(rows, client, now, news)?;
+        }
+        Ok(())
     }
 
     /// Takes out whatever a client has left that has gone.
@@ -306,6 +348,12 @@ impl Store {
         news: &mut News,
     ) -> rusqlite::Result<()> {
         let id = client.to_string();
+        let lines = rows.lines_of(&id)?;
+        rows.leave_lines(&id)?;
+        for name in lines {
+            // Perhaps somebody else is first now.
+            self.tell_first(rows, &name, news)?;
+        }
         for (name, mut read) in rows.of_client(&id)? {
             let before = read.state.holders();
             let held = read.state.held(&name, now);
@@ -322,10 +370,21 @@ impl Store {
                 let channel = text(&held.channel());
                 let listeners = rows.listeners(&channel)?;
                 news.freed.push((channel, listeners));
+                self.tell_first(rows, &name, news)?;
             }
         }
         rows.remove_client(&id)?;
         news.gone.push(id);
+        Ok(())
+    }
+
+    /// Tells whoever is first in line to ask again.
+    fn tell_first(&self, rows: &Rows<'_>, name: &str, news: &mut News) -> rusqlite::Result<()> {
+        if let Some(channel) = rows.first_channel(name)? {
+            let channel = text(&channel);
+            let listeners = rows.listeners(&channel)?;
+            news.freed.push((channel, listeners));
+        }
         Ok(())
     }
 
@@ -392,5 +451,6 @@ impl Store {
 fn text(channel: &Channel) -> String {
     match channel {
         Channel::Lock(name) => format!("lock:{name}"),
+        Channel::Waiter(name, owner) => format!("wait:{owner}:{name}"),
     }
 }

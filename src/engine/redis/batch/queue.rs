@@ -132,6 +132,7 @@ mod tests {
             entry: Entry::First,
             lease: Duration::from_secs(1),
             seen: None,
+            waits: None,
         })
     }
 

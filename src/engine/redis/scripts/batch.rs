@@ -29,6 +29,7 @@ struct Batch {
 // One for each kind: a server makes all of a script's functions anew each time it is run.
 static MUTEX: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::MUTEX.passengers()));
 static FENCED: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::FENCED.passengers()));
+static FAIR: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::FAIR.passengers()));
 static SIMPLE: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::SIMPLE.passengers()));
 
 impl Batch {
@@ -64,6 +65,7 @@ fn batch(kind: Kind) -> &'static Batch {
     match kind {
         Kind::Mutex => &MUTEX,
         Kind::Fenced => &FENCED,
+        Kind::Fair => &FAIR,
         Kind::Simple => &SIMPLE,
     }
 }
@@ -75,7 +77,7 @@ pub(super) fn script(kind: Kind) -> &'static Script {
 /// Its number in a batch and the arguments it need not bring along; none if it has to go alone.
 pub(super) fn passenger(request: &Request) -> Option<(usize, Args)> {
     let place = match request.subject.kind {
-        Kind::Mutex | Kind::Fenced | Kind::Simple => exclusive::passenger(&request.action),
+        Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Simple => exclusive::passenger(&request.action),
     }?;
     let passengers = &batch(request.subject.kind).passengers;
     Some((place + 1, passengers[place].args))

@@ -31,6 +31,8 @@ pub(super) struct Scripts {
     counts: bool,
     /// Whether each grant has a token.
     fenced: bool,
+    /// Whether those who wait stand in a line of the store's.
+    line: bool,
 }
 
 macro_rules! scripts {
@@ -45,6 +47,7 @@ macro_rules! scripts {
             undo: script!($kind, "undo"),
             counts: $counts,
             fenced: false,
+            line: false,
         }
     };
 }
@@ -71,6 +74,21 @@ pub(super) static FENCED: Scripts = Scripts {
     undo: script!("mutex", "undo"),
     counts: true,
     fenced: true,
+    line: false,
+};
+/// What is renewed is a plain lock.
+pub(super) static FAIR: Scripts = Scripts {
+    acquire: script!("fair", "line" then "acquire"),
+    inspect: script!("fenced", "inspect"),
+    // It is never passed: whoever is first in line gets it.
+    pass: script!("fair", "line" then "release"),
+    force_release: script!("fair", "line" then "force_release"),
+    release: script!("fair", "line" then "release"),
+    renew: script!("mutex", "renew"),
+    undo: script!("fair", "line" then "undo"),
+    counts: true,
+    fenced: false,
+    line: true,
 };
 
 impl Scripts {
@@ -84,7 +102,7 @@ impl Scripts {
         };
         let release = |args| Passenger {
             script: &self.release,
-            keys: 1,
+            keys: self.given().len(),
             args,
         };
         let pass = Passenger {
@@ -92,7 +110,8 @@ impl Scripts {
             keys,
             args: if self.fenced { &[None; 6] } else { &[None; 5] },
         };
-        let (first, again): (Args, Args) = match (self.counts, self.fenced) {
+        let pass = if self.line { release(&[None; 3]) } else { pass };
+        let (first, again): (Args, Args) = match (self.counts, self.fenced || self.line) {
             (true, true) => (&[None, Some("1"), Some("1"), None, None], &[None; 5]),
             (true, false) => (&[None, Some("1"), Some("1"), None], &[None; 4]),
             (false, _) => (&[None, Some("1"), None], &[None; 3]),
@@ -130,6 +149,7 @@ impl Scripts {
                 entry,
                 lease,
                 seen,
+                waits,
             } => {
                 words.owner(owner);
                 words.number(entry.attempt());
@@ -141,6 +161,9 @@ impl Scripts {
                 }
                 words.millis(*lease);
                 self.token(*seen, words);
+                if self.line {
+                    words.millis(waits.unwrap_or_default());
+                }
             }
             Action::ForceRelease => words.text(&channel),
             Action::Inspect => {}
@@ -192,19 +215,37 @@ impl Scripts {
     pub(super) const fn places(&self, action: &Action) -> &'static [Place] {
         match action {
             Action::Acquire { .. } | Action::Pass { .. } => self.taken(),
+            Action::Undo { .. } if self.line => self.taken(),
             Action::Undo { .. } => &[Place::Lock, Place::Undone],
-            Action::Inspect if self.fenced => &[Place::Lock, Place::Token],
-            Action::ForceRelease
-            | Action::Inspect
-            | Action::Release { .. }
-            | Action::Renew { .. } => &[Place::Lock],
+            Action::Inspect if self.fenced || self.line => {
+                &[Place::Lock, Place::Token, Place::Queue]
+            }
+            Action::ForceRelease | Action::Release { .. } => self.given(),
+            Action::Inspect | Action::Renew { .. } => &[Place::Lock],
         }
+    }
+
+    /// The keys of a script that gives the lock back.
+    const fn given(&self) -> &'static [Place] {
+        if self.line {
+            return &[Place::Lock, Place::Queue, Place::Timeout, Place::Alive];
+        }
+        &[Place::Lock]
     }
 
     /// The keys of a script that may take the lock.
     const fn taken(&self) -> &'static [Place] {
         if self.fenced {
             return &[Place::Lock, Place::Undone, Place::Token];
+        }
+        if self.line {
+            return &[
+                Place::Lock,
+                Place::Undone,
+                Place::Queue,
+                Place::Timeout,
+                Place::Alive,
+            ];
         }
         &[Place::Lock, Place::Undone]
     }
@@ -222,7 +263,7 @@ impl Scripts {
             },
             (Action::Acquire { .. } | Action::Pass { .. }, Value::Array(token)) => granted(token),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
-            (Action::Inspect, Value::Array(answer)) => inspected(answer, self.fenced),
+            (Action::Inspect, Value::Array(answer)) => inspected(answer, self.fenced || self.line),
             (Action::Pass { .. }, Value::Int(-3)) => Ok(Reply::Granted { token: None }),
             (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
                 renewal(answers.remove(0))
@@ -288,16 +329,18 @@ fn number(token: Value) -> Result<Option<FencingToken>, Failure> {
     Ok(token.parse().ok().map(FencingToken::new))
 }
 
-fn inspected(answer: Vec<Value>, fenced: bool) -> Result<Reply, Failure> {
+fn inspected(answer: Vec<Value>, whole: bool) -> Result<Reply, Failure> {
     let mut answer = answer.into_iter();
     let ttl = match answer.next() {
         Some(Value::Int(ttl)) => ttl,
         other => return Err(unexpected(&other.unwrap_or(Value::Nil))),
     };
-    let token = match fenced.then(|| answer.next()).flatten() {
-        Some(token) => number(token)?,
-        None => None,
-    };
+    let (mut token, mut waiting) = (None, Vec::new());
+    if whole {
+        token = number(answer.next().unwrap_or(Value::Nil))?;
+        let line = answer.next().unwrap_or(Value::Nil);
+        waiting = redis::from_redis_value(line).map_err(|e| unexpected(&e))?;
+    }
     let mut owners = Vec::new();
     while let (Some(owner), Some(count)) = (answer.next(), answer.next()) {
         let owner: String = redis::from_redis_value(owner).map_err(|e| unexpected(&e))?;
@@ -321,6 +364,7 @@ fn inspected(answer: Vec<Value>, fenced: bool) -> Result<Reply, Failure> {
         owners,
         ttl: remaining(ttl),
         token,
+        waiting,
     })))
 }
 

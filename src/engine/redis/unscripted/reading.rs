@@ -9,6 +9,7 @@ use super::writing::Writing;
 use crate::engine::redis::failure;
 use crate::engine::redis::keys::Keys;
 use crate::engine::{Cause, Failure};
+use crate::protocol::line::Queue;
 use crate::protocol::marks::Marks;
 use crate::protocol::state::{Held, State, Surroundings};
 use crate::protocol::{
@@ -120,7 +121,7 @@ impl<'a> Reading<'a> {
             listeners,
             next_token: calendar.max(seen.token.map_or(calendar, FencingToken::next)),
         };
-        let outcome = state.apply(self.request, &around);
+        let outcome = state.apply(self.request, &around, &mut Queue::default());
         let reply = match outcome.reply {
             // No client of ours leaves a lock without an end, and no rule knows of one.
             Ok(Reply::Busy { .. }) if seen.pttl == -1 => Reply::Busy { ttl: None },
@@ -258,6 +259,7 @@ fn inspected(seen: Seen) -> Answer {
         owners: owners.collect(),
         ttl: u64::try_from(seen.pttl).ok().map(Duration::from_millis),
         token: seen.token,
+        waiting: Vec::new(),
     })))
 }
 

@@ -1,0 +1,51 @@
+-- Before the scripts of the fair lock: those who wait in its line.
+--
+-- queue is Redisson's list of owners, timeout its zset of when each may be passed over, alive our own of until when a waiter
+-- of ours is there: it goes by that, Redisson's waiters by the other. All in ms of the server's clock.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function leave(queue, timeout, alive, owner)
+  redis.call('ZREM', timeout, owner)
+  redis.call('ZREM', alive, owner)
+  return redis.call('LREM', queue, 0, owner)
+end
+
+-- Who is first, of those who are there. One without a score is nobody: Redisson would wait for it for ever.
+local function first(queue, timeout, alive, now)
+  while true do
+    local head = redis.call('LINDEX', queue, 0)
+    if not head then
+      return nil
+    end
+    local there = redis.call('ZSCORE', alive, head) or redis.call('ZSCORE', timeout, head)
+    if there and tonumber(there) > now then
+      return head
+    end
+    redis.call('LPOP', queue)
+    redis.call('ZREM', timeout, head)
+    redis.call('ZREM', alive, head)
+  end
+end
+
+-- Whoever has a score but no place would believe that it waits: without one it comes again. One of ours that Redisson has
+-- passed over keeps its mark while it is there, and by that its place.
+local function mend(queue, timeout, alive, now)
+  local length = redis.call('LLEN', queue)
+  if redis.call('ZCARD', timeout) == length and redis.call('ZCARD', alive) <= length then
+    return
+  end
+  redis.call('ZREMRANGEBYSCORE', alive, '-inf', now)
+  local places = {}
+  for _, owner in ipairs(redis.call('LRANGE', queue, 0, -1)) do
+    places[owner] = true
+  end
+  for _, owner in ipairs(redis.call('ZRANGE', timeout, 0, -1)) do
+    if not places[owner] then
+      redis.call('ZREM', timeout, owner)
+    end
+  end
+end
+

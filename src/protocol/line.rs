@@ -1,0 +1,89 @@
+//! Those who wait for a fair lock, in the order in which they came.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{ClientId, Moment, OwnerId};
+
+/// One lock's line, wherever a store keeps it.
+///
+/// Each waiter is believed to be there until a moment that it puts off by asking again. One that has gone is passed over
+/// when it has come to be the first, never before: until then its place may still be taken up again.
+pub trait Line {
+    /// Who is first, and until when it is believed to be there.
+    fn first(&mut self) -> Option<(OwnerId, Moment)>;
+
+    /// Whether somebody stands in it.
+    fn has(&mut self, owner: &OwnerId) -> bool;
+
+    /// Somebody stands in it until then: behind everybody, or where it stood before.
+    fn stand(&mut self, owner: OwnerId, until: Moment);
+
+    /// Somebody leaves it; says whether it stood in it.
+    fn leave(&mut self, owner: &OwnerId) -> bool;
+
+    /// The first so many.
+    fn some(&mut self, most: usize) -> Vec<OwnerId>;
+}
+
+impl dyn Line + '_ {
+    /// Who is first, of those who are there.
+    pub(super) fn first_at(&mut self, now: Moment) -> Option<OwnerId> {
+        while let Some((owner, until)) = self.first() {
+            if until > now {
+                return Some(owner);
+            }
+            self.leave(&owner);
+        }
+        None
+    }
+}
+
+/// A line in memory. Nothing in it is looked through, however long it is.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    order: BTreeMap<u64, (OwnerId, Moment)>,
+    places: HashMap<OwnerId, u64>,
+    next: u64,
+}
+
+impl Queue {
+    /// Whether nobody stands in it.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Takes out all waiters of a client that has gone.
+    pub fn forget(&mut self, client: ClientId) {
+        self.order.retain(|_, (owner, _)| owner.client() != client);
+        self.places.retain(|owner, _| owner.client() != client);
+    }
+}
+
+impl Line for Queue {
+    fn first(&mut self) -> Option<(OwnerId, Moment)> {
+        self.order.first_key_value().map(|(_, waiter)| *waiter)
+    }
+
+    fn has(&mut self, owner: &OwnerId) -> bool {
+        self.places.contains_key(owner)
+    }
+
+    fn stand(&mut self, owner: OwnerId, until: Moment) {
+        let next = &mut self.next;
+        let place = *self.places.entry(owner).or_insert_with(|| {
+            *next += 1;
+            *next
+        });
+        self.order.insert(place, (owner, until));
+    }
+
+    fn leave(&mut self, owner: &OwnerId) -> bool {
+        let place = self.places.remove(owner);
+        place.is_some_and(|place| self.order.remove(&place).is_some())
+    }
+
+    fn some(&mut self, most: usize) -> Vec<OwnerId> {
+        let waiters = self.order.values().take(most);
+        waiters.map(|(owner, _)| *owner).collect()
+    }
+}

@@ -6,7 +6,6 @@ use distlock::{Client, Lease};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-use super::support::batch::BATCH;
 use super::support::{ChaosProxy, RedisServer, Script, Witness};
 use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
 
@@ -21,11 +20,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn start() -> Self {
         let server = RedisServer::start();
-        // A rule counts a call that is answered NOSCRIPT as well.
-        for script in Script::ALL.map(Script::text) {
-            server.cmd(&["SCRIPT", "LOAD", script]);
-        }
-        server.cmd(&["SCRIPT", "LOAD", &BATCH]);
+        Script::make_known(&server);
         let direct = redis::Client::open(server.url()).expect("the url is right");
         let patient = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))

@@ -1,14 +1,14 @@
 //! What a server executes, seen from beside it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::batch::apart;
+use super::batch::{apart, batches};
 use super::{RedisServer, eventually};
 
 /// Reads along with the server (`MONITOR`): which script calls it has executed, those that travelled
@@ -19,6 +19,23 @@ pub(crate) struct Witness {
 }
 
 pub(crate) type Words = Vec<String>;
+
+macro_rules! texts {
+    ($script:literal) => {
+        [
+            include_str!(concat!(
+                "../../src/engine/redis/lua/mutex/",
+                $script,
+                ".lua"
+            )),
+            include_str!(concat!(
+                "../../src/engine/redis/lua/simple/",
+                $script,
+                ".lua"
+            )),
+        ]
+    };
+}
 
 impl Witness {
     pub(crate) async fn start(server: &RedisServer) -> Self {
@@ -93,7 +110,7 @@ impl Drop for Witness {
 /// Where a call has the name of its lock.
 const LOCK: usize = 3;
 
-/// The scripts whose calls may be lost.
+/// The scripts whose calls may be lost, of whatever kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Acquire,
@@ -112,22 +129,37 @@ impl Script {
         Self::Undo,
     ];
 
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Acquire => include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
-            Self::Pass => include_str!("../../src/engine/redis/lua/mutex/pass.lua"),
-            Self::Release => include_str!("../../src/engine/redis/lua/mutex/release.lua"),
-            Self::Renew => include_str!("../../src/engine/redis/lua/mutex/renew.lua"),
-            Self::Undo => include_str!("../../src/engine/redis/lua/mutex/undo.lua"),
+    /// Has a server know all of them, and what they travel in: a rule counts a call that is answered NOSCRIPT
+    /// as well.
+    pub(crate) fn make_known(server: &RedisServer) {
+        let scripts = Self::ALL.into_iter().flat_map(Self::texts);
+        for script in scripts.chain(batches()) {
+            server.cmd(&["SCRIPT", "LOAD", script]);
         }
     }
 
     /// Whether a call, given by its words, is a run of this script.
     pub(crate) fn runs(self, words: &[impl AsRef<[u8]>]) -> bool {
-        let hash = ::redis::Script::new(self.text());
+        static HASHES: LazyLock<[[String; 2]; 5]> = LazyLock::new(|| {
+            let hash = |text| ::redis::Script::new(text).get_hash().to_owned();
+            Script::ALL.map(|script| script.texts().map(hash))
+        });
         words.len() > LOCK
             && words[0].as_ref() == b"EVALSHA"
-            && words[1].as_ref() == hash.get_hash().as_bytes()
+            && HASHES[self as usize]
+                .iter()
+                .any(|hash| words[1].as_ref() == hash.as_bytes())
+    }
+
+    /// Of the plain lock and of the simple one.
+    const fn texts(self) -> [&'static str; 2] {
+        match self {
+            Self::Acquire => texts!("acquire"),
+            Self::Pass => texts!("pass"),
+            Self::Release => texts!("release"),
+            Self::Renew => texts!("renew"),
+            Self::Undo => texts!("undo"),
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 )]
 
 pub(crate) mod batch;
+pub(crate) mod command;
 pub(crate) mod family;
 pub(crate) mod java;
 pub(crate) mod pace;

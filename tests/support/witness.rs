@@ -12,7 +12,8 @@ use super::batch::{apart, batches};
 use super::{RedisServer, eventually};
 
 /// Reads along with the server (`MONITOR`): which script calls it has executed, those that travelled
-/// together each for itself. The scripts must be known to it before, and names plain.
+/// together each for itself, and what is written, or asked before it, where there are no scripts. The scripts must be known
+/// to it before, and names plain.
 pub(crate) struct Witness {
     seen: Arc<Mutex<HashMap<String, Vec<Words>>>>,
     reader: AbortHandle,
@@ -50,15 +51,18 @@ impl Witness {
         let notes = seen.clone();
         let reader = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                let Some((_, words)) = line.split_once(" \"") else {
+                let Some((whose, words)) = line.split_once(" \"") else {
                     continue;
                 };
+                if whose.ends_with(" lua]") {
+                    continue;
+                }
                 let words = words.trim_end_matches('"').split("\" \"");
                 let words: Words = words.map(ToOwned::to_owned).collect();
-                if words[0] == "EVALSHA" {
-                    let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-                    for call in apart(words) {
-                        notes.entry(call[LOCK].clone()).or_default().push(call);
+                let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+                for call in apart(words) {
+                    if let Some(lock) = lock_of(&call) {
+                        notes.entry(lock).or_default().push(call);
                     }
                 }
             }
@@ -76,12 +80,15 @@ impl Witness {
         calls.filter(|words| likes(words)).count()
     }
 
-    /// Every call about this lock, oldest first, without its keys.
+    /// Every call about this lock, oldest first; those of scripts without their keys.
     pub(crate) fn calls(&self, name: &str) -> Vec<String> {
         let seen = self.seen();
         let calls = seen.get(name).into_iter().flatten();
         let shown = calls.map(|words| {
             let script = Script::ALL.iter().find(|script| script.runs(words));
+            let Some(script) = script else {
+                return words.join(" ");
+            };
             let keys = words[2].parse().unwrap_or(0);
             format!("{script:?} {:?}", &words[LOCK + keys..])
         });
@@ -107,8 +114,24 @@ impl Drop for Witness {
     }
 }
 
-/// Where a call has the name of its lock.
+/// Where a script's call has the name of its lock.
 const LOCK: usize = 3;
+
+/// The lock that a command is about, if it is one to note.
+fn lock_of(words: &[String]) -> Option<String> {
+    match words {
+        [evalsha, _, _, lock, ..] if evalsha == "EVALSHA" => Some(lock.clone()),
+        [word, key, ..] if NOTED.contains(&word.as_str()) => {
+            let marks = key.strip_prefix("distlock_undone:{");
+            let lock = marks.and_then(|key| key.strip_suffix('}'));
+            Some(lock.unwrap_or(key).to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Asks whether an acquire was undone, takes a lock, and renews it.
+const NOTED: [&str; 4] = ["ZSCORE", "HSET", "SET", "PEXPIRE"];
 
 /// The scripts whose calls may be lost, of whatever kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,9 +33,20 @@ impl Company {
         user: &str,
         build: impl FnOnce(ClientBuilder) -> ClientBuilder,
     ) -> Self {
+        Self::at(server, user, "", build).await
+    }
+
+    /// The same with these parameters in the client's address.
+    pub(crate) async fn at(
+        server: RedisServer,
+        user: &str,
+        parameters: &str,
+        build: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Self {
         Script::make_known(&server);
         let proxy = ChaosProxy::start(server.addr());
         let url = proxy.url().replace("redis://", &format!("redis://{user}"));
+        let url = format!("{url}{parameters}");
         let builder = Client::builder(&url)
             .default_lease(Lease::KeepAlive(LEASE))
             .command_timeout(TIME_OUT)

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Client, Pipeline, Value};
+use redis::{AsyncConnectionConfig, Client, Pipeline, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
@@ -124,7 +124,7 @@ impl Task {
     }
 
     /// Sends some commands, each with its own answer. A connection that fails is given up: what it watches, and what it has
-    /// still to do, nobody knows.
+    /// still to do, nobody knows. So is one to a server that may not be written to: another may lead to the new master.
     async fn send(&mut self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -136,7 +136,9 @@ impl Task {
             Ok(answers) => answers.map_err(|error| failure::of_calling(&error))?,
             Err(_) => return Err(Failure::new(Cause::TimedOut, "no answer in time")),
         };
-        self.connection = Some(connection);
+        if !answers.iter().any(is_read_only) {
+            self.connection = Some(connection);
+        }
         Ok(answers)
     }
 
@@ -149,4 +151,8 @@ impl Task {
             .get_multiplexed_async_connection_with_config(&config);
         made.await.map_err(|error| failure::of_connecting(&error))
     }
+}
+
+fn is_read_only(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::ReadOnly))
 }

@@ -158,6 +158,13 @@ impl Engine for Redis {
         }
     }
 
+    fn renews_at_once(&self) -> usize {
+        match self.unscripted {
+            Some(_) => 1,
+            None => usize::MAX,
+        }
+    }
+
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
         Box::pin(async move {
             let channel = self.keys.channel(&channel).to_string();

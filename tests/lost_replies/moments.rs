@@ -1,0 +1,53 @@
+//! The moments of a story at which something is lost: a request, or, where there are no scripts and a request is many
+//! commands, one of these.
+
+use super::rules::{RULES, Rule};
+use super::stories::Story;
+use super::support::command::Command;
+use super::support::{Family, Fault, Match};
+
+/// What is lost of a story.
+#[derive(Clone, Debug)]
+pub(crate) enum Moment {
+    Command(Command),
+    /// A request of the sort that the story is about: which of them, counted from 1.
+    Request(u64),
+}
+
+impl Moment {
+    /// In which ways it is lost. A command in some of them, which are taken in turn; one that writes in more.
+    pub(crate) fn ways(&self, turn: &mut usize) -> Vec<&'static Rule> {
+        let Self::Command(command) = self else {
+            return RULES.iter().collect();
+        };
+        // A part of a transaction that comes twice is nothing that a network does.
+        let rules = RULES.iter();
+        let rules = rules.filter(|rule| rule.fault != Fault::DuplicateRequest);
+        let rules: Vec<_> = rules.collect();
+        let ways = if command.writes { 4 } else { 1 };
+        let first = *turn;
+        *turn += ways;
+        (first..*turn).map(|way| rules[way % rules.len()]).collect()
+    }
+
+    /// Whether these are the words of one.
+    pub(crate) fn is_one<F: Family>(
+        &self,
+        story: &Story<F>,
+        name: &str,
+        words: &[impl AsRef<[u8]>],
+    ) -> bool {
+        match self {
+            Self::Command(command) => command.is_one(name, words),
+            Self::Request(_) => story.is_target(words),
+        }
+    }
+
+    /// Selects it.
+    pub(crate) fn select<F: Family>(&self, story: &'static Story<F>, name: &str) -> Match {
+        match self {
+            Self::Command(command) => command.select(name),
+            Self::Request(nth) => Match::words(|words| story.is_target(words)).nth(*nth),
+        }
+    }
+}

@@ -15,19 +15,24 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    /// In which ways it is lost. A command in some of them, which are taken in turn; one that writes in more.
-    pub(crate) fn ways(&self, turn: &mut usize) -> Vec<&'static Rule> {
+    /// In which ways it is lost. A command in one of them, which are taken in turn; one that writes in more, and late in
+    /// any case.
+    pub(crate) fn ways(&self, turn: usize) -> Vec<&'static Rule> {
         let Self::Command(command) = self else {
             return RULES.iter().collect();
         };
         // A part of a transaction that comes twice is nothing that a network does.
-        let rules = RULES.iter();
-        let rules = rules.filter(|rule| rule.fault != Fault::DuplicateRequest);
-        let rules: Vec<_> = rules.collect();
-        let ways = if command.writes { 4 } else { 1 };
-        let first = *turn;
-        *turn += ways;
-        (first..*turn).map(|way| rules[way % rules.len()]).collect()
+        let ways = RULES.iter();
+        let ways = ways.filter(|rule| rule.fault != Fault::DuplicateRequest);
+        let (late, ways): (Vec<_>, Vec<_>) =
+            ways.partition(|rule| rule.fault == Fault::HoldRequest);
+        if !command.writes {
+            let mut all = late.iter().chain(&ways).copied().cycle();
+            return all.nth(turn).into_iter().collect();
+        }
+        let others = ways.iter().cycle().skip(turn * OTHERS).take(OTHERS);
+        let late = late.iter().cycle().skip(turn).take(1);
+        late.chain(others).copied().collect()
     }
 
     /// Whether these are the words of one.
@@ -51,3 +56,6 @@ impl Moment {
         }
     }
 }
+
+/// How many ways beside that one.
+const OTHERS: usize = 3;

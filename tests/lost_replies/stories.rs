@@ -133,7 +133,7 @@ impl<F: Family> Story<F> {
             })
         },
         Self {
-            in_parts: 2..3,
+            in_parts: 2..4,
             repeated: Repeated::WhileHeld,
             ..story("undo re-entry", Script::Undo, Count::Any, |case| {
                 Box::pin(undo_reentry(case))

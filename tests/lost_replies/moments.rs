@@ -1,7 +1,7 @@
 //! The moments of a story at which something is lost: a request, or, where there are no scripts and a request is many
 //! commands, one of these.
 
-use super::rules::{RULES, Rule};
+use super::rules::{LetGo, RULES, Rule};
 use super::stories::Story;
 use super::support::command::Command;
 use super::support::{Family, Fault, Match};
@@ -15,24 +15,26 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    /// In which ways it is lost. A command in one of them, which are taken in turn; one that writes in more, and late in
-    /// any case.
+    /// In which ways it is lost. A command in one of them, which are taken in turn. One that writes in some, and in any
+    /// case so late that it has been undone and nobody has touched the lock since.
     pub(crate) fn ways(&self, turn: usize) -> Vec<&'static Rule> {
         let Self::Command(command) = self else {
             return RULES.iter().collect();
         };
+        let is_late = |rule: &&Rule| {
+            rule.fault == Fault::HoldRequest && rule.let_go == Some(LetGo::AfterCleanup)
+        };
         // A part of a transaction that comes twice is nothing that a network does.
         let ways = RULES.iter();
         let ways = ways.filter(|rule| rule.fault != Fault::DuplicateRequest);
-        let (late, ways): (Vec<_>, Vec<_>) =
-            ways.partition(|rule| rule.fault == Fault::HoldRequest);
+        let (mut late, others): (Vec<_>, Vec<_>) = ways.partition(is_late);
         if !command.writes {
-            let mut all = late.iter().chain(&ways).copied().cycle();
+            let mut all = late.into_iter().chain(others).cycle();
             return all.nth(turn).into_iter().collect();
         }
-        let others = ways.iter().cycle().skip(turn * OTHERS).take(OTHERS);
-        let late = late.iter().cycle().skip(turn).take(1);
-        late.chain(others).copied().collect()
+        let others = others.into_iter().cycle();
+        late.extend(others.skip(turn * OTHERS).take(OTHERS));
+        late
     }
 
     /// Whether these are the words of one.
@@ -57,5 +59,5 @@ impl Moment {
     }
 }
 
-/// How many ways beside that one.
+/// In how many ways beside that one.
 const OTHERS: usize = 3;

@@ -90,3 +90,8 @@ pub mod internals {
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// And so is the one that shares a lock with others.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/simple-lock.md")]
+struct SimpleLock;

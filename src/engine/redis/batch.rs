@@ -2,7 +2,8 @@
 //!
 //! A call goes out at once if none is under way. Otherwise it lets those who are ready have their turn,
 //! never waits for company, and goes out with whatever has come by then: the server spends less on one
-//! call of many items than on many calls. What each item does is the same script either way.
+//! call of many items than on many calls. What each item does is the same script either way. Few calls are under way
+//! at once: those who were answered together then ask together.
 
 #![expect(
     clippy::disallowed_methods,
@@ -46,11 +47,19 @@ struct Company {
     answered: bool,
 }
 
-/// Takes what is waiting with it, or what filled a call. If it never gets to, whoever waits hears of that.
-struct Departure {
-    batches: Option<Arc<Batches>>,
+/// A task that takes to the server what waits, call after call. If it goes with its runtime, whoever waits hears of that.
+struct Carrier {
+    batches: Arc<Batches>,
     connection: Option<u64>,
-    full: Option<Vec<Item>>,
+    /// It has returned, and nobody relies on it.
+    ended: bool,
+}
+
+/// What fills a call by itself, and leaves at once.
+struct Full {
+    batches: Arc<Batches>,
+    connection: Option<u64>,
+    items: Vec<Item>,
 }
 
 /// A call that the server has not answered yet.
@@ -88,14 +97,24 @@ impl Batches {
             Way::Together {
                 answer,
                 full,
-                first,
+                carrier,
             } => {
                 // Not under the lock: a runtime that has gone drops what it is given here and now.
-                if full.is_some() {
-                    self.depart(connection, full);
+                if let Some(items) = full {
+                    let full = Full {
+                        batches: self.clone(),
+                        connection,
+                        items,
+                    };
+                    self.spawn(connection, full.leave());
                 }
-                if first {
-                    self.depart(connection, None);
+                if carrier {
+                    let carrier = Carrier {
+                        batches: self.clone(),
+                        connection,
+                        ended: false,
+                    };
+                    self.spawn(connection, carrier.carry());
                 }
                 Box::pin(Company {
                     batches: self.clone(),
@@ -112,16 +131,11 @@ impl Batches {
         scripts::reply(request, self.connection.run(&call).await?)
     }
 
-    fn depart(self: &Arc<Self>, connection: Option<u64>, full: Option<Vec<Item>>) {
-        let departure = Departure {
-            batches: Some(self.clone()),
-            connection,
-            full,
-        };
-        // On the connection's own runtime: where that stands still, so does everything else.
+    /// On the connection's own runtime: where that stands still, so does everything else.
+    fn spawn(&self, connection: Option<u64>, task: impl Future<Output = ()> + Send + 'static) {
         let runtime = connection.and_then(|number| self.connection.runtime_of(number));
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
-            runtime.spawn(departure.leave());
+            runtime.spawn(task);
         }
     }
 
@@ -182,6 +196,16 @@ impl Batches {
         }
     }
 
+    /// The runtime of a connection has gone, and the connection with it, which does not say so.
+    fn strand(&self, connection: Option<u64>, items: Vec<Item>) {
+        if let Some(connection) = connection {
+            self.connection.give_up(connection);
+        }
+        let why = "the connection's runtime has gone";
+        let callers = items.into_iter().map(|item| item.answer).collect();
+        answer_all(callers, &Failure::new(Cause::Unreachable, why));
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -208,42 +232,54 @@ impl Drop for Company {
     }
 }
 
-impl Departure {
-    async fn leave(mut self) {
-        if self.full.is_none() {
+impl Carrier {
+    async fn carry(mut self) {
+        loop {
             // Those who were woken by the same answers get to say what they want next.
             after_those_who_are_ready().await;
+            let Some(items) = self.batches.lock().taken_by(self.connection) else {
+                break;
+            };
+            UnderWay(self.batches.clone()).send(items).await;
+            if !self.batches.lock().goes_on(self.connection) {
+                break;
+            }
         }
-        let Some(batches) = self.batches.take() else {
-            return;
-        };
-        let items = {
-            let mut queue = batches.lock();
-            queue.under_way += 1;
-            let full = self.full.take();
-            full.unwrap_or_else(|| queue.taken_by(self.connection))
-        };
-        UnderWay(batches).send(items).await;
+        self.ended = true;
     }
 }
 
-impl Drop for Departure {
+impl Drop for Carrier {
     fn drop(&mut self) {
-        let Some(batches) = self.batches.take() else {
+        if self.ended {
             return;
-        };
-        let full = self.full.take();
-        if batches.connection.is_forked() {
-            return std::mem::forget((batches, full));
         }
-        let items = full.unwrap_or_else(|| batches.lock().taken_by(self.connection));
-        // Its runtime has gone, and the connection with it, which does not say so.
-        if let Some(connection) = self.connection {
-            batches.connection.give_up(connection);
+        if self.batches.connection.is_forked() {
+            return std::mem::forget(self.batches.clone());
         }
-        let why = "the connection's runtime has gone";
-        let callers = items.into_iter().map(|item| item.answer).collect();
-        answer_all(callers, &Failure::new(Cause::Unreachable, why));
+        let items = self.batches.lock().forsaken_by(self.connection);
+        self.batches.strand(self.connection, items);
+    }
+}
+
+impl Full {
+    async fn leave(mut self) {
+        let items = std::mem::take(&mut self.items);
+        self.batches.lock().under_way += 1;
+        UnderWay(self.batches.clone()).send(items).await;
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let items = std::mem::take(&mut self.items);
+        if items.is_empty() {
+            return;
+        }
+        if self.batches.connection.is_forked() {
+            return std::mem::forget((self.batches.clone(), items));
+        }
+        self.batches.strand(self.connection, items);
     }
 }
 

@@ -9,17 +9,32 @@ use crate::protocol::Request;
 /// How many items travel in one call: more gain little, and hold up the server for everyone else.
 pub(super) const MOST: usize = 64;
 
+/// How many carriers a connection has: with more, those who are answered together no longer ask together, and a
+/// crowd travels in many short calls.
+pub(super) const CARRIERS: usize = 6;
+
 /// What waits for the next call.
+///
+/// It is taken by carriers, tasks that bring call after call to the server. While something waits, one of them has
+/// been told to take it, or there are as many as there may be and the first to return takes it.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// How many calls the server has not answered yet.
     pub(super) under_way: usize,
-    /// Somebody has been told to take it, on the runtime of the connection with this number.
+    /// A carrier has been told to take it, on the runtime of the connection with this number.
     departing: Option<u64>,
+    carriers: Carriers,
     /// What frees a lock comes before what takes one. Requests of one owner are put in order by the driver,
     /// and mean the same in any.
     giving: Vec<Item>,
     taking: Vec<Item>,
+}
+
+/// How many carriers there are, on the connection whose callers came last. Those of others end when they return.
+#[derive(Debug, Default)]
+struct Carriers {
+    connection: Option<u64>,
+    count: usize,
 }
 
 /// One caller's request.
@@ -39,8 +54,8 @@ pub(super) enum Way {
         /// Enough for a call, which leaves at once: behind a crowd of callers the server would have nothing
         /// to do.
         full: Option<Vec<Item>>,
-        /// Nobody has been told yet to take what waits.
-        first: bool,
+        /// It takes another carrier to take what waits.
+        carrier: bool,
     },
 }
 
@@ -56,21 +71,51 @@ impl Queue {
             request,
             answer: sender,
         });
-        let first = self.departing != connection;
-        self.departing = connection;
         let full = self.is_full().then(|| self.take());
+        let carrier =
+            full.is_none() && self.departing != connection && self.carriers.join(connection);
+        if carrier {
+            self.departing = connection;
+        }
         Way::Together {
             answer,
             full,
-            first,
+            carrier,
         }
     }
 
-    /// Whoever was told to take what waits here does so, unless somebody else has been told since.
-    pub(super) fn taken_by(&mut self, connection: Option<u64>) -> Vec<Item> {
-        if self.departing != connection {
+    /// What a carrier takes with it. It ends if there is nothing, or another has been told to take it since.
+    pub(super) fn taken_by(&mut self, connection: Option<u64>) -> Option<Vec<Item>> {
+        let mut items = Vec::new();
+        if self.departing == connection {
+            self.departing = None;
+            items = self.take();
+        }
+        if items.is_empty() {
+            self.carriers.leave(connection);
+            return None;
+        }
+        self.under_way += 1;
+        Some(items)
+    }
+
+    /// Whether a carrier that has returned is to take what waits by now. It ends if another has been told to.
+    pub(super) fn goes_on(&mut self, connection: Option<u64>) -> bool {
+        let goes_on = self.carriers.connection == connection && self.departing != connection;
+        if goes_on {
+            self.departing = connection;
+        } else {
+            self.carriers.leave(connection);
+        }
+        goes_on
+    }
+
+    /// A carrier has gone with its runtime, and so will the others of its connection: what they were to take.
+    pub(super) fn forsaken_by(&mut self, connection: Option<u64>) -> Vec<Item> {
+        if self.carriers.connection != connection {
             return Vec::new();
         }
+        self.carriers.leave(connection);
         self.departing = None;
         self.take()
     }
@@ -97,6 +142,28 @@ impl Queue {
         let mut items = std::mem::take(&mut self.giving);
         items.append(&mut self.taking);
         items
+    }
+}
+
+impl Carriers {
+    /// One more, if there is room for it.
+    fn join(&mut self, connection: Option<u64>) -> bool {
+        if self.connection != connection {
+            *self = Self {
+                connection,
+                count: 0,
+            };
+        }
+        let room = self.count < CARRIERS;
+        self.count += usize::from(room);
+        room
+    }
+
+    fn leave(&mut self, connection: Option<u64>) {
+        if self.connection == connection {
+            // Never too many: where a caller came late with an older number, its carriers were counted anew.
+            self.count = self.count.saturating_sub(1);
+        }
     }
 }
 
@@ -128,19 +195,82 @@ mod tests {
         }
     }
 
+    /// Lets a caller in: whether it takes another carrier, and what it listens to.
+    fn comes(queue: &mut Queue, connection: u64) -> (bool, oneshot::Receiver<Answer>) {
+        match queue.enter(acquire(), Some(connection)) {
+            Way::Together {
+                answer, carrier, ..
+            } => (carrier, answer),
+            Way::Alone(_) => panic!("a call is under way"),
+        }
+    }
+
     #[test]
     fn the_first_goes_alone_and_the_next_wait_for_each_other() {
         let mut queue = Queue::default();
         assert!(matches!(queue.enter(acquire(), Some(1)), Way::Alone(_)));
         let second = queue.enter(acquire(), Some(1));
-        assert!(matches!(second, Way::Together { first: true, .. }));
+        assert!(matches!(second, Way::Together { carrier: true, .. }));
         let third = queue.enter(release(), Some(1));
-        assert!(matches!(third, Way::Together { first: false, .. }));
-        let items = queue.taken_by(Some(1));
+        assert!(matches!(third, Way::Together { carrier: false, .. }));
+        let items = queue.taken_by(Some(1)).expect("two wait");
         assert_eq!(items.len(), 2);
         assert_eq!(items[0].request, release(), "what frees comes first");
         let next = queue.enter(acquire(), Some(1));
-        assert!(matches!(next, Way::Together { first: true, .. }));
+        assert!(matches!(next, Way::Together { carrier: true, .. }));
+    }
+
+    #[test]
+    fn when_every_carrier_is_under_way_the_first_to_return_takes_what_waits() {
+        let mut queue = busy();
+        for _ in 0..CARRIERS {
+            assert!(comes(&mut queue, 1).0);
+            assert!(queue.taken_by(Some(1)).is_some());
+        }
+        assert!(!comes(&mut queue, 1).0, "there are enough");
+        assert!(queue.goes_on(Some(1)));
+        assert!(!queue.goes_on(Some(1)), "one of them takes it");
+        assert_eq!(queue.taken_by(Some(1)).map(|items| items.len()), Some(1));
+        assert!(comes(&mut queue, 1).0, "one of them has ended");
+    }
+
+    #[test]
+    fn a_carrier_that_finds_nothing_makes_room_for_another() {
+        let mut queue = busy();
+        for _ in 0..2 * CARRIERS {
+            assert!(comes(&mut queue, 1).0);
+            assert!(queue.taken_by(Some(1)).is_some());
+            assert!(queue.goes_on(Some(1)));
+            assert!(queue.taken_by(Some(1)).is_none());
+        }
+    }
+
+    #[test]
+    fn a_new_connection_does_not_wait_for_the_old_ones_carriers() {
+        let mut queue = busy();
+        for _ in 0..CARRIERS {
+            comes(&mut queue, 1);
+            queue.taken_by(Some(1));
+        }
+        let _waits = comes(&mut queue, 1);
+        assert!(comes(&mut queue, 2).0);
+        assert!(!queue.goes_on(Some(1)), "what waits is not its to take");
+        assert_eq!(queue.taken_by(Some(2)).map(|items| items.len()), Some(2));
+    }
+
+    #[test]
+    fn what_waits_for_carriers_that_go_with_their_runtime_is_not_left_to_itself() {
+        let mut queue = busy();
+        for _ in 0..CARRIERS {
+            comes(&mut queue, 1);
+            queue.taken_by(Some(1));
+        }
+        let _waits = comes(&mut queue, 1);
+        assert_eq!(queue.forsaken_by(Some(1)).len(), 1);
+        assert!(
+            comes(&mut queue, 1).0,
+            "whoever comes then is seen to as well"
+        );
     }
 
     #[test]
@@ -173,12 +303,12 @@ mod tests {
     }
 
     #[test]
-    fn an_old_connections_departure_leaves_the_new_ones_callers_alone() {
+    fn an_old_connections_carrier_leaves_the_new_ones_callers_alone() {
         let mut queue = busy();
         let _old = queue.enter(acquire(), Some(1));
         let new = queue.enter(acquire(), Some(2));
-        assert!(matches!(new, Way::Together { first: true, .. }));
-        assert!(queue.taken_by(Some(1)).is_empty());
-        assert_eq!(queue.taken_by(Some(2)).len(), 2);
+        assert!(matches!(new, Way::Together { carrier: true, .. }));
+        assert!(queue.taken_by(Some(1)).is_none());
+        assert_eq!(queue.taken_by(Some(2)).map(|items| items.len()), Some(2));
     }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::machine::Machine;
+
 /// What was measured, and by what it is found again.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Entry {
@@ -54,7 +56,7 @@ pub(crate) mod figure {
     pub(crate) const LEAST_SHARE: &str = "least_share";
     /// The least lucky caller's cycles over the luckiest one's.
     pub(crate) const EVENNESS: &str = "least_over_most";
-    /// Scripts called, a second or a hand-off.
+    /// Scripts called: a second in W, a grant in H, a hand-off in Q.
     pub(crate) const SCRIPTS: &str = "scripts";
     /// The part of a core the client was at work.
     pub(crate) const CLIENT_LOAD: &str = "client_cores";
@@ -64,11 +66,36 @@ pub(crate) mod figure {
     /// Locks that were held no longer at the end.
     pub(crate) const LOST: &str = "lost";
     pub(crate) const SUBSCRIPTIONS: &str = "subscriptions";
+
+    /// All of them.
+    pub(crate) const ALL: &[&str] = &[
+        RATE,
+        HANDOFFS,
+        P50,
+        P99,
+        P999,
+        COUNT,
+        COMMANDS,
+        READS,
+        CLIENT_CPU,
+        SERVER_CPU,
+        CPU,
+        LEAST_SHARE,
+        EVENNESS,
+        SCRIPTS,
+        CLIENT_LOAD,
+        SERVER_LOAD,
+        MEMORY,
+        LOST,
+        SUBSCRIPTIONS,
+    ];
 }
 
 /// All of them, in the order they were made.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Book {
+    /// Where they were made.
+    pub(crate) machine: Machine,
     pub(crate) entries: Vec<Entry>,
     /// What each contestant calls itself.
     pub(crate) versions: BTreeMap<&'static str, String>,

@@ -12,6 +12,8 @@ pub(crate) enum Order {
     Contestant(String),
     /// `list`: say who and what there is.
     List,
+    /// `publish RESULTS PAGE`: put the results of a run into the page that shows them.
+    Publish { results: PathBuf, page: PathBuf },
     /// `run --contestants FOLDER [--quick | --smoke] [--only NAMES] [--json FILE] [SCENARIO…]`.
     Run(Options),
 }
@@ -46,9 +48,16 @@ impl Order {
                 Ok(Self::Contestant(name.ok_or_else(missing)?))
             }
             Some("list") => Ok(Self::List),
+            Some("publish") => match (words.next(), words.next()) {
+                (Some(results), Some(page)) => Ok(Self::Publish {
+                    results: results.into(),
+                    page: page.into(),
+                }),
+                _ => Err(Failure::new("the file of results, or the page, is missing")),
+            },
             Some("run") => Options::parse(words).map(Self::Run),
             other => Err(Failure::new(format!(
-                "{other:?} is not contestant, list or run; see scripts/bench"
+                "{other:?} is not contestant, list, publish or run; see scripts/bench"
             ))),
         }
     }
@@ -138,6 +147,7 @@ mod tests {
             "",
             "walk",
             "contestant",
+            "publish results.json",
             "run",
             "run --contestants",
             "run --contestants f X",

@@ -148,9 +148,11 @@ async function perform(work) {
       await cycle(redlock, few, work.warmup);
       await ready();
       await hold(redlock, work);
-    } else {
+    } else if (work.job === "step") {
       await ready();
       await steps(redlock);
+    } else {
+      say({ cannot: `does not know ${work.job}` });
     }
   } finally {
     client.disconnect();

@@ -1,13 +1,15 @@
 //! Calls of several callers that wait for the same server, in one.
 //!
-//! A call goes out at once if none is under way. Otherwise it lets those who are ready have their turn,
-//! never waits for company, and goes out with whatever has come by then: the server spends less on one
-//! call of many items than on many calls. What each item does is the same script either way. Few calls are under way
-//! at once: those who were answered together then ask together.
+//! A call goes out at once if none is under way. Otherwise it lets those who are ready have their turn, and goes out
+//! with whatever has come by then: the server spends less on one call of many items than on many calls. What each item
+//! does is the same script either way.
+//!
+//! A full call never waits. Of others there are at most [`CARRIERS`](queue::CARRIERS) under way; behind them one waits for
+//! the first answer, because those who were answered together then ask together.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a call of many is nobody's own: it is a task, which ends with its answer or its last caller"
+    reason = "a call of many is nobody's own: it is a task, which ends when nobody waits any more"
 )]
 
 use std::pin::Pin;
@@ -20,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::queue::{Item, Queue, Way};
-use super::connection::Connection;
+use super::connection::{Connection, Generation};
 use super::failure;
 use super::keys::Keys;
 use super::scripts::{self, Call};
@@ -39,6 +41,8 @@ pub(crate) struct Batches {
 
 type Answer = Result<Reply, Failure>;
 
+const RUNTIME_GONE: &str = "the connection's runtime has gone";
+
 /// One caller's place in a call that others make.
 struct Company {
     batches: Arc<Batches>,
@@ -50,19 +54,19 @@ struct Company {
 /// A task that takes to the server what waits, call after call. If it goes with its runtime, whoever waits hears of that.
 struct Carrier {
     batches: Arc<Batches>,
-    connection: Option<u64>,
+    connection: Generation,
     /// It has returned, and nobody relies on it.
     ended: bool,
 }
 
 /// What fills a call by itself, and leaves at once.
 struct Full {
-    batches: Arc<Batches>,
-    connection: Option<u64>,
+    call: UnderWay,
+    connection: Generation,
     items: Vec<Item>,
 }
 
-/// A call that the server has not answered yet.
+/// A call that the server has not answered yet: one for each that the queue has counted.
 struct UnderWay(Arc<Batches>);
 
 impl Batches {
@@ -86,8 +90,11 @@ impl Batches {
             let batches = self.clone();
             return Box::pin(async move { batches.alone(&request).await });
         }
-        let connection = self.connection.generation();
-        let way = self.lock().enter(request, connection);
+        let way = {
+            let mut queue = self.lock();
+            // Under the lock, so that nobody comes with an older one later.
+            queue.enter(request, self.connection.generation())
+        };
         // Each in a box of its own size: what travels in company needs little, and there are many of it.
         match way {
             Way::Alone(request) => {
@@ -95,6 +102,7 @@ impl Batches {
                 Box::pin(async move { under_way.0.alone(&request).await })
             }
             Way::Together {
+                connection,
                 answer,
                 full,
                 carrier,
@@ -102,7 +110,7 @@ impl Batches {
                 // Not under the lock: a runtime that has gone drops what it is given here and now.
                 if let Some(items) = full {
                     let full = Full {
-                        batches: self.clone(),
+                        call: UnderWay(self.clone()),
                         connection,
                         items,
                     };
@@ -132,8 +140,8 @@ impl Batches {
     }
 
     /// On the connection's own runtime: where that stands still, so does everything else.
-    fn spawn(&self, connection: Option<u64>, task: impl Future<Output = ()> + Send + 'static) {
-        let runtime = connection.and_then(|number| self.connection.runtime_of(number));
+    fn spawn(&self, connection: Generation, task: impl Future<Output = ()> + Send + 'static) {
+        let runtime = self.connection.runtime_of(connection);
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
             runtime.spawn(task);
         }
@@ -197,13 +205,10 @@ impl Batches {
     }
 
     /// The runtime of a connection has gone, and the connection with it, which does not say so.
-    fn strand(&self, connection: Option<u64>, items: Vec<Item>) {
-        if let Some(connection) = connection {
-            self.connection.give_up(connection);
-        }
-        let why = "the connection's runtime has gone";
+    fn strand(&self, connection: Generation, items: Vec<Item>) {
+        self.connection.give_up(connection);
         let callers = items.into_iter().map(|item| item.answer).collect();
-        answer_all(callers, &Failure::new(Cause::Unreachable, why));
+        answer_all(callers, &Failure::new(Cause::Unreachable, RUNTIME_GONE));
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -217,10 +222,8 @@ impl Future for Company {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         let answer = ready!(Pin::new(&mut self.answer).poll(cx));
         self.answered = true;
-        Poll::Ready(answer.unwrap_or_else(|_| {
-            let why = "the connection's runtime has gone";
-            Err(Failure::new(Cause::Interrupted, why))
-        }))
+        let gone = |_| Err(Failure::new(Cause::Interrupted, RUNTIME_GONE));
+        Poll::Ready(answer.unwrap_or_else(gone))
     }
 }
 
@@ -265,8 +268,7 @@ impl Drop for Carrier {
 impl Full {
     async fn leave(mut self) {
         let items = std::mem::take(&mut self.items);
-        self.batches.lock().under_way += 1;
-        UnderWay(self.batches.clone()).send(items).await;
+        self.call.0.send(items).await;
     }
 }
 
@@ -276,10 +278,11 @@ impl Drop for Full {
         if items.is_empty() {
             return;
         }
-        if self.batches.connection.is_forked() {
-            return std::mem::forget((self.batches.clone(), items));
+        let batches = &self.call.0;
+        if batches.connection.is_forked() {
+            return std::mem::forget((batches.clone(), items));
         }
-        self.batches.strand(self.connection, items);
+        batches.strand(self.connection, items);
     }
 }
 
@@ -293,7 +296,7 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         // A forked child may have nobody who would ever unlock it.
         if !self.0.connection.is_forked() {
-            self.0.lock().under_way -= 1;
+            self.0.lock().answered();
         }
     }
 }

@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::Answer;
+use crate::engine::redis::connection::Generation;
 use crate::engine::redis::scripts;
 use crate::protocol::Request;
 
@@ -10,7 +11,7 @@ use crate::protocol::Request;
 pub(super) const MOST: usize = 64;
 
 /// How many carriers a connection has: with more, those who are answered together no longer ask together, and a
-/// crowd travels in many short calls.
+/// crowd travels in many short calls; with fewer, a handful of callers wait for each other (docs/decisions/009).
 pub(super) const CARRIERS: usize = 6;
 
 /// What waits for the next call.
@@ -19,10 +20,10 @@ pub(super) const CARRIERS: usize = 6;
 /// been told to take it, or there are as many as there may be and the first to return takes it.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// How many calls the server has not answered yet.
-    pub(super) under_way: usize,
-    /// A carrier has been told to take it, on the runtime of the connection with this number.
-    departing: Option<u64>,
+    /// How many calls the server has not answered yet, each [`answered`](Self::answered) once.
+    under_way: usize,
+    /// A carrier of this connection has been told to take it.
+    departing: Option<Generation>,
     carriers: Carriers,
     /// What frees a lock comes before what takes one. Requests of one owner are put in order by the driver,
     /// and mean the same in any.
@@ -30,10 +31,10 @@ pub(super) struct Queue {
     taking: Vec<Item>,
 }
 
-/// How many carriers there are, on the connection whose callers came last. Those of others end when they return.
+/// How many carriers the newest connection has. Those of others end when they return.
 #[derive(Debug, Default)]
 struct Carriers {
-    connection: Option<u64>,
+    connection: Option<Generation>,
     count: usize,
 }
 
@@ -50,6 +51,7 @@ pub(super) enum Way {
     /// At once, by itself.
     Alone(Request),
     Together {
+        connection: Generation,
         answer: oneshot::Receiver<Answer>,
         /// Enough for a call, which leaves at once: behind a crowd of callers the server would have nothing
         /// to do.
@@ -60,24 +62,29 @@ pub(super) enum Way {
 }
 
 impl Queue {
-    /// Finds a request's way, on the connection with this number if there is one.
-    pub(super) fn enter(&mut self, request: Request, connection: Option<u64>) -> Way {
-        if self.under_way == 0 || connection.is_none() {
-            self.under_way += 1;
-            return Way::Alone(request);
-        }
+    /// Finds a request's way on the newest connection, if there is one.
+    pub(super) fn enter(&mut self, request: Request, newest: Option<Generation>) -> Way {
+        let connection = match newest {
+            Some(connection) if self.under_way > 0 => connection,
+            _ => {
+                self.under_way += 1;
+                return Way::Alone(request);
+            }
+        };
         let (sender, answer) = oneshot::channel();
         self.push(Item {
             request,
             answer: sender,
         });
         let full = self.is_full().then(|| self.take());
-        let carrier =
-            full.is_none() && self.departing != connection && self.carriers.join(connection);
+        self.under_way += usize::from(full.is_some());
+        let told = self.departing == Some(connection);
+        let carrier = full.is_none() && !told && self.carriers.join(connection);
         if carrier {
-            self.departing = connection;
+            self.departing = Some(connection);
         }
         Way::Together {
+            connection,
             answer,
             full,
             carrier,
@@ -85,9 +92,9 @@ impl Queue {
     }
 
     /// What a carrier takes with it. It ends if there is nothing, or another has been told to take it since.
-    pub(super) fn taken_by(&mut self, connection: Option<u64>) -> Option<Vec<Item>> {
+    pub(super) fn taken_by(&mut self, connection: Generation) -> Option<Vec<Item>> {
         let mut items = Vec::new();
-        if self.departing == connection {
+        if self.departing == Some(connection) {
             self.departing = None;
             items = self.take();
         }
@@ -100,10 +107,10 @@ impl Queue {
     }
 
     /// Whether a carrier that has returned is to take what waits by now. It ends if another has been told to.
-    pub(super) fn goes_on(&mut self, connection: Option<u64>) -> bool {
-        let goes_on = self.carriers.connection == connection && self.departing != connection;
+    pub(super) fn goes_on(&mut self, connection: Generation) -> bool {
+        let goes_on = self.carriers.are_of(connection) && self.departing != Some(connection);
         if goes_on {
-            self.departing = connection;
+            self.departing = Some(connection);
         } else {
             self.carriers.leave(connection);
         }
@@ -111,13 +118,18 @@ impl Queue {
     }
 
     /// A carrier has gone with its runtime, and so will the others of its connection: what they were to take.
-    pub(super) fn forsaken_by(&mut self, connection: Option<u64>) -> Vec<Item> {
-        if self.carriers.connection != connection {
+    pub(super) fn forsaken_by(&mut self, connection: Generation) -> Vec<Item> {
+        if !self.carriers.are_of(connection) {
             return Vec::new();
         }
         self.carriers.leave(connection);
         self.departing = None;
         self.take()
+    }
+
+    /// A call is no longer under way.
+    pub(super) const fn answered(&mut self) {
+        self.under_way -= 1;
     }
 
     fn push(&mut self, item: Item) {
@@ -146,11 +158,15 @@ impl Queue {
 }
 
 impl Carriers {
+    fn are_of(&self, connection: Generation) -> bool {
+        self.connection == Some(connection)
+    }
+
     /// One more, if there is room for it.
-    fn join(&mut self, connection: Option<u64>) -> bool {
-        if self.connection != connection {
+    fn join(&mut self, connection: Generation) -> bool {
+        if !self.are_of(connection) {
             *self = Self {
-                connection,
+                connection: Some(connection),
                 count: 0,
             };
         }
@@ -159,10 +175,9 @@ impl Carriers {
         room
     }
 
-    fn leave(&mut self, connection: Option<u64>) {
-        if self.connection == connection {
-            // Never too many: where a caller came late with an older number, its carriers were counted anew.
-            self.count = self.count.saturating_sub(1);
+    fn leave(&mut self, connection: Generation) {
+        if self.are_of(connection) {
+            self.count -= 1;
         }
     }
 }
@@ -173,6 +188,9 @@ mod tests {
 
     use super::*;
     use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, Subject};
+
+    const OLD: Generation = Generation(1);
+    const NEW: Generation = Generation(2);
 
     fn acquire() -> Request {
         let owner = OwnerId::new(ClientId::new([0; 16]), 1);
@@ -196,7 +214,7 @@ mod tests {
     }
 
     /// Lets a caller in: whether it takes another carrier, and what it listens to.
-    fn comes(queue: &mut Queue, connection: u64) -> (bool, oneshot::Receiver<Answer>) {
+    fn comes(queue: &mut Queue, connection: Generation) -> (bool, oneshot::Receiver<Answer>) {
         match queue.enter(acquire(), Some(connection)) {
             Way::Together {
                 answer, carrier, ..
@@ -208,15 +226,15 @@ mod tests {
     #[test]
     fn the_first_goes_alone_and_the_next_wait_for_each_other() {
         let mut queue = Queue::default();
-        assert!(matches!(queue.enter(acquire(), Some(1)), Way::Alone(_)));
-        let second = queue.enter(acquire(), Some(1));
+        assert!(matches!(queue.enter(acquire(), Some(OLD)), Way::Alone(_)));
+        let second = queue.enter(acquire(), Some(OLD));
         assert!(matches!(second, Way::Together { carrier: true, .. }));
-        let third = queue.enter(release(), Some(1));
+        let third = queue.enter(release(), Some(OLD));
         assert!(matches!(third, Way::Together { carrier: false, .. }));
-        let items = queue.taken_by(Some(1)).expect("two wait");
+        let items = queue.taken_by(OLD).expect("two wait");
         assert_eq!(items.len(), 2);
         assert_eq!(items[0].request, release(), "what frees comes first");
-        let next = queue.enter(acquire(), Some(1));
+        let next = queue.enter(acquire(), Some(OLD));
         assert!(matches!(next, Way::Together { carrier: true, .. }));
     }
 
@@ -224,24 +242,24 @@ mod tests {
     fn when_every_carrier_is_under_way_the_first_to_return_takes_what_waits() {
         let mut queue = busy();
         for _ in 0..CARRIERS {
-            assert!(comes(&mut queue, 1).0);
-            assert!(queue.taken_by(Some(1)).is_some());
+            assert!(comes(&mut queue, OLD).0);
+            assert!(queue.taken_by(OLD).is_some());
         }
-        assert!(!comes(&mut queue, 1).0, "there are enough");
-        assert!(queue.goes_on(Some(1)));
-        assert!(!queue.goes_on(Some(1)), "one of them takes it");
-        assert_eq!(queue.taken_by(Some(1)).map(|items| items.len()), Some(1));
-        assert!(comes(&mut queue, 1).0, "one of them has ended");
+        assert!(!comes(&mut queue, OLD).0, "there are enough");
+        assert!(queue.goes_on(OLD));
+        assert!(!queue.goes_on(OLD), "one of them takes it");
+        assert_eq!(queue.taken_by(OLD).map(|items| items.len()), Some(1));
+        assert!(comes(&mut queue, OLD).0, "one of them has ended");
     }
 
     #[test]
     fn a_carrier_that_finds_nothing_makes_room_for_another() {
         let mut queue = busy();
         for _ in 0..2 * CARRIERS {
-            assert!(comes(&mut queue, 1).0);
-            assert!(queue.taken_by(Some(1)).is_some());
-            assert!(queue.goes_on(Some(1)));
-            assert!(queue.taken_by(Some(1)).is_none());
+            assert!(comes(&mut queue, OLD).0);
+            assert!(queue.taken_by(OLD).is_some());
+            assert!(queue.goes_on(OLD));
+            assert!(queue.taken_by(OLD).is_none());
         }
     }
 
@@ -249,26 +267,26 @@ mod tests {
     fn a_new_connection_does_not_wait_for_the_old_ones_carriers() {
         let mut queue = busy();
         for _ in 0..CARRIERS {
-            comes(&mut queue, 1);
-            queue.taken_by(Some(1));
+            comes(&mut queue, OLD);
+            queue.taken_by(OLD);
         }
-        let _waits = comes(&mut queue, 1);
-        assert!(comes(&mut queue, 2).0);
-        assert!(!queue.goes_on(Some(1)), "what waits is not its to take");
-        assert_eq!(queue.taken_by(Some(2)).map(|items| items.len()), Some(2));
+        let _waits = comes(&mut queue, OLD);
+        assert!(comes(&mut queue, NEW).0);
+        assert!(!queue.goes_on(OLD), "what waits is not its to take");
+        assert_eq!(queue.taken_by(NEW).map(|items| items.len()), Some(2));
     }
 
     #[test]
     fn what_waits_for_carriers_that_go_with_their_runtime_is_not_left_to_itself() {
         let mut queue = busy();
         for _ in 0..CARRIERS {
-            comes(&mut queue, 1);
-            queue.taken_by(Some(1));
+            comes(&mut queue, OLD);
+            queue.taken_by(OLD);
         }
-        let _waits = comes(&mut queue, 1);
-        assert_eq!(queue.forsaken_by(Some(1)).len(), 1);
+        let _waits = comes(&mut queue, OLD);
+        assert_eq!(queue.forsaken_by(OLD).len(), 1);
         assert!(
-            comes(&mut queue, 1).0,
+            comes(&mut queue, OLD).0,
             "whoever comes then is seen to as well"
         );
     }
@@ -283,7 +301,7 @@ mod tests {
     fn a_full_call_leaves_and_those_who_have_gone_do_not_fill_it() {
         let mut queue = busy();
         for _ in 0..3 * MOST {
-            let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(1)) else {
+            let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD)) else {
                 panic!("a call is under way");
             };
             assert!(full.is_none(), "nobody is there any more");
@@ -291,7 +309,7 @@ mod tests {
         }
         let mut waiting = Vec::new();
         let full = loop {
-            let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(1)) else {
+            let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD)) else {
                 panic!("a call is under way");
             };
             waiting.push(answer);
@@ -305,10 +323,10 @@ mod tests {
     #[test]
     fn an_old_connections_carrier_leaves_the_new_ones_callers_alone() {
         let mut queue = busy();
-        let _old = queue.enter(acquire(), Some(1));
-        let new = queue.enter(acquire(), Some(2));
+        let _old = queue.enter(acquire(), Some(OLD));
+        let new = queue.enter(acquire(), Some(NEW));
         assert!(matches!(new, Way::Together { carrier: true, .. }));
-        assert!(queue.taken_by(Some(1)).is_none());
-        assert_eq!(queue.taken_by(Some(2)).map(|items| items.len()), Some(2));
+        assert!(queue.taken_by(OLD).is_none());
+        assert_eq!(queue.taken_by(NEW).map(|items| items.len()), Some(2));
     }
 }

@@ -4,8 +4,8 @@
 //! with whatever has come by then: the server spends less on one call of many items than on many calls. What each item
 //! does is the same script either way.
 //!
-//! A full call never waits. Of others there are at most [`CARRIERS`](queue::CARRIERS) under way; behind them one waits for
-//! the first answer, because those who were answered together then ask together.
+//! A full call never waits. Of others there are at most [`CARRIERS`](queue::CARRIERS) under way in a crowd; behind them
+//! one waits for the first answer, because those who were answered together then ask together.
 
 #![expect(
     clippy::disallowed_methods,
@@ -90,10 +90,11 @@ impl Batches {
             let batches = self.clone();
             return Box::pin(async move { batches.alone(&request).await });
         }
+        let begun = Instant::now();
         let way = {
             let mut queue = self.lock();
             // Under the lock, so that nobody comes with an older one later.
-            queue.enter(request, self.connection.generation())
+            queue.enter(request, self.connection.generation(), begun)
         };
         // Each in a box of its own size: what travels in company needs little, and there are many of it.
         match way {
@@ -126,7 +127,7 @@ impl Batches {
                 }
                 Box::pin(Company {
                     batches: self.clone(),
-                    begun: Instant::now(),
+                    begun,
                     answer,
                     answered: false,
                 })
@@ -240,15 +241,30 @@ impl Carrier {
         loop {
             // Those who were woken by the same answers get to say what they want next.
             after_those_who_are_ready().await;
-            let Some(items) = self.batches.lock().taken_by(self.connection) else {
+            // What waits in a forked child was asked for in its parent, which goes on with it.
+            if self.is_forked() {
+                return;
+            }
+            let items = self
+                .batches
+                .lock()
+                .taken_by(self.connection, Instant::now());
+            let Some(items) = items else {
                 break;
             };
             UnderWay(self.batches.clone()).send(items).await;
+            if self.is_forked() {
+                return;
+            }
             if !self.batches.lock().goes_on(self.connection) {
                 break;
             }
         }
         self.ended = true;
+    }
+
+    fn is_forked(&self) -> bool {
+        self.batches.connection.is_forked()
     }
 }
 
@@ -257,7 +273,7 @@ impl Drop for Carrier {
         if self.ended {
             return;
         }
-        if self.batches.connection.is_forked() {
+        if self.is_forked() {
             return std::mem::forget(self.batches.clone());
         }
         let items = self.batches.lock().forsaken_by(self.connection);

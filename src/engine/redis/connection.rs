@@ -136,6 +136,7 @@ impl Connection {
 
     /// Runs a script, by its hash or, where the server does not know it, by its text.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Failure> {
+        self.not_forked(Cause::Unreachable)?;
         let mut live = self.live().await?;
         let wait = Wait::begin(self, &live);
         let mut result = live.connection.send_packed_command(&call.by_hash()).await;
@@ -150,6 +151,7 @@ impl Connection {
 
     /// Sends one command.
     pub(crate) async fn send(&self, cmd: &Cmd) -> Result<Value, Failure> {
+        self.not_forked(Cause::Unreachable)?;
         let mut live = self.live().await?;
         let wait = Wait::begin(self, &live);
         let result = live.connection.send_packed_command(cmd).await;
@@ -157,15 +159,21 @@ impl Connection {
         self.settle(&live, result)
     }
 
+    /// A forked child must neither write to its parent's connection nor read from it.
+    fn not_forked(&self, cause: Cause) -> Result<(), Failure> {
+        if self.is_forked() {
+            return Err(Failure::new(cause, "this process was forked"));
+        }
+        Ok(())
+    }
+
     fn settle(
         &self,
         live: &Live,
         result: Result<Value, redis::RedisError>,
     ) -> Result<Value, Failure> {
-        if self.is_forked() {
-            // Read by a forked child from a connection it shares: the answer was its parent's.
-            return Err(Failure::new(Cause::Interrupted, "this process was forked"));
-        }
+        // Read by a forked child from a connection it shares: the answer was its parent's.
+        self.not_forked(Cause::Interrupted)?;
         match result.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) => {

@@ -1,5 +1,7 @@
 //! What goes out next, and with whom: decided here, carried out in `batch.rs`.
 
+use std::time::{Duration, Instant};
+
 use tokio::sync::oneshot;
 
 use super::Answer;
@@ -14,16 +16,23 @@ pub(super) const MOST: usize = 64;
 /// crowd travels in many short calls; with fewer, a handful of callers wait for each other (docs/decisions/009).
 pub(super) const CARRIERS: usize = 6;
 
+/// Where the last call left longer ago, the next one leaves beside them all: who comes so seldom gains nothing by waiting,
+/// and a network may be slow.
+const CALM: Duration = Duration::from_micros(200);
+
 /// What waits for the next call.
 ///
 /// It is taken by carriers, tasks that bring call after call to the server. While something waits, one of them has
-/// been told to take it, or there are as many as there may be and the first to return takes it.
+/// been told to take it, or there are as many as there should be, one of which has just left, and the first to return
+/// takes it.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// How many calls the server has not answered yet, each [`answered`](Self::answered) once.
     under_way: usize,
     /// A carrier of this connection has been told to take it.
     departing: Option<Generation>,
+    /// When one last left.
+    left: Option<Instant>,
     carriers: Carriers,
     /// What frees a lock comes before what takes one. Requests of one owner are put in order by the driver,
     /// and mean the same in any.
@@ -63,7 +72,12 @@ pub(super) enum Way {
 
 impl Queue {
     /// Finds a request's way on the newest connection, if there is one.
-    pub(super) fn enter(&mut self, request: Request, newest: Option<Generation>) -> Way {
+    pub(super) fn enter(
+        &mut self,
+        request: Request,
+        newest: Option<Generation>,
+        now: Instant,
+    ) -> Way {
         let connection = match newest {
             Some(connection) if self.under_way > 0 => connection,
             _ => {
@@ -79,7 +93,10 @@ impl Queue {
         let full = self.is_full().then(|| self.take());
         self.under_way += usize::from(full.is_some());
         let told = self.departing == Some(connection);
-        let carrier = full.is_none() && !told && self.carriers.join(connection);
+        let calm = self
+            .left
+            .is_none_or(|left| now.saturating_duration_since(left) >= CALM);
+        let carrier = full.is_none() && !told && self.carriers.join(connection, calm);
         if carrier {
             self.departing = Some(connection);
         }
@@ -92,7 +109,7 @@ impl Queue {
     }
 
     /// What a carrier takes with it. It ends if there is nothing, or another has been told to take it since.
-    pub(super) fn taken_by(&mut self, connection: Generation) -> Option<Vec<Item>> {
+    pub(super) fn taken_by(&mut self, connection: Generation, now: Instant) -> Option<Vec<Item>> {
         let mut items = Vec::new();
         if self.departing == Some(connection) {
             self.departing = None;
@@ -103,6 +120,7 @@ impl Queue {
             return None;
         }
         self.under_way += 1;
+        self.left = Some(now);
         Some(items)
     }
 
@@ -162,15 +180,15 @@ impl Carriers {
         self.connection == Some(connection)
     }
 
-    /// One more, if there is room for it.
-    fn join(&mut self, connection: Generation) -> bool {
+    /// One more, if there is room for it, or it is calm.
+    fn join(&mut self, connection: Generation, calm: bool) -> bool {
         if !self.are_of(connection) {
             *self = Self {
                 connection: Some(connection),
                 count: 0,
             };
         }
-        let room = self.count < CARRIERS;
+        let room = self.count < CARRIERS || calm;
         self.count += usize::from(room);
         room
     }
@@ -184,13 +202,19 @@ impl Carriers {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::LazyLock;
 
     use super::*;
     use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, Subject};
 
     const OLD: Generation = Generation(1);
     const NEW: Generation = Generation(2);
+
+    /// All within the same moment.
+    fn soon() -> Instant {
+        static MOMENT: LazyLock<Instant> = LazyLock::new(Instant::now);
+        *MOMENT
+    }
 
     fn acquire() -> Request {
         let owner = OwnerId::new(ClientId::new([0; 16]), 1);
@@ -215,7 +239,7 @@ mod tests {
 
     /// Lets a caller in: whether it takes another carrier, and what it listens to.
     fn comes(queue: &mut Queue, connection: Generation) -> (bool, oneshot::Receiver<Answer>) {
-        match queue.enter(acquire(), Some(connection)) {
+        match queue.enter(acquire(), Some(connection), soon()) {
             Way::Together {
                 answer, carrier, ..
             } => (carrier, answer),
@@ -226,15 +250,18 @@ mod tests {
     #[test]
     fn the_first_goes_alone_and_the_next_wait_for_each_other() {
         let mut queue = Queue::default();
-        assert!(matches!(queue.enter(acquire(), Some(OLD)), Way::Alone(_)));
-        let second = queue.enter(acquire(), Some(OLD));
+        assert!(matches!(
+            queue.enter(acquire(), Some(OLD), soon()),
+            Way::Alone(_)
+        ));
+        let second = queue.enter(acquire(), Some(OLD), soon());
         assert!(matches!(second, Way::Together { carrier: true, .. }));
-        let third = queue.enter(release(), Some(OLD));
+        let third = queue.enter(release(), Some(OLD), soon());
         assert!(matches!(third, Way::Together { carrier: false, .. }));
-        let items = queue.taken_by(OLD).expect("two wait");
+        let items = queue.taken_by(OLD, soon()).expect("two wait");
         assert_eq!(items.len(), 2);
         assert_eq!(items[0].request, release(), "what frees comes first");
-        let next = queue.enter(acquire(), Some(OLD));
+        let next = queue.enter(acquire(), Some(OLD), soon());
         assert!(matches!(next, Way::Together { carrier: true, .. }));
     }
 
@@ -243,13 +270,38 @@ mod tests {
         let mut queue = busy();
         for _ in 0..CARRIERS {
             assert!(comes(&mut queue, OLD).0);
-            assert!(queue.taken_by(OLD).is_some());
+            assert!(queue.taken_by(OLD, soon()).is_some());
         }
         assert!(!comes(&mut queue, OLD).0, "there are enough");
         assert!(queue.goes_on(OLD));
         assert!(!queue.goes_on(OLD), "one of them takes it");
-        assert_eq!(queue.taken_by(OLD).map(|items| items.len()), Some(1));
+        assert_eq!(
+            queue.taken_by(OLD, soon()).map(|items| items.len()),
+            Some(1)
+        );
         assert!(comes(&mut queue, OLD).0, "one of them has ended");
+    }
+
+    #[test]
+    fn who_comes_later_does_not_wait_for_those_under_way() {
+        let mut queue = busy();
+        for _ in 0..CARRIERS {
+            assert!(comes(&mut queue, OLD).0);
+            assert!(queue.taken_by(OLD, soon()).is_some());
+        }
+        let (carrier, _waits) = comes(&mut queue, OLD);
+        assert!(!carrier, "one has just left");
+        let later = queue.enter(acquire(), Some(OLD), soon() + CALM);
+        assert!(matches!(later, Way::Together { carrier: true, .. }));
+        let items = queue.taken_by(OLD, soon() + CALM);
+        assert_eq!(items.map(|items| items.len()), Some(2), "both go with it");
+        assert!(!comes(&mut queue, OLD).0);
+        // One takes who has just come; then each ends once, and none is counted twice.
+        for _ in 0..CARRIERS + 2 {
+            assert!(queue.goes_on(OLD));
+            queue.taken_by(OLD, soon());
+        }
+        assert_eq!(queue.carriers.count, 0);
     }
 
     #[test]
@@ -257,9 +309,9 @@ mod tests {
         let mut queue = busy();
         for _ in 0..2 * CARRIERS {
             assert!(comes(&mut queue, OLD).0);
-            assert!(queue.taken_by(OLD).is_some());
+            assert!(queue.taken_by(OLD, soon()).is_some());
             assert!(queue.goes_on(OLD));
-            assert!(queue.taken_by(OLD).is_none());
+            assert!(queue.taken_by(OLD, soon()).is_none());
         }
     }
 
@@ -268,12 +320,15 @@ mod tests {
         let mut queue = busy();
         for _ in 0..CARRIERS {
             comes(&mut queue, OLD);
-            queue.taken_by(OLD);
+            queue.taken_by(OLD, soon());
         }
         let _waits = comes(&mut queue, OLD);
         assert!(comes(&mut queue, NEW).0);
         assert!(!queue.goes_on(OLD), "what waits is not its to take");
-        assert_eq!(queue.taken_by(NEW).map(|items| items.len()), Some(2));
+        assert_eq!(
+            queue.taken_by(NEW, soon()).map(|items| items.len()),
+            Some(2)
+        );
     }
 
     #[test]
@@ -281,7 +336,7 @@ mod tests {
         let mut queue = busy();
         for _ in 0..CARRIERS {
             comes(&mut queue, OLD);
-            queue.taken_by(OLD);
+            queue.taken_by(OLD, soon());
         }
         let _waits = comes(&mut queue, OLD);
         assert_eq!(queue.forsaken_by(OLD).len(), 1);
@@ -293,7 +348,7 @@ mod tests {
 
     #[test]
     fn without_a_connection_everybody_goes_alone() {
-        let alone = busy().enter(acquire(), None);
+        let alone = busy().enter(acquire(), None, soon());
         assert!(matches!(alone, Way::Alone(_)));
     }
 
@@ -301,7 +356,8 @@ mod tests {
     fn a_full_call_leaves_and_those_who_have_gone_do_not_fill_it() {
         let mut queue = busy();
         for _ in 0..3 * MOST {
-            let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD)) else {
+            let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD), soon())
+            else {
                 panic!("a call is under way");
             };
             assert!(full.is_none(), "nobody is there any more");
@@ -309,7 +365,8 @@ mod tests {
         }
         let mut waiting = Vec::new();
         let full = loop {
-            let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD)) else {
+            let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD), soon())
+            else {
                 panic!("a call is under way");
             };
             waiting.push(answer);
@@ -323,10 +380,13 @@ mod tests {
     #[test]
     fn an_old_connections_carrier_leaves_the_new_ones_callers_alone() {
         let mut queue = busy();
-        let _old = queue.enter(acquire(), Some(OLD));
-        let new = queue.enter(acquire(), Some(NEW));
+        let _old = queue.enter(acquire(), Some(OLD), soon());
+        let new = queue.enter(acquire(), Some(NEW), soon());
         assert!(matches!(new, Way::Together { carrier: true, .. }));
-        assert!(queue.taken_by(OLD).is_none());
-        assert_eq!(queue.taken_by(NEW).map(|items| items.len()), Some(2));
+        assert!(queue.taken_by(OLD, soon()).is_none());
+        assert_eq!(
+            queue.taken_by(NEW, soon()).map(|items| items.len()),
+            Some(2)
+        );
     }
 }

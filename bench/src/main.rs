@@ -43,10 +43,11 @@ mod stage;
 mod summary;
 mod targets;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::ExitCode;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::options::{Options, Order, Pace};
 
@@ -64,6 +65,13 @@ fn main() -> ExitCode {
             list();
             Ok(ExitCode::SUCCESS)
         }
+        Order::Needs(options) => {
+            let folders = options.contestants.iter().filter_map(|one| one.built_in());
+            for folder in folders.collect::<BTreeSet<_>>() {
+                println!("{folder}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Order::Publish { results, page } => {
             let published = results::read(&results).and_then(|book| publish::publish(&book, &page));
             published.map(|()| ExitCode::SUCCESS)
@@ -78,6 +86,11 @@ fn main() -> ExitCode {
 
 /// Fails if something could not be measured; the smoke run also where counts or processor time are out of hand.
 fn run(options: &Options) -> Outcome<ExitCode> {
+    if let Some(file) = &options.json {
+        // Before an hour has passed.
+        let about = |error| Failure::new(format!("{}: {error}", file.display()));
+        fs::File::create(file).map_err(about)?;
+    }
     let book = run::run(Machine::look()?, options, |line| eprintln!("{line}"));
     let text = report::markdown(&book);
     println!("{text}");

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::failure::{Failure, Outcome, ensure};
 use crate::roster::{self, Contestant};
 use crate::scenario::{self, Scenario};
@@ -14,6 +16,8 @@ pub(crate) enum Order {
     List,
     /// `publish RESULTS PAGE`: put the results of a run into the page that shows them.
     Publish { results: PathBuf, page: PathBuf },
+    /// `needs` and the words of a run: say what has to be built for it, a folder a line.
+    Needs(Options),
     /// `run --contestants FOLDER [--quick | --smoke] [--only NAMES] [--json FILE] [SCENARIO…]`.
     Run(Options),
 }
@@ -29,11 +33,13 @@ pub(crate) struct Options {
 }
 
 /// How thorough to be.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Pace {
     /// What figures are published from.
     Full,
     /// To see that everything works.
+    #[default]
     Quick,
     /// The same in seconds.
     Smoke,
@@ -55,9 +61,10 @@ impl Order {
                 }),
                 _ => Err(Failure::new("the file of results, or the page, is missing")),
             },
+            Some("needs") => Options::parse(words).map(Self::Needs),
             Some("run") => Options::parse(words).map(Self::Run),
             other => Err(Failure::new(format!(
-                "{other:?} is not contestant, list, publish or run; see scripts/bench"
+                "{other:?} is not contestant, list, needs, publish or run; see scripts/bench"
             ))),
         }
     }
@@ -85,6 +92,11 @@ impl Options {
                     let named: Outcome<_> = names.split(',').map(Contestant::named).collect();
                     only = Some(named?);
                 }
+                option if option.starts_with('-') => {
+                    return Err(Failure::new(format!(
+                        "there is no option `{option}`; see scripts/bench --help"
+                    )));
+                }
                 name => scenarios.push(scenario::named(name)?),
             }
         }
@@ -97,6 +109,8 @@ impl Options {
         if pace == Pace::Smoke {
             contestants.retain(|one| one.is_here());
         }
+        let takes_part = |one: &&Contestant| scenarios.iter().any(|of| (of.takes_part)(**one));
+        contestants.retain(takes_part);
         ensure!(!contestants.is_empty(), "nobody is left to measure");
         Ok(Self {
             folder,
@@ -135,6 +149,24 @@ mod tests {
     }
 
     #[test]
+    fn only_what_takes_part_has_to_be_built() {
+        let embedded = run("run --contestants f E");
+        assert!(
+            embedded
+                .contestants
+                .iter()
+                .all(|one| one.built_in().is_none())
+        );
+        let some = run("run --contestants f --only redsync,raw,redis-py U");
+        let built: Vec<_> = some
+            .contestants
+            .iter()
+            .filter_map(|one| one.built_in())
+            .collect();
+        assert_eq!(built, ["go", "python"]);
+    }
+
+    #[test]
     fn smoke_needs_no_other_language() {
         let smoke = run("run --contestants f --smoke");
         assert!(smoke.contestants.iter().all(|one| one.name != "redisson"));
@@ -151,6 +183,8 @@ mod tests {
             "run",
             "run --contestants",
             "run --contestants f X",
+            "run --contestants f --quik U",
+            "run --contestants f --only tokio-mutex U",
             "run --contestants f --only nobody",
             "run --contestants f --smoke --only redisson",
         ] {

@@ -4,11 +4,23 @@ use std::fs;
 use std::path::Path;
 
 use crate::book::Book;
-use crate::failure::{Failure, Outcome};
-use crate::{plot, report};
+use crate::failure::{Failure, Outcome, ensure};
+use crate::options::Pace;
+use crate::{plot, report, scenario};
 
 /// Replaces what stands between the marks in `page`, and the pictures in `figures` beside it.
 pub(crate) fn publish(book: &Book, page: &Path) -> Outcome {
+    ensure!(
+        book.pace == Pace::Full,
+        "these are the results of a short run, which are not to be quoted"
+    );
+    for scenario in scenario::ALL {
+        ensure!(
+            !book.cells(scenario.name).is_empty(),
+            "scenario {} is missing: the page shows whole runs only",
+            scenario.name
+        );
+    }
     let mut text = fs::read_to_string(page)?;
     for (part, written) in [
         ("in short", report::in_short(book)),
@@ -41,6 +53,22 @@ fn replaced(page: &str, part: &str, written: &str) -> Outcome<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_whole_runs_are_published() {
+        let page = Path::new("nowhere.md");
+        for pace in [Pace::Quick, Pace::Full] {
+            let book = Book {
+                pace,
+                ..Book::default()
+            };
+            let why = publish(&book, page).expect_err("it is empty").to_string();
+            assert!(
+                why.contains("short run") || why.contains("U is missing"),
+                "{why}"
+            );
+        }
+    }
 
     #[test]
     fn what_stands_around_the_marks_stays() {

@@ -26,7 +26,8 @@ pub(crate) fn in_short(book: &Book) -> String {
     } = &book.machine;
     let commit = commit.as_ref().map(|commit| format!(", commit {commit}"));
     format!(
-        "{}\nMeasured {date}{}, on {processor}, {cores} cores for clients and server together, \
+        "{}\nEach number on the right is a median of the ratios in each repetition, not the ratio of the medians. Measured \
+         {date}{}, on {processor}, {cores} cores for clients and server together, \
          {system}, redis {redis}, loopback.\n",
         summary::table(book),
         commit.unwrap_or_default()

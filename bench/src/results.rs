@@ -9,12 +9,14 @@ use serde::Deserialize;
 use crate::book::{Book, Entry, Result, figure};
 use crate::failure::{Failure, Outcome};
 use crate::machine::Machine;
+use crate::options::Pace;
 use crate::roster::Contestant;
 use crate::scenario;
 
 #[derive(Deserialize)]
 struct Results {
     machine: Machine,
+    pace: Pace,
     entries: Vec<Line>,
     versions: BTreeMap<String, String>,
 }
@@ -39,9 +41,14 @@ enum Said {
 
 /// What was measured then.
 pub(crate) fn read(file: &Path) -> Outcome<Book> {
-    let results: Results = serde_json::from_str(&fs::read_to_string(file)?)?;
+    let about =
+        |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| about(&error))?;
+    let results: Results = serde_json::from_str(&text)
+        .map_err(|error| about(&format!("not what `scripts/bench --json` writes: {error}")))?;
     let mut book = Book {
         machine: results.machine,
+        pace: results.pace,
         ..Book::default()
     };
     for (name, version) in results.versions {

@@ -202,6 +202,18 @@ impl Contestant {
         matches!(self.kind, Kind::Java | Kind::Node)
     }
 
+    /// The folder that it has to be built in first, if any.
+    pub(crate) const fn built_in(self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Here | Kind::OneWorker | Kind::Embedded => None,
+            Kind::Go => Some("go"),
+            Kind::Java => Some("redisson"),
+            Kind::Node => Some("node"),
+            Kind::Python => Some("python"),
+            Kind::Rslock => Some("rslock"),
+        }
+    }
+
     /// The command that starts it; `folder` is where scripts/bench built the others.
     pub(crate) fn command(self, folder: &Path) -> Outcome<Vec<String>> {
         let text = |path: PathBuf| path.display().to_string();

@@ -12,6 +12,7 @@ use crate::stage::Stage;
 pub(crate) fn run(machine: Machine, options: &Options, mut told: impl FnMut(&str)) -> Book {
     let mut book = Book {
         machine,
+        pace: options.pace,
         ..Book::default()
     };
     for scenario in &options.scenarios {

@@ -47,7 +47,7 @@ const fn question(
 /// A row for each cell. How many times better we are; less than one is a loss.
 pub(crate) fn table(book: &Book) -> String {
     let mut text = String::from(
-        "| | **distlock** | best of all | ÷ Redisson's best | ÷ best of the others | ÷ raw ceiling |\n\
+        "| | **distlock** | best of all | × Redisson's best, warm | × best of the others | × raw ceiling |\n\
          |---|--:|---|--:|--:|--:|\n",
     );
     for question in QUESTIONS {
@@ -97,7 +97,11 @@ impl Question {
 
     fn times_better(&self, book: &Book, at: Place<'_>, than: Option<&Contestant>) -> String {
         let ratio = than.and_then(|than| {
-            let ratio = book.ratio(at, self.figure, roster::OURS, than.name)?.median;
+            let ratio = match than.side {
+                Side::Redisson => book.warm_ratio(at, self.figure, roster::OURS, than.name),
+                _ => book.ratio(at, self.figure, roster::OURS, than.name),
+            };
+            let ratio = ratio?.median;
             Some((if self.more { ratio } else { 1.0 / ratio }, than))
         });
         match ratio {

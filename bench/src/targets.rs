@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::book::{Book, Place, figure};
+use crate::book::{Book, Place, Spread, figure};
 use crate::report::grouped;
 use crate::roster::{self, OURS, Side};
 use crate::scenario::{FEW_NAMES, FEW_WAITERS, MANY_NAMES, MANY_WAITERS};
@@ -11,7 +11,7 @@ use crate::scenario::{FEW_NAMES, FEW_WAITERS, MANY_NAMES, MANY_WAITERS};
 struct Target {
     what: String,
     /// `None` if it was not measured.
-    value: Option<f64>,
+    value: Option<Spread>,
     /// `None` for what is shown beside a target and is none itself.
     bound: Option<Bound>,
 }
@@ -53,14 +53,14 @@ pub(crate) fn list(book: &Book) -> String {
             missing += u32::from(bound.is_some());
             continue;
         };
-        let verdict = match bound.map(|bound| bound.holds(value)) {
+        let verdict = match bound.map(|bound| bound.holds(value.median)) {
             Some(true) => "reached",
             Some(false) => "**missed**",
             None => "",
         };
         measured += u32::from(bound.is_some());
         reached += u32::from(verdict == "reached");
-        let _ = writeln!(text, "| {what} | {words} | {} | {verdict} |", short(value));
+        let _ = writeln!(text, "| {what} | {words} | {} | {verdict} |", spread(value));
     }
     let _ = write!(text, "\n{reached} of {measured} reached");
     if missing > 0 {
@@ -91,13 +91,13 @@ pub(crate) fn gates(book: &Book) -> Vec<String> {
         (
             "client CPU ÷ the raw client's, 256 callers",
             crowd,
-            ratio(book, crowd, figure::CLIENT_CPU, Some("raw")),
+            ratio(book, crowd, figure::CLIENT_CPU, Some("raw")).map(|ratio| ratio.median),
             1.3,
         ),
         (
             "server CPU ÷ the raw client's, 256 callers",
             crowd,
-            ratio(book, crowd, figure::SERVER_CPU, Some("raw")),
+            ratio(book, crowd, figure::SERVER_CPU, Some("raw")).map(|ratio| ratio.median),
             1.0,
         ),
     ];
@@ -115,7 +115,7 @@ pub(crate) fn gates(book: &Book) -> Vec<String> {
 
 fn all(book: &Book) -> Vec<Target> {
     let mut targets = Vec::new();
-    let mut add = |what: &str, bound: Bound, value: Option<f64>| {
+    let mut add = |what: &str, bound: Bound, value: Option<Spread>| {
         targets.push(Target {
             what: what.to_owned(),
             value,
@@ -163,12 +163,12 @@ fn all(book: &Book) -> Vec<Target> {
         AtMost(0.55),
         least(crowd, figure::SERVER_CPU),
     );
-    let commands = book.median(alone, OURS, figure::COMMANDS);
+    let commands = book.spread(alone, OURS, figure::COMMANDS);
     // Counted between two looks at the server: a stray one does not make a third.
     add(
         "commands an uncontended cycle",
         AtMost(2.0),
-        commands.map(|count| (count * 20.0).round() / 20.0),
+        commands.map(|count| Spread::one((count.median * 20.0).round() / 20.0)),
     );
 
     let c1 = ("C1", "1 × 64");
@@ -202,14 +202,15 @@ fn all(book: &Book) -> Vec<Target> {
     add(
         "C2, share of the least lucky process",
         AtLeast(0.15),
-        book.median(c2, OURS, figure::LEAST_SHARE),
+        book.spread(c2, OURS, figure::LEAST_SHARE)
+            .map(|share| Spread::one(share.least)),
     );
     let h = ("H", "2 processes");
     add("H p50 ÷ Redisson's", AtMost(0.45), least(h, figure::P50));
     add("H p99 ÷ Redisson's", AtMost(0.2), least(h, figure::P99));
 
     for cell in book.cells("W") {
-        let value = |name| book.median(("W", &cell), OURS, name);
+        let value = |name| book.spread(("W", &cell), OURS, name);
         add(
             &format!("W, {cell}: renewal scripts a second"),
             AtMost(200.0),
@@ -232,7 +233,7 @@ fn all(book: &Book) -> Vec<Target> {
         );
     }
     for cell in book.cells("Q") {
-        let value = |name| book.median(("Q", &cell), OURS, name);
+        let value = |name| book.spread(("Q", &cell), OURS, name);
         add(
             &format!("Q, {cell}: subscriptions"),
             AtMost(1.0),
@@ -249,16 +250,14 @@ fn all(book: &Book) -> Vec<Target> {
             value(figure::SCRIPTS),
         );
     }
-    let memory = book.median(("E", "alone"), "memory", figure::RATE);
+    let memory = book.spread(("E", "alone"), "memory", figure::RATE);
     add(
         "E, memory engine, cycles a second",
         AtLeast(1_000_000.0),
         memory,
     );
-    let growth = |few: &str, many: &str| {
-        let spread = book.ratio_of((("G", many), OURS), (("G", few), OURS), figure::CPU);
-        spread.map(|spread| spread.median)
-    };
+    let growth =
+        |few: &str, many: &str| book.ratio_of((("G", many), OURS), (("G", few), OURS), figure::CPU);
     add(
         "G, CPU of a cycle on many names ÷ on few",
         AtMost(1.1),
@@ -273,7 +272,7 @@ fn all(book: &Book) -> Vec<Target> {
         let twins = book.ratio(("U", callers), figure::RATE, "distlock-one", "raw-one");
         targets.push(Target {
             what: format!("beside: U, {callers} callers ÷ raw ceiling, one worker thread each"),
-            value: twins.map(|spread| spread.median),
+            value: twins,
             bound: None,
         });
     }
@@ -281,8 +280,12 @@ fn all(book: &Book) -> Vec<Target> {
 }
 
 /// Ours over another's.
-fn ratio(book: &Book, at: Place<'_>, figure: &str, other: Option<&str>) -> Option<f64> {
-    Some(book.ratio(at, figure, OURS, other?)?.median)
+fn ratio(book: &Book, at: Place<'_>, figure: &str, other: Option<&str>) -> Option<Spread> {
+    let other = other?;
+    if of(Side::Redisson).contains(&other) {
+        return book.warm_ratio(at, figure, OURS, other);
+    }
+    book.ratio(at, figure, OURS, other)
 }
 
 /// Who of them has most of it here.
@@ -307,6 +310,15 @@ fn ranked<'a>(book: &Book, at: Place<'_>, figure: &str, of: &[&'a str]) -> Vec<&
 
 fn against(what: &str, other: Option<&str>) -> String {
     format!("{what} ÷ the fastest other ({})", other.unwrap_or("nobody"))
+}
+
+/// The median, and what lay on both sides of it.
+fn spread(value: Spread) -> String {
+    let [median, least, most] = [value.median, value.least, value.most].map(short);
+    if least == most {
+        return median;
+    }
+    format!("{median} ({least}–{most})")
 }
 
 fn short(value: f64) -> String {

@@ -72,7 +72,11 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     if act.cell.names == 1 && act.cell.callers > 1 {
         let handoffs = tallies.iter();
         let handoffs = handoffs.map(|tally| to_f64(tally.handoffs) / tally.seconds);
-        figures.insert(figure::HANDOFFS, handoffs.sum());
+        let handoffs: f64 = handoffs.sum();
+        // Who does not count them says none.
+        if handoffs > 0.0 {
+            figures.insert(figure::HANDOFFS, handoffs);
+        }
     }
     let finished = to_f64(
         tallies

@@ -6,6 +6,10 @@
 
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
+#![expect(
+    clippy::future_not_send,
+    reason = "the cases run side by side on one thread"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -9,6 +9,9 @@ use super::corners::{TIMEOUT, acquire, begin, held_back, injected, proxied, runs
 use super::support::{Family, Fault, Plain, Script, Simple, eventually};
 use super::{LEASE, PATIENCE};
 
+/// An acquisition under way.
+type Waiting<K> = Pin<Box<dyn Future<Output = Result<Guard<K>, Error>>>>;
+
 /// Makes a test of each, with all kinds side by side: they mostly wait.
 macro_rules! with_every_lock {
     ($($corner:ident,)+) => {
@@ -116,8 +119,7 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Famil
         let owner = client.new_owner();
         let lock = client.lock(name.as_str()).with_owner(&owner);
         let guard = acquire(&lock).await;
-        let mut waiting: Pin<Box<dyn Future<Output = Result<Guard<F::Kind>, Error>>>> =
-            Box::pin(client.lock(name.as_str()).acquire());
+        let mut waiting: Waiting<F::Kind> = Box::pin(client.lock(name.as_str()).acquire());
         assert!(begin(waiting.as_mut()));
         let re_entry = runs(Script::Acquire).arg(3, &name).nth(1);
         proxy.rule(re_entry, Fault::HoldRequest);

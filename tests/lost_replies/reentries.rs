@@ -1,9 +1,9 @@
 //! Re-entries whose loss meets a release, a hand-off or a poll that comes late, with every kind of lock.
 
 use std::collections::BTreeMap;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 
-use distlock::{Error, Guard};
+use distlock::Error;
 
 use super::corners::{TIMEOUT, acquire, begin, held_back, injected, proxied, runs};
 use super::support::{Family, Fault, Plain, Script, Simple, eventually};
@@ -116,8 +116,7 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Famil
         let owner = client.new_owner();
         let lock = client.lock(name.as_str()).with_owner(&owner);
         let guard = acquire(&lock).await;
-        let mut waiting: Pin<Box<dyn Future<Output = Result<Guard<F::Kind>, Error>>>> =
-            Box::pin(client.lock(name.as_str()).acquire());
+        let mut waiting = Box::pin(client.lock(name.as_str()).acquire());
         assert!(begin(waiting.as_mut()));
         let re_entry = runs(Script::Acquire).arg(3, &name).nth(1);
         proxy.rule(re_entry, Fault::HoldRequest);

@@ -130,7 +130,7 @@ pub(crate) async fn renew<F: Family>(case: &mut Case<F>) {
         return;
     }
     let before = renewed(case);
-    for renewals in 1..=3 {
+    for renewals in 1..=2 {
         eventually(PATIENCE, "it is renewed", async || {
             renewed(case) >= before + renewals
         })

@@ -32,6 +32,7 @@ pub(crate) enum Kind {
     Release,
 }
 
+/// A lock that has been held for long is not passed on but given back: those come last.
 pub(crate) const MIXES: &[Mix] = &[
     Mix {
         name: "takes",
@@ -48,9 +49,9 @@ pub(crate) const MIXES: &[Mix] = &[
         name: "gives back",
         kinds: &[
             Kind::Release,
-            Kind::Line,
             Kind::Release,
             Kind::InPart,
+            Kind::Line,
             Kind::Line,
         ],
     },
@@ -60,13 +61,13 @@ pub(crate) const MIXES: &[Mix] = &[
             Kind::Free,
             Kind::Busy,
             Kind::Release,
-            Kind::Line,
             Kind::Again,
             Kind::InPart,
             Kind::Release,
             Kind::Busy,
-            Kind::Line,
             Kind::Free,
+            Kind::Line,
+            Kind::Line,
         ],
     },
 ];

@@ -1,6 +1,6 @@
 //! Without scripts a request is many commands: futures that are dropped while any one of them is on its way.
 
-use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
 
 use distlock::{Error, Guard, Lease};
 
@@ -103,10 +103,11 @@ async fn at_every_command(proxy: &ChaosProxy, what: &str, story: impl AsyncFn(&D
     let look = Drops {
         proxy,
         at: None,
-        sent: RefCell::default(),
+        sent: Mutex::default(),
     };
     story(&look).await;
-    let commands = look.sent.take();
+    let commands = look.sent.into_inner();
+    let commands = commands.unwrap_or_else(PoisonError::into_inner);
     let words: Vec<_> = commands.iter().map(|command| &*command.word).collect();
     eprintln!("{what}: dropped at each of {}", words.join(" "));
     assert!(words.contains(&"WATCH"), "there is not much to be dropped");
@@ -114,7 +115,7 @@ async fn at_every_command(proxy: &ChaosProxy, what: &str, story: impl AsyncFn(&D
         let drops = Drops {
             proxy,
             at: Some(command),
-            sent: RefCell::default(),
+            sent: Mutex::default(),
         };
         story(&drops).await;
     }
@@ -125,20 +126,20 @@ struct Drops<'a> {
     proxy: &'a ChaosProxy,
     at: Option<Command>,
     /// What one that was not dropped has sent.
-    sent: RefCell<Vec<Command>>,
+    sent: Mutex<Vec<Command>>,
 }
 
 impl Drops<'_> {
     async fn hit<T>(
         &self,
         name: &str,
-        future: impl Future<Output = Result<T, Error>>,
+        future: impl Future<Output = Result<T, Error>> + Send,
     ) -> Option<T> {
         let Some(command) = &self.at else {
             self.proxy.clear_requests();
             let output = future.await.expect("nothing goes wrong");
             let sent = Command::all(&self.proxy.requests(), name);
-            self.sent.replace(sent);
+            *self.sent.lock().unwrap_or_else(PoisonError::into_inner) = sent;
             return Some(output);
         };
         let before = self.proxy.injected().len();

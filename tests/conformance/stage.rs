@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::support::RedisServer;
 pub(crate) use crate::support::family::{Family, Plain, Player, Simple};
+use crate::support::{RedisServer, Script};
 
 /// Far longer than anything here takes; who waits so long waits for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -77,6 +77,7 @@ impl<F: Family> Stage<F> {
         let server = shared_server();
         // Known before the case begins: a question that is polled once and left alone could not send a
         // script again.
+        Script::make_known(&server);
         for script in SCRIPTS {
             server.cmd(&["SCRIPT", "LOAD", script]);
         }
@@ -204,14 +205,12 @@ impl<F: Family> Stage<F> {
     }
 }
 
-const SCRIPTS: [&str; 7] = [
-    include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
+/// Those of an operator, of each kind of lock.
+const SCRIPTS: [&str; 4] = [
     include_str!("../../src/engine/redis/lua/mutex/force_release.lua"),
     include_str!("../../src/engine/redis/lua/mutex/inspect.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/pass.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/release.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/renew.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/undo.lua"),
+    include_str!("../../src/engine/redis/lua/simple/force_release.lua"),
+    include_str!("../../src/engine/redis/lua/simple/inspect.lua"),
 ];
 
 /// Begins something that cannot end at once, without waiting for it: whoever is begun first is first

@@ -30,7 +30,7 @@ mod world;
 use std::time::Duration;
 
 /// Enough to keep two processors busy while most cases wait for a time-out.
-const AT_ONCE: usize = 20;
+const AT_ONCE: usize = 32;
 /// Far longer than anything takes on a busy machine, far shorter than [`LEASE`].
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A ghost would be seen for this long.

@@ -1,16 +1,13 @@
 //! Re-entries whose loss meets a release, a hand-off or a poll that comes late, with every kind of lock.
 
 use std::collections::BTreeMap;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 
-use distlock::{Error, Guard};
+use distlock::Error;
 
 use super::corners::{TIMEOUT, acquire, begin, held_back, injected, proxied, runs};
 use super::support::{Family, Fault, Plain, Script, Simple, eventually};
 use super::{LEASE, PATIENCE};
-
-/// An acquisition under way.
-type Waiting<K> = Pin<Box<dyn Future<Output = Result<Guard<K>, Error>>>>;
 
 /// Makes a test of each, with all kinds side by side: they mostly wait.
 macro_rules! with_every_lock {
@@ -119,7 +116,7 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Famil
         let owner = client.new_owner();
         let lock = client.lock(name.as_str()).with_owner(&owner);
         let guard = acquire(&lock).await;
-        let mut waiting: Waiting<F::Kind> = Box::pin(client.lock(name.as_str()).acquire());
+        let mut waiting = Box::pin(client.lock(name.as_str()).acquire());
         assert!(begin(waiting.as_mut()));
         let re_entry = runs(Script::Acquire).arg(3, &name).nth(1);
         proxy.rule(re_entry, Fault::HoldRequest);

@@ -130,8 +130,8 @@ fn lock_of(words: &[String]) -> Option<String> {
     }
 }
 
-/// Asks whether an acquire was undone, takes a lock, and renews it.
-const NOTED: [&str; 4] = ["ZSCORE", "HSET", "SET", "PEXPIRE"];
+/// What asks whether an acquire was undone, undoes one, takes a lock, and renews it.
+const NOTED: [&str; 5] = ["ZSCORE", "ZADD", "HSET", "SET", "PEXPIRE"];
 
 /// The scripts whose calls may be lost, of whatever kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -152,8 +152,7 @@ fn without_a_connection_everybody_goes_alone() {
 fn a_full_call_leaves_and_those_who_have_gone_do_not_fill_it() {
     let mut queue = busy();
     for _ in 0..3 * MOST {
-        let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD), soon())
-        else {
+        let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD), soon()) else {
             panic!("a call is under way");
         };
         assert!(full.is_none(), "nobody is there any more");
@@ -161,8 +160,7 @@ fn a_full_call_leaves_and_those_who_have_gone_do_not_fill_it() {
     }
     let mut waiting = Vec::new();
     let full = loop {
-        let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD), soon())
-        else {
+        let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD), soon()) else {
             panic!("a call is under way");
         };
         waiting.push(answer);

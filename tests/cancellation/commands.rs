@@ -53,7 +53,9 @@ async fn sweep<F: Family>() {
     at_every_command(&proxy, "re-entry", async |drops: &Drops<'_>| {
         let lock = stage.ours.one_owners(&stage.name());
         let outer = hold(&lock).await;
-        drop(drops.hit(outer.name(), lock.acquire()).await);
+        // Longer, so that there is something to write, however soon it comes.
+        let longer = lock.with_lease(Lease::KeepAlive(LEASE * 2));
+        drop(drops.hit(outer.name(), longer.acquire()).await);
         keeps(&stage, outer).await;
     })
     .await;

@@ -4,11 +4,7 @@
 //! cargo run --release --example fencing                                        # needs no server
 //! DISTLOCK_URL=redis://127.0.0.1/ cargo run --release --example fencing        # the same on Redis
 //! ```
-#![expect(
-    clippy::print_stdout,
-    clippy::disallowed_methods,
-    reason = "a program for people"
-)]
+#![expect(clippy::print_stdout, reason = "a program for people")]
 
 use std::time::Duration;
 

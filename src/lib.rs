@@ -96,3 +96,8 @@ struct Readme;
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../docs/fencing.md")]
 struct Fencing;
+
+/// And so is the one that shares a lock with others.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/simple-lock.md")]
+struct SimpleLock;

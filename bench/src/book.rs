@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::machine::Machine;
+use crate::options::Pace;
+
 /// What was measured, and by what it is found again.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Entry {
@@ -54,7 +57,7 @@ pub(crate) mod figure {
     pub(crate) const LEAST_SHARE: &str = "least_share";
     /// The least lucky caller's cycles over the luckiest one's.
     pub(crate) const EVENNESS: &str = "least_over_most";
-    /// Scripts called, a second or a hand-off.
+    /// Scripts called: a second in W, a grant in H, a hand-off in Q.
     pub(crate) const SCRIPTS: &str = "scripts";
     /// The part of a core the client was at work.
     pub(crate) const CLIENT_LOAD: &str = "client_cores";
@@ -64,11 +67,38 @@ pub(crate) mod figure {
     /// Locks that were held no longer at the end.
     pub(crate) const LOST: &str = "lost";
     pub(crate) const SUBSCRIPTIONS: &str = "subscriptions";
+
+    /// All of them.
+    pub(crate) const ALL: &[&str] = &[
+        RATE,
+        HANDOFFS,
+        P50,
+        P99,
+        P999,
+        COUNT,
+        COMMANDS,
+        READS,
+        CLIENT_CPU,
+        SERVER_CPU,
+        CPU,
+        LEAST_SHARE,
+        EVENNESS,
+        SCRIPTS,
+        CLIENT_LOAD,
+        SERVER_LOAD,
+        MEMORY,
+        LOST,
+        SUBSCRIPTIONS,
+    ];
 }
 
 /// All of them, in the order they were made.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Book {
+    /// Where they were made.
+    pub(crate) machine: Machine,
+    /// How thoroughly.
+    pub(crate) pace: Pace,
     pub(crate) entries: Vec<Entry>,
     /// What each contestant calls itself.
     pub(crate) versions: BTreeMap<&'static str, String>,
@@ -109,6 +139,19 @@ impl Book {
         self.ratio_of((at, one), (at, other), figure)
     }
 
+    /// The same in the last two repetitions: whoever compiles while it runs is warm by then.
+    pub(crate) fn warm_ratio(
+        &self,
+        at: Place<'_>,
+        figure: &str,
+        one: &str,
+        other: &str,
+    ) -> Option<Spread> {
+        let last = self.found(at, other, figure).last()?.0;
+        let warm = |repetition: u32| repetition + 1 >= last;
+        self.ratio_if((at, one), (at, other), figure, warm)
+    }
+
     /// The same between any two places.
     pub(crate) fn ratio_of(
         &self,
@@ -116,9 +159,20 @@ impl Book {
         (other_place, other): (Place<'_>, &str),
         figure: &str,
     ) -> Option<Spread> {
+        self.ratio_if((place, one), (other_place, other), figure, |_| true)
+    }
+
+    fn ratio_if(
+        &self,
+        (place, one): (Place<'_>, &str),
+        (other_place, other): (Place<'_>, &str),
+        figure: &str,
+        counts: impl Fn(u32) -> bool,
+    ) -> Option<Spread> {
         let others: BTreeMap<u32, f64> =
             self.found(other_place, other, figure).into_iter().collect();
         let ones = self.found(place, one, figure).into_iter();
+        let ones = ones.filter(|(repetition, _)| counts(*repetition));
         let ratios = ones.filter_map(|(repetition, value)| {
             let other = others.get(&repetition).filter(|other| **other > 0.0)?;
             Some(value / other)
@@ -175,6 +229,15 @@ impl Book {
 }
 
 impl Spread {
+    /// Of one value.
+    pub(crate) const fn one(value: f64) -> Self {
+        Self {
+            median: value,
+            least: value,
+            most: value,
+        }
+    }
+
     pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);

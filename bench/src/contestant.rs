@@ -27,8 +27,7 @@ pub(crate) fn run(name: &str) -> Outcome {
         "raw-yield" => serve::<raw::Yielding>(&many()?),
         "raw-blocking" => raw_blocking::serve(),
         // The embedded ones are compared on one core.
-        "memory" => serve::<distlock::Distlock>(&one()?),
-        "sqlite" => serve::<distlock::Distlock>(&one()?),
+        "memory" | "sqlite" => serve::<distlock::Distlock>(&one()?),
         "tokio-mutex" => serve::<embedded::TokioMutex>(&one()?),
         "flock" => embedded::serve_flock(),
         other => Err(Failure::new(format!("there is no contestant `{other}`"))),

@@ -8,7 +8,8 @@
 //!
 //! Each [`contestant`] is a process that is told its work by [lines](mod@line) of JSON; those in other
 //! languages are in `bench/contestants`. A [`scenario`] is played by all of them in turn on a fresh
-//! [`server`], several times over; the [`book`] keeps every result, [`report`], [`targets`] and [`plot`] read it.
+//! [`server`], several times over; the [`book`] keeps every result, [`report`], [`summary`], [`targets`] and
+//! [`plot`] read it, and [`publish`] puts it into the docs.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -26,9 +27,12 @@ mod contestant;
 mod failure;
 mod histogram;
 mod line;
+mod machine;
 mod options;
 mod plot;
+mod publish;
 mod report;
+mod results;
 mod roster;
 mod run;
 mod scenario;
@@ -36,12 +40,15 @@ mod serve;
 mod server;
 mod spin;
 mod stage;
+mod summary;
 mod targets;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::ExitCode;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
+use crate::machine::Machine;
 use crate::options::{Options, Order, Pace};
 
 fn main() -> ExitCode {
@@ -58,6 +65,17 @@ fn main() -> ExitCode {
             list();
             Ok(ExitCode::SUCCESS)
         }
+        Order::Needs(options) => {
+            let folders = options.contestants.iter().filter_map(|one| one.built_in());
+            for folder in folders.collect::<BTreeSet<_>>() {
+                println!("{folder}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Order::Publish { results, page } => {
+            let published = results::read(&results).and_then(|book| publish::publish(&book, &page));
+            published.map(|()| ExitCode::SUCCESS)
+        }
         Order::Run(options) => run(&options),
     };
     done.unwrap_or_else(|failure| {
@@ -68,9 +86,13 @@ fn main() -> ExitCode {
 
 /// Fails if something could not be measured; the smoke run also where counts or processor time are out of hand.
 fn run(options: &Options) -> Outcome<ExitCode> {
-    let machine = report::Machine::look()?;
-    let book = run::run(options, |line| eprintln!("{line}"));
-    let text = report::markdown(&book, &machine);
+    if let Some(file) = &options.json {
+        // Before an hour has passed.
+        let about = |error| Failure::new(format!("{}: {error}", file.display()));
+        fs::File::create(file).map_err(about)?;
+    }
+    let book = run::run(Machine::look()?, options, |line| eprintln!("{line}"));
+    let text = report::markdown(&book);
     println!("{text}");
     fs::create_dir_all(&options.folder)?;
     fs::write(options.folder.join("report.md"), &text)?;

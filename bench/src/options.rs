@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::failure::{Failure, Outcome, ensure};
 use crate::roster::{self, Contestant};
 use crate::scenario::{self, Scenario};
@@ -12,6 +14,10 @@ pub(crate) enum Order {
     Contestant(String),
     /// `list`: say who and what there is.
     List,
+    /// `publish RESULTS PAGE`: put the results of a run into the page that shows them.
+    Publish { results: PathBuf, page: PathBuf },
+    /// `needs` and the words of a run: say what has to be built for it, a folder a line.
+    Needs(Options),
     /// `run --contestants FOLDER [--quick | --smoke] [--only NAMES] [--json FILE] [SCENARIO…]`.
     Run(Options),
 }
@@ -27,11 +33,13 @@ pub(crate) struct Options {
 }
 
 /// How thorough to be.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Pace {
     /// What figures are published from.
     Full,
     /// To see that everything works.
+    #[default]
     Quick,
     /// The same in seconds.
     Smoke,
@@ -46,9 +54,17 @@ impl Order {
                 Ok(Self::Contestant(name.ok_or_else(missing)?))
             }
             Some("list") => Ok(Self::List),
+            Some("publish") => match (words.next(), words.next()) {
+                (Some(results), Some(page)) => Ok(Self::Publish {
+                    results: results.into(),
+                    page: page.into(),
+                }),
+                _ => Err(Failure::new("the file of results, or the page, is missing")),
+            },
+            Some("needs") => Options::parse(words).map(Self::Needs),
             Some("run") => Options::parse(words).map(Self::Run),
             other => Err(Failure::new(format!(
-                "{other:?} is not contestant, list or run; see scripts/bench"
+                "{other:?} is not contestant, list, needs, publish or run; see scripts/bench"
             ))),
         }
     }
@@ -76,6 +92,11 @@ impl Options {
                     let named: Outcome<_> = names.split(',').map(Contestant::named).collect();
                     only = Some(named?);
                 }
+                option if option.starts_with('-') => {
+                    return Err(Failure::new(format!(
+                        "there is no option `{option}`; see scripts/bench --help"
+                    )));
+                }
                 name => scenarios.push(scenario::named(name)?),
             }
         }
@@ -88,6 +109,8 @@ impl Options {
         if pace == Pace::Smoke {
             contestants.retain(|one| one.is_here());
         }
+        let takes_part = |one: &&Contestant| scenarios.iter().any(|of| (of.takes_part)(**one));
+        contestants.retain(takes_part);
         ensure!(!contestants.is_empty(), "nobody is left to measure");
         Ok(Self {
             folder,
@@ -126,6 +149,24 @@ mod tests {
     }
 
     #[test]
+    fn only_what_takes_part_has_to_be_built() {
+        let embedded = run("run --contestants f E");
+        assert!(
+            embedded
+                .contestants
+                .iter()
+                .all(|one| one.built_in().is_none())
+        );
+        let some = run("run --contestants f --only redsync,raw,redis-py U");
+        let built: Vec<_> = some
+            .contestants
+            .iter()
+            .filter_map(|one| one.built_in())
+            .collect();
+        assert_eq!(built, ["go", "python"]);
+    }
+
+    #[test]
     fn smoke_needs_no_other_language() {
         let smoke = run("run --contestants f --smoke");
         assert!(smoke.contestants.iter().all(|one| one.name != "redisson"));
@@ -138,9 +179,12 @@ mod tests {
             "",
             "walk",
             "contestant",
+            "publish results.json",
             "run",
             "run --contestants",
             "run --contestants f X",
+            "run --contestants f --quik U",
+            "run --contestants f --only tokio-mutex U",
             "run --contestants f --only nobody",
             "run --contestants f --smoke --only redisson",
         ] {

@@ -12,7 +12,7 @@ pub(crate) fn pictures(book: &Book) -> Vec<(&'static str, String)> {
         across: "callers",
         upward: "cycles a second",
         marks: book.cells("U"),
-        lines: lines(book, |contestant| {
+        lines: lines(|contestant| {
             let cells = book.cells("U").into_iter().enumerate();
             cells
                 .filter_map(|(mark, cell)| {
@@ -29,7 +29,7 @@ pub(crate) fn pictures(book: &Book) -> Vec<(&'static str, String)> {
         across: "percentile",
         upward: "microseconds",
         marks: ["50", "99", "99.9"].map(str::to_owned).into(),
-        lines: lines(book, |contestant| {
+        lines: lines(|contestant| {
             let parts = parts.iter().enumerate();
             parts
                 .filter_map(|(mark, part)| Some((mark, book.median(at, contestant, part)?)))
@@ -58,14 +58,11 @@ struct Line {
     dots: Vec<(usize, f64)>,
 }
 
-fn lines(book: &Book, dots: impl Fn(&str) -> Vec<(usize, f64)>) -> Vec<Line> {
-    let measured = roster::ALL.iter().zip(COLORS.iter());
-    measured
+fn lines(dots: impl Fn(&str) -> Vec<(usize, f64)>) -> Vec<Line> {
+    let drawn = roster::ALL.iter().filter_map(|one| Some((one, one.color?)));
+    drawn
         .map(|(one, color)| Line {
-            title: match book.versions.get(one.name) {
-                Some(_) => one.title.replace("**", ""),
-                None => one.name.to_owned(),
-            },
+            title: one.title.replace("**", ""),
             color,
             dots: dots(one.name),
         })
@@ -176,11 +173,6 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 590.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 360.0;
-/// One for each contestant, in the roster's order.
-const COLORS: &[&str] = &[
-    "#bbbbbb", "#888888", "#555555", "#ff9896", "#111111", "#d62728", "#1f77b4", "#7fb2dd",
-    "#2ca02c", "#98df8a", "#ff7f0e", "#9467bd", "#8c564b",
-];
 
 #[cfg(test)]
 mod tests {
@@ -189,9 +181,13 @@ mod tests {
 
     #[test]
     fn everybody_on_a_server_has_a_colour_of_its_own() {
-        let drawn = roster::ALL.iter().filter(|one| !one.is_embedded()).count();
-        let colors: std::collections::HashSet<_> = COLORS.iter().collect();
-        assert_eq!((drawn, colors.len()), (COLORS.len(), COLORS.len()));
+        let drawn: Vec<_> = roster::ALL
+            .iter()
+            .filter(|one| !one.is_embedded())
+            .collect();
+        let colors = drawn.iter().filter_map(|one| one.color);
+        let colors: std::collections::HashSet<_> = colors.collect();
+        assert_eq!(colors.len(), drawn.len());
     }
 
     #[test]

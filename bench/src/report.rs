@@ -1,78 +1,59 @@
 //! The tables, as Markdown.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::process::Command;
 
 use crate::book::{Book, Place, figure};
-use crate::failure::Outcome;
+use crate::machine::Machine;
 use crate::roster::{self, Contestant};
 use crate::scenario;
+use crate::summary;
 use crate::targets;
 
-/// Where this was measured.
-#[derive(Debug)]
-pub(crate) struct Machine {
-    date: String,
-    system: String,
-    processor: String,
-    cores: usize,
-    redis: String,
-}
-
-impl Machine {
-    pub(crate) fn look() -> Outcome<Self> {
-        let said = |program: &str, arguments: &[&str]| -> Outcome<String> {
-            let out = Command::new(program).args(arguments).output()?;
-            Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
-        };
-        let cpus = fs::read_to_string("/proc/cpuinfo")?;
-        let model = cpus
-            .lines()
-            .find_map(|line| line.strip_prefix("model name"));
-        let model = model.and_then(|line| line.split_once(": "));
-        let redis = said("redis-server", &["--version"])?;
-        let redis = redis
-            .split_whitespace()
-            .find_map(|word| word.strip_prefix("v="));
-        Ok(Self {
-            date: said("date", &["-u", "+%Y-%m-%d"])?,
-            system: said("uname", &["-sr"])?,
-            processor: model.map_or("?", |(_, model)| model).to_owned(),
-            cores: std::thread::available_parallelism()?.get(),
-            redis: redis.unwrap_or("?").to_owned(),
-        })
-    }
-}
-
 /// Everything that was measured.
-pub(crate) fn markdown(book: &Book, machine: &Machine) -> String {
+pub(crate) fn markdown(book: &Book) -> String {
+    format!("{}\n{}", in_short(book), figures(book))
+}
+
+/// Who wins, where and when it was measured.
+pub(crate) fn in_short(book: &Book) -> String {
     let Machine {
         date,
+        commit,
         system,
         processor,
         cores,
         redis,
-    } = machine;
-    let mut text = format!(
-        "Measured {date} on {processor}, {cores} cores for clients and server together, {system}, \
-         redis {redis}, loopback.\n"
-    );
-    for (name, version) in &book.versions {
-        let _ = write!(text, "\n- {name}: {version}");
-    }
-    text.push('\n');
+    } = &book.machine;
+    let commit = commit.as_ref().map(|commit| format!(", commit {commit}"));
+    format!(
+        "{}\nEach number on the right is a median of the ratios in each repetition, not the ratio of the medians. Measured \
+         {date}{}, on {processor}, {cores} cores for clients and server together, \
+         {system}, redis {redis}, loopback.\n",
+        summary::table(book),
+        commit.unwrap_or_default()
+    )
+}
+
+/// Every table, and what is to be reached.
+pub(crate) fn figures(book: &Book) -> String {
+    let mut text = String::new();
     for scenario in scenario::ALL {
         for cell in book.cells(scenario.name) {
             let _ = write!(
                 text,
-                "\n### {}, {cell}: {}\n\n",
+                "### {}, {cell}: {}\n\n",
                 scenario.name, scenario.shows
             );
             text += &table(book, (scenario.name, &cell));
+            text.push('\n');
         }
     }
-    let _ = write!(text, "\n### Targets\n\n{}", targets::list(book));
+    let _ = write!(text, "### Targets\n\n{}", targets::list(book));
+    text += "\n### Versions\n";
+    for (name, version) in &book.versions {
+        let _ = write!(text, "\n- {name}: {version}");
+    }
+    text.push('\n');
     text
 }
 
@@ -86,10 +67,10 @@ const COLUMNS: &[Column] = &[
     Column("p99 µs", figure::P99, 0),
     Column("p99.9 µs", figure::P999, 0),
     Column("n", figure::COUNT, 0),
-    Column("commands", figure::COMMANDS, 2),
-    Column("server reads", figure::READS, 2),
-    Column("client CPU", figure::CLIENT_CPU, 2),
-    Column("server CPU", figure::SERVER_CPU, 2),
+    Column("commands a cycle", figure::COMMANDS, 2),
+    Column("server reads a cycle", figure::READS, 2),
+    Column("client CPU s/100k", figure::CLIENT_CPU, 2),
+    Column("server CPU s/100k", figure::SERVER_CPU, 2),
     Column("least process", figure::LEAST_SHARE, 2),
     Column("least ÷ most caller", figure::EVENNESS, 2),
     Column("scripts", figure::SCRIPTS, 2),
@@ -120,8 +101,13 @@ fn table(book: &Book, at: Place<'_>) -> String {
         })
         .collect();
     let mut text = String::from("| |");
-    for Column(head, ..) in &columns {
-        let _ = write!(text, " {head} |");
+    for Column(head, figure, _) in &columns {
+        let _ = match (*figure, at.0) {
+            (figure::SCRIPTS, "W") => write!(text, " {head} a second |"),
+            (figure::SCRIPTS, "H") => write!(text, " {head} a grant |"),
+            (figure::SCRIPTS, _) => write!(text, " {head} a hand-off |"),
+            _ => write!(text, " {head} |"),
+        };
     }
     text += "\n|---|";
     text += &"--:|".repeat(columns.len());

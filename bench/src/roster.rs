@@ -12,8 +12,24 @@ pub(crate) struct Contestant {
     pub(crate) name: &'static str,
     /// In the tables.
     pub(crate) title: &'static str,
+    pub(crate) side: Side,
+    /// In the pictures, of those who are drawn.
+    pub(crate) color: Option<&'static str>,
     kind: Kind,
 }
+
+/// What it is to us.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Side {
+    Ours,
+    /// Locks with our scripts, and does nothing else.
+    Raw,
+    Redisson,
+    Other,
+}
+
+/// The one that is held against the others.
+pub(crate) const OURS: &str = "distlock";
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
@@ -31,30 +47,123 @@ enum Kind {
 
 /// In the order they play: those who are compared first are neighbours in time.
 pub(crate) const ALL: &[Contestant] = &[
-    Contestant::new("raw-blocking", "raw, blocking", Kind::Here),
-    Contestant::new("raw-yield", "raw, yields before writing", Kind::Here),
-    Contestant::new("raw-one", "raw, one worker", Kind::OneWorker),
-    Contestant::new("distlock-one", "**distlock**, one worker", Kind::OneWorker),
-    Contestant::new("raw", "raw ceiling", Kind::Here),
-    Contestant::new("distlock", "**distlock**", Kind::Here),
-    Contestant::new("redisson", "Redisson, threads", Kind::Java),
-    Contestant::new("redisson-async", "Redisson, lockAsync", Kind::Java),
-    Contestant::new("rueidislock", "rueidislock (Go)", Kind::Go),
-    Contestant::new("redsync", "redsync (Go)", Kind::Go),
-    Contestant::new("rslock", "rslock (Rust)", Kind::Rslock),
-    Contestant::new("redis-py", "redis-py Lock (Python)", Kind::Python),
-    Contestant::new("redlock", "redlock (Node)", Kind::Node),
-    Contestant::new("memory", "**distlock**, `memory:`", Kind::Embedded),
-    Contestant::new("sqlite", "**distlock**, `sqlite:`", Kind::Embedded),
-    Contestant::new("tokio-mutex", "tokio::sync::Mutex", Kind::Embedded),
-    Contestant::new("flock", "flock", Kind::Embedded),
+    drawn(
+        "raw-blocking",
+        "raw, blocking",
+        Side::Raw,
+        Kind::Here,
+        "#bbbbbb",
+    ),
+    drawn(
+        "raw-yield",
+        "raw, yields before writing",
+        Side::Raw,
+        Kind::Here,
+        "#888888",
+    ),
+    drawn(
+        "raw-one",
+        "raw, one worker",
+        Side::Raw,
+        Kind::OneWorker,
+        "#555555",
+    ),
+    drawn(
+        "distlock-one",
+        "**distlock**, one worker",
+        Side::Ours,
+        Kind::OneWorker,
+        "#ff9896",
+    ),
+    drawn("raw", "raw ceiling", Side::Raw, Kind::Here, "#111111"),
+    drawn(
+        "distlock",
+        "**distlock**",
+        Side::Ours,
+        Kind::Here,
+        "#d62728",
+    ),
+    drawn(
+        "redisson",
+        "Redisson, threads",
+        Side::Redisson,
+        Kind::Java,
+        "#1f77b4",
+    ),
+    drawn(
+        "redisson-async",
+        "Redisson, lockAsync",
+        Side::Redisson,
+        Kind::Java,
+        "#7fb2dd",
+    ),
+    drawn(
+        "rueidislock",
+        "rueidislock (Go)",
+        Side::Other,
+        Kind::Go,
+        "#2ca02c",
+    ),
+    drawn("redsync", "redsync (Go)", Side::Other, Kind::Go, "#98df8a"),
+    drawn(
+        "rslock",
+        "rslock (Rust)",
+        Side::Other,
+        Kind::Rslock,
+        "#ff7f0e",
+    ),
+    drawn(
+        "redis-py",
+        "redis-py Lock (Python)",
+        Side::Other,
+        Kind::Python,
+        "#9467bd",
+    ),
+    drawn(
+        "redlock",
+        "redlock (Node)",
+        Side::Other,
+        Kind::Node,
+        "#8c564b",
+    ),
+    embedded("memory", "**distlock**, `memory:`", Side::Ours),
+    embedded("sqlite", "**distlock**, `sqlite:`", Side::Ours),
+    embedded("tokio-mutex", "tokio::sync::Mutex", Side::Other),
+    embedded("flock", "flock", Side::Other),
 ];
 
-impl Contestant {
-    const fn new(name: &'static str, title: &'static str, kind: Kind) -> Self {
-        Self { name, title, kind }
-    }
+/// Those who lock on a server; twins of others left out.
+pub(crate) fn on_a_server() -> impl Iterator<Item = &'static Contestant> {
+    ALL.iter().filter(|one| one.is_on_a_server())
+}
 
+const fn drawn(
+    name: &'static str,
+    title: &'static str,
+    side: Side,
+    kind: Kind,
+    color: &'static str,
+) -> Contestant {
+    Contestant {
+        name,
+        title,
+        side,
+        color: Some(color),
+        kind,
+    }
+}
+
+const fn embedded(name: &'static str, title: &'static str, side: Side) -> Contestant {
+    Contestant {
+        name,
+        title,
+        side,
+        color: None,
+        kind: Kind::Embedded,
+    }
+}
+
+impl Contestant {
     pub(crate) fn named(name: &str) -> Outcome<&'static Self> {
         ALL.iter().find(|one| one.name == name).ok_or_else(|| {
             let names: Vec<&str> = ALL.iter().map(|one| one.name).collect();
@@ -66,7 +175,12 @@ impl Contestant {
     }
 
     pub(crate) fn is_ours(self) -> bool {
-        self.title.starts_with("**")
+        self.side == Side::Ours
+    }
+
+    /// Whether it locks on a server, and is no twin.
+    pub(crate) fn is_on_a_server(self) -> bool {
+        !self.is_embedded() && !self.is_twin()
     }
 
     /// This program alone: nothing of another language is needed.
@@ -86,6 +200,18 @@ impl Contestant {
     /// A virtual machine compiles what is hot: it needs longer to be warm.
     pub(crate) fn is_slow_to_warm(self) -> bool {
         matches!(self.kind, Kind::Java | Kind::Node)
+    }
+
+    /// The folder that it has to be built in first, if any.
+    pub(crate) const fn built_in(self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Here | Kind::OneWorker | Kind::Embedded => None,
+            Kind::Go => Some("go"),
+            Kind::Java => Some("redisson"),
+            Kind::Node => Some("node"),
+            Kind::Python => Some("python"),
+            Kind::Rslock => Some("rslock"),
+        }
     }
 
     /// The command that starts it; `folder` is where scripts/bench built the others.

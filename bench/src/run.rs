@@ -3,13 +3,18 @@
 use std::collections::HashSet;
 
 use crate::book::{Book, Entry, Result, figure};
+use crate::machine::Machine;
 use crate::options::Options;
 use crate::scenario::{Act, Scenario};
 use crate::stage::Stage;
 
 /// Measures everything; `told` hears of each measurement as it is made.
-pub(crate) fn run(options: &Options, mut told: impl FnMut(&str)) -> Book {
-    let mut book = Book::default();
+pub(crate) fn run(machine: Machine, options: &Options, mut told: impl FnMut(&str)) -> Book {
+    let mut book = Book {
+        machine,
+        pace: options.pace,
+        ..Book::default()
+    };
     for scenario in &options.scenarios {
         // Processes of one scenario are not carried into the next: they have grown threads and heaps.
         let mut stage = Stage::new(options.folder.clone(), options.pace);

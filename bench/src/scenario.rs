@@ -8,7 +8,7 @@ mod queue;
 use crate::book::Result;
 use crate::failure::{Failure, Outcome};
 use crate::options::Pace;
-use crate::roster::Contestant;
+use crate::roster::{self, Contestant};
 use crate::stage::Stage;
 
 /// Something to measure.
@@ -62,7 +62,7 @@ pub(crate) const ALL: &[Scenario] = &[
         shows: "contended: 64 callers of one process take turns at one name",
         once: false,
         cells: |_| vec![Cell::new("1 × 64", 64, 1)],
-        takes_part: |one| !one.is_embedded() && !one.is_twin(),
+        takes_part: Contestant::is_on_a_server,
         play: cycle::play,
     },
     Scenario {
@@ -75,7 +75,7 @@ pub(crate) const ALL: &[Scenario] = &[
                 ..Cell::new("4 × 16", 16, 1)
             }]
         },
-        takes_part: |one| !one.is_embedded() && !one.is_twin(),
+        takes_part: Contestant::is_on_a_server,
         play: cycle::play,
     },
     Scenario {
@@ -88,7 +88,7 @@ pub(crate) const ALL: &[Scenario] = &[
                 ..Cell::new("2 processes", 1, 1)
             }]
         },
-        takes_part: |one| !one.is_embedded() && !one.is_twin(),
+        takes_part: Contestant::is_on_a_server,
         play: handoff::play,
     },
     Scenario {
@@ -103,7 +103,7 @@ pub(crate) const ALL: &[Scenario] = &[
             };
             vec![Cell::new(format!("{names} locks"), 64, names)]
         },
-        takes_part: |one| !one.is_embedded() && !one.is_twin(),
+        takes_part: Contestant::is_on_a_server,
         play: held::play,
     },
     Scenario {
@@ -118,7 +118,7 @@ pub(crate) const ALL: &[Scenario] = &[
             };
             vec![Cell::new(format!("{waiters} waiters"), waiters, 1)]
         },
-        takes_part: |one| !one.is_embedded() && !one.is_twin(),
+        takes_part: Contestant::is_on_a_server,
         play: queue::play,
     },
     Scenario {
@@ -146,7 +146,7 @@ pub(crate) const ALL: &[Scenario] = &[
                 Cell::new(MANY_WAITERS, waiters, 1),
             ]
         },
-        takes_part: |one| ["distlock", "raw"].contains(&one.name),
+        takes_part: |one| [roster::OURS, "raw"].contains(&one.name),
         play: cycle::play,
     },
 ];

@@ -142,17 +142,9 @@ impl Stage {
     }
 
     /// How many of these calls came from outside of scripts.
-    pub(crate) fn sent(&self, act: &Act, calls: &BTreeMap<String, u64>) -> f64 {
+    pub(crate) fn sent(&self, act: &Act, calls: &BTreeMap<String, u64>) -> Option<f64> {
         let known = self.sent.get(&key(act));
-        known.map_or(0.0, |sent| sent.of(calls))
-    }
-}
-
-/// Where the embedded contestants keep their locks.
-pub(crate) fn url_without_server(contestant: &str) -> String {
-    match contestant {
-        "sqlite" => "sqlite:target/bench/locks.db".into(),
-        _ => "memory:".into(),
+        known.map(|sent| sent.of(calls))
     }
 }
 

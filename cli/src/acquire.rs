@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use distlock::{Client, HoldsEndWith, Lease};
+use distlock::{Client, HoldsEndWith, Lease, Lock, LockKind};
 use serde::Serialize;
 
 use crate::args::Acquire;
 use crate::date::Date;
 use crate::exit::{self, Failure};
 use crate::label;
+use crate::list::kind_word;
 use crate::out::Out;
 use crate::signals::Signals;
 use crate::store;
@@ -18,6 +19,7 @@ use crate::take::{Waited, busy, take};
 #[derive(Serialize)]
 struct Taken<'a> {
     name: &'a str,
+    kind: &'static str,
     owner: &'a str,
     lease_ms: u64,
 }
@@ -33,19 +35,23 @@ pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
         client = store::connect(&args.store, HoldsEndWith::Lease) => client?,
         code = signals.end() => return Ok(code),
     };
-    let done = take_and_tell(&client, &args, &mut signals).await;
+    let done = if args.simple {
+        let lock = client.simple_lock(&*args.name);
+        take_and_tell(&client, lock, &args, &mut signals).await
+    } else {
+        take_and_tell(&client, client.lock(&*args.name), &args, &mut signals).await
+    };
     store::leave(&client).await;
     done
 }
 
-async fn take_and_tell(
+async fn take_and_tell<K>(
     client: &Client,
+    lock: Lock<K>,
     args: &Acquire,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let lock = client
-        .lock(&*args.name)
-        .with_lease(Lease::Fixed(args.lease));
+    let lock = lock.with_lease(Lease::Fixed(args.lease));
     let guard = match take(client, &lock, args.wait, signals).await? {
         Waited::Granted(guard) => guard,
         Waited::Busy => return Err(busy(client, &args.name, args.wait, args.busy_code).await),
@@ -71,8 +77,14 @@ fn tell(args: &Acquire, owner: &str) -> Result<(), Failure> {
         return out.line(owner);
     }
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let kind = if args.simple {
+        LockKind::Simple
+    } else {
+        LockKind::Plain
+    };
     out.json(&Taken {
         name: &args.name,
+        kind: kind_word(kind),
         owner,
         lease_ms: millis(args.lease),
     })

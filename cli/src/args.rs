@@ -13,7 +13,8 @@ use crate::out::Out;
 /// Runs commands one at a time, on one machine or on many.
 ///
 /// Without a server it keeps its locks in a file of the user's own; with `--url redis://host/` they are
-/// shared with everybody who uses that server, Java programs with Redisson included.
+/// shared with everybody who uses that server, Java programs with Redisson included; with `--simple`, programs
+/// with redis-py, redsync or redlock.
 #[derive(Debug, Parser)]
 #[command(name = "distlock", version, term_width = 80, max_term_width = 80)]
 #[command(subcommand_required = true, arg_required_else_help = false)]
@@ -94,6 +95,9 @@ pub(crate) struct Run {
     /// Take the lock away, and end the command, after this long
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
+    /// The lock that redis-py, redsync and redlock know, not Redisson's
+    #[arg(long)]
+    pub(crate) simple: bool,
     /// The exit code if somebody else holds the lock; 0 says nothing
     #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
     pub(crate) busy_code: u8,
@@ -148,6 +152,9 @@ pub(crate) struct Acquire {
     /// How long to wait for the lock; 0: not at all [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
+    /// The lock that redis-py, redsync and redlock know, not Redisson's
+    #[arg(long)]
+    pub(crate) simple: bool,
     /// The exit code if somebody else holds the lock, other than 0
     #[arg(long, value_name = "CODE", default_value_t = exit::BUSY,
           value_parser = clap::value_parser!(u8).range(1..))]
@@ -269,7 +276,7 @@ mod tests {
                     --max-hold 1h --busy-code 0 --grace 0 a name --";
         assert!(typed(line).is_err(), "no command");
         let line = "distlock run --url redis://h/ --wait 5s --lease 10s --fixed --at-least 1s \
-                    --max-hold 1h --busy-code 0 --grace 0 name -- ls -l --wait x";
+                    --max-hold 1h --simple --busy-code 0 --grace 0 name -- ls -l --wait x";
         let Ok(Command::Run(run)) = typed(line) else {
             panic!("it is a run");
         };
@@ -281,6 +288,7 @@ mod tests {
         );
         assert_eq!(run.at_least, Some(Duration::from_secs(1)));
         assert_eq!(run.max_hold, Some(Duration::from_secs(3600)));
+        assert!(run.simple);
         assert_eq!((run.busy_code, run.grace), (0, Duration::ZERO));
         assert_eq!(run.name, "name");
         assert_eq!(run.command, ["ls", "-l", "--wait", "x"]);

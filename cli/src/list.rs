@@ -1,6 +1,6 @@
 //! `ls` and `show`: who holds what.
 
-use distlock::{HoldsEndWith, LockInfo};
+use distlock::{HoldsEndWith, LockInfo, LockKind};
 use serde::Serialize;
 
 use crate::args::{Locks, Show};
@@ -67,6 +67,8 @@ pub(crate) async fn show(args: Show) -> Result<u8, Failure> {
 #[derive(Serialize)]
 struct Line<'a> {
     name: &'a str,
+    /// None of a name that is free.
+    kind: Option<&'static str>,
     holders: Vec<Holder<'a>>,
     /// Until it is free if nobody renews it; none for ever.
     ttl_ms: Option<u64>,
@@ -84,6 +86,7 @@ impl<'a> Line<'a> {
     const fn free(name: &'a str) -> Self {
         Self {
             name,
+            kind: None,
             holders: Vec::new(),
             ttl_ms: None,
         }
@@ -99,6 +102,7 @@ impl<'a> Line<'a> {
         let millis = |ttl: std::time::Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         Self {
             name: &lock.name,
+            kind: Some(kind_word(lock.kind)),
             holders: lock.holders.iter().map(holder).collect(),
             ttl_ms: lock.ttl.map(millis),
         }
@@ -107,13 +111,15 @@ impl<'a> Line<'a> {
 
 /// A heading, and a row for each holder of each lock.
 fn table(locks: &[LockInfo], now: Date) -> Vec<String> {
-    let mut rows = vec![["NAME", "HELD FOR", "LEASE LEFT", "HOLDER"].map(str::to_owned)];
+    let heading = ["NAME", "KIND", "HELD FOR", "LEASE LEFT", "HOLDER"];
+    let mut rows = vec![heading.map(str::to_owned)];
     for lock in locks {
         for holder in &lock.holders {
             let who = Who::of(holder);
             let held = who.since.map(|since| short(now.since(since)));
             rows.push([
                 shown(&lock.name),
+                kind_word(lock.kind).to_owned(),
                 held.unwrap_or_else(|| "-".to_owned()),
                 lock.ttl.map_or_else(|| endless(lock).to_owned(), short),
                 who.to_string(),
@@ -123,25 +129,28 @@ fn table(locks: &[LockInfo], now: Date) -> Vec<String> {
     aligned(&rows)
 }
 
-fn aligned(rows: &[[String; 4]]) -> Vec<String> {
+fn aligned(rows: &[[String; 5]]) -> Vec<String> {
     let width = |column: usize| {
         let widths = rows.iter().map(|row| row[column].chars().count());
         widths.max().unwrap_or(0)
     };
-    let widths = [width(0), width(1), width(2)];
-    let line = |row: &[String; 4]| {
+    let widths = [width(0), width(1), width(2), width(3)];
+    let line = |row: &[String; 5]| {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(widths) {
             line.push_str(&format!("{cell:<width$}  "));
         }
         // The last column is nobody's left neighbour.
-        line + &row[3]
+        line + &row[4]
     };
     rows.iter().map(line).collect()
 }
 
 fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static str, String)> {
-    let mut lines = vec![("name", shown(&lock.name))];
+    let mut lines = vec![
+        ("name", shown(&lock.name)),
+        ("kind", kind_word(lock.kind).to_owned()),
+    ];
     for holder in &lock.holders {
         let who = Who::of(holder);
         // Without a lease the store sees somebody at work; if not the one who took it, then whom that has started.
@@ -174,6 +183,16 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
     lines
 }
 
+/// Which kind of lock it is, in a word.
+pub(crate) const fn kind_word(kind: LockKind) -> &'static str {
+    match kind {
+        LockKind::Plain => "plain",
+        LockKind::Simple => "simple",
+        // What a newer library may know.
+        _ => "other",
+    }
+}
+
 /// How long it lasts without a lease that ends. Whoever says who they are is one of us, and the store sees whether
 /// they are still there.
 pub(crate) fn endless(lock: &LockInfo) -> &'static str {
@@ -187,14 +206,14 @@ mod tests {
 
     #[test]
     fn columns_stand_below_each_other() {
-        let row = |cells: [&str; 4]| cells.map(str::to_owned);
+        let row = |cells: [&str; 5]| cells.map(str::to_owned);
         let rows = [
-            row(["NAME", "B", "C", "D"]),
-            row(["ä", "long", "c", "the end"]),
+            row(["NAME", "B", "C", "D", "E"]),
+            row(["ä", "long", "c", "d", "the end"]),
         ];
         assert_eq!(
             aligned(&rows),
-            ["NAME  B     C  D", "ä     long  c  the end"]
+            ["NAME  B     C  D  E", "ä     long  c  d  the end"]
         );
     }
 }

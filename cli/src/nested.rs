@@ -3,7 +3,7 @@
 //! Who starts a command under a lock tells it so in the environment. A variable can be copied anywhere and
 //! outlive the hold, so it is only a hint: the store has the last word.
 
-use distlock::Client;
+use distlock::{Client, Error};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
@@ -37,8 +37,11 @@ pub(crate) async fn still_held(
     if same.peek().is_none() {
         return Ok(None);
     }
-    let Some(seen) = client.admin().inspect(name).await? else {
-        return Ok(None);
+    let seen = match client.admin().inspect(name).await {
+        Ok(Some(seen)) => seen,
+        // Another library's by now, or nothing that locks: at any rate not that hold.
+        Ok(None) | Err(Error::WrongKind { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
     };
     let holds = |owner: &str| seen.holders.iter().any(|holder| holder.owner == owner);
     Ok(same.find(|hold| holds(&hold.owner)).cloned())

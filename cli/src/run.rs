@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Client, Error, Guard, HoldsEndWith, Lease, Lock, Lost};
+use distlock::{Client, Error, Guard, Held, HoldsEndWith, Lease, Lock, Lost};
 use rustix::process::Signal;
 
 use crate::args::Run;
@@ -71,7 +71,23 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     if let Some(hold) = nested::still_held(client, &args.name, &around).await? {
         return Ok(Done::Held(nested::environment(around, hold)));
     }
-    let guard = match take(client, &lock(client, args), args.wait, signals).await? {
+    let name = &*args.name;
+    if args.simple {
+        take_and_run(client, client.simple_lock(name), args, around, signals).await
+    } else {
+        take_and_run(client, client.lock(name), args, around, signals).await
+    }
+}
+
+async fn take_and_run<K>(
+    client: &Client,
+    lock: Lock<K>,
+    args: &Run,
+    around: Vec<Hold>,
+    signals: &mut Signals,
+) -> Result<Done, Failure> {
+    let lock = with_options(lock, args);
+    let guard = match take(client, &lock, args.wait, signals).await? {
         Waited::Granted(guard) => guard,
         Waited::Busy => return Err(busy(client, &args.name, args.wait, args.busy_code).await),
         Waited::Ended(code) => return Ok(Done::by(code, false)),
@@ -135,8 +151,7 @@ impl Done {
     }
 }
 
-fn lock(client: &Client, args: &Run) -> Lock {
-    let mut lock = client.lock(&*args.name);
+fn with_options<K>(mut lock: Lock<K>, args: &Run) -> Lock<K> {
     if let Some(lease) = args.lease {
         let lease = if args.fixed {
             Lease::Fixed(lease)
@@ -159,8 +174,12 @@ struct Ended {
 }
 
 /// How the command ended, or how the lock was lost before it had.
-async fn supervise(child: &mut Child, guard: &Guard, signals: &mut Signals) -> Result<Ended, Lost> {
-    let mut lost = guard.lost();
+async fn supervise<K>(
+    child: &mut Child,
+    held: &Held<K>,
+    signals: &mut Signals,
+) -> Result<Ended, Lost> {
+    let mut lost = held.lost();
     let mut told = Told::Nobody;
     loop {
         tokio::select! {
@@ -178,7 +197,7 @@ async fn supervise(child: &mut Child, guard: &Guard, signals: &mut Signals) -> R
                     child.stop();
                     stop_ourselves();
                     // If the lock has gone meanwhile it is woken to end, and for nothing else.
-                    if guard.is_held() {
+                    if held.is_held() {
                         child.go_on();
                     }
                 }
@@ -210,9 +229,9 @@ async fn end(child: &mut Child, grace: Duration) {
 }
 
 /// Keeps the lock for that long, unless it goes or somebody wants us to end.
-async fn linger(left: Duration, guard: &Guard, signals: &mut Signals) {
+async fn linger<K>(left: Duration, held: &Held<K>, signals: &mut Signals) {
     let mut over = std::pin::pin!(tokio::time::sleep(left));
-    let mut lost = guard.lost();
+    let mut lost = held.lost();
     loop {
         tokio::select! {
             () = &mut over => return,
@@ -227,7 +246,12 @@ async fn linger(left: Duration, guard: &Guard, signals: &mut Signals) {
 }
 
 /// Gives the lock back. A command that ended well has not run under the lock if that was lost before.
-async fn give_back(guard: Guard, code: u8, lingered: bool, leased: bool) -> Result<u8, Failure> {
+async fn give_back<K>(
+    guard: Guard<K>,
+    code: u8,
+    lingered: bool,
+    leased: bool,
+) -> Result<u8, Failure> {
     match guard.release().await {
         Ok(()) => Ok(code),
         Err(Error::Lost { .. }) if lingered => Ok(code),

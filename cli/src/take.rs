@@ -12,21 +12,21 @@ use crate::signals::{News, Signals, stop_ourselves};
 use crate::waiting;
 
 /// How a wait ended.
-pub(crate) enum Waited {
+pub(crate) enum Waited<K> {
     /// Somebody else still holds it.
     Busy,
     /// A signal wants us to end; with this code.
     Ended(u8),
-    Granted(Guard),
+    Granted(Guard<K>),
 }
 
 /// Waits for a lock, for ever or for that long.
-pub(crate) async fn take(
+pub(crate) async fn take<K>(
     client: &Client,
-    lock: &Lock,
+    lock: &Lock<K>,
     wait: Option<Duration>,
     signals: &mut Signals,
-) -> Result<Waited, Failure> {
+) -> Result<Waited<K>, Failure> {
     let mut taking = std::pin::pin!(within(lock, wait));
     let mut telling = std::pin::pin!(waiting::tell(client, lock.name()));
     loop {
@@ -57,7 +57,7 @@ pub(crate) async fn busy(client: &Client, name: &str, wait: Option<Duration>, co
     Failure::new(code, message)
 }
 
-async fn within(lock: &Lock, wait: Option<Duration>) -> Result<Option<Guard>, Failure> {
+async fn within<K>(lock: &Lock<K>, wait: Option<Duration>) -> Result<Option<Guard<K>>, Failure> {
     Ok(match wait {
         None => Some(lock.acquire().await?),
         Some(Duration::ZERO) => lock.try_acquire().await?,

@@ -66,7 +66,9 @@ fn parse(stat: &str) -> Option<Process> {
     let (_, rest) = rest.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?;
-    let number = |text: &str| text.parse().ok().map(Pid::from_raw);
+    // Of a process that is buried while it is read the system says that its group is -1.
+    let natural = |number: &i32| *number >= 0;
+    let number = |text: &str| text.parse().ok().filter(natural).map(Pid::from_raw);
     Some(Process {
         pid: number(pid)??,
         parent: number(fields.next()?)?,
@@ -108,6 +110,8 @@ mod tests {
         assert!(parse("42 (a) Z 7 40 40").expect("an entry").zombie);
         let outsider = parse("2 (kthreadd) S 0 0 0").expect("an entry");
         assert_eq!((outsider.parent, outsider.group), (None, None));
+        // One that was buried while it was read: it is in no group any more.
+        assert_eq!(parse("42 (a) X 0 -1 -1 0 -1 4194304"), None);
         assert_eq!(parse("42"), None);
         assert_eq!(parse(""), None);
     }

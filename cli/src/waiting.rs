@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use distlock::{Client, LockInfo};
+use distlock::{Client, Error, LockInfo};
 
 use crate::date::Date;
 use crate::duration::short;
@@ -31,9 +31,12 @@ pub(crate) async fn tell(client: &Client, name: &str) {
     tokio::time::sleep(PATIENCE).await;
     let mut shown = Shown::new();
     loop {
-        // Whoever cannot be told now may be told in a second.
-        if let Ok(seen) = client.admin().inspect(name).await {
-            shown.show(&line(name, seen.as_ref(), Date::now()));
+        match client.admin().inspect(name).await {
+            Ok(seen) => shown.show(&line(name, seen.as_ref(), Date::now())),
+            // Another library's, which does not say whose.
+            Err(Error::WrongKind { .. }) => shown.show(&line(name, None, Date::now())),
+            // Whoever cannot be told now may be told in a second.
+            Err(_) => {}
         }
         tokio::time::sleep(REFRESH).await;
     }

@@ -1,4 +1,4 @@
-//! Everybody at once: three processes of ours and two JVMs add to the same counters under the same locks.
+//! Everybody at once: three processes of ours and those of others add to the same counters under the same locks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +13,7 @@ use tokio::process::Command;
 
 use crate::checker::{self, Grant, Overlap};
 use crate::failure::{Failure, Outcome, ensure};
+use crate::library::Shared;
 use crate::peer::Peer;
 use crate::stage::Fleet;
 use crate::support::SeededRng;
@@ -22,19 +23,13 @@ use crate::world::World;
 /// First without locks, which has to go wrong; then with them.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut random = SeededRng::from_env_or(20_201_013);
-    let world = &fleet.world;
-    let control = round(
-        fleet,
-        Manner::Unlocked,
-        world.pace.hammer.min(CONTROL),
-        &mut random,
-    )
-    .await?;
+    let time = time(fleet);
+    let control = round(fleet, Manner::Unlocked, CONTROL.min(time / 3), &mut random).await?;
     ensure!(
         control.lost_updates() > 0 && !control.overlaps.is_empty(),
         "without locks nothing went wrong, so the hammer proves nothing: {control}"
     );
-    let report = round(fleet, Manner::Mixed, world.pace.hammer, &mut random).await?;
+    let report = round(fleet, Manner::Mixed, time, &mut random).await?;
     if let Some(Overlap { first, second }) = report.overlaps.first() {
         let (first, second) = (first.line(), second.line());
         let failure = format!("two held one lock: {first} and {second}; {report}");
@@ -50,6 +45,15 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
         .any(|by_name| by_name.len() < NAMES.len());
     ensure!(!idle, "somebody never got a lock: {report}");
     Ok(format!("{report}; without locks {control}"))
+}
+
+/// With so many others to play with, each gets its share of the time.
+fn time(fleet: &Fleet) -> Duration {
+    let time = fleet.world.pace.hammer;
+    match fleet.shared {
+        Shared::Plain => time,
+        Shared::Simple => time.mul_f64(0.3).max(Duration::from_secs(1)),
+    }
 }
 
 /// What a round came to.
@@ -97,6 +101,7 @@ async fn round(
     let logs = TempDir::with_prefix("distlock-hammer-")?;
     let mut order = |who: String| Work {
         url: world.server.url(),
+        shared: fleet.shared,
         names: NAMES.map(str::to_owned).to_vec(),
         tasks: 8,
         time,
@@ -105,18 +110,23 @@ async fn round(
         log: logs.path().join(&who),
         who,
     };
-    for (number, jvm) in fleet.jvms.iter().enumerate() {
-        connect(world, jvm)
+    for (number, peer) in fleet.peers.iter().enumerate() {
+        connect(world, peer)
             .await
             .map_err(|failure| failure.during(number))?;
     }
     let mut workers = tokio::task::JoinSet::new();
-    for (number, jvm) in fleet.jvms.iter().enumerate() {
-        let work = order(format!("java-{}-{number}", jvm.version()));
-        workers.spawn(java_worker(jvm.clone(), work));
+    for (number, peer) in fleet.peers.iter().enumerate() {
+        let work = order(format!("{}-{number}", peer.build().word()));
+        workers.spawn(their_worker(peer.clone(), work));
     }
     for number in 0..PROCESSES {
-        workers.spawn(our_worker(order(format!("we-{number}"))));
+        let mut work = order(format!("we-{number}"));
+        // One of us without scripts, where it is about to hold the lock of those who know no others.
+        if fleet.shared == Shared::Simple && number == 0 {
+            work.url += "?scripts=off";
+        }
+        workers.spawn(our_worker(work));
     }
 
     let mut tally = Tally::default();
@@ -131,8 +141,8 @@ async fn round(
     tokio::time::timeout(time + OVERTIME, everyone)
         .await
         .map_err(|_| Failure::new("somebody has not come back: a waiter hangs"))??;
-    for jvm in &fleet.jvms {
-        jvm.ask(json!({"cmd": "close", "client": CLIENT})).await?;
+    for peer in &fleet.peers {
+        peer.ask(json!({"cmd": "close", "client": CLIENT})).await?;
     }
 
     let report = Report {
@@ -140,7 +150,7 @@ async fn round(
         refused: tally.refused,
         ..examine(logs.path())?
     };
-    let all = fleet.jvms.len() + PROCESSES as usize;
+    let all = fleet.peers.len() + PROCESSES as usize;
     ensure!(
         report.by_worker.len() == all,
         "{} of {all} workers have left a log",
@@ -155,16 +165,16 @@ async fn round(
     Ok(report)
 }
 
-async fn connect(world: &World, jvm: &Arc<Peer>) -> Outcome {
+async fn connect(world: &World, peer: &Arc<Peer>) -> Outcome {
     let connect = json!({"cmd": "connect", "client": CLIENT, "address": world.address()});
-    jvm.ask(connect).await.map(drop)
+    peer.ask(connect).await.map(drop)
 }
 
-async fn java_worker(jvm: Arc<Peer>, work: Work) -> Outcome<Tally> {
+async fn their_worker(peer: Arc<Peer>, work: Work) -> Outcome<Tally> {
     let mut order = work.to_json();
     order["cmd"] = "hammer".into();
     order["client"] = CLIENT.into();
-    Tally::from_json(&jvm.ask(order).await?)
+    Tally::from_json(&peer.ask(order).await?)
 }
 
 /// Another process of this program.

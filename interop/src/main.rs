@@ -1,13 +1,14 @@
-//! The real Redisson on the other side of our locks.
+//! The real Redisson, redis-py, redsync and redlock on the other side of our locks.
 //!
 //! ```sh
-//! scripts/interop                         # everything, against every version; builds what it needs
+//! scripts/interop                         # everything, against everybody; builds what it needs
 //! scripts/interop --quick wake turns      # some of it, in less time
 //! ```
 //!
 //! A [`scenario`](scenarios) is written once for two [parties](party) and played both ways round:
-//! a thread in a JVM ([`peer`]) against a task of ours. The [`hammer`] lets whole processes of both
-//! sides loose on the same counters, and the [`checker`] reads what they logged.
+//! a thread in a JVM ([`peer`]) against a task of ours; those of the [simple lock](simple), a client of another library
+//! against one of ours. The [`hammer`] lets whole processes of both sides loose on the same counters, and the [`checker`]
+//! reads what they logged.
 #![allow(
     clippy::print_stdout,
     reason = "a program whose results are for people to read"
@@ -21,11 +22,13 @@ mod checker;
 mod clock;
 mod failure;
 mod hammer;
+mod library;
 mod options;
 mod party;
 mod peer;
 mod run;
 mod scenarios;
+mod simple;
 mod stage;
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -41,6 +44,7 @@ use distlock::{Client, Lease};
 use tokio::io::AsyncReadExt;
 
 use crate::failure::Outcome;
+use crate::library::Shared;
 use crate::options::{Options, Order};
 use crate::worker::Work;
 use crate::world::World;
@@ -69,7 +73,13 @@ async fn main() -> ExitCode {
 async fn run(options: Options) -> Outcome<ExitCode> {
     let world = Arc::new(World::new(options.builds, options.logs, options.pace));
     let table = run::run(&world, &options.scenarios, |row| println!("{}", row.line())).await;
-    println!("\n{}\n", table.markdown(options.times));
+    for shared in Shared::ALL {
+        let markdown = table.markdown(shared, options.times);
+        if !markdown.is_empty() {
+            println!("\n{}:\n\n{markdown}", shared.title());
+        }
+    }
+    println!();
     println!("{} passed, {} failed", table.passed(), table.failed());
     let fine = table.failed() == 0 && table.passed() > 0;
     Ok(if fine {
@@ -81,7 +91,7 @@ async fn run(options: Options) -> Outcome<ExitCode> {
 
 fn list() -> Outcome<ExitCode> {
     for scenario in scenarios::ALL {
-        println!("{:<10} {}", scenario.name, scenario.shows);
+        println!("{:<17} {}", scenario.name, scenario.shows);
     }
     Ok(ExitCode::SUCCESS)
 }

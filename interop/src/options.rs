@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::failure::{Failure, Outcome, ensure};
-use crate::peer::Build;
+use crate::library::Build;
 use crate::scenarios::{self, Scenario};
 use crate::table::Times;
 use crate::worker::Work;
@@ -91,11 +91,9 @@ impl Options {
         let hammer = hammer.unwrap_or(Duration::from_secs(if quick { 3 } else { 10 }));
         Ok(Self {
             builds: versions
-                .into_iter()
-                .map(|version| Build {
-                    folder: folder.join(&version),
-                    version,
-                })
+                .iter()
+                .map(|version| Build::redisson(&folder, version))
+                .chain(Build::of_simple_locks(&folder))
                 .collect(),
             logs: folder.join("logs"),
             pace: Pace { quick, hammer },

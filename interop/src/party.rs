@@ -56,7 +56,7 @@ impl Party {
     /// What the table calls it.
     pub(crate) fn title(&self) -> String {
         match self {
-            Self::Java(thread) => format!("Java ({})", thread.peer().version()),
+            Self::Java(thread) => format!("Java ({})", thread.peer().build().version),
             Self::Ours(_) => "we".into(),
         }
     }

@@ -1,4 +1,4 @@
-//! Drives a JVM with the real Redisson in it: commands to its stdin, answers from its stdout.
+//! Drives a process with another lock library in it: commands to its stdin, answers from its stdout.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -10,23 +10,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::{Span, Stamp};
 use crate::failure::{Failure, Outcome, ensure};
+use crate::library::{Build, Library};
 
-/// A version of Redisson, and where the peer was built for it.
-#[derive(Clone, Debug)]
-pub(crate) struct Build {
-    pub(crate) version: String,
-    pub(crate) folder: PathBuf,
-}
-
-/// A running JVM; killed when dropped.
+/// A running process; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    version: String,
+    build: Build,
     commands: mpsc::UnboundedSender<String>,
     waiting: Arc<Waiting>,
     next_id: AtomicU64,
@@ -42,7 +36,7 @@ pub(crate) struct Answer {
     pub(crate) span: Span,
 }
 
-/// An exception in Java.
+/// An exception or an error over there.
 #[derive(Debug)]
 pub(crate) struct Raised {
     pub(crate) class: String,
@@ -60,7 +54,7 @@ impl std::error::Error for Raised {}
 
 impl std::fmt::Display for Raised {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Java threw {}: {}", self.class, self.message)
+        write!(f, "the peer said {}: {}", self.class, self.message)
     }
 }
 
@@ -68,34 +62,26 @@ impl std::fmt::Display for Raised {
 type Waiting = Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>;
 
 impl Peer {
-    /// Starts a JVM, and makes sure that its clock is ours.
+    /// Starts a process, and makes sure that its clock is ours.
     pub(crate) async fn start(build: &Build, logs: &Path) -> Outcome<Arc<Self>> {
         static STARTED: AtomicU64 = AtomicU64::new(1);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         fs::create_dir_all(logs)?;
-        let log = logs.join(format!("peer-{}-{number}.log", build.version));
-        let classes = build.folder.join("classes");
-        let built = classes.join("distlock/peer/Peer.class");
+        let log = logs.join(format!("peer-{}-{number}.log", build.word()));
+        let title = build.title();
         ensure!(
-            built.is_file(),
-            "there is no peer for Redisson {} in {}; `scripts/interop` builds it",
-            build.version,
+            build.program().is_file(),
+            "there is no peer for {title} in {}; `scripts/interop` builds it",
             build.folder.display()
         );
-        let libraries = build.folder.join("lib/*");
-        let mut child = Command::new("java")
-            // Small, and quick to start: dozens of threads, but little to do.
-            .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
-            .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-            .arg("-cp")
-            .arg(format!("{}:{}", classes.display(), libraries.display()))
-            .arg("distlock.peer.Peer")
+        let mut child = build
+            .command()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&log)?)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| Failure::from(error).during("java does not start"))?;
+            .map_err(|error| Failure::from(error).during(format_args!("{title} does not start")))?;
         let stdin = child.stdin.take().expect("it is piped");
         let stdout = child.stdout.take().expect("it is piped");
 
@@ -105,7 +91,7 @@ impl Peer {
         tokio::spawn(write(stdin, orders));
         tokio::spawn(read(BufReader::new(stdout).lines(), waiting.clone()));
         let peer = Arc::new(Self {
-            version: build.version.clone(),
+            build: build.clone(),
             commands,
             waiting,
             next_id: AtomicU64::new(1),
@@ -113,11 +99,12 @@ impl Peer {
             child: Mutex::new(child),
         });
         peer.compare_clocks().await?;
+        peer.check_version().await?;
         Ok(peer)
     }
 
-    pub(crate) fn version(&self) -> &str {
-        &self.version
+    pub(crate) const fn build(&self) -> &Build {
+        &self.build
     }
 
     /// Sends a command at once; the future only waits for the answer. `words` is an object.
@@ -142,20 +129,20 @@ impl Peer {
         self.call(words).await?.value()
     }
 
-    /// Makes the JVM die at once, as `kill -9` would, and waits until it has. Says when it was told.
+    /// Makes the process die at once, as `kill -9` would, and waits until it has. Says when it was told.
     pub(crate) async fn halt(self: &Arc<Self>) -> Outcome<Stamp> {
         let told = Stamp::now();
         let answer = self.call(json!({"cmd": "halt"})).await;
-        ensure!(answer.is_err(), "the JVM was told to die and answered");
+        ensure!(answer.is_err(), "it was told to die and answered");
         Ok(told)
     }
 
-    /// Kills the JVM with `kill -9`, and waits until it is dead. Says when.
+    /// Kills it with `kill -9`, and waits until it is dead. Says when.
     pub(crate) async fn kill_hard(self: &Arc<Self>) -> Outcome<Stamp> {
         let now = Stamp::now();
         self.kill();
         let answer = self.call(json!({"cmd": "clock"})).await;
-        ensure!(answer.is_err(), "the JVM was killed and answered");
+        ensure!(answer.is_err(), "it was killed and answered");
         Ok(now)
     }
 
@@ -173,7 +160,7 @@ impl Peer {
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
-    /// Intervals of both sides are compared, so both must read the same clock: Java's answer has to lie
+    /// Intervals of both sides are compared, so both must read the same clock: its answer has to lie
     /// between two readings of ours.
     async fn compare_clocks(self: &Arc<Self>) -> Outcome {
         let before = Stamp::now();
@@ -185,7 +172,22 @@ impl Peer {
         let theirs = answer.value()?.as_i64().map(Stamp::from_nanos);
         ensure!(
             theirs.is_some_and(|theirs| before <= theirs && theirs <= after),
-            "Java's clock says {theirs:?}, ours {before:?} to {after:?}: not the same clock"
+            "its clock says {theirs:?}, ours {before:?} to {after:?}: not the same clock"
+        );
+        Ok(())
+    }
+
+    /// The table says which version was played, so the peer has to say the same.
+    async fn check_version(self: &Arc<Self>) -> Outcome {
+        if self.build.library == Library::Redisson {
+            // Maven has put exactly that version on its class path.
+            return Ok(());
+        }
+        let title = self.build.title();
+        let said = self.ask(json!({"cmd": "library"})).await?;
+        ensure!(
+            said == title,
+            "it is {said}, not {title}; remove its folder"
         );
         Ok(())
     }
@@ -200,8 +202,8 @@ impl Peer {
         let tail = self.log_tail();
         let tail = if tail.is_empty() { "(empty)" } else { &tail };
         Failure::new(format!(
-            "the JVM with Redisson {} {state}, and has not answered {words}; its log ({}) ends:\n{tail}",
-            self.version,
+            "the peer with {} {state}, and has not answered {words}; its log ({}) ends:\n{tail}",
+            self.build.title(),
             self.log.display(),
         ))
     }

@@ -1,4 +1,4 @@
-//! Plays every scenario against every version and both ways round, one at a time.
+//! Plays every scenario against every peer it is for and both ways round, one at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,9 @@ use tokio::task::JoinHandle;
 
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome};
+use crate::library::{Build, Shared};
 use crate::scenarios::{Play, Scenario};
+use crate::simple;
 use crate::stage::{Direction, Fleet, Stage};
 use crate::table::{Row, Table};
 use crate::world::World;
@@ -23,20 +25,16 @@ pub(crate) async fn run(
         report(&row);
         table.add(row);
     };
-    let versions: Vec<String> = world
-        .builds
-        .iter()
-        .map(|build| build.version.clone())
-        .collect();
     for scenario in scenarios {
-        for part in parts(&versions, scenario) {
+        for part in parts(&world.builds, scenario) {
             let row = perform(world, scenario, part).await;
             note(row);
         }
     }
     if let Err(failure) = world.end().await {
         note(Row {
-            shows: "the JVMs live until they are told to end",
+            shared: Shared::Plain,
+            shows: "the peers live until they are told to end",
             against: "all".into(),
             direction: "",
             outcome: Err(failure),
@@ -48,11 +46,12 @@ pub(crate) async fn run(
 
 /// What the table of a run in which everything passes looks like, without times.
 #[cfg(test)]
-pub(crate) fn expected(versions: &[String], scenarios: &[Scenario]) -> Table {
+pub(crate) fn expected(builds: &[Build], scenarios: &[Scenario]) -> Table {
     let mut table = Table::default();
     for scenario in scenarios {
-        for part in parts(versions, scenario) {
+        for part in parts(builds, scenario) {
             table.add(Row {
+                shared: part.shared,
                 shows: scenario.shows,
                 against: part.against(),
                 direction: part.title(),
@@ -67,47 +66,57 @@ pub(crate) fn expected(versions: &[String], scenarios: &[Scenario]) -> Table {
 /// One line of the table: against whom, and which way round.
 #[derive(Clone)]
 struct Part {
-    /// One JVM for each.
-    versions: Vec<String>,
+    shared: Shared,
+    /// One process for each.
+    builds: Vec<Build>,
     direction: Option<Direction>,
 }
 
 impl Part {
+    /// All of one library, so its versions tell them apart.
     fn against(&self) -> String {
-        let mut versions = self.versions.clone();
-        versions.dedup();
-        versions.join(" + ")
+        let mut builds = self.builds.iter().collect::<Vec<_>>();
+        builds.dedup();
+        let versions: Vec<&str> = builds.iter().map(|build| &*build.version).collect();
+        format!("{} {}", builds[0].library.title(), versions.join(" + "))
     }
 
     fn title(&self) -> &'static str {
-        self.direction.map_or("everybody", Direction::title)
+        self.direction
+            .map_or("everybody", |direction| direction.title(self.shared))
     }
 }
 
-fn parts(versions: &[String], scenario: &Scenario) -> Vec<Part> {
-    let all = || Part {
-        versions: versions.to_vec(),
-        direction: None,
+fn parts(builds: &[Build], scenario: &Scenario) -> Vec<Part> {
+    let shared = scenario.play.shared();
+    let builds = builds
+        .iter()
+        .filter(|build| build.library.shares() == shared);
+    let builds: Vec<Build> = builds.cloned().collect();
+    let part = |builds: &[Build], direction| Part {
+        shared,
+        builds: builds.to_vec(),
+        direction,
     };
     match scenario.play {
-        Play::Pair(..) => {
-            let each = versions.iter().flat_map(|version| {
-                Direction::BOTH.map(|direction| Part {
-                    versions: vec![version.clone()],
-                    direction: Some(direction),
-                })
+        Play::Pair(..) | Play::Simple(..) => {
+            let each = builds.iter().flat_map(|build| {
+                Direction::BOTH.map(|direction| part(std::slice::from_ref(build), Some(direction)))
             });
             each.collect()
         }
         Play::Fleet(_) => {
-            let twice = versions.iter().map(|version| Part {
-                versions: vec![version.clone(); 2],
-                direction: None,
-            });
-            let mixed = (versions.len() > 1).then(all);
+            let twice = builds.iter();
+            let twice = twice.map(|build| part(&[build.clone(), build.clone()], None));
+            let mixed = (builds.len() > 1).then(|| part(&builds, None));
             twice.chain(mixed).collect()
         }
-        Play::Together(_) => vec![all()],
+        Play::SimpleFleet(_) => {
+            let each = builds.iter();
+            each.map(|build| part(std::slice::from_ref(build), None))
+                .collect()
+        }
+        Play::Together(_) => vec![part(&builds, None)],
     }
 }
 
@@ -128,6 +137,7 @@ async fn perform(world: &Arc<World>, scenario: &'static Scenario, part: Part) ->
         }
     };
     Row {
+        shared: part.shared,
         shows: scenario.shows,
         against: part.against(),
         direction: part.title(),
@@ -167,33 +177,41 @@ impl Tries {
 async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<String> {
     match (&scenario.play, part.direction) {
         (Play::Pair(terms, play), Some(direction)) => {
-            let version = &part.versions[0];
-            let mut stage = Stage::set(&world, version, direction, *terms).await?;
+            let mut stage = Stage::set(&world, &part.builds[0], direction, *terms).await?;
             let remark = play(&mut stage).await?;
             // While all are still connected.
             world.is_clean().await?;
             stage.close().await?;
             Ok(remark)
         }
-        (Play::Fleet(play) | Play::Together(play), _) => {
-            let mut jvms = Vec::new();
-            for (number, version) in part.versions.iter().enumerate() {
-                let second = part.versions[..number].contains(version);
-                jvms.push(if second {
-                    world.fresh_jvm(version).await?
+        (Play::Simple(scripts, play), Some(direction)) => {
+            let build = &part.builds[0];
+            let mut stage = simple::Stage::set(&world, build, direction, *scripts).await?;
+            let remark = play(&mut stage).await?;
+            world.is_clean().await?;
+            stage.close().await?;
+            Ok(remark)
+        }
+        (Play::Fleet(play) | Play::SimpleFleet(play) | Play::Together(play), _) => {
+            let mut peers = Vec::new();
+            for (number, build) in part.builds.iter().enumerate() {
+                let second = part.builds[..number].contains(build);
+                peers.push(if second {
+                    world.fresh_peer(build).await?
                 } else {
-                    world.jvm(version).await?
+                    world.peer(build).await?
                 });
             }
             let mut fleet = Fleet {
-                jvms,
+                peers,
+                shared: part.shared,
                 world: world.clone(),
             };
             let remark = play(&mut fleet).await?;
             world.is_clean().await?;
             Ok(remark)
         }
-        (Play::Pair(..), None) => Err(Failure::new("a pair has a direction")),
+        (Play::Pair(..) | Play::Simple(..), None) => Err(Failure::new("a pair has a direction")),
     }
 }
 
@@ -216,8 +234,8 @@ async fn finish(mut playing: JoinHandle<Outcome<String>>, limit: Duration) -> Ou
 
 fn limit(world: &World, scenario: &Scenario) -> Duration {
     let hammering = match scenario.play {
-        Play::Fleet(_) => world.pace.hammer * 2,
-        Play::Pair(..) | Play::Together(_) => Duration::ZERO,
+        Play::Fleet(_) | Play::SimpleFleet(_) => world.pace.hammer * 2,
+        Play::Pair(..) | Play::Simple(..) | Play::Together(_) => Duration::ZERO,
     };
     LONGEST + hammering
 }
@@ -227,6 +245,8 @@ const LONGEST: Duration = Duration::from_secs(90);
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::table::Times;
 
@@ -254,24 +274,39 @@ mod tests {
         assert!(tries.failed(Failure::late("x").during("y")).is_none());
     }
 
-    /// The versions `scripts/interop` plays, in its own words.
-    fn versions() -> Vec<String> {
+    /// The peers `scripts/interop` plays with; Redisson's versions in its own words.
+    fn builds() -> Vec<Build> {
         let script = include_str!("../../scripts/interop");
         let line = script
             .lines()
             .find_map(|line| line.strip_prefix("versions=("));
         let line = line.expect("a line that lists them");
         let words = line.trim_end_matches(')').split_whitespace();
-        words.map(str::to_owned).collect()
+        let folder = Path::new("peers");
+        let builds = words.map(|version| Build::redisson(folder, version));
+        builds.chain(Build::of_simple_locks(folder)).collect()
     }
 
     #[test]
-    fn the_table_in_the_documentation_is_that_of_a_run_in_which_everything_passes() {
-        let table = expected(&versions(), crate::scenarios::ALL).markdown(Times::Hide);
-        let page = include_str!("../../docs/redisson.md");
-        assert!(
-            page.contains(&table),
-            "docs/redisson.md has to show what `scripts/interop --table` prints:\n{table}"
-        );
+    fn the_tables_in_the_documentation_are_those_of_a_run_in_which_everything_passes() {
+        let expected = expected(&builds(), crate::scenarios::ALL);
+        for (shared, file, page) in [
+            (
+                Shared::Plain,
+                "docs/redisson.md",
+                include_str!("../../docs/redisson.md"),
+            ),
+            (
+                Shared::Simple,
+                "docs/simple-lock.md",
+                include_str!("../../docs/simple-lock.md"),
+            ),
+        ] {
+            let table = expected.markdown(shared, Times::Hide);
+            assert!(
+                page.contains(&table),
+                "{file} has to show what `scripts/interop --table` prints:\n{table}"
+            );
+        }
     }
 }

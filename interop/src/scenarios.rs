@@ -7,6 +7,7 @@ mod leftovers;
 mod names;
 mod reentry;
 mod refusals;
+mod simple_lock;
 mod together;
 mod turns;
 mod waiting;
@@ -16,6 +17,8 @@ use std::time::Duration;
 
 use crate::failure::Outcome;
 use crate::hammer;
+use crate::library::Shared;
+use crate::simple::{self, Scripts};
 use crate::stage::{Fleet, Stage, Terms};
 
 /// Something that two sides of a lock have to do right.
@@ -35,6 +38,20 @@ pub(crate) enum Play {
     Fleet(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
     /// All versions and us, once.
     Together(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
+    /// Each of the other libraries and us, both ways round.
+    Simple(Scripts, for<'a> fn(&'a mut simple::Stage) -> Playing<'a>),
+    /// A process of each of the other libraries and us.
+    SimpleFleet(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
+}
+
+impl Play {
+    /// Which lock it is about.
+    pub(crate) const fn shared(&self) -> Shared {
+        match self {
+            Self::Pair(..) | Self::Fleet(_) | Self::Together(_) => Shared::Plain,
+            Self::Simple(..) | Self::SimpleFleet(_) => Shared::Simple,
+        }
+    }
 }
 
 /// A scenario being played; what it returns is worth a remark beside the result.
@@ -123,6 +140,50 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "hammer",
         shows: "hammer: counters exact, no overlap",
         play: Play::Fleet(|fleet| Box::pin(hammer::play(fleet))),
+    },
+    Scenario {
+        name: "simple-exclude",
+        shows: "a hold is one string with a time to live, and keeps the other out",
+        play: Play::Simple(Scripts::On, |stage| Box::pin(simple_lock::excludes(stage))),
+    },
+    Scenario {
+        name: "simple-handover",
+        shows: "a waiter has the lock soon after it is given back, though nobody is told",
+        play: Play::Simple(Scripts::On, |stage| {
+            Box::pin(simple_lock::hands_over(stage))
+        }),
+    },
+    Scenario {
+        name: "simple-expiry",
+        shows: "a lease that is over hands over, and its former holder disturbs nobody",
+        play: Play::Simple(Scripts::On, |stage| Box::pin(simple_lock::expires(stage))),
+    },
+    Scenario {
+        name: "simple-kept",
+        shows: "a lease of 800 ms is kept or extended for 2.4 s",
+        play: Play::Simple(Scripts::On, |stage| Box::pin(simple_lock::is_kept(stage))),
+    },
+    Scenario {
+        name: "simple-taken",
+        shows: "who has lost the lock is told, and cannot give back or extend the other's",
+        play: Play::Simple(Scripts::On, |stage| Box::pin(simple_lock::is_taken(stage))),
+    },
+    Scenario {
+        name: "simple-names",
+        shows: "names with braces, colons, spaces, unicode; our key prefix is part of their name",
+        play: Play::Simple(Scripts::On, |stage| Box::pin(simple_lock::names(stage))),
+    },
+    Scenario {
+        name: "simple-unscripted",
+        shows: "the same without scripts on our side",
+        play: Play::Simple(Scripts::Off, |stage| {
+            Box::pin(simple_lock::unscripted(stage))
+        }),
+    },
+    Scenario {
+        name: "simple-hammer",
+        shows: "a hammer on the simple lock: counters exact, no overlap",
+        play: Play::SimpleFleet(|fleet| Box::pin(hammer::play(fleet))),
     },
 ];
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::failure::Outcome;
+use crate::library::{Build, Shared};
 use crate::party::{Connection, JavaThread, OurTask, Party};
 use crate::peer::Peer;
 use crate::world::World;
@@ -13,14 +14,14 @@ pub(crate) struct Stage {
     pub(crate) holder: Party,
     pub(crate) other: Party,
     pub(crate) world: Arc<World>,
-    pub(crate) version: String,
+    pub(crate) build: Build,
     pub(crate) terms: Terms,
 }
 
 /// Which way round a scenario is played.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Direction {
-    JavaHolds,
+    TheyHold,
     WeHold,
 }
 
@@ -41,31 +42,33 @@ impl Terms {
     };
 }
 
-/// All of a fleet at once: some JVMs, and us.
+/// All of a fleet at once: some peers, and us.
 pub(crate) struct Fleet {
-    pub(crate) jvms: Vec<Arc<Peer>>,
+    pub(crate) peers: Vec<Arc<Peer>>,
+    /// The lock that all of them know.
+    pub(crate) shared: Shared,
     pub(crate) world: Arc<World>,
 }
 
 impl Stage {
     pub(crate) async fn set(
         world: &Arc<World>,
-        version: &str,
+        build: &Build,
         direction: Direction,
         terms: Terms,
     ) -> Outcome<Self> {
-        let jvm = world.jvm(version).await?;
+        let jvm = world.peer(build).await?;
         let java = Party::java(world, &jvm, terms).await?;
         let ours = Party::ours(world, terms).await?;
         let (holder, other) = match direction {
-            Direction::JavaHolds => (java, ours),
+            Direction::TheyHold => (java, ours),
             Direction::WeHold => (ours, java),
         };
         Ok(Self {
             holder,
             other,
             world: world.clone(),
-            version: version.to_owned(),
+            build: build.clone(),
             terms,
         })
     }
@@ -105,11 +108,11 @@ pub(crate) async fn java_thread(
 }
 
 impl Direction {
-    pub(crate) const BOTH: [Self; 2] = [Self::JavaHolds, Self::WeHold];
+    pub(crate) const BOTH: [Self; 2] = [Self::TheyHold, Self::WeHold];
 
-    pub(crate) const fn title(self) -> &'static str {
+    pub(crate) const fn title(self, shared: Shared) -> &'static str {
         match self {
-            Self::JavaHolds => "Java holds",
+            Self::TheyHold => shared.they_hold(),
             Self::WeHold => "we hold",
         }
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::failure::Outcome;
+use crate::library::Shared;
 
 /// The results so far, in the order they came.
 #[derive(Debug, Default)]
@@ -14,9 +15,11 @@ pub(crate) struct Table {
 /// One scenario, played once.
 #[derive(Debug)]
 pub(crate) struct Row {
+    /// Which table it stands in.
+    pub(crate) shared: Shared,
     /// What it shows, in a few words.
     pub(crate) shows: &'static str,
-    /// Redisson's version, or versions.
+    /// A library, and its version or versions.
     pub(crate) against: String,
     /// Who held the lock.
     pub(crate) direction: &'static str,
@@ -57,7 +60,7 @@ impl Row {
             Err(failure) => format!("\n    {}", failure.to_string().replace('\n', "\n    ")),
         };
         let (verdict, seconds) = (self.verdict(), took.as_secs_f64());
-        format!("{verdict}  {seconds:5.1} s  {against:<16}  {direction:<10}  {shows}{remark}")
+        format!("{verdict}  {seconds:5.1} s  {against:<23}  {direction:<10}  {shows}{remark}")
     }
 }
 
@@ -74,21 +77,26 @@ impl Table {
         self.rows.len() - self.passed()
     }
 
-    /// As Markdown: a line for each scenario and direction, a column for each version.
-    pub(crate) fn markdown(&self, times: Times) -> String {
-        let versions = distinct(self.rows.iter().map(|row| &row.against));
-        let plays = distinct(self.rows.iter().map(|row| (row.shows, row.direction)));
+    /// As Markdown, empty if nothing was played with this lock: a line for each scenario and direction, a
+    /// column for each peer.
+    pub(crate) fn markdown(&self, shared: Shared, times: Times) -> String {
+        let rows = || self.rows.iter().filter(|row| row.shared == shared);
+        if rows().next().is_none() {
+            return String::new();
+        }
+        let peers = distinct(rows().map(|row| &row.against));
+        let plays = distinct(rows().map(|row| (row.shows, row.direction)));
         let mut text = String::from("| scenario | direction |");
-        for version in &versions {
-            let _ = write!(text, " Redisson {version} |");
+        for peer in &peers {
+            let _ = write!(text, " {peer} |");
         }
         text += "\n|---|---|";
-        text += &"---|".repeat(versions.len());
+        text += &"---|".repeat(peers.len());
         for (shows, direction) in plays {
             let _ = write!(text, "\n| {shows} | {direction} |");
-            for version in &versions {
-                let row = self.rows.iter().find(|row| {
-                    (row.shows, row.direction) == (shows, direction) && row.against == **version
+            for peer in &peers {
+                let row = rows().find(|row| {
+                    (row.shows, row.direction) == (shows, direction) && row.against == **peer
                 });
                 let cell = row.map_or_else(String::new, |row| match times {
                     Times::Hide => row.verdict().to_owned(),
@@ -118,6 +126,7 @@ mod tests {
 
     fn row(against: &str, direction: &'static str, outcome: Outcome<String>) -> Row {
         Row {
+            shared: Shared::Plain,
             shows: "excludes",
             against: against.into(),
             direction,
@@ -128,9 +137,9 @@ mod tests {
 
     fn table() -> Table {
         let mut table = Table::default();
-        table.add(row("4", "Java holds", Ok("3 ms".into())));
-        table.add(row("4", "we hold", Err(Failure::new("both held it"))));
-        table.add(row("3", "Java holds", Ok(String::new())));
+        table.add(row("R 4", "Java holds", Ok("3 ms".into())));
+        table.add(row("R 4", "we hold", Err(Failure::new("both held it"))));
+        table.add(row("R 3", "Java holds", Ok(String::new())));
         table
     }
 
@@ -139,13 +148,14 @@ mod tests {
         let table = table();
         assert_eq!((table.passed(), table.failed()), (2, 1));
         let expected = "\
-| scenario | direction | Redisson 4 | Redisson 3 |
+| scenario | direction | R 4 | R 3 |
 |---|---|---|---|
 | excludes | Java holds | passed, 1.2 s | passed, 1.2 s |
 | excludes | we hold | FAILED, 1.2 s |  |";
-        assert_eq!(table.markdown(Times::Show), expected);
+        assert_eq!(table.markdown(Shared::Plain, Times::Show), expected);
         let plain = expected.replace(", 1.2 s", "");
-        assert_eq!(table.markdown(Times::Hide), plain);
+        assert_eq!(table.markdown(Shared::Plain, Times::Hide), plain);
+        assert_eq!(table.markdown(Shared::Simple, Times::Hide), "");
     }
 
     #[test]

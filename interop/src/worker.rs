@@ -1,5 +1,5 @@
 //! Our half of the hammer: tasks that add one to a counter under a lock, by reading and then writing
-//! it, and note when they held it. The Java half does the same.
+//! it, and note when they held it. The other half does the same.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Client, Guard, Lease};
+use distlock::{Client, Guard, Lease, Lock};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, AsyncConnectionConfig};
 use serde_json::{Value, json};
@@ -16,12 +16,15 @@ use tokio::task::JoinSet;
 use crate::checker::Grant;
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome};
+use crate::library::Shared;
 use crate::support::SeededRng;
 
 /// What a worker has to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
+    /// For our half, with what it may say of scripts.
     pub(crate) url: String,
+    pub(crate) shared: Shared,
     pub(crate) names: Vec<String>,
     pub(crate) tasks: u64,
     pub(crate) time: Duration,
@@ -66,7 +69,7 @@ impl Work {
     /// The words both halves understand.
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "url": self.url, "names": self.names, "threads": self.tasks,
+            "url": self.url, "shared": shared_word(self.shared), "names": self.names, "threads": self.tasks,
             "millis": u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX),
             "manner": self.manner.word(), "who": self.who, "seed": self.seed, "log": self.log,
         })
@@ -80,6 +83,12 @@ impl Work {
         let names = value["names"].as_array().ok_or_else(wrong)?;
         Ok(Self {
             url: word("url")?.into(),
+            shared: {
+                let shared = word("shared")?;
+                let mut all = Shared::ALL.into_iter();
+                all.find(|one| shared_word(*one) == shared)
+                    .ok_or_else(wrong)?
+            },
             names: names
                 .iter()
                 .map(|name| name.as_str().map(str::to_owned).ok_or_else(wrong))
@@ -95,6 +104,13 @@ impl Work {
             seed: number("seed")?,
             log: word("log")?.into(),
         })
+    }
+}
+
+const fn shared_word(shared: Shared) -> &'static str {
+    match shared {
+        Shared::Plain => "plain",
+        Shared::Simple => "simple",
     }
 }
 
@@ -122,7 +138,8 @@ pub(crate) async fn work(work: Work, stop: Arc<AtomicBool>) -> Outcome<Tally> {
     let patient = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))
         .set_response_timeout(Some(PATIENCE));
-    let counters = redis::Client::open(work.url.as_str())?
+    let address = work.url.split('?').next().unwrap_or(&work.url);
+    let counters = redis::Client::open(address)?
         .get_multiplexed_async_connection_with_config(&patient)
         .await?;
     let end = Stamp::now() + work.time;
@@ -171,40 +188,61 @@ impl Task {
         let mut grants = Vec::new();
         while !is_over() {
             let name = random.pick(&self.work.names).clone();
-            let mut guards = Vec::new();
-            if self.work.manner != Manner::Unlocked {
-                guards = self.acquire(&name).await?;
-                if guards.is_empty() {
-                    self.refused.fetch_add(1, Ordering::Relaxed);
-                    continue;
+            let grant = match self.work.shared {
+                Shared::Plain => {
+                    let lock = self.client.lock(&*name);
+                    self.turn(lock, name, &mut random).await?
                 }
-            }
-            let from = Stamp::now();
-            let alike = self.work.manner == Manner::Alike;
-            self.add_one(&name, !alike && random.chance(6))
-                .await
-                .map_err(|failure| failure.during("the counter"))?;
-            let to = Stamp::now();
-            grants.push(Grant {
-                who: format!("{}/{}", self.work.who, self.number),
-                name,
-                from,
-                to,
-            });
-            for guard in guards.into_iter().rev() {
-                guard.check()?;
-                // Both ways to give a lock back: the other is to drop it.
-                if alike || random.chance(50) {
-                    guard.release().await?;
+                Shared::Simple => {
+                    let lock = self.client.simple_lock(&*name);
+                    self.turn(lock, name, &mut random).await?
                 }
+            };
+            match grant {
+                Some(grant) => grants.push(grant),
+                None => drop(self.refused.fetch_add(1, Ordering::Relaxed)),
             }
         }
         Ok(grants)
     }
 
+    /// One grant; `None` if the wait was over before the lock was free.
+    async fn turn<K>(
+        &mut self,
+        lock: Lock<K>,
+        name: String,
+        random: &mut SeededRng,
+    ) -> Outcome<Option<Grant>> {
+        let mut guards = Vec::new();
+        if self.work.manner != Manner::Unlocked {
+            guards = self.acquire(lock).await?;
+            if guards.is_empty() {
+                return Ok(None);
+            }
+        }
+        let from = Stamp::now();
+        let alike = self.work.manner == Manner::Alike;
+        self.add_one(&name, !alike && random.chance(6))
+            .await
+            .map_err(|failure| failure.during("the counter"))?;
+        let to = Stamp::now();
+        for guard in guards.into_iter().rev() {
+            guard.check()?;
+            // Both ways to give a lock back: the other is to drop it.
+            if alike || random.chance(50) {
+                guard.release().await?;
+            }
+        }
+        Ok(Some(Grant {
+            who: format!("{}/{}", self.work.who, self.number),
+            name,
+            from,
+            to,
+        }))
+    }
+
     /// None if the wait was over before the lock was free.
-    async fn acquire(&self, name: &str) -> Outcome<Vec<Guard>> {
-        let lock = self.client.lock(name);
+    async fn acquire<K>(&self, lock: Lock<K>) -> Outcome<Vec<Guard<K>>> {
         if self.work.manner == Manner::Alike {
             return Ok(vec![lock.acquire().await?]);
         }
@@ -247,6 +285,7 @@ mod tests {
     fn an_order_arrives_as_it_was_given() {
         let work = Work {
             url: "redis://127.0.0.1:1/".into(),
+            shared: Shared::Simple,
             names: vec!["a".into(), "b".into()],
             tasks: 8,
             time: Duration::from_secs(3),

@@ -1,4 +1,4 @@
-//! What all scenarios share: one server, the JVMs, and how thorough to be.
+//! What all scenarios share: one server, the peers, and how thorough to be.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,18 +10,19 @@ use tokio::sync::Mutex;
 
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome, ensure};
-use crate::peer::{Build, Peer};
+use crate::library::Build;
+use crate::peer::Peer;
 use crate::support::RedisServer;
 
-/// The server, the JVMs and the pace.
+/// The server, the peers and the pace.
 pub(crate) struct World {
     pub(crate) server: RedisServer,
     pub(crate) builds: Vec<Build>,
     pub(crate) pace: Pace,
     logs: PathBuf,
-    /// One JVM of each version, started when it is first needed. Held across the start, so that two do
+    /// One process of each build, started when it is first needed. Held across the start, so that two do
     /// not start the same.
-    jvms: Mutex<HashMap<String, Arc<Peer>>>,
+    peers: Mutex<HashMap<Build, Arc<Peer>>>,
 }
 
 /// How thorough to be.
@@ -49,45 +50,44 @@ impl World {
             builds,
             pace,
             logs,
-            jvms: Mutex::default(),
+            peers: Mutex::default(),
         }
     }
 
-    /// The JVM of a version that scenarios share. One that died since it was last used is a failure.
-    pub(crate) async fn jvm(&self, version: &str) -> Outcome<Arc<Peer>> {
-        let mut jvms = self.jvms.lock().await;
-        if let Some(peer) = jvms.get(version) {
+    /// The process that scenarios share. One that died since it was last used is a failure.
+    pub(crate) async fn peer(&self, build: &Build) -> Outcome<Arc<Peer>> {
+        let mut peers = self.peers.lock().await;
+        if let Some(peer) = peers.get(build) {
             peer.ask(json!({"cmd": "clock"})).await?;
             return Ok(peer.clone());
         }
-        let peer = self.fresh_jvm(version).await?;
-        jvms.insert(version.to_owned(), peer.clone());
+        let peer = self.fresh_peer(build).await?;
+        peers.insert(build.clone(), peer.clone());
         Ok(peer)
     }
 
-    /// A JVM of its own, for a scenario that kills it or needs two.
-    pub(crate) async fn fresh_jvm(&self, version: &str) -> Outcome<Arc<Peer>> {
-        let build = self.builds.iter().find(|build| build.version == version);
-        let build = build.ok_or_else(|| Failure::new(format!("there is no peer for {version}")))?;
+    /// A process of its own, for a scenario that kills it or needs two.
+    pub(crate) async fn fresh_peer(&self, build: &Build) -> Outcome<Arc<Peer>> {
         Peer::start(build, &self.logs).await
     }
 
-    /// Lets every JVM end in order; one that is already dead is a failure.
+    /// Lets every process end in order; one that is already dead is a failure.
     pub(crate) async fn end(&self) -> Outcome {
-        for peer in self.jvms.lock().await.values() {
+        for peer in self.peers.lock().await.values() {
             peer.ask(json!({"cmd": "exit"})).await?;
         }
         Ok(())
     }
 
     /// Forgets what a failed scenario may have left: locks, and threads that still wait for them. Says
-    /// what the JVMs logged.
+    /// what the peers logged.
     pub(crate) async fn sweep(&self) -> String {
         let mut said = String::new();
-        for (version, peer) in self.jvms.lock().await.drain() {
+        for (build, peer) in self.peers.lock().await.drain() {
             let tail = peer.log_tail();
             if !tail.is_empty() {
-                said += &format!("\nthe log of the JVM with Redisson {version} ends:\n{tail}");
+                let title = build.title();
+                said += &format!("\nthe log of the peer with {title} ends:\n{tail}");
             }
             peer.kill();
         }
@@ -95,7 +95,7 @@ impl World {
         said
     }
 
-    /// Where Redis listens, as Redisson wants it.
+    /// Where Redis listens, as the peers want it.
     pub(crate) fn address(&self) -> String {
         format!("redis://{}", self.server.addr())
     }

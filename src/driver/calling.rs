@@ -9,29 +9,26 @@ use crate::protocol::Reply;
 
 /// Resolves to the store's answer, or to the failure that none came in time. Written out, because an
 /// `async fn` would keep room for the request as well, and every guard that is given back waits on one.
-pub(crate) struct Calling<'a> {
-    answered: Option<Result<Reply, Failure>>,
-    asked: Option<InTime<'a, Answer<Result<Reply, Failure>>>>,
+pub(crate) struct Calling<'a>(State<'a>);
+
+enum State<'a> {
+    Answered(Result<Reply, Failure>),
+    Asked(InTime<'a, Answer<Result<Reply, Failure>>>),
+    Over,
 }
 
 impl<'a> Calling<'a> {
     pub(super) const fn answered(answer: Result<Reply, Failure>) -> Self {
-        Self {
-            answered: Some(answer),
-            asked: None,
-        }
+        Self(State::Answered(answer))
     }
 
     pub(super) const fn asked(asked: InTime<'a, Answer<Result<Reply, Failure>>>) -> Self {
-        Self {
-            answered: None,
-            asked: Some(asked),
-        }
+        Self(State::Asked(asked))
     }
 
     /// Whether the answer is there already.
     pub(super) const fn is_answered(&self) -> bool {
-        self.answered.is_some()
+        matches!(self.0, State::Answered(_))
     }
 }
 
@@ -39,15 +36,13 @@ impl Future for Calling<'_> {
     type Output = Result<Reply, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(answer) = self.answered.take() {
-            return Poll::Ready(answer);
+        if let State::Asked(asked) = &mut self.0 {
+            let answer = Pin::new(&mut *asked).poll(cx);
+            return answer.map(|answer| answer.unwrap_or_else(|| Err(asked.failure())));
         }
-        match &mut self.asked {
-            Some(asked) => {
-                let answer = Pin::new(&mut *asked).poll(cx);
-                answer.map(|answer| answer.unwrap_or_else(|| Err(asked.failure())))
-            }
-            None => Poll::Pending,
+        match std::mem::replace(&mut self.0, State::Over) {
+            State::Answered(answer) => Poll::Ready(answer),
+            State::Asked(_) | State::Over => Poll::Pending,
         }
     }
 }

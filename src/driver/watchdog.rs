@@ -16,7 +16,7 @@ use super::{Settings, label, no_answer, unexpected};
 use crate::engine::{Engine, Failure};
 use crate::protocol::{Action, Moment, Reply};
 
-/// How many renewals travel in one call.
+/// How many renewals travel in one call, where the store can take so many.
 const BATCH: usize = 100;
 
 /// While anything is held nobody sleeps longer: timers stand still while the machine does, and a lease
@@ -142,7 +142,7 @@ pub(super) async fn run(
             .into_iter()
             .filter_map(|hold| hold.tick().map(|lease| (hold, lease)))
             .collect();
-        for batch in wanted.chunks(BATCH) {
+        for batch in wanted.chunks(BATCH.min(engine.renews_at_once())) {
             let limit = settings.command_timeout;
             renewals.spawn(renew(engine.clone(), clock.clone(), batch.to_vec(), limit));
         }

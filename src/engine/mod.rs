@@ -54,6 +54,11 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// connection of their own, each with its own answer in the same order.
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>>;
 
+    /// How many renewals take it no longer than one. More in one call may not be answered in time, and then none is.
+    fn renews_at_once(&self) -> usize {
+        usize::MAX
+    }
+
     /// The answer, where the store can give it on the spot without any I/O: always, or never. `now` is
     /// the caller's clock.
     fn call_now(

@@ -3,13 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Change, Client, Error, Lease};
+use distlock::{Change, Client, Error, Lease, Lock};
 
 use super::support::{RedisServer, eventually, rights};
 use super::{PATIENCE, connect, said_of};
 
 /// A client that may do everything but what these ACL rules take away.
 async fn without(server: &RedisServer, rules: &[&str]) -> Client {
+    connect(&user(server, rules)).await
+}
+
+/// The address of such a user.
+fn user(server: &RedisServer, rules: &[&str]) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let user = format!("user{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     let mut words = vec![
@@ -17,8 +22,7 @@ async fn without(server: &RedisServer, rules: &[&str]) -> Client {
     ];
     words.extend(rules);
     server.cmd(&words);
-    let url = format!("redis://{user}:secret@127.0.0.1:{}/", server.port());
-    connect(&url).await
+    format!("redis://{user}:secret@127.0.0.1:{}/", server.port())
 }
 
 /// The missing permission's error: typed, about this lock, naming what is missing.
@@ -182,19 +186,44 @@ async fn a_user_who_loses_its_rights_while_holding_is_told_in_time() {
 
 #[tokio::test]
 async fn a_user_with_only_what_locks_need_can_do_everything() {
+    let commands = rights::commands();
+    can_do_everything(&commands, "", |client| client.lock("needed")).await;
+}
+
+#[tokio::test]
+async fn a_user_with_what_simple_locks_need_has_them() {
+    let commands = [rights::commands(), rights::of_simple_locks()].concat();
+    can_do_everything(&commands, "", |client| client.simple_lock("needed")).await;
+}
+
+#[tokio::test]
+async fn a_user_with_what_is_needed_without_scripts_has_locks() {
+    let commands = rights::without_scripts();
+    assert!(!commands.iter().any(|command| command.contains("eval")));
+    can_do_everything(&commands, "?scripts=off", |client| client.lock("needed")).await;
+    can_do_everything(&commands, "?scripts=off", |client| {
+        client.simple_lock("needed")
+    })
+    .await;
+}
+
+/// All there is to do with one lock, by users with these commands only.
+async fn can_do_everything<K: 'static>(
+    commands: &[&str],
+    parameters: &str,
+    needed: impl Fn(&Client) -> Lock<K>,
+) {
     let server = RedisServer::start();
     let mut rules = vec!["resetkeys", "resetchannels", "-@all"];
-    rules.extend(rights::commands());
+    rules.extend(commands);
     rules.extend(["~needed", "~distlock_undone:*", "&redisson_lock__channel:*"]);
-    let (first, second) = (
-        without(&server, &rules).await,
-        without(&server, &rules).await,
-    );
+    let address = || user(&server, &rules) + parameters;
+    let (first, second) = (connect(&address()).await, connect(&address()).await);
     let me = first.new_owner();
-    let lock = first.lock("needed").with_owner(&me);
+    let lock = needed(&first).with_owner(&me);
     let lock = lock.with_lease(Lease::KeepAlive(Duration::from_secs(3)));
     let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
-    let waiting = tokio::spawn(second.lock("needed").acquire());
+    let waiting = tokio::spawn(needed(&second).acquire());
     eventually(PATIENCE, "it waits", async || {
         !server.pubsub_channels().is_empty()
     })
@@ -216,7 +245,7 @@ async fn a_user_with_only_what_locks_need_can_do_everything() {
     assert!(first.admin().force_release("needed").await.unwrap());
     drop(next);
     // Undone before it was answered.
-    let cancelled = tokio::spawn(first.lock("needed").acquire());
+    let cancelled = tokio::spawn(needed(&first).acquire());
     cancelled.abort();
     let _ = cancelled.await;
     gone(&server, "needed").await;

@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use distlock::{Client, Error};
+use distlock::Error;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::mix::{Ended, Item, Kind, Mix, acquired, begin};
 use super::rules::{LetGo, Rule};
 use super::support::batch::{apart, is_batch};
-use super::support::{ChaosProxy, Fault, Match, Script, Words, eventually};
+use super::support::{ChaosProxy, Family, Fault, Match, Player, Script, Words, eventually};
 use super::world::{World, client_behind};
 use super::{COMMAND_TIMEOUT, PATIENCE};
 
@@ -56,26 +56,26 @@ pub(crate) struct Verdict {
     pub(crate) late: bool,
 }
 
-pub(crate) struct Case {
-    world: Rc<World>,
+pub(crate) struct Case<F: Family> {
+    world: Rc<World<F>>,
     proxy: ChaosProxy,
-    client: Client,
+    client: Player<F>,
     mix: &'static Mix,
     rule: &'static Rule,
     manner: Manner,
-    items: Vec<Item>,
+    items: Vec<Item<F>>,
     verdict: Verdict,
 }
 
-impl Case {
+impl<F: Family> Case<F> {
     pub(crate) async fn tell(
-        world: Rc<World>,
+        world: Rc<World<F>>,
         mix: &'static Mix,
         rule: &'static Rule,
         manner: Manner,
     ) -> Verdict {
         let proxy = ChaosProxy::start(world.server.addr());
-        let client = client_behind(&proxy).await;
+        let client = client_behind(&proxy.url()).await;
         let whole = Match::words(|words| carries_all(words, mix));
         proxy.rule(whole.nth(1), rule.fault);
         let mut case = Self {
@@ -163,7 +163,7 @@ impl Case {
     }
 
     /// Waits for every caller, and for whoever waits behind one. Nobody gets what somebody else holds.
-    async fn see_through(&mut self, calls: Vec<JoinHandle<Ended>>) {
+    async fn see_through(&mut self, calls: Vec<JoinHandle<Ended<F::Kind>>>) {
         for item in &mut self.items {
             if let Some(theirs) = item.theirs.take() {
                 let held = BTreeMap::from([(theirs.owner(), 1)]);
@@ -218,9 +218,10 @@ impl Case {
     async fn check(&self) {
         for item in &self.items {
             let said = item.said();
-            let what = format!("redis has {said:?} for `{}`", item.name);
+            let held = self.world.counted(said.clone());
+            let what = format!("redis has {held:?} for `{}`", item.name);
             eventually(PATIENCE, &what, async || {
-                self.world.holds(&item.name).await == said
+                self.world.holds(&item.name).await == held
             })
             .await;
             for guard in &item.guards {
@@ -246,7 +247,7 @@ impl Case {
         let target = self.target().expect("the network did wrong");
         if self.rule.let_go == Some(LetGo::AfterCleanup) {
             self.cleaned_up(&target).await;
-            self.let_go(&target).await;
+            self.let_go().await;
             self.nothing_changed().await;
         }
         self.give_back().await;
@@ -259,7 +260,7 @@ impl Case {
             }
         }
         if matches!(self.rule.let_go, Some(LetGo::WhenFree | LetGo::WhenTaken)) {
-            self.let_go(&target).await;
+            self.let_go().await;
             self.nothing_changed().await;
         }
         self.everything_arrived().await;
@@ -280,7 +281,8 @@ impl Case {
     /// What came late has made no difference.
     async fn nothing_changed(&self) {
         for item in &self.items {
-            let (held, said) = (self.world.holds(&item.name).await, item.said());
+            let said = self.world.counted(item.said());
+            let held = self.world.holds(&item.name).await;
             assert_eq!(held, said, "a ghost in `{}`", item.name);
         }
     }
@@ -321,45 +323,22 @@ impl Case {
     }
 
     /// Lets the batch, or its reply, go on its way, and waits until it has arrived.
-    async fn let_go(&mut self, target: &[Words]) {
-        let witness = &self.world.witness;
-        let before = target
-            .iter()
-            .map(|call| witness.count(&call[3], |words| words == call));
-        let before: Vec<_> = before.collect();
+    async fn let_go(&mut self) {
+        let late = self.rule.fault == Fault::HoldRequest;
+        assert!(!late || self.proxy.unanswered() > 0, "it is held back");
         self.proxy.let_go();
-        if self.rule.fault == Fault::HoldRequest {
-            for (call, before) in target.iter().zip(before) {
-                witness.executed(call, before).await;
-            }
+        if late {
+            self.everything_arrived().await;
             self.verdict.late = true;
         }
     }
 
     /// Waits until the server has executed whatever the client ever sent.
     async fn everything_arrived(&self) {
-        let injected = self.proxy.injected();
-        let harmed = |fault: &str| -> Vec<Words> {
-            let injected = injected.iter().filter(|text| text.starts_with(fault));
-            injected
-                .filter_map(|text| words_of(text))
-                .flat_map(apart)
-                .collect()
-        };
-        let (never, twice) = (harmed("CutBefore"), harmed("Duplicate"));
-        let mut sent = self.proxy.requests();
-        sent.retain(|words| words[0] == "EVALSHA");
-        let sent: Vec<_> = sent.into_iter().flat_map(apart).chain(twice).collect();
-        for item in &self.items {
-            let about = |calls: &[Words]| calls.iter().filter(|call| call[3] == item.name).count();
-            let expected = about(&sent) - about(&never);
-            let ours = |words: &[String]| sent.iter().any(|call| call == words);
-            let what = format!("all requests about `{}` arrive", item.name);
-            eventually(PATIENCE, &what, async || {
-                self.world.witness.count(&item.name, ours) == expected
-            })
-            .await;
-        }
+        eventually(PATIENCE, "all requests arrive", async || {
+            self.proxy.unanswered() == 0
+        })
+        .await;
     }
 }
 

@@ -8,7 +8,7 @@ use distlock::{Client, ClientBuilder, Error, Guard, Lease};
 use tokio::task::JoinHandle;
 
 use super::mix::begin;
-use super::support::batch::{BATCH, apart, is_batch};
+use super::support::batch::{apart, is_batch};
 use super::support::{ChaosProxy, RedisServer, Script, eventually};
 use super::{CONNECT_TIMEOUT, LEASE, PATIENCE};
 
@@ -33,12 +33,20 @@ impl Company {
         user: &str,
         build: impl FnOnce(ClientBuilder) -> ClientBuilder,
     ) -> Self {
-        for script in Script::ALL.map(Script::text) {
-            server.cmd(&["SCRIPT", "LOAD", script]);
-        }
-        server.cmd(&["SCRIPT", "LOAD", &BATCH]);
+        Self::at(server, user, "", build).await
+    }
+
+    /// The same with these parameters in the client's address.
+    pub(crate) async fn at(
+        server: RedisServer,
+        user: &str,
+        parameters: &str,
+        build: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Self {
+        Script::make_known(&server);
         let proxy = ChaosProxy::start(server.addr());
         let url = proxy.url().replace("redis://", &format!("redis://{user}"));
+        let url = format!("{url}{parameters}");
         let builder = Client::builder(&url)
             .default_lease(Lease::KeepAlive(LEASE))
             .command_timeout(TIME_OUT)

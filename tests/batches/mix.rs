@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use distlock::{Client, Error, Guard, Lock};
+use distlock::{Error, Guard, Lock};
 
-use super::support::Script;
+use super::support::{Family, Player, Script};
 use super::{COMMAND_TIMEOUT, PATIENCE};
 
 pub(crate) struct Mix {
@@ -32,6 +32,7 @@ pub(crate) enum Kind {
     Release,
 }
 
+/// A lock that has been held for long is not passed on but given back: those come last.
 pub(crate) const MIXES: &[Mix] = &[
     Mix {
         name: "takes",
@@ -48,9 +49,9 @@ pub(crate) const MIXES: &[Mix] = &[
         name: "gives back",
         kinds: &[
             Kind::Release,
-            Kind::Line,
             Kind::Release,
             Kind::InPart,
+            Kind::Line,
             Kind::Line,
         ],
     },
@@ -60,49 +61,53 @@ pub(crate) const MIXES: &[Mix] = &[
             Kind::Free,
             Kind::Busy,
             Kind::Release,
-            Kind::Line,
             Kind::Again,
             Kind::InPart,
             Kind::Release,
             Kind::Busy,
-            Kind::Line,
             Kind::Free,
+            Kind::Line,
+            Kind::Line,
         ],
     },
 ];
 
 /// One lock of a batch, and everyone who has to do with it.
-pub(crate) struct Item {
+pub(crate) struct Item<F: Family> {
     pub(crate) kind: Kind,
     pub(crate) name: String,
-    pub(crate) lock: Lock,
+    pub(crate) lock: Lock<F::Kind>,
     /// Ours that are alive.
-    pub(crate) guards: Vec<Guard>,
+    pub(crate) guards: Vec<Guard<F::Kind>>,
     /// What somebody else holds.
-    pub(crate) theirs: Option<Guard>,
+    pub(crate) theirs: Option<Guard<F::Kind>>,
     /// Who waits here for the lock to be passed on.
-    pub(crate) in_line: Option<Acquiring>,
+    pub(crate) in_line: Option<Acquiring<F::Kind>>,
 }
 
 /// What a caller has in the end.
-#[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum Ended<K> {
     Failed(Error),
     GaveUp,
     Given,
-    Got(Guard),
+    Got(Guard<K>),
 }
 
-pub(crate) type Calling = Pin<Box<dyn Future<Output = Ended> + Send>>;
-pub(crate) type Acquiring = Pin<Box<dyn Future<Output = Result<Guard, Error>> + Send>>;
+pub(crate) type Calling<K> = Pin<Box<dyn Future<Output = Ended<K>> + Send>>;
+pub(crate) type Acquiring<K> = Pin<Box<dyn Future<Output = Result<Guard<K>, Error>> + Send>>;
 
-impl Item {
+impl<F: Family> Item<F> {
     /// Arranges things so that the call can be made, over a network that is still whole.
-    pub(crate) async fn new(kind: Kind, name: String, client: &Client, other: &Client) -> Self {
-        let (plain, owner) = (client.lock(name.as_str()), client.new_owner());
+    pub(crate) async fn new(
+        kind: Kind,
+        name: String,
+        client: &Player<F>,
+        other: &Player<F>,
+    ) -> Self {
+        let (nobodys, owner) = (client.lock(name.as_str()), client.new_owner());
         let lock = match kind {
-            Kind::Again | Kind::InPart => plain.clone().with_owner(&owner),
-            Kind::Busy | Kind::Free | Kind::Line | Kind::Release => plain.clone(),
+            Kind::Again | Kind::InPart => nobodys.clone().with_owner(&owner),
+            Kind::Busy | Kind::Free | Kind::Line | Kind::Release => nobodys.clone(),
         };
         let mut item = Self {
             kind,
@@ -124,7 +129,7 @@ impl Item {
             item.theirs = Some(acquired(&other.lock(item.name.as_str())).await);
         }
         if kind == Kind::Line {
-            let mut waiting: Acquiring = Box::pin(plain.acquire());
+            let mut waiting: Acquiring<F::Kind> = Box::pin(nobodys.acquire());
             assert!(begin(waiting.as_mut()), "somebody holds it");
             item.in_line = Some(waiting);
         }
@@ -132,7 +137,7 @@ impl Item {
     }
 
     /// The call itself, not begun yet.
-    pub(crate) fn call(&mut self, patience: Option<Duration>) -> Calling {
+    pub(crate) fn call(&mut self, patience: Option<Duration>) -> Calling<F::Kind> {
         let lock = self.lock.clone();
         match self.kind {
             Kind::Again | Kind::Busy | Kind::Free => Box::pin(async move {
@@ -188,7 +193,7 @@ pub(crate) fn begin<F: Future + ?Sized>(call: Pin<&mut F>) -> bool {
 }
 
 /// The lock, that nobody else wants. A busy machine may be too slow for the command time-out.
-pub(crate) async fn acquired(lock: &Lock) -> Guard {
+pub(crate) async fn acquired<K>(lock: &Lock<K>) -> Guard<K> {
     let give_up = Instant::now() + PATIENCE;
     loop {
         match lock.acquire_timeout(PATIENCE).await {

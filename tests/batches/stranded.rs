@@ -85,6 +85,59 @@ fn callers_with_little_patience_get_away_too() {
     drop((parked, home));
 }
 
+#[test]
+fn those_who_wait_for_a_call_of_a_runtime_that_goes_hear_of_it() {
+    let (server, home, client) = at_home();
+    server.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    // More than are under way at once: the last wait until one of the first is answered.
+    let mut calls: Vec<_> = (0..CROWD).map(|number| begun(&client, number)).collect();
+    home.block_on(one_by_one(&mut calls));
+    drop(home);
+    server.cmd(&["CLIENT", "UNPAUSE"]);
+    let away = runtime();
+    away.block_on(async {
+        for call in calls {
+            let answer = call.await;
+            // Not that time was up: nobody would have seen to them.
+            let told = matches!(answer, Ok(Some(_)) | Err(Error::Unavailable { .. }));
+            assert!(told, "{answer:?}");
+        }
+        all_get_it(|number| begun(&client, number)).await;
+    });
+}
+
+#[tokio::test]
+async fn a_crowd_behind_calls_under_way_travels_together_and_everybody_gets_a_turn() {
+    let server = RedisServer::start();
+    let builder = Client::builder(&server.url()).command_timeout(PATIENCE);
+    let client = builder.connect().await.expect("the server runs");
+    let before = server.commandstats("evalsha");
+    server.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let mut calls: Vec<_> = (0..CROWD).map(|number| begun(&client, number)).collect();
+    one_by_one(&mut calls).await;
+    server.cmd(&["CLIENT", "UNPAUSE"]);
+    for call in calls {
+        let answer = call.await;
+        assert!(matches!(answer, Ok(Some(_))), "{answer:?}");
+    }
+    let calls = server.commandstats("evalsha") - before;
+    // How many more than a handful depends on how fast they came.
+    assert!(calls < CROWD as u64, "{calls} calls for {CROWD} callers");
+}
+
+/// More callers than calls may be under way, by far.
+const CROWD: usize = 40;
+
+/// Begins these calls, each when the one before has left if it may.
+async fn one_by_one(calls: &mut [Begun]) {
+    for call in calls {
+        assert!(begin(call.as_mut()), "it is answered at once");
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 /// Callers who come together, again and again, all get their locks before long.
 async fn all_get_it(begun: impl Fn(usize) -> Begun) {
     let started = Instant::now();

@@ -10,20 +10,32 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 
 use super::case::{Case, MANNERS, Verdict};
-use super::mix::MIXES;
+use super::mix::{MIXES, Mix};
 use super::rules::RULES;
-use super::support::Fault;
+use super::support::{Family, Fault, Plain, Simple};
 use super::world::World;
 
-#[tokio::test]
-async fn whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_get_their_turn()
-{
-    LocalSet::new().run_until(sweep()).await;
+mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_get_their_turn {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_plain_locks() {
+        let sweep = sweep::<Plain>(MIXES, 250);
+        LocalSet::new().run_until(sweep).await;
+    }
+
+    /// What differs is the script that all of it travels in.
+    #[tokio::test]
+    async fn of_simple_locks() {
+        let (everything, _) = MIXES.split_last().expect("there are some");
+        let sweep = sweep::<Simple>(std::slice::from_ref(everything), 80);
+        LocalSet::new().run_until(sweep).await;
+    }
 }
 
-async fn sweep() {
+async fn sweep<F: Family>(mixes: &'static [Mix], at_least: usize) {
     let begun = Instant::now();
-    let world = Rc::new(World::start().await);
+    let world = Rc::new(World::<F>::start().await);
     let room = Arc::new(Semaphore::new(AT_ONCE));
     let mut cases = JoinSet::new();
     // A reply that vanishes while those behind it come is no fault of a connection that many share.
@@ -32,7 +44,7 @@ async fn sweep() {
             .iter()
             .filter(|rule| rule.fault != Fault::SwallowReply)
     };
-    for mix in MIXES {
+    for mix in mixes {
         for rule in rules() {
             for &manner in MANNERS {
                 let (world, room) = (world.clone(), room.clone());
@@ -69,7 +81,7 @@ async fn sweep() {
     let total = tallies.len() + failed.len();
     eprintln!("{total} cases in {:?}", begun.elapsed());
     assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
-    assert!(total >= AT_LEAST, "only {total} cases");
+    assert!(total >= at_least, "only {total} cases");
     for ((mix, rule, manner), verdict) in tallies {
         let rule = rules()
             .find(|known| known.name == rule)
@@ -106,6 +118,5 @@ fn print(verdicts: &BTreeMap<(&str, &str, super::case::Manner), Verdict>) {
 
 /// Enough to keep two processors busy while most cases wait for a time-out.
 const AT_ONCE: usize = 12;
-const AT_LEAST: usize = 250;
 /// How often a case may bring an error that it should not before somebody is to blame.
 const TRIES: u32 = 3;

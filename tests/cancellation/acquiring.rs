@@ -1,17 +1,19 @@
 //! Acquires that are dropped.
 
+use std::pin::Pin;
 use std::time::Duration;
 
-use distlock::{Backoff, Guard, Lock, Wait};
+use distlock::{Backoff, Error, Guard, Lock, Wait};
 use tokio::task::yield_now;
 
 use super::SOON;
 use super::polls::{At, never_mind};
 use super::stage::{Stage, followed};
+use super::support::Family;
 
-pub(crate) async fn an_acquire_of_a_free_lock_leaves_nothing_behind(stage: &Stage) {
+pub(crate) async fn an_acquire_of_a_free_lock_leaves_nothing_behind<F: Family>(stage: &Stage<F>) {
     let places = stage.if_redis(3);
-    let free = async |what, acquire: fn(&Lock) -> Acquiring| {
+    let free = async |what, acquire: fn(&Lock<F::Kind>) -> Acquiring<F::Kind>| {
         let story = async |at: At| {
             let name = stage.name();
             let lock = stage.ours.lock(name.as_str());
@@ -36,7 +38,9 @@ pub(crate) async fn an_acquire_of_a_free_lock_leaves_nothing_behind(stage: &Stag
 }
 
 /// Dropped while asking, while starting to listen, while asleep, and as the lock becomes free.
-pub(crate) async fn an_acquire_of_another_clients_lock_leaves_nothing_behind(stage: &Stage) {
+pub(crate) async fn an_acquire_of_another_clients_lock_leaves_nothing_behind<F: Family>(
+    stage: &Stage<F>,
+) {
     for (what, wait) in [
         ("acquire, listening", Wait::Notify),
         ("acquire, polling", Wait::Poll(BACKOFF)),
@@ -68,8 +72,8 @@ pub(crate) async fn an_acquire_of_another_clients_lock_leaves_nothing_behind(sta
 
 /// Dropped in the line behind a hold of its own client, and as the lock is handed over: in memory, by
 /// the store in the same breath, or by asking the store again.
-pub(crate) async fn an_acquire_in_line_leaves_nothing_behind_and_lets_the_next_one_up(
-    stage: &Stage,
+pub(crate) async fn an_acquire_in_line_leaves_nothing_behind_and_lets_the_next_one_up<F: Family>(
+    stage: &Stage<F>,
 ) {
     let through_the_store = stage.with(|builder| builder.handoff_limit(0)).await;
     for (what, stage) in [
@@ -109,7 +113,7 @@ pub(crate) async fn an_acquire_in_line_leaves_nothing_behind_and_lets_the_next_o
     }
 }
 
-pub(crate) async fn a_re_entry_leaves_the_count_as_it_was(stage: &Stage) {
+pub(crate) async fn a_re_entry_leaves_the_count_as_it_was<F: Family>(stage: &Stage<F>) {
     let story = async |at: At, wait: bool| {
         let name = stage.name();
         let owner = stage.ours.new_owner();
@@ -139,7 +143,7 @@ pub(crate) async fn a_re_entry_leaves_the_count_as_it_was(stage: &Stage) {
         .await;
 }
 
-pub(crate) async fn a_run_gives_the_lock_back(stage: &Stage) {
+pub(crate) async fn a_run_gives_the_lock_back<F: Family>(stage: &Stage<F>) {
     let story = async |at: At| {
         let name = stage.name();
         let lock = stage.ours.lock(name.as_str());
@@ -155,17 +159,16 @@ pub(crate) async fn a_run_gives_the_lock_back(stage: &Stage) {
     stage.sweep("run", stage.if_redis(7).max(3), story).await;
 }
 
-pub(crate) async fn hold(lock: &Lock) -> Guard {
+pub(crate) async fn hold<K>(lock: &Lock<K>) -> Guard<K> {
     lock.acquire().await.expect("it is free")
 }
 
-pub(crate) async fn release(guard: &mut Option<Guard>) {
+pub(crate) async fn release<K>(guard: &mut Option<Guard<K>>) {
     if let Some(guard) = guard.take() {
         guard.release().await.expect("it is still held");
     }
 }
 
-type Acquiring =
-    std::pin::Pin<Box<dyn Future<Output = Result<Option<Guard>, distlock::Error>> + Send>>;
+type Acquiring<K> = Pin<Box<dyn Future<Output = Result<Option<Guard<K>>, Error>> + Send>>;
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(10));

@@ -5,9 +5,10 @@ use distlock::Lease;
 use super::acquiring::hold;
 use super::polls::{At, never_mind};
 use super::stage::{Behind, Stage};
+use super::support::Family;
 use super::{LEASE, SOON};
 
-pub(crate) async fn a_release_goes_on_without_its_caller(stage: &Stage) {
+pub(crate) async fn a_release_goes_on_without_its_caller<F: Family>(stage: &Stage<F>) {
     let story = async |at: At| {
         let name = stage.name();
         let guard = hold(&stage.ours.lock(name.as_str())).await;
@@ -21,7 +22,7 @@ pub(crate) async fn a_release_goes_on_without_its_caller(stage: &Stage) {
     stage.sweep("release", stage.if_redis(3), story).await;
 }
 
-pub(crate) async fn a_partial_release_goes_on_without_its_caller(stage: &Stage) {
+pub(crate) async fn a_partial_release_goes_on_without_its_caller<F: Family>(stage: &Stage<F>) {
     let story = async |at: At| {
         let name = stage.name();
         let owner = stage.ours.new_owner();
@@ -42,7 +43,7 @@ pub(crate) async fn a_partial_release_goes_on_without_its_caller(stage: &Stage) 
 }
 
 /// The lock goes to the next in line: in memory, or through the store.
-pub(crate) async fn a_release_that_is_dropped_lets_the_next_one_in(stage: &Stage) {
+pub(crate) async fn a_release_that_is_dropped_lets_the_next_one_in<F: Family>(stage: &Stage<F>) {
     let through_the_store = stage.with(|builder| builder.handoff_limit(0)).await;
     for (what, stage, places) in [
         ("release to the next in memory", stage, 1),
@@ -71,7 +72,7 @@ pub(crate) async fn a_release_that_is_dropped_lets_the_next_one_in(stage: &Stage
     }
 }
 
-pub(crate) async fn an_extension_leaves_the_lock_held(stage: &Stage) {
+pub(crate) async fn an_extension_leaves_the_lock_held<F: Family>(stage: &Stage<F>) {
     let story = async |at: At| {
         let name = stage.name();
         let lock = stage.ours.lock(name.as_str());
@@ -88,7 +89,7 @@ pub(crate) async fn an_extension_leaves_the_lock_held(stage: &Stage) {
 }
 
 /// From its first poll on, what is held goes back and nobody waits any more, awaited or not.
-pub(crate) async fn a_close_goes_on_without_its_caller(stage: &Stage) {
+pub(crate) async fn a_close_goes_on_without_its_caller<F: Family>(stage: &Stage<F>) {
     let story = async |at: At| {
         let stage = stage.with(|builder| builder).await;
         stage.is_at_rest();

@@ -1,7 +1,8 @@
 //! Futures dropped at every poll: the lock is free within a second, nothing is renewed, nobody listens,
 //! and no task or map entry remains.
 //!
-//! Every story runs on a real server, and in memory under paused time.
+//! Every story runs with every kind of lock on a real server, with scripts and without, and in memory under paused time.
+//! Where there are no scripts a request is many commands, and futures are dropped between these as well ([`commands`]).
 
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
@@ -10,6 +11,7 @@
 mod support;
 
 mod acquiring;
+mod commands;
 mod giving_back;
 mod polls;
 mod stage;
@@ -17,28 +19,43 @@ mod storm;
 
 use std::time::Duration;
 
-macro_rules! on_every_store {
-    ($($module:ident: $($story:ident)*;)*) => {
-        mod redis {
-            $($(
-                #[tokio::test]
-                async fn $story() {
-                    super::$module::$story(&super::stage::Stage::redis().await).await;
-                }
-            )*)*
+/// Makes one test of each story with each kind of lock on each store: `plain::redis::a_story`.
+macro_rules! with_every_lock {
+    ($($stories:tt)*) => {
+        mod plain {
+            on_every_store! { Plain: $($stories)* }
         }
-        mod memory {
+        mod simple {
+            on_every_store! { Simple: $($stories)* }
+        }
+    };
+}
+
+macro_rules! on_every_store {
+    ($family:ident: $($module:ident: $($story:ident)*;)*) => {
+        on_store!(redis, #[tokio::test], $family: $($module: $($story)*;)*);
+        on_store!(redis_without_scripts, #[tokio::test], $family: $($module: $($story)*;)*);
+        on_store!(memory, #[tokio::test(start_paused = true)], $family: $($module: $($story)*;)*);
+    };
+}
+
+macro_rules! on_store {
+    ($store:ident, #[$test:meta], $family:ident: $($module:ident: $($story:ident)*;)*) => {
+        mod $store {
+            use crate::stage::Stage;
+            use crate::support::$family;
+
             $($(
-                #[tokio::test(start_paused = true)]
+                #[$test]
                 async fn $story() {
-                    super::$module::$story(&super::stage::Stage::memory().await).await;
+                    crate::$module::$story(&Stage::<$family>::$store().await).await;
                 }
             )*)*
         }
     };
 }
 
-on_every_store! {
+with_every_lock! {
     acquiring:
         an_acquire_of_a_free_lock_leaves_nothing_behind
         an_acquire_of_another_clients_lock_leaves_nothing_behind

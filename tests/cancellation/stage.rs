@@ -6,17 +6,18 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use distlock::{Client, ClientBuilder, Guard, Lease, Lock};
+use distlock::{Client, ClientBuilder, Error, Guard, Lease, Lock};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::polls::At;
-use super::support::{RedisServer, eventually};
+use super::support::{Family, Player, RedisServer, eventually};
 use super::{A_SECOND, LEASE, SOON};
 
-pub(crate) struct Stage {
-    pub(crate) ours: Client,
-    pub(crate) theirs: Client,
+pub(crate) struct Stage<F: Family> {
+    pub(crate) ours: Player<F>,
+    pub(crate) theirs: Player<F>,
     pub(crate) server: Option<Arc<RedisServer>>,
     url: String,
     /// How many tasks there were before anything was dropped.
@@ -25,10 +26,16 @@ pub(crate) struct Stage {
     waits: Arc<Mutex<Vec<Duration>>>,
 }
 
-impl Stage {
+impl<F: Family> Stage<F> {
     pub(crate) async fn redis() -> Self {
         let server = Arc::new(RedisServer::start());
         Self::on(server.url(), Some(server), |builder| builder).await
+    }
+
+    pub(crate) async fn redis_without_scripts() -> Self {
+        let server = Arc::new(RedisServer::start());
+        let url = format!("{}?scripts=off", server.url());
+        Self::on(url, Some(server), |builder| builder).await
     }
 
     pub(crate) async fn memory() -> Self {
@@ -45,14 +52,22 @@ impl Stage {
         Self { waits, ..stage }
     }
 
+    /// The same where requests of ours go another way to the server, which this begins: a proxy's address.
+    pub(crate) async fn by_way_of(self, way: &str, build: Build) -> Self {
+        let (_, parameters) = self.url.split_once('?').unwrap_or_default();
+        let ours = connect(&format!("{way}?{parameters}"), build).await;
+        let theirs = connect(&self.url, build).await;
+        Self {
+            ours,
+            theirs,
+            ..self
+        }
+    }
+
     async fn on(url: String, server: Option<Arc<RedisServer>>, build: Build) -> Self {
-        let connect = async || {
-            let builder = Client::builder(&url).default_lease(Lease::KeepAlive(LEASE));
-            build(builder).connect().await.expect("the store is there")
-        };
         let stage = Self {
-            ours: connect().await,
-            theirs: connect().await,
+            ours: connect(&url, build).await,
+            theirs: connect(&url, build).await,
             tasks: AtomicUsize::new(0),
             waits: Arc::default(),
             server,
@@ -69,9 +84,17 @@ impl Stage {
         format!("lock-{}-", NAMES.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// So many where requests travel; fewer where the store answers on the spot.
+    /// So many where requests travel; fewer where the store answers on the spot, or a thread of the client's asks it and
+    /// may have the answer before anyone looks.
     pub(crate) fn if_redis(&self, places: usize) -> usize {
-        if self.server.is_some() { places } else { 1 }
+        match self.server.is_some() && !self.without_scripts() {
+            true => places,
+            false => 1,
+        }
+    }
+
+    fn without_scripts(&self) -> bool {
+        self.url.ends_with("scripts=off")
     }
 
     /// Runs a story for every place at which its future can be dropped, until it is no longer dropped.
@@ -90,10 +113,10 @@ impl Stage {
             }
             dropped += 1;
         }
-        let store = if self.server.is_some() {
-            "redis"
-        } else {
-            "memory"
+        let store = match (&self.server, self.without_scripts()) {
+            (Some(_), false) => "redis",
+            (Some(_), true) => "redis without scripts",
+            (None, _) => "memory",
         };
         let mut waits = std::mem::take(&mut *self.waits());
         waits.sort();
@@ -127,8 +150,9 @@ impl Stage {
     }
 
     /// Waits until the lock is held by this guard and nobody else, as often as the guard says.
-    pub(crate) async fn held_by(&self, guard: &Guard) {
-        let held = BTreeMap::from([(guard.owner(), u64::from(guard.hold_count()))]);
+    pub(crate) async fn held_by(&self, guard: &Guard<F::Kind>) {
+        let count = self.theirs.counted(guard.hold_count().into());
+        let held = BTreeMap::from([(guard.owner(), count)]);
         let what = format!("the store says {held:?}");
         eventually(SOON, &what, async || self.holds(guard.name()).await == held).await;
         assert!(guard.is_held());
@@ -215,6 +239,12 @@ impl Stage {
     }
 }
 
+async fn connect<F: Family>(url: &str, build: Build) -> Player<F> {
+    let builder = Client::builder(url).default_lease(Lease::KeepAlive(LEASE));
+    let client = build(builder).connect().await;
+    Player::new(client.expect("the store is there"))
+}
+
 /// Whether a client has the name in any of its maps: they are all in what it shows of itself.
 pub(crate) fn remembers(client: &Client, name: &str) -> bool {
     let shown = format!("{client:?}");
@@ -229,18 +259,18 @@ fn tasks() -> usize {
 pub(crate) type Build = fn(ClientBuilder) -> ClientBuilder;
 
 /// Somebody who waits for the lock in the background, in line behind whoever asked before.
-pub(crate) struct Behind(tokio::task::JoinHandle<Result<Guard, distlock::Error>>);
+pub(crate) struct Behind<K>(JoinHandle<Result<Guard<K>, Error>>);
 
-impl Behind {
+impl<K: 'static> Behind<K> {
     /// Joins the line before it returns.
-    pub(crate) fn wait(lock: &Lock) -> Self {
+    pub(crate) fn wait(lock: &Lock<K>) -> Self {
         let mut acquiring = Box::pin(lock.acquire());
         assert!(super::polls::begin(acquiring.as_mut()), "somebody holds it");
         Self(tokio::spawn(acquiring))
     }
 
     /// Its turn comes, and soon.
-    pub(crate) async fn gets_its_turn(self) -> Guard {
+    pub(crate) async fn gets_its_turn(self) -> Guard<K> {
         let turn = tokio::time::timeout(SOON, self.0).await;
         let turn = turn.expect("its turn comes").expect("no panic");
         turn.expect("it is free")
@@ -248,10 +278,10 @@ impl Behind {
 }
 
 /// A future with somebody who gets in line behind it as soon as it waits.
-pub(crate) fn followed<F: Future>(
+pub(crate) fn followed<F: Future, K: 'static>(
     future: F,
-    lock: &Lock,
-    behind: &mut Option<Behind>,
+    lock: &Lock<K>,
+    behind: &mut Option<Behind<K>>,
 ) -> impl Future<Output = F::Output> {
     let mut future = Box::pin(future);
     poll_fn(move |cx| {

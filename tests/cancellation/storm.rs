@@ -11,21 +11,40 @@ use tokio::time::{sleep, timeout};
 use super::acquiring::hold;
 use super::polls::{At, begin, never_mind};
 use super::stage::{Behind, Stage};
-use super::support::{RedisServer, SeededRng, eventually};
+use super::support::{Family, Plain, Player, RedisServer, SeededRng, Simple, eventually};
 use super::{LEASE, SOON};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_of_timeouts_on_redis_leaves_everything_free() {
-    storm(&Stage::redis().await).await;
-}
+mod a_storm_of_timeouts_leaves_everything_free {
+    use super::*;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_of_timeouts_in_memory_leaves_everything_free() {
-    storm(&Stage::memory().await).await;
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_redis() {
+        storm(&Stage::<Plain>::redis().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_redis_of_simple_locks() {
+        storm(&Stage::<Simple>::redis().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_redis_without_scripts() {
+        storm(&Stage::<Plain>::redis_without_scripts().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_redis_without_scripts_of_simple_locks() {
+        storm(&Stage::<Simple>::redis_without_scripts().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn in_memory() {
+        storm(&Stage::<Plain>::memory().await).await;
+    }
 }
 
 /// Eight tasks of each of two clients want the same locks and lose patience after a moment.
-async fn storm(stage: &Stage) {
+async fn storm<F: Family>(stage: &Stage<F>) {
     let mut rng = SeededRng::from_env_or(20_260_301);
     stage.is_at_rest();
     let spots: Vec<_> = (0..NAMES).map(|_| Spot::new(stage.name())).collect();
@@ -77,7 +96,7 @@ impl Spot {
     }
 }
 
-async fn be_impatient(client: Client, spots: Arc<Vec<Spot>>, mut rng: SeededRng) {
+async fn be_impatient<F: Family>(client: Player<F>, spots: Arc<Vec<Spot>>, mut rng: SeededRng) {
     for round in 0..20 * ROUNDS {
         // On a busy machine it takes longer, and more patience, to get anything.
         if round >= ROUNDS && spots.iter().all(Spot::has_blown) {
@@ -111,7 +130,7 @@ async fn be_impatient(client: Client, spots: Arc<Vec<Spot>>, mut rng: SeededRng)
 /// Waiting and giving up again, over and over: the last one out stops listening.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_give_up_stop_listening() {
-    let stage = Stage::redis().await;
+    let stage = Stage::<Plain>::redis().await;
     stage.is_at_rest();
     let name = stage.name();
     let guard = hold(&stage.theirs.lock(name.as_str())).await;

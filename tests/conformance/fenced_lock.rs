@@ -183,4 +183,3 @@ fn grows(last: &mut FencingToken, token: FencingToken) {
     assert!(token > *last, "{token} after {last}");
     *last = token;
 }
-

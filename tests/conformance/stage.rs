@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
@@ -10,12 +9,13 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use distlock::{Client, ClientBuilder, Error, Lock, LockInfo};
+use distlock::{Client, ClientBuilder, Error, LockInfo};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::support::RedisServer;
+pub(crate) use crate::support::family::{Family, Fenced, Plain, Player, Simple};
+use crate::support::{RedisServer, Script};
 
 /// Far longer than anything here takes; who waits so long waits for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,87 +31,6 @@ const A_WHILE: Duration = Duration::from_millis(60);
 
 /// What a case comes to; a failed assertion panics.
 pub(crate) type Played = Result<(), Error>;
-
-/// A kind of lock.
-pub(crate) trait Family: 'static {
-    type Kind: 'static;
-    /// Whether the store counts how often an owner holds it.
-    const COUNTS: bool = true;
-
-    fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
-}
-
-/// The plain lock.
-pub(crate) struct Plain;
-
-impl Family for Plain {
-    type Kind = distlock::Plain;
-
-    fn lock(client: &Client, name: Arc<str>) -> Lock {
-        client.lock(name)
-    }
-}
-
-/// The fenced lock.
-pub(crate) struct Fenced;
-
-impl Family for Fenced {
-    type Kind = distlock::Fenced;
-
-    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fenced> {
-        client.fenced_lock(name)
-    }
-}
-
-/// The simple lock.
-pub(crate) struct Simple;
-
-impl Family for Simple {
-    type Kind = distlock::Simple;
-    const COUNTS: bool = false;
-
-    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Simple> {
-        client.simple_lock(name)
-    }
-}
-
-/// A client whose locks are of one kind.
-pub(crate) struct Player<F> {
-    client: Client,
-    family: PhantomData<fn() -> F>,
-}
-
-impl<F: Family> Player<F> {
-    /// In place of the client's own, which is for plain locks alone.
-    pub(crate) fn lock(&self, name: impl Into<Arc<str>>) -> Lock<F::Kind> {
-        F::lock(&self.client, name.into())
-    }
-
-    /// What the store says of an owner that holds a lock so often.
-    pub(crate) fn counted(&self, times: u64) -> u64 {
-        if F::COUNTS { times } else { times.min(1) }
-    }
-
-    /// One that a new owner takes, as often as it likes.
-    pub(crate) fn one_owners(&self, name: &str) -> Lock<F::Kind> {
-        self.lock(name).with_owner(&self.client.new_owner())
-    }
-}
-
-impl<F> Deref for Player<F> {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        &self.client
-    }
-}
-
-impl<F> Clone for Player<F> {
-    fn clone(&self) -> Self {
-        let (client, family) = (self.client.clone(), PhantomData);
-        Self { client, family }
-    }
-}
 
 /// One store, empty but for what other cases keep under names of their own, and a kind of lock.
 pub(crate) struct Stage<F = Plain> {
@@ -158,6 +77,7 @@ impl<F: Family> Stage<F> {
         let server = shared_server();
         // Known before the case begins: a question that is polled once and left alone could not send a
         // script again.
+        Script::make_known(&server);
         for script in SCRIPTS {
             server.cmd(&["SCRIPT", "LOAD", script]);
         }
@@ -232,8 +152,7 @@ impl<F: Family> Stage<F> {
 
     /// Another client with these options.
     pub(crate) async fn connect(&self, builder: ClientBuilder) -> Result<Player<F>, Error> {
-        let (client, family) = (builder.connect().await?, PhantomData);
-        Ok(Player { client, family })
+        Ok(Player::new(builder.connect().await?))
     }
 
     /// Two of them.
@@ -286,15 +205,13 @@ impl<F: Family> Stage<F> {
     }
 }
 
-const SCRIPTS: [&str; 8] = [
+/// Those of an operator, of each kind of lock.
+const SCRIPTS: [&str; 5] = [
     include_str!("../../src/engine/redis/lua/fenced/inspect.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
     include_str!("../../src/engine/redis/lua/mutex/force_release.lua"),
     include_str!("../../src/engine/redis/lua/mutex/inspect.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/pass.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/release.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/renew.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/undo.lua"),
+    include_str!("../../src/engine/redis/lua/simple/force_release.lua"),
+    include_str!("../../src/engine/redis/lua/simple/inspect.lua"),
 ];
 
 /// Begins something that cannot end at once, without waiting for it: whoever is begun first is first

@@ -4,10 +4,6 @@
 //! The statements are those of `docs/fencing.md`. The holders are processes of their own, which begin at [`worker`].
 
 #![cfg(all(feature = "redis", feature = "blocking"))]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "processes are stopped and awaited in real time"
-)]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -51,7 +51,12 @@ impl Stock {
                 db.execute(apples, [amount]).expect("it is there");
             }
             Store::Redis(_) => {
-                self.redis(redis::cmd("HSET").arg(&self.key()).arg("amount").arg(amount));
+                self.redis(
+                    redis::cmd("HSET")
+                        .arg(self.key())
+                        .arg("amount")
+                        .arg(amount),
+                );
             }
         }
     }
@@ -90,7 +95,12 @@ impl Stock {
                 written.is_some()
             }
             Store::Redis(_) => {
-                self.redis(redis::cmd("HSET").arg(&self.key()).arg("amount").arg(amount));
+                self.redis(
+                    redis::cmd("HSET")
+                        .arg(self.key())
+                        .arg("amount")
+                        .arg(amount),
+                );
                 true
             }
         }
@@ -105,7 +115,7 @@ impl Stock {
                     .expect("it is there")
             }
             Store::Redis(_) => {
-                let left = self.redis(redis::cmd("HGET").arg(&self.key()).arg("amount"));
+                let left = self.redis(redis::cmd("HGET").arg(self.key()).arg("amount"));
                 redis::from_redis_value(left).expect("a number")
             }
         }
@@ -113,7 +123,7 @@ impl Stock {
 
     fn script(&self, token: FencingToken, write: &[&str]) -> Option<BTreeMap<String, String>> {
         let mut eval = redis::cmd("EVAL");
-        eval.arg(&block("lua")[0]).arg(1).arg(&self.key());
+        eval.arg(&block("lua")[0]).arg(1).arg(self.key());
         eval.arg(token.number()).arg(write);
         let there = self.redis(&eval);
         redis::from_redis_value(there).expect("fields and values")

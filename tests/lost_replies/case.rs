@@ -5,26 +5,30 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use distlock::{Client, Error, Guard, Lock, Owner};
+use distlock::{Error, Guard, Lock, Owner};
 use tokio::time::timeout;
 
 use super::PATIENCE;
+use super::moments::Moment;
 use super::rules::{LetGo, Rule};
 use super::stories::{Repeated, Story};
 use super::support::batch::apart;
-use super::support::{ChaosProxy, Fault, Match, Script, Words, eventually};
+use super::support::command::{Command, last_acquire};
+use super::support::{ChaosProxy, Family, Fault, Player, Script, Words, eventually};
 use super::world::{World, client_behind};
 
-pub(crate) struct Case {
-    pub(crate) world: Rc<World>,
+pub(crate) struct Case<F: Family> {
+    pub(crate) world: Rc<World<F>>,
     pub(crate) proxy: ChaosProxy,
-    pub(crate) client: Client,
+    pub(crate) client: Player<F>,
     pub(crate) name: String,
     pub(crate) owner: Owner,
     /// The guards that are alive, oldest first.
-    pub(crate) guards: Vec<Guard>,
-    story: &'static Story,
-    rule: &'static Rule,
+    pub(crate) guards: Vec<Guard<F::Kind>>,
+    pub(crate) scripts: bool,
+    story: &'static Story<F>,
+    /// What is lost, and how; nothing to see what there is to lose.
+    loss: Option<(Moment, &'static Rule)>,
     let_go: bool,
     verdict: Verdict,
 }
@@ -38,30 +42,19 @@ pub(crate) struct Verdict {
     pub(crate) late: bool,
 }
 
-impl Case {
+impl<F: Family> Case<F> {
+    /// Tells a story in which something is lost.
     pub(crate) async fn tell(
-        world: Rc<World>,
-        story: &'static Story,
+        world: Rc<World<F>>,
+        story: &'static Story<F>,
         rule: &'static Rule,
-        nth: u64,
+        moment: Moment,
     ) -> Verdict {
-        static CASES: AtomicU64 = AtomicU64::new(0);
-        let proxy = ChaosProxy::start(world.server.addr());
-        let client = client_behind(&proxy).await;
-        let target = Match::words(|words| story.is_target(words)).nth(nth);
-        proxy.rule(target, rule.fault);
-        let mut case = Self {
-            name: format!("case-{}", CASES.fetch_add(1, Ordering::Relaxed)),
-            owner: client.new_owner(),
-            guards: Vec::new(),
-            let_go: false,
-            verdict: Verdict::default(),
-            world,
-            proxy,
-            client,
-            story,
-            rule,
-        };
+        let scripts = matches!(moment, Moment::Request(_));
+        let mut case = Self::begin(world, story, scripts).await;
+        case.proxy
+            .rule(moment.select(story, &case.name), rule.fault);
+        case.loss = Some((moment, rule));
         // Told again for as long as a busy machine keeps the request from being sent.
         let give_up = Instant::now() + PATIENCE;
         while case.target().is_none() && Instant::now() < give_up {
@@ -71,12 +64,49 @@ impl Case {
         case.verdict
     }
 
-    pub(crate) fn lock(&self) -> Lock {
+    /// Tells a story without scripts, and without a loss, to see which commands there are to lose.
+    pub(crate) async fn commands(world: Rc<World<F>>, story: &'static Story<F>) -> Vec<Command> {
+        let mut case = Self::begin(world, story, false).await;
+        (story.tell)(&mut case).await;
+        let mut commands = Command::all(&case.proxy.requests(), &case.name);
+        commands.retain(|command| story.in_parts.contains(&command.request));
+        // What a story has to break itself is not to be lost in another way as well.
+        let broken = case.proxy.injected();
+        let is_broken = |word: &str| {
+            broken
+                .iter()
+                .any(|fault| fault.contains(&format!(": {word} ")))
+        };
+        commands.retain(|command| !is_broken(&command.word));
+        commands
+    }
+
+    async fn begin(world: Rc<World<F>>, story: &'static Story<F>, scripts: bool) -> Self {
+        static CASES: AtomicU64 = AtomicU64::new(0);
+        let proxy = ChaosProxy::start(world.server.addr());
+        let without = if scripts { "" } else { "?scripts=off" };
+        let client: Player<F> = client_behind(&format!("{}{without}", proxy.url())).await;
+        Self {
+            name: format!("case-{}", CASES.fetch_add(1, Ordering::Relaxed)),
+            owner: client.new_owner(),
+            guards: Vec::new(),
+            loss: None,
+            let_go: false,
+            verdict: Verdict::default(),
+            world,
+            proxy,
+            client,
+            scripts,
+            story,
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Lock<F::Kind> {
         self.client.lock(self.name.as_str()).with_owner(&self.owner)
     }
 
     /// Acquires, one way or another. Says whether it got the lock; if not, for a good reason.
-    pub(crate) async fn acquire<T: Into<Option<Guard>>>(
+    pub(crate) async fn acquire<T: Into<Option<Guard<F::Kind>>>>(
         &mut self,
         acquiring: impl Future<Output = Result<T, Error>>,
     ) -> bool {
@@ -129,22 +159,30 @@ impl Case {
     /// Redis has what the guards say: at once if the last call was `answered` and nothing was lost before
     /// it, else as soon as the client has cleaned up.
     pub(crate) async fn check(&mut self, answered: bool) {
-        let expected = self.said_by_guards();
-        if answered && (self.rule.harmless || self.target().is_none()) {
+        let said = self.said_by_guards();
+        let expected = self.world.counted(said.clone());
+        let rule = self.loss.as_ref().map(|(_, rule)| *rule);
+        let harmless = rule.is_none_or(|rule| rule.harmless);
+        if answered && (harmless || self.target().is_none()) {
             assert_eq!(self.world.holds(&self.name).await, expected);
         } else {
             self.becomes(&expected).await;
         }
         for guard in &self.guards {
             assert!(guard.is_held(), "{guard:?}");
-            assert_eq!(guard.hold_count(), expected[&guard.owner()]);
+            assert_eq!(guard.hold_count(), said[&guard.owner()]);
         }
-        if self.rule.let_go == Some(LetGo::AfterCleanup)
-            && let Some(call) = self.target()
+        if let Some(rule) = rule
+            && rule.let_go == Some(LetGo::AfterCleanup)
+            && let Some((fault, call)) = self.target()
             && !self.let_go
         {
-            self.cleaned_up(&call).await;
-            self.let_go(&call).await;
+            if self.scripts {
+                self.cleaned_up(&call, rule).await;
+            } else {
+                self.taken_back(&fault).await;
+            }
+            self.let_go(rule).await;
             assert_eq!(self.world.holds(&self.name).await, expected);
         }
     }
@@ -159,20 +197,20 @@ impl Case {
             self.target().is_some()
         })
         .await;
-        let call = self.target().expect("seen just now");
+        let (_, rule) = self.loss.clone().expect("it is told to lose something");
         self.check(false).await;
         // Waits until everything is cleaned up.
         let closed = self.client.close().await;
         closed.expect("the network is whole again");
         let free = BTreeMap::new();
-        match self.rule.let_go {
+        match rule.let_go {
             Some(LetGo::WhenFree) => {
-                self.let_go(&call).await;
+                self.let_go(rule).await;
                 assert_eq!(self.world.holds(&self.name).await, free, "a ghost");
             }
             Some(LetGo::WhenTaken) => {
                 let guard = self.taken_by_another().await;
-                self.let_go(&call).await;
+                self.let_go(rule).await;
                 let taken = BTreeMap::from([(guard.owner(), 1)]);
                 assert_eq!(self.world.holds(&self.name).await, taken);
                 assert!(guard.is_held());
@@ -191,32 +229,32 @@ impl Case {
         assert!(marks <= 300_000, "a mark that stays for {marks} ms");
     }
 
-    async fn taken_by_another(&self) -> Guard {
+    async fn taken_by_another(&self) -> Guard<F::Kind> {
         let lock = self.world.other.lock(self.name.as_str());
         let guard = lock.acquire_timeout(PATIENCE / 4).await;
         guard.expect("its network is fine").expect("it is free")
     }
 
-    /// The request that the network did wrong to, once it has.
-    pub(crate) fn target(&self) -> Option<Words> {
-        let mut calls = self.harmed("");
-        calls.retain(|call| self.story.is_target(call));
-        calls.into_iter().next()
-    }
-
-    /// The calls that faults of this sort fell on.
-    fn harmed(&self, fault: &str) -> Vec<Words> {
-        let injected = self.proxy.injected();
-        let injected = injected.iter().filter(|text| text.starts_with(fault));
-        let requests = injected.filter_map(|text| text.split_once(": "));
-        let words = |(_, request): (_, &str)| request.split(' ').map(ToOwned::to_owned).collect();
-        requests.map(words).flat_map(apart).collect()
+    /// What the network did wrong, once it has, and to which request.
+    pub(crate) fn target(&self) -> Option<(String, Words)> {
+        let (moment, _) = self.loss.as_ref()?;
+        let injected = self.proxy.injected().into_iter();
+        let mut calls = injected.flat_map(|fault| {
+            let (_, request) = fault.split_once(": ").expect("a fault and a request");
+            let words = request.split(' ').map(ToOwned::to_owned).collect();
+            let calls = apart(words).into_iter();
+            calls
+                .map(move |call| (fault.clone(), call))
+                .collect::<Vec<_>>()
+        });
+        calls.find(|(_, call)| moment.is_one(self.story, &self.name, call))
     }
 
     /// Waits until the client has undone the target, whose call was given up, or done it again.
-    async fn cleaned_up(&self, call: &[String]) {
+    async fn cleaned_up(&self, call: &[String], rule: &Rule) {
         let witness = &self.world.witness;
-        let repeated = || witness.count(&self.name, |words| words == call);
+        let repeats = |words: &[String]| words == call || gives_back_no_less(words, call);
+        let repeated = || witness.count(&self.name, repeats);
         let undone = |owner: &str, attempt: &str| {
             let undo = |words: &[String]| {
                 Script::Undo.runs(words) && words[5] == owner && words[6] == attempt
@@ -229,12 +267,11 @@ impl Case {
             Repeated::WhileHeld => !self.guards.is_empty(),
         };
         // The first time counts where only its reply was held back.
-        let times = usize::from(self.rule.fault == Fault::HoldReply) + 1;
+        let times = usize::from(rule.fault == Fault::HoldReply) + 1;
         eventually(PATIENCE, "the client cleans up", async || {
             match self.story.script {
                 Script::Acquire => undone(&call[5], &call[6]) > 0,
                 Script::Pass => undone(&call[6], "1") > 0,
-                // How much it leaves may have changed by then.
                 Script::Undo => !again || undone(&call[5], &call[6]) >= times,
                 Script::Release | Script::Renew => !again || repeated() >= times,
             }
@@ -242,27 +279,43 @@ impl Case {
         .await;
     }
 
+    /// The same without scripts: waits until the acquire is undone that was lost in part, if it was one. What else there
+    /// is to clean up shows in who holds the lock.
+    async fn taken_back(&self, fault: &str) {
+        let sent = self.proxy.beside(fault);
+        let Some(acquire) = last_acquire(&sent) else {
+            return;
+        };
+        let (owner, attempt) = acquire.split_once('#').expect("an owner and an attempt");
+        let takes = |words: &[String]| words[0].ends_with("SET") && words[2] == owner;
+        let marks = format!("distlock_undone:{{{}}}", self.name);
+        let mut mark = redis::cmd("ZRANK");
+        mark.arg(marks).arg(acquire);
+        eventually(PATIENCE, "the client cleans up", async || {
+            // Carried out from zero, it needs no mark: it is gone.
+            let carried_out = self.world.witness.count(&self.name, takes) > 0;
+            let mark: Option<u64> = self.world.ask(&mark).await;
+            attempt == "1" && carried_out || mark.is_some()
+        })
+        .await;
+    }
+
     /// Lets the target, or its reply, go on its way, and waits until it has arrived.
-    async fn let_go(&mut self, call: &[String]) {
-        let before = self.world.witness.count(&self.name, |words| words == call);
+    async fn let_go(&mut self, rule: &Rule) {
+        let late = rule.fault == Fault::HoldRequest;
+        assert!(!late || self.proxy.unanswered() > 0, "it is held back");
         self.proxy.let_go();
         self.let_go = true;
-        if self.rule.fault == Fault::HoldRequest {
-            self.world.witness.executed(call, before).await;
+        if late {
+            self.everything_arrived().await;
             self.verdict.late = true;
         }
     }
 
     /// Waits until the server has executed whatever the client ever sent.
     async fn everything_arrived(&self) {
-        let mut sent = self.proxy.requests();
-        sent.retain(|words| words[0] == "EVALSHA");
-        let sent: Vec<_> = sent.into_iter().flat_map(apart).collect();
-        let (never, twice) = (self.harmed("CutBefore"), self.harmed("Duplicate"));
-        let expected = sent.len() + twice.len() - never.len();
         eventually(PATIENCE, "all requests arrive", async || {
-            let ours = |words: &[String]| sent.iter().any(|call| call == words);
-            self.world.witness.count(&self.name, ours) == expected
+            self.proxy.unanswered() == 0
         })
         .await;
     }
@@ -282,4 +335,13 @@ impl Case {
         }
         said
     }
+}
+
+/// Whether one call releases what the other does, or more of it: how much is left may have changed by then.
+fn gives_back_no_less(one: &[String], other: &[String]) -> bool {
+    let both = [one, other];
+    let [Ok(one), Ok(other)] = both.map(|call| call[5].parse::<u32>()) else {
+        return false;
+    };
+    both.iter().all(|call| Script::Release.runs(call)) && both[0][4] == both[1][4] && one <= other
 }

@@ -6,26 +6,21 @@ use distlock::{Client, Lease};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-use super::support::batch::BATCH;
-use super::support::{ChaosProxy, RedisServer, Script, Witness};
+use super::support::{Family, Plain, Player, RedisServer, Script, Witness};
 use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
 
-pub(crate) struct World {
+pub(crate) struct World<F = Plain> {
     pub(crate) server: RedisServer,
     /// Another client, whose network is fine.
-    pub(crate) other: Client,
+    pub(crate) other: Player<F>,
     pub(crate) witness: Witness,
     direct: MultiplexedConnection,
 }
 
-impl World {
+impl<F: Family> World<F> {
     pub(crate) async fn start() -> Self {
         let server = RedisServer::start();
-        // A rule counts a call that is answered NOSCRIPT as well.
-        for script in Script::ALL.map(Script::text) {
-            server.cmd(&["SCRIPT", "LOAD", script]);
-        }
-        server.cmd(&["SCRIPT", "LOAD", &BATCH]);
+        Script::make_known(&server);
         let direct = redis::Client::open(server.url()).expect("the url is right");
         let patient = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
@@ -37,7 +32,7 @@ impl World {
             .connect_timeout(PATIENCE);
         Self {
             witness: Witness::start(&server).await,
-            other: other.connect().await.expect("the server runs"),
+            other: Player::new(other.connect().await.expect("the server runs")),
             direct: direct.await.expect("the server runs"),
             server,
         }
@@ -45,7 +40,19 @@ impl World {
 
     /// Who holds the lock in Redis, and how often.
     pub(crate) async fn holds(&self, name: &str) -> BTreeMap<String, u32> {
-        self.ask(redis::cmd("HGETALL").arg(name)).await
+        if F::COUNTS {
+            return self.ask(redis::cmd("HGETALL").arg(name)).await;
+        }
+        let owner: Option<String> = self.ask(redis::cmd("GET").arg(name)).await;
+        owner.map(|owner| (owner, 1)).into_iter().collect()
+    }
+
+    /// What Redis has where guards say this.
+    pub(crate) fn counted(&self, mut said: BTreeMap<String, u32>) -> BTreeMap<String, u32> {
+        if !F::COUNTS {
+            said.values_mut().for_each(|count| *count = 1);
+        }
+        said
     }
 
     /// Milliseconds left; -1 for a key that stays, -2 for one that is not there.
@@ -53,19 +60,21 @@ impl World {
         self.ask(redis::cmd("PTTL").arg(key)).await
     }
 
-    async fn ask<T: redis::FromRedisValue>(&self, cmd: &redis::Cmd) -> T {
+    /// Asks Redis itself.
+    pub(crate) async fn ask<T: redis::FromRedisValue>(&self, cmd: &redis::Cmd) -> T {
         let mut direct = self.direct.clone();
         cmd.query_async(&mut direct).await.expect("the server runs")
     }
 }
 
 /// The client of one case, whose network may break.
-pub(crate) async fn client_behind(proxy: &ChaosProxy) -> Client {
-    let client = Client::builder(&proxy.url())
+pub(crate) async fn client_behind<F: Family>(url: &str) -> Player<F> {
+    let client = Client::builder(url)
         .default_lease(Lease::KeepAlive(LEASE))
         .command_timeout(COMMAND_TIMEOUT)
         .connect_timeout(CONNECT_TIMEOUT)
         // Whoever is next in line gets it through the store.
         .handoff_limit(0);
-    client.connect().await.expect("the network is still whole")
+    let client = client.connect().await;
+    Player::new(client.expect("the network is still whole"))
 }

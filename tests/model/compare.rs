@@ -51,9 +51,8 @@ impl Tokens {
         let (Some(here), Some(there)) = (token(memory), token(store)) else {
             return true;
         };
-        let fits = |before: &(FencingToken, FencingToken)| {
-            here.cmp(&before.0) == there.cmp(&before.1)
-        };
+        let fits =
+            |before: &(FencingToken, FencingToken)| here.cmp(&before.0) == there.cmp(&before.1);
         let fit = self.0.iter().all(fits);
         self.0.push((here, there));
         fit

@@ -3,6 +3,7 @@
 //! `daemon(3)` forks without `unsafe` on our side and ends the parent at once: nobody but the child is
 //! left to renew, so that a lock which lives on would be its doing.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -57,6 +58,39 @@ async fn a_forked_child_does_not_wait_for_answers_that_never_come() {
     worker.tell("ask");
     worker.hear("asks");
     fork_and_hear(&mut worker);
+}
+
+/// More are asked for than travel at once: the child has a copy of those who wait for the next call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forked_child_does_not_send_what_its_parent_was_about_to() {
+    // Whether somebody waits just then is a matter of microseconds.
+    for _ in 0..3 {
+        let server = RedisServer::start();
+        let mut worker = Process::start(CROWD, &server.url());
+        worker.hear("ready");
+        server.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+        worker.tell("ask");
+        worker.hear("asks");
+        worker.tell("fork");
+        worker.hear("forked");
+        worker.ended_well();
+        let before = server.commandstats("evalsha");
+        server.cmd(&["CLIENT", "UNPAUSE"]);
+        // What the parent has sent is carried out, and its answers wait for whoever reads them.
+        let sent = Cell::new(0);
+        eventually(
+            PATIENCE,
+            "all that was sent has been carried out",
+            async || {
+                let now = server.commandstats("evalsha");
+                sent.replace(now) == now && now > before
+            },
+        )
+        .await;
+        worker.hear("ends");
+        let now = server.commandstats("evalsha");
+        assert_eq!(now, sent.get(), "the child has sent something");
+    }
 }
 
 fn fork_and_hear(worker: &mut Process) {
@@ -214,6 +248,34 @@ pub(crate) fn fork_pending(orders: &Receiver<String>) {
     say("ends");
 }
 
+pub(crate) fn fork_in_a_crowd(orders: &Receiver<String>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().expect("a runtime can be had");
+    let client = runtime.block_on(connect(&url()));
+    let first = runtime.block_on(client.lock(NAMES[0]).acquire()).unwrap();
+    runtime.block_on(first.release()).unwrap();
+    say("ready");
+    orders.recv().expect("the test says when");
+    let names = (0..40).map(|number| client.lock(format!("crowd-{number}")));
+    let mut pending: Vec<_> = names.map(|lock| Box::pin(lock.acquire())).collect();
+    runtime.block_on(async {
+        for pending in &mut pending {
+            let begun = poll_fn(|cx| Poll::Ready(pending.as_mut().poll(cx).is_pending()));
+            assert!(begun.await, "the server is paused");
+            tokio::task::yield_now().await;
+        }
+    });
+    say("asks");
+    orders.recv().expect("the test says when");
+    go_on_in_the_child();
+
+    // Long enough for the server to answer what was sent; then all that was under way here goes on.
+    thread::sleep(Duration::from_secs(1));
+    runtime.block_on(async { tokio::time::sleep(Duration::from_millis(300)).await });
+    std::mem::forget((runtime, client, pending));
+    say("ends");
+}
+
 /// Returns in the child.
 fn fork_once_renewed(held: [Held; 2], orders: &Receiver<String>) {
     let renewed = held.each_ref().map(|held| held.valid_until() + LEASE / 9);
@@ -235,6 +297,7 @@ fn go_on_in_the_child() {
 
 pub(crate) const ROLE: &str = "fork";
 pub(crate) const PENDING: &str = "fork with acquisitions under way";
+pub(crate) const CROWD: &str = "fork with more acquisitions than travel at once";
 pub(crate) const BLOCKING: &str = "fork with a blocking client";
 const NAMES: [&str; 2] = ["forked-released", "forked-dropped"];
 /// The server counts whole milliseconds.

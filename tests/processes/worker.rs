@@ -19,6 +19,7 @@ pub(crate) fn run(role: &str) {
         counter::UNLOCKED => runtime.block_on(counter::count(orders, false)),
         forked::ROLE => forked::fork(runtime, &orders),
         forked::PENDING => forked::fork_pending(&orders),
+        forked::CROWD => forked::fork_in_a_crowd(&orders),
         forked::BLOCKING => forked::fork_blocking(&orders),
         _ => panic!("no such role: `{role}`"),
     }

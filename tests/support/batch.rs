@@ -2,72 +2,103 @@
 
 use std::sync::LazyLock;
 
-/// The scripts that may travel, in the order they are numbered: text, number of keys, and for each argument
-/// the value that goes without saying, if it has one.
-const PASSENGERS: [(&str, usize, &[Option<&str>]); 5] = [
-    (
-        include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
-        2,
-        &[None, Some("1"), Some("1"), None],
-    ),
-    (
-        include_str!("../../src/engine/redis/lua/mutex/release.lua"),
-        1,
-        &[None, Some("0"), None],
-    ),
-    (
-        include_str!("../../src/engine/redis/lua/mutex/pass.lua"),
-        2,
-        &[None; 5],
-    ),
-    (
-        include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
-        2,
-        &[None; 4],
-    ),
-    (
-        include_str!("../../src/engine/redis/lua/mutex/release.lua"),
-        1,
-        &[None; 3],
-    ),
-];
+/// What may travel together, of one kind of lock, and what it travels in.
+struct Batch {
+    /// In the order they are numbered.
+    passengers: [Passenger; 5],
+    text: String,
+    hash: String,
+}
 
-/// The script they travel in.
-pub(crate) static BATCH: LazyLock<String> = LazyLock::new(|| {
-    let head = "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\n";
-    let main = include_str!("../../src/engine/redis/lua/batch.lua");
-    let functions = (1..).zip(PASSENGERS).map(|(script, (text, keys, args))| {
-        let mut body = text.replace("KEYS[", "KEYS[k + ");
-        let mut sent = 0;
-        for (place, value) in (1..).zip(args) {
-            sent += usize::from(value.is_none());
-            let found = value.map_or_else(|| format!("ARGV[a + {sent}]"), |v| format!("'{v}'"));
-            body = body.replace(&format!("ARGV[{place}]"), &found);
-        }
-        format!("['{script}'] = {{function(k, a)\n{body}\nend, {keys}, {sent}}},\n")
-    });
-    let functions: String = functions.collect();
-    format!("{head}local scripts = {{\n{functions}}}\n{main}")
+/// A script that may travel: its text, its number of keys, and for each argument the value that goes without
+/// saying, if it has one.
+type Passenger = (&'static str, usize, &'static [Option<&'static str>]);
+
+macro_rules! passengers {
+    ($kind:literal, $first:expr, $again:expr) => {
+        [
+            (lua!($kind, "acquire"), 2, $first),
+            (lua!($kind, "release"), 1, &[None, Some("0"), None]),
+            (lua!($kind, "pass"), 2, &[None; 5]),
+            (lua!($kind, "acquire"), 2, $again),
+            (lua!($kind, "release"), 1, &[None; 3]),
+        ]
+    };
+}
+
+macro_rules! lua {
+    ($kind:literal, $script:literal) => {
+        include_str!(concat!(
+            "../../src/engine/redis/lua/",
+            $kind,
+            "/",
+            $script,
+            ".lua"
+        ))
+    };
+}
+
+static BATCHES: LazyLock<[Batch; 2]> = LazyLock::new(|| {
+    let plain: [Passenger; 5] =
+        passengers!("mutex", &[None, Some("1"), Some("1"), None], &[None; 4]);
+    // Its store does not count.
+    let simple: [Passenger; 5] = passengers!("simple", &[None, Some("1"), None], &[None; 3]);
+    [plain, simple].map(Batch::new)
 });
 
-static HASH: LazyLock<String> = LazyLock::new(|| hash(&BATCH));
+impl Batch {
+    fn new(passengers: [Passenger; 5]) -> Self {
+        let head = "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\n";
+        let main = include_str!("../../src/engine/redis/lua/batch.lua");
+        let functions = (1..).zip(passengers).map(|(script, (text, keys, args))| {
+            let mut body = text.replace("KEYS[", "KEYS[k + ");
+            let mut sent = 0;
+            for (place, value) in (1..).zip(args) {
+                sent += usize::from(value.is_none());
+                let found = value.map_or_else(|| format!("ARGV[a + {sent}]"), |v| format!("'{v}'"));
+                body = body.replace(&format!("ARGV[{place}]"), &found);
+            }
+            format!("['{script}'] = {{function(k, a)\n{body}\nend, {keys}, {sent}}},\n")
+        });
+        let functions: String = functions.collect();
+        let text = format!("{head}local scripts = {{\n{functions}}}\n{main}");
+        Self {
+            passengers,
+            hash: hash(&text),
+            text,
+        }
+    }
+
+    /// The one that a request is a call of, if it is.
+    fn of(words: &[impl AsRef<[u8]>]) -> Option<&'static Self> {
+        let script = words.get(1).filter(|_| words.len() > 3)?.as_ref();
+        let is_called =
+            |batch: &&Self| script == batch.hash.as_bytes() || script == batch.text.as_bytes();
+        BATCHES.iter().find(is_called)
+    }
+}
+
+/// The scripts that calls travel in, one for each kind of lock.
+pub(crate) fn batches() -> impl Iterator<Item = &'static str> {
+    BATCHES.iter().map(|batch| batch.text.as_str())
+}
 
 /// Whether calls travel together in this request.
 pub(crate) fn is_batch(words: &[impl AsRef<[u8]>]) -> bool {
-    words.len() > 3 && [BATCH.as_bytes(), HASH.as_bytes()].contains(&words[1].as_ref())
+    Batch::of(words).is_some()
 }
 
 /// The calls in one request: itself, or each of those that travelled in it as if it had come alone.
 pub(crate) fn apart(words: Vec<String>) -> Vec<Vec<String>> {
-    if !is_batch(&words) {
+    let Some(batch) = Batch::of(&words) else {
         return vec![words];
-    }
+    };
     let all_keys: usize = words[2].parse().expect("the number of keys");
     let (mut keys, mut args) = words[3..].split_at(all_keys);
     let mut calls = Vec::new();
     while let Some((number, rest)) = args.split_first() {
         let number: usize = number.parse().expect("the number of a script");
-        let (text, its_keys, its_args) = PASSENGERS[number - 1];
+        let (text, its_keys, its_args) = batch.passengers[number - 1];
         let mut call = vec!["EVALSHA".to_owned(), hash(text), its_keys.to_string()];
         call.extend_from_slice(&keys[..its_keys]);
         let mut sent = rest.iter();

@@ -11,6 +11,8 @@
 )]
 
 pub(crate) mod batch;
+pub(crate) mod command;
+pub(crate) mod family;
 pub(crate) mod java;
 pub(crate) mod pace;
 pub(crate) mod process;
@@ -23,6 +25,7 @@ pub(crate) mod witness;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use self::family::{Family, Plain, Player, Simple};
 pub(crate) use self::java::Java;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use self::connection::Cut;
+use self::connection::{Answer, Cut};
 pub(crate) use self::rule::{Fault, Match};
 use self::rule::{Injection, Rule};
 
@@ -111,12 +111,36 @@ impl ChaosProxy {
     /// once the reply was read: the server has then executed the request, for
     /// [`Fault::DuplicateRequest`] twice.
     pub(crate) fn injected(&self) -> Vec<String> {
-        self.shared.book().injected.clone()
+        let book = self.shared.book();
+        book.injected
+            .iter()
+            .map(|fault| fault.text.clone())
+            .collect()
+    }
+
+    /// What has arrived by the connection that a fault fell on, which [`injected`](Self::injected) lists like this.
+    pub(crate) fn beside(&self, fault: &str) -> Vec<Vec<String>> {
+        let book = self.shared.book();
+        let fault = book.injected.iter().find(|known| known.text == fault);
+        let connection = fault.expect("it took effect").connection;
+        let requests = book.requests.iter();
+        let beside = requests.filter(|(by, _)| *by == connection);
+        beside.map(|(_, words)| words.clone()).collect()
     }
 
     /// The last 10,000 requests that arrived, oldest first, whatever became of them.
     pub(crate) fn requests(&self) -> Vec<Vec<String>> {
-        self.shared.book().requests.iter().cloned().collect()
+        let book = self.shared.book();
+        book.requests
+            .iter()
+            .map(|(_, words)| words.clone())
+            .collect()
+    }
+
+    /// How many requests the server has not answered yet, those included that a fault holds back: when there is none, it
+    /// has executed whatever was ever sent. Subscriptions do not count.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.shared.book().unanswered
     }
 
     pub(crate) fn clear_requests(&self) {
@@ -146,8 +170,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// Writes a request down and says what to do to it.
-    fn arrived(&self, words: &[Vec<u8>]) -> Option<Injection> {
+    /// Writes a request down that came by this connection, and says what to do to it.
+    fn arrived(&self, connection: u64, words: &[Vec<u8>]) -> Option<Injection> {
         let mut book = self.book();
         if book.requests.len() == REQUESTS_KEPT {
             book.requests.pop_front();
@@ -155,18 +179,29 @@ impl Shared {
         let request = words
             .iter()
             .map(|word| String::from_utf8_lossy(word).into_owned());
-        book.requests.push_back(request.collect());
+        let request = request.collect();
+        book.requests.push_back((connection, request));
 
         let mut fault = None;
         for rule in &mut book.rules {
             let fired = rule.fires(words);
             fault = fault.or(fired);
         }
-        fault.map(|fault| Injection::new(fault, words))
+        fault.map(|fault| Injection::new(fault, connection, words))
+    }
+
+    /// The server is to answer so many more.
+    fn expects(&self, answers: &[Answer]) {
+        let replies = answers.iter().filter(|answer| answer.is_reply());
+        self.book().unanswered += replies.count();
+    }
+
+    fn answered(&self) {
+        self.book().unanswered -= 1;
     }
 
     fn record(&self, injection: Injection) {
-        self.book().injected.push(injection.text);
+        self.book().injected.push(injection);
     }
 
     /// Returns when the network is whole, now or later.
@@ -189,8 +224,10 @@ impl Shared {
 #[derive(Default)]
 struct Book {
     rules: Vec<Rule>,
-    requests: VecDeque<Vec<String>>,
-    injected: Vec<String>,
+    /// Each with the number of its connection.
+    requests: VecDeque<(u64, Vec<String>)>,
+    injected: Vec<Injection>,
+    unanswered: usize,
     cuts: Vec<Weak<Cut>>,
     refusing: bool,
 }
@@ -210,7 +247,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot
         .expect("sockets can be nonblocking");
     let listener = tokio::net::TcpListener::from_std(listener).expect("this is a runtime");
     let mut connections = JoinSet::new();
-    loop {
+    for number in 0.. {
         let accepted = tokio::select! {
             // In this order: a panic is passed on even if the test ends because of it.
             biased;
@@ -240,7 +277,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot
             book.cuts.retain(|cut| cut.strong_count() > 0);
             book.cuts.push(Arc::downgrade(&cut));
         }
-        connections.spawn(connection::run(client, Arc::clone(&shared), cut));
+        connections.spawn(connection::run(number, client, Arc::clone(&shared), cut));
     }
 }
 

@@ -1,10 +1,25 @@
-//! What a Redis user with an ACL needs, as the README lists it.
+//! What a Redis user with an ACL needs, as the documentation lists it.
 
-/// The commands. INFO, which servers for rent often forbid, is not among them.
+/// The commands of plain locks. INFO, which servers for rent often forbid, is not among them.
 pub(crate) fn commands() -> Vec<&'static str> {
-    let readme = include_str!("../../README.md");
-    let list = readme.split_once("and of the commands `");
-    let (_, list) = list.expect("the README has the list");
+    listed(include_str!("../../README.md"), "and of the commands `")
+}
+
+/// What simple locks need beside that.
+pub(crate) fn of_simple_locks() -> Vec<&'static str> {
+    listed(SIMPLE, "the simple lock needs `")
+}
+
+/// What locks of either kind need in place of all that, without scripts.
+pub(crate) fn without_scripts() -> Vec<&'static str> {
+    listed(SIMPLE, "list: `")
+}
+
+const SIMPLE: &str = include_str!("../../docs/simple-lock.md");
+
+fn listed(page: &'static str, before: &str) -> Vec<&'static str> {
+    let list = page.split_once(before);
+    let (_, list) = list.expect("the page has the list");
     let (list, _) = list.split_once('`').expect("it ends");
     list.split_whitespace().collect()
 }

@@ -1,24 +1,42 @@
 //! What a server executes, seen from beside it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::batch::apart;
+use super::batch::{apart, batches};
 use super::{RedisServer, eventually};
 
 /// Reads along with the server (`MONITOR`): which script calls it has executed, those that travelled
-/// together each for itself. The scripts must be known to it before, and names plain.
+/// together each for itself, and what is written, or asked before it, where there are no scripts. The scripts must be known
+/// to it before, and names plain.
 pub(crate) struct Witness {
     seen: Arc<Mutex<HashMap<String, Vec<Words>>>>,
     reader: AbortHandle,
 }
 
 pub(crate) type Words = Vec<String>;
+
+macro_rules! texts {
+    ($script:literal) => {
+        [
+            include_str!(concat!(
+                "../../src/engine/redis/lua/mutex/",
+                $script,
+                ".lua"
+            )),
+            include_str!(concat!(
+                "../../src/engine/redis/lua/simple/",
+                $script,
+                ".lua"
+            )),
+        ]
+    };
+}
 
 impl Witness {
     pub(crate) async fn start(server: &RedisServer) -> Self {
@@ -33,15 +51,18 @@ impl Witness {
         let notes = seen.clone();
         let reader = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                let Some((_, words)) = line.split_once(" \"") else {
+                let Some((whose, words)) = line.split_once(" \"") else {
                     continue;
                 };
+                if whose.ends_with(" lua]") {
+                    continue;
+                }
                 let words = words.trim_end_matches('"').split("\" \"");
                 let words: Words = words.map(ToOwned::to_owned).collect();
-                if words[0] == "EVALSHA" {
-                    let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-                    for call in apart(words) {
-                        notes.entry(call[LOCK].clone()).or_default().push(call);
+                let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+                for call in apart(words) {
+                    if let Some(lock) = lock_of(&call) {
+                        notes.entry(lock).or_default().push(call);
                     }
                 }
             }
@@ -59,12 +80,15 @@ impl Witness {
         calls.filter(|words| likes(words)).count()
     }
 
-    /// Every call about this lock, oldest first, without its keys.
+    /// Every call about this lock, oldest first; those of scripts without their keys.
     pub(crate) fn calls(&self, name: &str) -> Vec<String> {
         let seen = self.seen();
         let calls = seen.get(name).into_iter().flatten();
         let shown = calls.map(|words| {
             let script = Script::ALL.iter().find(|script| script.runs(words));
+            let Some(script) = script else {
+                return words.join(" ");
+            };
             let keys = words[2].parse().unwrap_or(0);
             format!("{script:?} {:?}", &words[LOCK + keys..])
         });
@@ -90,10 +114,26 @@ impl Drop for Witness {
     }
 }
 
-/// Where a call has the name of its lock.
+/// Where a script's call has the name of its lock.
 const LOCK: usize = 3;
 
-/// The scripts whose calls may be lost.
+/// The lock that a command is about, if it is one to note.
+fn lock_of(words: &[String]) -> Option<String> {
+    match words {
+        [evalsha, _, _, lock, ..] if evalsha == "EVALSHA" => Some(lock.clone()),
+        [word, key, ..] if NOTED.contains(&word.as_str()) => {
+            let marks = key.strip_prefix("distlock_undone:{");
+            let lock = marks.and_then(|key| key.strip_suffix('}'));
+            Some(lock.unwrap_or(key).to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// What asks whether an acquire was undone, undoes one, takes a lock, and renews it.
+const NOTED: [&str; 5] = ["ZSCORE", "ZADD", "HSET", "SET", "PEXPIRE"];
+
+/// The scripts whose calls may be lost, of whatever kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Acquire,
@@ -112,22 +152,37 @@ impl Script {
         Self::Undo,
     ];
 
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Acquire => include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
-            Self::Pass => include_str!("../../src/engine/redis/lua/mutex/pass.lua"),
-            Self::Release => include_str!("../../src/engine/redis/lua/mutex/release.lua"),
-            Self::Renew => include_str!("../../src/engine/redis/lua/mutex/renew.lua"),
-            Self::Undo => include_str!("../../src/engine/redis/lua/mutex/undo.lua"),
+    /// Has a server know all of them, and what they travel in: a rule counts a call that is answered NOSCRIPT
+    /// as well.
+    pub(crate) fn make_known(server: &RedisServer) {
+        let scripts = Self::ALL.into_iter().flat_map(Self::texts);
+        for script in scripts.chain(batches()) {
+            server.cmd(&["SCRIPT", "LOAD", script]);
         }
     }
 
     /// Whether a call, given by its words, is a run of this script.
     pub(crate) fn runs(self, words: &[impl AsRef<[u8]>]) -> bool {
-        let hash = ::redis::Script::new(self.text());
+        static HASHES: LazyLock<[[String; 2]; 5]> = LazyLock::new(|| {
+            let hash = |text| ::redis::Script::new(text).get_hash().to_owned();
+            Script::ALL.map(|script| script.texts().map(hash))
+        });
         words.len() > LOCK
             && words[0].as_ref() == b"EVALSHA"
-            && words[1].as_ref() == hash.get_hash().as_bytes()
+            && HASHES[self as usize]
+                .iter()
+                .any(|hash| words[1].as_ref() == hash.as_bytes())
+    }
+
+    /// Of the plain lock and of the simple one.
+    const fn texts(self) -> [&'static str; 2] {
+        match self {
+            Self::Acquire => texts!("acquire"),
+            Self::Pass => texts!("pass"),
+            Self::Release => texts!("release"),
+            Self::Renew => texts!("renew"),
+            Self::Undo => texts!("undo"),
+        }
     }
 }
 

@@ -29,6 +29,7 @@ async fn without_a_rule_nothing_changes() {
     assert!(got == large);
     assert_eq!(counter(&server), 50);
     assert_eq!(proxy.injected(), Vec::<String>::new());
+    assert_eq!(proxy.unanswered(), 0);
     assert_eq!(proxy.requests().len(), 52);
     assert_eq!(proxy.requests()[0], ["INCR", "counter"]);
 }
@@ -40,6 +41,7 @@ async fn a_swallowed_reply_never_comes_but_the_server_has_executed() {
     let mut connection = hasty(&proxy.url()).await;
     assert!(incr(&mut connection).await.unwrap_err().is_timeout());
     recorded(&proxy, "SwallowReply: INCR counter").await;
+    assert_eq!(proxy.unanswered(), 0);
     assert_eq!(counter(&server), 1);
     assert_eq!(incr(&mut patient(&proxy.url()).await).await.unwrap(), 2);
 }
@@ -65,6 +67,7 @@ async fn a_cut_before_keeps_the_request_from_the_server() {
     let error = incr(&mut patient(&proxy.url()).await).await.unwrap_err();
     assert!(error.is_connection_dropped(), "{error}");
     recorded(&proxy, "CutBefore: INCR counter").await;
+    assert_eq!(proxy.unanswered(), 0);
     assert_eq!(incr(&mut patient(&proxy.url()).await).await.unwrap(), 1);
     assert_eq!(counter(&server), 1);
 }
@@ -76,6 +79,7 @@ async fn a_cut_after_lets_the_server_execute() {
     let error = incr(&mut patient(&proxy.url()).await).await.unwrap_err();
     assert!(error.is_connection_dropped(), "{error}");
     recorded(&proxy, "CutAfter: INCR counter").await;
+    assert_eq!(proxy.unanswered(), 0);
     assert_eq!(counter(&server), 1);
     assert_eq!(incr(&mut patient(&proxy.url()).await).await.unwrap(), 2);
 }
@@ -131,11 +135,13 @@ async fn a_held_request_is_delivered_after_its_client_has_gone() {
         .await
         .unwrap();
     assert_eq!(counter(&server), 10);
+    assert_eq!(proxy.unanswered(), 2);
     proxy.let_go();
-    eventually(PATIENCE, "both requests arrive", async || {
-        counter(&server) == 12
+    eventually(PATIENCE, "both requests are answered", async || {
+        proxy.unanswered() == 0
     })
     .await;
+    assert_eq!(counter(&server), 12);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 use tokio::task::JoinSet;
 
+use super::support::{Family, Plain, Player, Simple};
 use super::{
     ChaosProxy, Fault, Journal, LEASE, Match, PATIENCE, RedisServer, SHARED, connect, connect_with,
     eventually, renewed,
@@ -53,16 +54,30 @@ async fn a_thousand_locks_are_renewed_in_few_calls_and_none_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_of_the_wrong_type_in_a_batch_costs_only_its_own_lock() {
+    tokio::join!(
+        costs_only_its_own_lock::<Plain>("wrong", "SET"),
+        costs_only_its_own_lock::<Simple>("odd", "LPUSH"),
+    );
+}
+
+/// A key that this command makes.
+async fn costs_only_its_own_lock<F: Family>(prefix: &str, command: &str) {
     let proxy = ChaosProxy::start(SHARED.addr());
-    let client = connect(&proxy.url()).await;
+    let client = Player::<F>::new(connect(&proxy.url()).await);
+    let names = ["a", "b", "c"].map(|name| format!("{prefix}-{name}"));
     let mut guards = Vec::new();
-    for name in ["wrong-a", "wrong-b", "wrong-c"] {
-        guards.push(client.lock(name).acquire().await.unwrap());
+    for name in &names {
+        guards.push(client.lock(name.as_str()).acquire().await.unwrap());
     }
     let [before, spoilt, after] = guards.try_into().expect("three of them");
     let journal = Journal::of(&proxy);
 
-    SHARED.cmd(&["SET", "wrong-b", "not a lock"]);
+    let name = names[1].as_str();
+    let type_of = || SHARED.query::<String>(&["TYPE", name]);
+    let other = format!("{prefix}-other");
+    SHARED.cmd(&[command, &other, "not a lock"]);
+    SHARED.cmd(&["RENAME", &other, name]);
+    let kind = type_of();
     let lost = tokio::time::timeout(PATIENCE, spoilt.lost())
         .await
         .expect("it is lost")
@@ -70,10 +85,7 @@ async fn a_key_of_the_wrong_type_in_a_batch_costs_only_its_own_lock() {
 
     eprintln!("the spoilt one was lost: {:?}", lost.reason);
     assert_ne!(lost.reason, LostReason::Closed);
-    let with_others = |names: &[String]| {
-        let has = |name: &str| names.iter().any(|found| found == name);
-        has("wrong-b") && (has("wrong-a") || has("wrong-c"))
-    };
+    let with_others = |named: &[String]| named.contains(&names[1]) && named.len() > 1;
     assert!(
         journal.all().iter().any(|call| with_others(&call.names)),
         "they travelled together"
@@ -81,7 +93,9 @@ async fn a_key_of_the_wrong_type_in_a_batch_costs_only_its_own_lock() {
     renewed(&before).await;
     renewed(&after).await;
     assert_eq!((before.at_risk(), after.at_risk()), (None, None));
-    assert!(SHARED.hgetall("wrong-a").contains_key(&before.owner()));
+    for guard in [&before, &after] {
+        assert!(SHARED.pttl(guard.name()) > 0);
+    }
     // What is not ours is left alone.
     let error = spoilt.release().await.unwrap_err();
     eprintln!("{error}");
@@ -89,8 +103,8 @@ async fn a_key_of_the_wrong_type_in_a_batch_costs_only_its_own_lock() {
         error,
         Error::Lost { .. } | Error::WrongKind { .. }
     ));
-    assert_eq!(SHARED.query::<String>(&["GET", "wrong-b"]), "not a lock");
-    SHARED.cmd(&["DEL", "wrong-b"]);
+    assert_eq!(type_of(), kind);
+    SHARED.cmd(&["DEL", name]);
 }
 
 /// One key that may not be touched spoils the call of them all; what is then sent for each must not wait
@@ -138,6 +152,32 @@ async fn a_denied_key_in_a_batch_costs_only_its_own_lock_also_over_a_slow_networ
     .await;
 }
 
+/// Without scripts each is renewed by itself, and those that were in time must not be taken for failed with the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_without_scripts_are_kept_though_all_together_take_longer_than_a_call_may() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let url = format!("{}?scripts=off", proxy.url());
+    let client = connect_with(&url, MANY_LEASE, SLOW * 8).await;
+    let mut guards = Vec::new();
+    // Two round trips for each are more than a call may take, and far less than there is time for.
+    for number in 0..6 {
+        let lock = client.lock(format!("some-{number}"));
+        guards.push(lock.acquire().await.expect("nobody else wants it"));
+    }
+    proxy.rule(Match::any(), Fault::DelayReply(SLOW));
+    let granted = guards.iter().map(|guard| guard.valid_until()).max();
+    let granted = granted.expect("there are some");
+    eventually(PATIENCE, "all are renewed twice", async || {
+        for guard in &guards {
+            guard.check().expect("none is lost");
+        }
+        let latest = guards.iter().map(|guard| guard.valid_until()).min();
+        latest.is_some_and(|latest| latest > granted + MANY_LEASE / 2)
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fixed_lease_is_never_renewed() {
     let proxy = ChaosProxy::start(SHARED.addr());
@@ -155,5 +195,6 @@ async fn a_fixed_lease_is_never_renewed() {
     assert!(kept >= 2, "the other one was renewed {kept} times");
 }
 
+const SLOW: Duration = Duration::from_millis(40);
 const MANY: u64 = 1000;
 const MANY_LEASE: Duration = Duration::from_millis(4500);

@@ -66,7 +66,8 @@ fn read(words: &[Vec<u8>]) -> Option<Renewal> {
     let [_, script, count, rest @ ..] = words else {
         return None;
     };
-    if text(script) != *HASH && text(script) != RENEW {
+    let script = text(script);
+    if !RENEW.contains(&script.as_str()) && !HASHES.contains(&script) {
         return None;
     }
     let (names, rest) = rest.split_at(text(count).parse().ok()?);
@@ -77,5 +78,10 @@ fn read(words: &[Vec<u8>]) -> Option<Renewal> {
     })
 }
 
-const RENEW: &str = include_str!("../../src/engine/redis/lua/mutex/renew.lua");
-static HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(RENEW).get_hash().to_owned());
+/// Of the plain lock and of the simple one.
+const RENEW: [&str; 2] = [
+    include_str!("../../src/engine/redis/lua/mutex/renew.lua"),
+    include_str!("../../src/engine/redis/lua/simple/renew.lua"),
+];
+static HASHES: LazyLock<[String; 2]> =
+    LazyLock::new(|| RENEW.map(|renew| redis::Script::new(renew).get_hash().to_owned()));

@@ -44,7 +44,7 @@ async fn connect_with(url: &str, lease: Duration, command: Duration) -> Client {
 }
 
 /// Waits for the next renewal, or fails with what ended the hold.
-async fn renewed(guard: &Guard) {
+async fn renewed<K>(guard: &Guard<K>) {
     let before = guard.valid_until();
     eventually(PATIENCE, "it is renewed", async || {
         guard.check().expect("it is renewed in time");

@@ -109,6 +109,8 @@ func perform(library library, order work) error {
 	case "step":
 		ready()
 		return steps(locker)
+	default:
+		say(answer{"cannot": "does not know " + order.Job})
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ async function cycle(redlock, work, seconds) {
 
 /** Holds every name inside `using`, which extends what it holds. */
 async function hold(redlock, work) {
-  let lost = 0;
+  const signals = [];
   let held = 0;
   let all, over;
   const holding = new Promise((resolve) => (all = resolve));
@@ -92,9 +92,9 @@ async function hold(redlock, work) {
       await new Promise((taken, failed) => {
         const use = redlock.using([name(number)], LEASE, async (signal) => {
           if (++held === work.names) all();
+          signals.push(signal);
           taken();
           await end;
-          if (signal.aborted) lost++;
         });
         // What was lost cannot be released: that is counted, not thrown.
         uses.push(use.catch(failed));
@@ -105,9 +105,10 @@ async function hold(redlock, work) {
   await holding;
   say({ held });
   await hear();
+  // Said before they are given back: nobody else is asked to do that first.
+  say({ lost: signals.filter((signal) => signal.aborted).length });
   over();
   await Promise.all(uses);
-  say({ lost });
 }
 
 async function steps(redlock) {
@@ -148,9 +149,11 @@ async function perform(work) {
       await cycle(redlock, few, work.warmup);
       await ready();
       await hold(redlock, work);
-    } else {
+    } else if (work.job === "step") {
       await ready();
       await steps(redlock);
+    } else {
+      say({ cannot: `does not know ${work.job}` });
     }
   } finally {
     client.disconnect();

@@ -153,6 +153,8 @@ def perform(work):
         say({"cannot": CANNOT[work["job"]]})
     elif work["job"] == "step":
         steps(work)
+    elif work["job"] != "cycle":
+        say({"cannot": f"does not know {work['job']}"})
     elif work["callers"] == 1:
         cycles_alone(work)
     else:

@@ -62,7 +62,9 @@ fn completions_are_sound() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let ran = ran(distlock(&["completions", shell]));
         assert_eq!((ran.code, &*ran.err), (0, ""));
-        assert!(ran.out.contains("at-least"), "{shell}");
+        for option in ["at-least", "simple"] {
+            assert!(ran.out.contains(option), "{shell}: {option}");
+        }
         assert!(!ran.out.contains("__child "), "{shell}");
     }
     // The one shell that is everywhere reads its own.

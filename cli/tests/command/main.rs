@@ -40,6 +40,7 @@ mod lookups;
 mod lost;
 mod nested;
 mod signals;
+mod simple;
 mod stage;
 mod streams;
 #[path = "../../../tests/support/mod.rs"]

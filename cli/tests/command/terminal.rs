@@ -196,6 +196,25 @@ fn taking_a_lock_away_is_asked_about(stage: &Stage) {
 }
 
 #[test]
+fn a_waiter_for_another_librarys_lock_is_shown_that_it_waits() {
+    let stage = Stage::redis();
+    stage
+        .server()
+        .cmd(&["SET", "x", "their-secret", "PX", "600000"]);
+    let words = ["run", "--simple", "x", "--", "echo", "mine"];
+    let mut waiter = Terminal::start(&stage, &words, &[]);
+    waiter.shows("waiting for `x`");
+    stage.server().cmd(&["DEL", "x"]);
+    waiter.shows("mine");
+    assert_eq!(waiter.end(), 0);
+    assert!(
+        !waiter.seen().contains("their-secret"),
+        "{:?}",
+        waiter.seen()
+    );
+}
+
+#[test]
 fn a_lock_of_another_kind_is_not_taken_from_whoever_holds_it_by_then() {
     let stage = Stage::redis();
     let owner = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";

@@ -74,12 +74,12 @@ impl Mortal {
         let Stage {
             holder,
             world,
-            version,
+            build,
             terms,
             ..
         } = stage;
         if matches!(holder, Party::Java(_)) {
-            let jvm = world.fresh_jvm(version).await?;
+            let jvm = world.fresh_peer(build).await?;
             let thread = java_thread(world, &jvm, *terms).await?;
             thread.lock(name, Term::Kept).await?;
             return Ok(Self::Java(thread, death));

@@ -7,7 +7,7 @@ use crate::stage::Stage;
 use crate::world::channel;
 
 /// Names that an escape, an encoding or the brace rule could spoil.
-const ODD: [&str; 13] = [
+pub(super) const ODD: [&str; 13] = [
     "a{b}c",
     "foo{bar",
     "{}foo",

@@ -15,7 +15,7 @@ use crate::world::{channel, until};
 /// Everybody holds the lock once while all others wait; then everybody takes turns at their own pace.
 pub(super) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut parties = Vec::new();
-    for jvm in &fleet.jvms {
+    for jvm in &fleet.peers {
         parties.push(Party::java(&fleet.world, jvm, Terms::DEFAULT).await?);
     }
     parties.push(Party::ours(&fleet.world, Terms::DEFAULT).await?);

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use crate::checker::{self, Grant};
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure};
+use crate::library::Shared;
 use crate::party::{Party, Term};
 use crate::stage::Stage;
 use crate::worker::{self, Manner, Tally, Work};
@@ -93,6 +94,7 @@ impl Crowd {
         let log = TempDir::with_prefix("distlock-crowd-")?;
         let work = Work {
             url: world.server.url(),
+            shared: Shared::Plain,
             names: vec![NAME.into()],
             tasks: 64,
             time: Duration::from_secs(120),

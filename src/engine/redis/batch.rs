@@ -1,12 +1,15 @@
 //! Calls of several callers that wait for the same server, in one.
 //!
-//! A call goes out at once if none is under way. Otherwise it lets those who are ready have their turn,
-//! never waits for company, and goes out with whatever has come by then: the server spends less on one
-//! call of many items than on many calls. What each item does is the same script either way.
+//! A call goes out at once if none is under way. Otherwise it lets those who are ready have their turn, and goes out
+//! with whatever has come by then: the server spends less on one call of many items than on many calls. What each item
+//! does is the same script either way.
+//!
+//! A full call never waits. Of others there are at most [`CARRIERS`](queue::CARRIERS) under way in a crowd; behind them
+//! one waits for the first answer, because those who were answered together then ask together.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a call of many is nobody's own: it is a task, which ends with its answer or its last caller"
+    reason = "a call of many is nobody's own: it is a task, which ends when nobody waits any more"
 )]
 
 use std::pin::Pin;
@@ -19,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::queue::{Item, Queue, Way};
-use super::connection::Connection;
+use super::connection::{Connection, Generation};
 use super::failure;
 use super::keys::Keys;
 use super::scripts::{self, Call};
@@ -38,6 +41,8 @@ pub(crate) struct Batches {
 
 type Answer = Result<Reply, Failure>;
 
+const RUNTIME_GONE: &str = "the connection's runtime has gone";
+
 /// One caller's place in a call that others make.
 struct Company {
     batches: Arc<Batches>,
@@ -46,14 +51,22 @@ struct Company {
     answered: bool,
 }
 
-/// Takes what is waiting with it, or what filled a call. If it never gets to, whoever waits hears of that.
-struct Departure {
-    batches: Option<Arc<Batches>>,
-    connection: Option<u64>,
-    full: Option<Vec<Item>>,
+/// A task that takes to the server what waits, call after call. If it goes with its runtime, whoever waits hears of that.
+struct Carrier {
+    batches: Arc<Batches>,
+    connection: Generation,
+    /// It has returned, and nobody relies on it.
+    ended: bool,
 }
 
-/// A call that the server has not answered yet.
+/// What fills a call by itself, and leaves at once.
+struct Full {
+    call: UnderWay,
+    connection: Generation,
+    items: Vec<Item>,
+}
+
+/// A call that the server has not answered yet: one for each that the queue has counted.
 struct UnderWay(Arc<Batches>);
 
 impl Batches {
@@ -77,8 +90,12 @@ impl Batches {
             let batches = self.clone();
             return Box::pin(async move { batches.alone(&request).await });
         }
-        let connection = self.connection.generation();
-        let way = self.lock().enter(request, connection);
+        let begun = Instant::now();
+        let way = {
+            let mut queue = self.lock();
+            // Under the lock, so that nobody comes with an older one later.
+            queue.enter(request, self.connection.generation(), begun)
+        };
         // Each in a box of its own size: what travels in company needs little, and there are many of it.
         match way {
             Way::Alone(request) => {
@@ -86,20 +103,31 @@ impl Batches {
                 Box::pin(async move { under_way.0.alone(&request).await })
             }
             Way::Together {
+                connection,
                 answer,
                 full,
-                first,
+                carrier,
             } => {
                 // Not under the lock: a runtime that has gone drops what it is given here and now.
-                if full.is_some() {
-                    self.depart(connection, full);
+                if let Some(items) = full {
+                    let full = Full {
+                        call: UnderWay(self.clone()),
+                        connection,
+                        items,
+                    };
+                    self.spawn(connection, full.leave());
                 }
-                if first {
-                    self.depart(connection, None);
+                if carrier {
+                    let carrier = Carrier {
+                        batches: self.clone(),
+                        connection,
+                        ended: false,
+                    };
+                    self.spawn(connection, carrier.carry());
                 }
                 Box::pin(Company {
                     batches: self.clone(),
-                    begun: Instant::now(),
+                    begun,
                     answer,
                     answered: false,
                 })
@@ -112,17 +140,22 @@ impl Batches {
         scripts::reply(request, self.connection.run(&call).await?)
     }
 
-    fn depart(self: &Arc<Self>, connection: Option<u64>, full: Option<Vec<Item>>) {
-        let departure = Departure {
-            batches: Some(self.clone()),
-            connection,
-            full,
-        };
-        // On the connection's own runtime: where that stands still, so does everything else.
-        let runtime = connection.and_then(|number| self.connection.runtime_of(number));
+    /// On the connection's own runtime: where that stands still, so does everything else.
+    fn spawn(&self, connection: Generation, task: impl Future<Output = ()> + Send + 'static) {
+        let runtime = self.connection.runtime_of(connection);
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
-            runtime.spawn(departure.leave());
+            runtime.spawn(task);
         }
+    }
+
+    /// A call for each kind of lock among these items: most often one.
+    async fn send_all(self: &Arc<Self>, items: Vec<Item>) {
+        let (items, others) = queue::by_kind(items);
+        for others in others {
+            self.lock().another();
+            tokio::spawn(UnderWay(self.clone()).send(others));
+        }
+        self.send(items).await;
     }
 
     /// One call with all these items, which are of one kind.
@@ -183,6 +216,13 @@ impl Batches {
         }
     }
 
+    /// The runtime of a connection has gone, and the connection with it, which does not say so.
+    fn strand(&self, connection: Generation, items: Vec<Item>) {
+        self.connection.give_up(connection);
+        let callers = items.into_iter().map(|item| item.answer).collect();
+        answer_all(callers, &Failure::new(Cause::Unreachable, RUNTIME_GONE));
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,10 +234,8 @@ impl Future for Company {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         let answer = ready!(Pin::new(&mut self.answer).poll(cx));
         self.answered = true;
-        Poll::Ready(answer.unwrap_or_else(|_| {
-            let why = "the connection's runtime has gone";
-            Err(Failure::new(Cause::Interrupted, why))
-        }))
+        let gone = |_| Err(Failure::new(Cause::Interrupted, RUNTIME_GONE));
+        Poll::Ready(answer.unwrap_or_else(gone))
     }
 }
 
@@ -209,51 +247,78 @@ impl Drop for Company {
     }
 }
 
-impl Departure {
-    async fn leave(mut self) {
-        if self.full.is_none() {
+impl Carrier {
+    async fn carry(mut self) {
+        loop {
             // Those who were woken by the same answers get to say what they want next.
             after_those_who_are_ready().await;
+            // What waits in a forked child was asked for in its parent, which goes on with it.
+            if self.is_forked() {
+                return;
+            }
+            let items = self
+                .batches
+                .lock()
+                .taken_by(self.connection, Instant::now());
+            let Some(items) = items else {
+                break;
+            };
+            UnderWay(self.batches.clone()).carry(items).await;
+            if self.is_forked() {
+                return;
+            }
+            if !self.batches.lock().goes_on(self.connection) {
+                break;
+            }
         }
-        let Some(batches) = self.batches.take() else {
-            return;
-        };
-        let items = {
-            let mut queue = batches.lock();
-            queue.under_way += 1;
-            let full = self.full.take();
-            full.unwrap_or_else(|| queue.taken_by(self.connection))
-        };
-        let (items, others) = queue::by_kind(items);
-        for others in others {
-            batches.lock().under_way += 1;
-            tokio::spawn(UnderWay(batches.clone()).send(others));
-        }
-        UnderWay(batches).send(items).await;
+        self.ended = true;
+    }
+
+    fn is_forked(&self) -> bool {
+        self.batches.connection.is_forked()
     }
 }
 
-impl Drop for Departure {
+impl Drop for Carrier {
     fn drop(&mut self) {
-        let Some(batches) = self.batches.take() else {
+        if self.ended {
             return;
-        };
-        let full = self.full.take();
+        }
+        if self.is_forked() {
+            return std::mem::forget(self.batches.clone());
+        }
+        let items = self.batches.lock().forsaken_by(self.connection);
+        self.batches.strand(self.connection, items);
+    }
+}
+
+impl Full {
+    async fn leave(mut self) {
+        let items = std::mem::take(&mut self.items);
+        self.call.0.send_all(items).await;
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let items = std::mem::take(&mut self.items);
+        if items.is_empty() {
+            return;
+        }
+        let batches = &self.call.0;
         if batches.connection.is_forked() {
-            return std::mem::forget((batches, full));
+            return std::mem::forget((batches.clone(), items));
         }
-        let items = full.unwrap_or_else(|| batches.lock().taken_by(self.connection));
-        // Its runtime has gone, and the connection with it, which does not say so.
-        if let Some(connection) = self.connection {
-            batches.connection.give_up(connection);
-        }
-        let why = "the connection's runtime has gone";
-        let callers = items.into_iter().map(|item| item.answer).collect();
-        answer_all(callers, &Failure::new(Cause::Unreachable, why));
+        batches.strand(self.connection, items);
     }
 }
 
 impl UnderWay {
+    /// With a call beside it for each further kind of lock.
+    async fn carry(self, items: Vec<Item>) {
+        self.0.send_all(items).await;
+    }
+
     async fn send(self, items: Vec<Item>) {
         self.0.send(items).await;
     }
@@ -263,7 +328,7 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         // A forked child may have nobody who would ever unlock it.
         if !self.0.connection.is_forked() {
-            self.0.lock().under_way -= 1;
+            self.0.lock().answered();
         }
     }
 }

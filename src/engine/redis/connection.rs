@@ -45,11 +45,15 @@ pub(crate) struct Connection {
     connecting: Mutex<Connecting>,
 }
 
+/// Which of a client's connections to one server: each is greater than those before it.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Generation(pub(super) u64);
+
 /// One attempt after another. Each is a task of its own: one that only its caller drove would hold up
 /// everyone when that caller is not polled.
 #[derive(Debug, Default)]
 struct Connecting {
-    generation: u64,
+    generation: Generation,
     attempt: Option<Attempt>,
 }
 
@@ -63,7 +67,7 @@ struct Attempt {
 
 #[derive(Clone, Debug)]
 struct Live {
-    generation: u64,
+    generation: Generation,
     connection: MultiplexedConnection,
     runtime: Handle,
     silence: Arc<Mutex<Silence>>,
@@ -84,19 +88,19 @@ impl Connection {
     }
 
     /// The runtime that this connection lives on, if it is still the one.
-    pub(crate) fn runtime_of(&self, generation: u64) -> Option<Handle> {
+    pub(crate) fn runtime_of(&self, generation: Generation) -> Option<Handle> {
         let live = self.lock();
         let live = live.as_ref().filter(|live| live.generation == generation);
         live.map(|live| live.runtime.clone())
     }
 
     /// Which one it is, if there is one.
-    pub(crate) fn generation(&self) -> Option<u64> {
+    pub(crate) fn generation(&self) -> Option<Generation> {
         self.lock().as_ref().map(|live| live.generation)
     }
 
     /// This one is of no use any more.
-    pub(crate) fn give_up(&self, generation: u64) {
+    pub(crate) fn give_up(&self, generation: Generation) {
         bury(&self.live, generation);
     }
 
@@ -118,7 +122,7 @@ impl Connection {
     }
 
     /// Who was abandoned after this long decides whether the next call makes another connection.
-    fn judge(&self, silence: &Mutex<Silence>, generation: u64, waited: Duration) {
+    fn judge(&self, silence: &Mutex<Silence>, generation: Generation, waited: Duration) {
         let over = lock(silence).is_too_long(Instant::now(), waited, self.patience);
         if over {
             bury(&self.live, generation);
@@ -132,6 +136,7 @@ impl Connection {
 
     /// Runs a script, by its hash or, where the server does not know it, by its text.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Failure> {
+        self.not_forked(Cause::Unreachable)?;
         let mut live = self.live().await?;
         let wait = Wait::begin(self, &live);
         let mut result = live.connection.send_packed_command(&call.by_hash()).await;
@@ -146,6 +151,7 @@ impl Connection {
 
     /// Sends one command.
     pub(crate) async fn send(&self, cmd: &Cmd) -> Result<Value, Failure> {
+        self.not_forked(Cause::Unreachable)?;
         let mut live = self.live().await?;
         let wait = Wait::begin(self, &live);
         let result = live.connection.send_packed_command(cmd).await;
@@ -153,15 +159,21 @@ impl Connection {
         self.settle(&live, result)
     }
 
+    /// A forked child must neither write to its parent's connection nor read from it.
+    fn not_forked(&self, cause: Cause) -> Result<(), Failure> {
+        if self.is_forked() {
+            return Err(Failure::new(cause, "this process was forked"));
+        }
+        Ok(())
+    }
+
     fn settle(
         &self,
         live: &Live,
         result: Result<Value, redis::RedisError>,
     ) -> Result<Value, Failure> {
-        if self.is_forked() {
-            // Read by a forked child from a connection it shares: the answer was its parent's.
-            return Err(Failure::new(Cause::Interrupted, "this process was forked"));
-        }
+        // Read by a forked child from a connection it shares: the answer was its parent's.
+        self.not_forked(Cause::Interrupted)?;
         match result.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) => {
@@ -204,7 +216,7 @@ impl Connection {
             return Ok(attempt.clone());
         }
         let runtime = Handle::try_current().map_err(|_| no_runtime())?;
-        connecting.generation += 1;
+        connecting.generation.0 += 1;
         let generation = connecting.generation;
         // Time-outs of replies are the driver's: it knows the caller's deadline.
         let config = AsyncConnectionConfig::new()
@@ -224,7 +236,7 @@ impl Connection {
             // The address only: what else it takes to connect is nobody's business.
             let server = client.get_connection_info().addr();
             match &made {
-                Ok(_) => tracing::debug!(%server, again = generation > 1, "connected"),
+                Ok(_) => tracing::debug!(%server, again = generation.0 > 1, "connected"),
                 Err(failure) => tracing::debug!(%server, why = failure.detail, "cannot connect"),
             }
             let result = made.map(|connection| {
@@ -255,7 +267,7 @@ impl Connection {
     /// one would be in doubt for nothing.
     fn obituary(
         &self,
-        generation: u64,
+        generation: Generation,
     ) -> impl Fn(PushInfo) -> Result<(), std::convert::Infallible> + Send + Sync + 'static {
         // Weak: the connection's own task keeps this.
         let live = Arc::downgrade(&self.live);
@@ -278,7 +290,7 @@ impl Connection {
 /// that has fallen silent; calls under way keep that until they are done.
 struct Wait<'a> {
     connection: &'a Connection,
-    generation: u64,
+    generation: Generation,
     silence: Arc<Mutex<Silence>>,
     begun: Instant,
     answered: bool,
@@ -323,7 +335,7 @@ fn no_runtime() -> Failure {
     )
 }
 
-fn bury(live: &Mutex<Option<Live>>, generation: u64) {
+fn bury(live: &Mutex<Option<Live>>, generation: Generation) {
     let mut current = lock(live);
     if current
         .as_ref()

@@ -28,7 +28,7 @@ use self::connection::Connection;
 use self::keys::Keys;
 use self::overhear::Overhear;
 use self::pubsub::PubSub;
-use self::unscripted::Unscripted;
+use self::unscripted::{Unscripted, WaitedFor};
 use crate::engine::{Answer, Cause, Engine, Failure, Feed, Finding, Listener, Page};
 use crate::protocol::{Channel, Reply, Request};
 
@@ -98,13 +98,16 @@ impl Redis {
         let connecting = settings.connect_timeout;
         let keys = Keys::new(settings.prefix.clone());
         let waited_for = Connection::new(client.clone(), connecting, settings.command_timeout);
-        let unscripted = || Unscripted::start(client.clone(), keys.clone(), &settings, apart);
+        let unscripted = |waited_for| {
+            Unscripted::start(client.clone(), keys.clone(), &settings, waited_for, apart)
+        };
         let redis = Arc::new(Self {
             waited_for: Batches::new(waited_for, keys.clone()),
             // Nobody waits here but the driver, which gives up only what took too long.
             apart: Connection::new(client.clone(), connecting, Duration::ZERO),
             pubsub: PubSub::start(client.clone(), &settings, apart),
-            unscripted: (!settings.scripts).then(|| [unscripted(), unscripted()]),
+            unscripted: (!settings.scripts)
+                .then(|| [WaitedFor::ByCallers, WaitedFor::ByTheDriver].map(unscripted)),
             overhear: Overhear {
                 client,
                 keys: keys.clone(),
@@ -152,6 +155,13 @@ impl Engine for Redis {
         match &self.unscripted {
             Some([_, apart]) => apart.call_all(requests),
             None => Box::pin(apart::call(self, requests)),
+        }
+    }
+
+    fn renews_at_once(&self) -> usize {
+        match self.unscripted {
+            Some(_) => 1,
+            None => usize::MAX,
         }
     }
 

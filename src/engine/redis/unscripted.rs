@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Client, Pipeline, Value};
+use redis::{AsyncConnectionConfig, Client, Pipeline, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
@@ -28,6 +28,15 @@ mod writing;
 
 type Answer = Result<Reply, Failure>;
 
+/// Who waits for the answers on a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum WaitedFor {
+    /// Callers, who may lose interest at any time: that says nothing about the connection.
+    ByCallers,
+    /// The driver alone, which gives up only what took too long: another connection may do.
+    ByTheDriver,
+}
+
 /// A connection without scripts.
 #[derive(Debug)]
 pub(super) struct Unscripted {
@@ -42,11 +51,18 @@ struct Order {
 
 impl Unscripted {
     /// Starts the task on `runtime`; it ends when this is dropped.
-    pub(super) fn start(client: Client, keys: Keys, settings: &Settings, runtime: &Handle) -> Self {
+    pub(super) fn start(
+        client: Client,
+        keys: Keys,
+        settings: &Settings,
+        waited_for: WaitedFor,
+        runtime: &Handle,
+    ) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
         let task = Task {
             client,
             keys,
+            waited_for,
             connect_timeout: settings.connect_timeout,
             command_timeout: settings.command_timeout,
             connection: None,
@@ -94,6 +110,7 @@ impl Unscripted {
 struct Task {
     client: Client,
     keys: Keys,
+    waited_for: WaitedFor,
     connect_timeout: Duration,
     command_timeout: Duration,
     connection: Option<MultiplexedConnection>,
@@ -101,10 +118,23 @@ struct Task {
 
 impl Task {
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Order>) {
-        while let Some(Order { request, answer }) = inbox.recv().await {
+        let by_the_driver = self.waited_for == WaitedFor::ByTheDriver;
+        while let Some(Order {
+            request,
+            mut answer,
+        }) = inbox.recv().await
+        {
             // Whoever has gone has undone it already.
-            if !answer.is_closed() {
-                let _ = answer.send(self.carry_out(&request).await);
+            if answer.is_closed() {
+                continue;
+            }
+            tokio::select! {
+                biased;
+                outcome = self.carry_out(&request) => {
+                    let _ = answer.send(outcome);
+                }
+                // What is under way goes, and its connection with it.
+                () = answer.closed(), if by_the_driver => {}
             }
         }
     }
@@ -128,7 +158,7 @@ impl Task {
     }
 
     /// Sends some commands, each with its own answer. A connection that fails is given up: what it watches, and what it has
-    /// still to do, nobody knows.
+    /// still to do, nobody knows. So is one to a server that may not be written to: another may lead to the new master.
     async fn send(&mut self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -140,7 +170,9 @@ impl Task {
             Ok(answers) => answers.map_err(|error| failure::of_calling(&error))?,
             Err(_) => return Err(Failure::new(Cause::TimedOut, "no answer in time")),
         };
-        self.connection = Some(connection);
+        if !answers.iter().any(is_read_only) {
+            self.connection = Some(connection);
+        }
         Ok(answers)
     }
 
@@ -153,4 +185,8 @@ impl Task {
             .get_multiplexed_async_connection_with_config(&config);
         made.await.map_err(|error| failure::of_connecting(&error))
     }
+}
+
+fn is_read_only(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::ReadOnly))
 }

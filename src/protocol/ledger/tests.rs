@@ -14,6 +14,7 @@ fn lock(name: &str, owner: &str, ttl: u64) -> Seen {
     let holding = Holding {
         owners: vec![(owner.to_owned(), 1)],
         ttl: Some(Duration::from_millis(ttl)),
+        token: None,
     };
     Seen {
         name: name.to_owned(),

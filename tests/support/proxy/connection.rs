@@ -24,7 +24,7 @@ use super::Shared;
 use super::rule::{Fault, Injection};
 
 /// Ends when both sides have closed and nothing waits any more.
-pub(super) async fn run(client: TcpStream, shared: Arc<Shared>, cut: Arc<Cut>) {
+pub(super) async fn run(number: u64, client: TcpStream, shared: Arc<Shared>, cut: Arc<Cut>) {
     tokio::select! {
         () = shared.healed() => {}
         () = cut.made() => return,
@@ -49,7 +49,7 @@ pub(super) async fn run(client: TcpStream, shared: Arc<Shared>, cut: Arc<Cut>) {
         cut.make();
     };
     tokio::join!(
-        read_requests(from_client, request_lane, expect, &shared, &cut),
+        read_requests(number, from_client, request_lane, expect, &shared, &cut),
         forward(requests, to_server, &shared),
         read_replies(from_server, reply_lane, Expected::new(expected), &shared),
         to_client,
@@ -78,6 +78,7 @@ impl Cut {
 }
 
 async fn read_requests(
+    number: u64,
     client: OwnedReadHalf,
     lane: UnboundedSender<Parcel>,
     expect: UnboundedSender<Answer>,
@@ -99,7 +100,7 @@ async fn read_requests(
         resp3 |= asks_for_resp3(&words);
         let mut due = Due::Now;
         let mut answers = Vec::new();
-        match shared.arrived(&words) {
+        match shared.arrived(number, &words) {
             None => answers.push(answer(&words, resp3, None)),
             Some(injection) => match injection.fault {
                 Fault::CutAfter | Fault::DelayReply(_) | Fault::HoldReply | Fault::SwallowReply => {
@@ -130,6 +131,7 @@ async fn read_requests(
             },
         }
         // Before the request can be answered. Nobody listens any more if the server has closed.
+        shared.expects(&answers);
         for answer in answers {
             let _ = expect.send(answer);
         }
@@ -148,7 +150,11 @@ async fn read_replies(
     let mut lane = Some(lane);
     while let Some(bytes) = next(&mut replies).await {
         let mut due = Due::Now;
-        if let Some(injection) = expected.claim(&bytes) {
+        let claimed = expected.claim(&bytes);
+        if claimed.is_some() {
+            shared.answered();
+        }
+        if let Some(injection) = claimed.flatten() {
             let mut forwarded = true;
             match injection.fault {
                 Fault::CutAfter => lane = None,
@@ -226,13 +232,19 @@ impl Due {
 }
 
 /// What the server will send because of a request.
-enum Answer {
+pub(super) enum Answer {
     /// In RESP3 a subscription is confirmed by this many pushes, or refused by one error.
     Confirmations(usize),
     /// A RESP2 connection that has subscribed: confirmations, messages and replies look alike from
     /// here on.
     Mixture,
     Reply(Option<Injection>),
+}
+
+impl Answer {
+    pub(super) const fn is_reply(&self) -> bool {
+        matches!(self, Self::Reply(_))
+    }
 }
 
 fn answer(words: &[Vec<u8>], resp3: bool, injection: Option<Injection>) -> Answer {
@@ -254,8 +266,8 @@ impl Expected {
         Self { later, next: None }
     }
 
-    /// Takes the answer that `frame` is, if it is one, and gives what is to happen to it.
-    fn claim(&mut self, frame: &[u8]) -> Option<Injection> {
+    /// Takes the reply that `frame` is, if it is one, and gives what is to happen to it.
+    fn claim(&mut self, frame: &[u8]) -> Option<Option<Injection>> {
         let push = frame.starts_with(b">");
         if push
             && !resp::words(frame)
@@ -281,7 +293,7 @@ impl Expected {
                     self.next = Some(reply);
                     return None;
                 }
-                Answer::Reply(injection) => return injection,
+                Answer::Reply(injection) => return Some(injection),
             }
         }
     }

@@ -103,14 +103,17 @@ impl Match {
 /// A fault that is to happen to a request.
 pub(super) struct Injection {
     pub(super) fault: Fault,
+    /// The number of the connection it comes by.
+    pub(super) connection: u64,
     pub(super) text: String,
 }
 
 impl Injection {
-    pub(super) fn new(fault: Fault, words: &[Vec<u8>]) -> Self {
+    pub(super) fn new(fault: Fault, connection: u64, words: &[Vec<u8>]) -> Self {
         let words: Vec<String> = words.iter().map(|word| shown(word)).collect();
         Self {
             fault,
+            connection,
             text: format!("{fault:?}: {}", words.join(" ")),
         }
     }

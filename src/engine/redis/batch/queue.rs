@@ -1,25 +1,50 @@
 //! What goes out next, and with whom: decided here, carried out in `batch.rs`.
 
+use std::time::{Duration, Instant};
+
 use tokio::sync::oneshot;
 
 use super::Answer;
+use crate::engine::redis::connection::Generation;
 use crate::engine::redis::scripts;
 use crate::protocol::{Kind, Request};
 
 /// How many items travel in one call: more gain little, and hold up the server for everyone else.
 pub(super) const MOST: usize = 64;
 
+/// How many carriers a connection has: with more, those who are answered together no longer ask together, and a
+/// crowd travels in many short calls; with fewer, a handful of callers wait for each other (docs/decisions/009).
+pub(super) const CARRIERS: usize = 6;
+
+/// Where the last call left longer ago, the next one leaves beside them all: who comes so seldom gains nothing by waiting,
+/// and a network may be slow.
+const CALM: Duration = Duration::from_micros(200);
+
 /// What waits for the next call.
+///
+/// It is taken by carriers, tasks that bring call after call to the server. While something waits, one of them has
+/// been told to take it, or there are as many as there should be, one of which has just left, and the first to return
+/// takes it.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// How many calls the server has not answered yet.
-    pub(super) under_way: usize,
-    /// Somebody has been told to take it, on the runtime of the connection with this number.
-    departing: Option<u64>,
+    /// How many calls the server has not answered yet, each [`answered`](Self::answered) once.
+    under_way: usize,
+    /// A carrier of this connection has been told to take it.
+    departing: Option<Generation>,
+    /// When one last left.
+    left: Option<Instant>,
+    carriers: Carriers,
     /// What frees a lock comes before what takes one. Requests of one owner are put in order by the driver,
     /// and mean the same in any.
     giving: Vec<Item>,
     taking: Vec<Item>,
+}
+
+/// How many carriers the newest connection has. Those of others end when they return.
+#[derive(Debug, Default)]
+struct Carriers {
+    connection: Option<Generation>,
+    count: usize,
 }
 
 /// One caller's request.
@@ -35,44 +60,99 @@ pub(super) enum Way {
     /// At once, by itself.
     Alone(Request),
     Together {
+        connection: Generation,
         answer: oneshot::Receiver<Answer>,
         /// Enough for a call, which leaves at once: behind a crowd of callers the server would have nothing
         /// to do.
         full: Option<Vec<Item>>,
-        /// Nobody has been told yet to take what waits.
-        first: bool,
+        /// It takes another carrier to take what waits.
+        carrier: bool,
     },
 }
 
 impl Queue {
-    /// Finds a request's way, on the connection with this number if there is one.
-    pub(super) fn enter(&mut self, request: Request, connection: Option<u64>) -> Way {
-        if self.under_way == 0 || connection.is_none() {
-            self.under_way += 1;
-            return Way::Alone(request);
-        }
+    /// Finds a request's way on the newest connection, if there is one.
+    pub(super) fn enter(
+        &mut self,
+        request: Request,
+        newest: Option<Generation>,
+        now: Instant,
+    ) -> Way {
+        let connection = match newest {
+            Some(connection) if self.under_way > 0 => connection,
+            _ => {
+                self.under_way += 1;
+                return Way::Alone(request);
+            }
+        };
         let (sender, answer) = oneshot::channel();
         self.push(Item {
             request,
             answer: sender,
         });
-        let first = self.departing != connection;
-        self.departing = connection;
         let full = self.is_full().then(|| self.take());
+        self.under_way += usize::from(full.is_some());
+        let told = self.departing == Some(connection);
+        let calm = self
+            .left
+            .is_none_or(|left| now.saturating_duration_since(left) >= CALM);
+        let carrier = full.is_none() && !told && self.carriers.join(connection, calm);
+        if carrier {
+            self.departing = Some(connection);
+        }
         Way::Together {
+            connection,
             answer,
             full,
-            first,
+            carrier,
         }
     }
 
-    /// Whoever was told to take what waits here does so, unless somebody else has been told since.
-    pub(super) fn taken_by(&mut self, connection: Option<u64>) -> Vec<Item> {
-        if self.departing != connection {
+    /// What a carrier takes with it. It ends if there is nothing, or another has been told to take it since.
+    pub(super) fn taken_by(&mut self, connection: Generation, now: Instant) -> Option<Vec<Item>> {
+        let mut items = Vec::new();
+        if self.departing == Some(connection) {
+            self.departing = None;
+            items = self.take();
+        }
+        if items.is_empty() {
+            self.carriers.leave(connection);
+            return None;
+        }
+        self.under_way += 1;
+        self.left = Some(now);
+        Some(items)
+    }
+
+    /// Whether a carrier that has returned is to take what waits by now. It ends if another has been told to.
+    pub(super) fn goes_on(&mut self, connection: Generation) -> bool {
+        let goes_on = self.carriers.are_of(connection) && self.departing != Some(connection);
+        if goes_on {
+            self.departing = Some(connection);
+        } else {
+            self.carriers.leave(connection);
+        }
+        goes_on
+    }
+
+    /// A carrier has gone with its runtime, and so will the others of its connection: what they were to take.
+    pub(super) fn forsaken_by(&mut self, connection: Generation) -> Vec<Item> {
+        if !self.carriers.are_of(connection) {
             return Vec::new();
         }
+        self.carriers.leave(connection);
         self.departing = None;
         self.take()
+    }
+
+    /// What was to be one call has become another as well.
+    pub(super) const fn another(&mut self) {
+        self.under_way += 1;
+    }
+
+    /// A call is no longer under way.
+    pub(super) const fn answered(&mut self) {
+        self.under_way -= 1;
     }
 
     fn push(&mut self, item: Item) {
@@ -118,87 +198,30 @@ pub(super) fn by_kind(mut items: Vec<Item>) -> (Vec<Item>, Vec<Vec<Item>>) {
     (items, others)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::protocol::{Action, ClientId, Entry, OwnerId, Subject};
-
-    fn acquire() -> Request {
-        let owner = OwnerId::new(ClientId::new([0; 16]), 1);
-        Subject::new(Kind::Mutex, "a").request(Action::Acquire {
-            owner,
-            entry: Entry::First,
-            lease: Duration::from_secs(1),
-            seen: None,
-            waits: None,
-        })
+impl Carriers {
+    fn are_of(&self, connection: Generation) -> bool {
+        self.connection == Some(connection)
     }
 
-    fn release() -> Request {
-        let owner = OwnerId::new(ClientId::new([0; 16]), 1);
-        Subject::new(Kind::Mutex, "a").request(Action::Release { owner, left: 0 })
-    }
-
-    fn busy() -> Queue {
-        Queue {
-            under_way: 1,
-            ..Queue::default()
-        }
-    }
-
-    #[test]
-    fn the_first_goes_alone_and_the_next_wait_for_each_other() {
-        let mut queue = Queue::default();
-        assert!(matches!(queue.enter(acquire(), Some(1)), Way::Alone(_)));
-        let second = queue.enter(acquire(), Some(1));
-        assert!(matches!(second, Way::Together { first: true, .. }));
-        let third = queue.enter(release(), Some(1));
-        assert!(matches!(third, Way::Together { first: false, .. }));
-        let items = queue.taken_by(Some(1));
-        assert_eq!(items.len(), 2);
-        assert_eq!(items[0].request, release(), "what frees comes first");
-        let next = queue.enter(acquire(), Some(1));
-        assert!(matches!(next, Way::Together { first: true, .. }));
-    }
-
-    #[test]
-    fn without_a_connection_everybody_goes_alone() {
-        let alone = busy().enter(acquire(), None);
-        assert!(matches!(alone, Way::Alone(_)));
-    }
-
-    #[test]
-    fn a_full_call_leaves_and_those_who_have_gone_do_not_fill_it() {
-        let mut queue = busy();
-        for _ in 0..3 * MOST {
-            let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(1)) else {
-                panic!("a call is under way");
+    /// One more, if there is room for it, or it is calm.
+    fn join(&mut self, connection: Generation, calm: bool) -> bool {
+        if !self.are_of(connection) {
+            *self = Self {
+                connection: Some(connection),
+                count: 0,
             };
-            assert!(full.is_none(), "nobody is there any more");
-            drop(answer);
         }
-        let mut waiting = Vec::new();
-        let full = loop {
-            let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(1)) else {
-                panic!("a call is under way");
-            };
-            waiting.push(answer);
-            if let Some(full) = full {
-                break full;
-            }
-        };
-        assert_eq!((full.len(), waiting.len()), (MOST, MOST));
+        let room = self.count < CARRIERS || calm;
+        self.count += usize::from(room);
+        room
     }
 
-    #[test]
-    fn an_old_connections_departure_leaves_the_new_ones_callers_alone() {
-        let mut queue = busy();
-        let _old = queue.enter(acquire(), Some(1));
-        let new = queue.enter(acquire(), Some(2));
-        assert!(matches!(new, Way::Together { first: true, .. }));
-        assert!(queue.taken_by(Some(1)).is_empty());
-        assert_eq!(queue.taken_by(Some(2)).len(), 2);
+    fn leave(&mut self, connection: Generation) {
+        if self.are_of(connection) {
+            self.count -= 1;
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

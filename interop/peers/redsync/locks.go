@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	pool "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+)
+
+// client is one connection pool, and the mutexes taken through it, by thread and name.
+type client struct {
+	redis   *redis.Client
+	sync    *redsync.Redsync
+	guard   sync.Mutex
+	mutexes map[[2]string]*redsync.Mutex
+}
+
+var (
+	clients = map[string]*client{}
+	// guard is of the map above.
+	guard sync.Mutex
+)
+
+// between is how long a waiter with an end to its patience pauses; one without has redsync's default, 50 to 250 ms.
+const between = 100 * time.Millisecond
+
+func connect(order command) (any, error) {
+	options, err := redis.ParseURL(order.Address)
+	if err != nil {
+		return nil, err
+	}
+	inner := redis.NewClient(options)
+	if err := inner.Ping(context.Background()).Err(); err != nil {
+		return nil, err
+	}
+	guard.Lock()
+	defer guard.Unlock()
+	clients[order.Client] = &client{
+		redis:   inner,
+		sync:    redsync.New(pool.NewPool(inner)),
+		mutexes: map[[2]string]*redsync.Mutex{},
+	}
+	return true, nil
+}
+
+func closeClient(order command) (any, error) {
+	inner := clientOf(order)
+	guard.Lock()
+	defer guard.Unlock()
+	delete(clients, order.Client)
+	return true, inner.redis.Close()
+}
+
+func closeAll() error {
+	guard.Lock()
+	defer guard.Unlock()
+	var all error
+	for _, inner := range clients {
+		all = errors.Join(all, inner.redis.Close())
+	}
+	return all
+}
+
+func clientOf(order command) *client {
+	guard.Lock()
+	defer guard.Unlock()
+	inner := clients[order.Client]
+	if inner == nil {
+		panic(fmt.Sprintf("there is no client `%s`; connect first", order.Client))
+	}
+	return inner
+}
+
+func (c *client) held(order command) *redsync.Mutex {
+	c.guard.Lock()
+	defer c.guard.Unlock()
+	return c.mutexes[[2]string{order.Thread, order.Name}]
+}
+
+// take locks with so many tries, and says which value stands in the key, or nothing if somebody else has it.
+func (c *client) take(order command, options ...redsync.Option) (any, error) {
+	expiry := redsync.WithExpiry(time.Duration(order.Lease) * time.Millisecond)
+	mutex := c.sync.NewMutex(order.Name, append(options, expiry)...)
+	if err := mutex.Lock(); err != nil {
+		if isRefusal(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	c.guard.Lock()
+	defer c.guard.Unlock()
+	c.mutexes[[2]string{order.Thread, order.Name}] = mutex
+	return mutex.Value(), nil
+}
+
+func lock(order command) (any, error) {
+	return clientOf(order).take(order, redsync.WithTries(math.MaxInt))
+}
+
+func tryLock(order command) (any, error) {
+	tries := 1
+	if order.Wait != nil {
+		tries += int(time.Duration(*order.Wait) * time.Millisecond / between)
+	}
+	return clientOf(order).take(order, redsync.WithTries(tries), redsync.WithRetryDelay(between))
+}
+
+// unlock says nothing, or why it was refused.
+func unlock(order command) (any, error) {
+	_, err := clientOf(order).held(order).Unlock()
+	return refusal(err)
+}
+
+// extend says nothing, or why it was refused. It is for as long as the mutex was made for.
+func extend(order command) (any, error) {
+	_, err := clientOf(order).held(order).Extend()
+	return refusal(err)
+}
+
+func isMine(order command) (any, error) {
+	mutex := clientOf(order).held(order)
+	if mutex == nil {
+		return false, nil
+	}
+	return mutex.Valid()
+}
+
+// look is what is in the store, through this library's client.
+func look(order command) (any, error) {
+	inner, ctx := clientOf(order).redis, context.Background()
+	kind, err := inner.Type(ctx, order.Name).Result()
+	if err != nil {
+		return nil, err
+	}
+	left, err := inner.PTTL(ctx, order.Name).Result()
+	if err != nil {
+		return nil, err
+	}
+	// go-redis has no milliseconds for its answers without a time.
+	millis := left.Milliseconds()
+	if left < 0 {
+		millis = int64(left)
+	}
+	value, err := inner.Get(ctx, order.Name).Result()
+	if errors.Is(err, redis.Nil) {
+		return map[string]any{"type": kind, "value": nil, "left": millis, "locked": false}, nil
+	}
+	return map[string]any{"type": kind, "value": value, "left": millis, "locked": true}, err
+}
+
+func refusal(err error) (any, error) {
+	if isRefusal(err) {
+		return err.Error(), nil
+	}
+	return nil, err
+}
+
+// isRefusal tells that the key is somebody else's, or gone, from that nobody could say.
+func isRefusal(err error) bool {
+	var taken *redsync.ErrTaken
+	var node *redsync.ErrNodeTaken
+	return errors.As(err, &taken) || errors.As(err, &node) || errors.Is(err, redsync.ErrLockAlreadyExpired)
+}

@@ -1,0 +1,172 @@
+//! The lock libraries on the other side, and how a peer with each is started.
+
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+
+/// A library that others lock with.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Library {
+    RedisPy,
+    Redisson,
+    Redlock,
+    Redsync,
+}
+
+/// Which lock two sides share.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Shared {
+    /// `Client::lock`, Redisson's.
+    Plain,
+    /// `Client::simple_lock`, that of the others.
+    Simple,
+}
+
+/// A version of a library, and where its peer was built.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Build {
+    pub(crate) library: Library,
+    pub(crate) version: String,
+    pub(crate) folder: PathBuf,
+}
+
+impl Library {
+    /// As its own documentation spells it.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::RedisPy => "redis-py",
+            Self::Redisson => "Redisson",
+            Self::Redlock => "redlock",
+            Self::Redsync => "redsync",
+        }
+    }
+
+    pub(crate) const fn shares(self) -> Shared {
+        match self {
+            Self::Redisson => Shared::Plain,
+            Self::RedisPy | Self::Redlock | Self::Redsync => Shared::Simple,
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) const ALL: [Self; 2] = [Self::Plain, Self::Simple];
+
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Plain => "The plain lock",
+            Self::Simple => "The simple lock",
+        }
+    }
+
+    /// What the table says when it is the other side that holds.
+    pub(crate) const fn they_hold(self) -> &'static str {
+        match self {
+            Self::Plain => "Java holds",
+            Self::Simple => "they hold",
+        }
+    }
+}
+
+impl Build {
+    /// Redisson in this version.
+    pub(crate) fn redisson(peers: &Path, version: &str) -> Self {
+        Self {
+            library: Library::Redisson,
+            version: version.into(),
+            folder: peers.join(version),
+        }
+    }
+
+    /// Those who share the simple lock, each in the version that its own file of dependencies pins.
+    pub(crate) fn of_simple_locks(peers: &Path) -> [Self; 3] {
+        [
+            (Library::RedisPy, REDIS_PY, "redis=="),
+            (Library::Redsync, REDSYNC, "redsync/v4 v"),
+            (Library::Redlock, REDLOCK, "\"redlock\": \""),
+        ]
+        .map(|(library, pins, before)| Self {
+            library,
+            version: pinned(pins, before).into(),
+            folder: peers.join(library.title()),
+        })
+    }
+
+    /// `Redisson 4.7.0`.
+    pub(crate) fn title(&self) -> String {
+        format!("{} {}", self.library.title(), self.version)
+    }
+
+    /// The same in one word, for files and logs.
+    pub(crate) fn word(&self) -> String {
+        format!("{}-{}", self.library.title(), self.version)
+    }
+
+    /// Something that is there if the peer was built.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.folder.join(match self.library {
+            Library::RedisPy => "peer.py",
+            Library::Redisson => "classes/distlock/peer/Peer.class",
+            Library::Redlock => "peer.mjs",
+            Library::Redsync => "peer",
+        })
+    }
+
+    /// Starts the peer.
+    pub(crate) fn command(&self) -> Command {
+        let mut command;
+        match self.library {
+            Library::RedisPy => {
+                command = Command::new(self.folder.join("bin/python"));
+                command.arg(self.program());
+            }
+            Library::Redisson => {
+                let (classes, libraries) = (self.folder.join("classes"), self.folder.join("lib/*"));
+                command = Command::new("java");
+                command
+                    // Small, and quick to start: dozens of threads, but little to do.
+                    .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+                    .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+                    .arg("-cp")
+                    .arg(format!("{}:{}", classes.display(), libraries.display()))
+                    .arg("distlock.peer.Peer");
+            }
+            Library::Redlock => {
+                command = Command::new("node");
+                command.arg(self.program());
+            }
+            Library::Redsync => command = Command::new(self.program()),
+        }
+        command
+    }
+}
+
+/// The version that stands behind these words.
+fn pinned<'a>(pins: &'a str, before: &str) -> &'a str {
+    let (_, rest) = pins.split_once(before).expect("the library is pinned");
+    let end = rest.find(|letter: char| letter == '"' || letter.is_whitespace());
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+const REDIS_PY: &str = include_str!("../peers/redis-py/requirements.txt");
+const REDSYNC: &str = include_str!("../peers/redsync/go.mod");
+const REDLOCK: &str = include_str!("../peers/redlock/package.json");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_the_one_that_is_pinned() {
+        assert_eq!(pinned("a==1\nredis==8.1.0\nb==2\n", "redis=="), "8.1.0");
+        assert_eq!(pinned("{\"redlock\": \"5.0\"}", "\"redlock\": \""), "5.0");
+        for build in Build::of_simple_locks(Path::new("p")) {
+            assert!(
+                build
+                    .version
+                    .starts_with(|digit: char| digit.is_ascii_digit())
+            );
+            assert_eq!(build.library.shares(), Shared::Simple);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The key is taken from under its holder.
+
+use std::time::Duration;
+
+use super::super::SLACK;
+use super::is_still;
+use crate::failure::{Failure, Outcome, ensure};
+use crate::simple::{A_MINUTE, Lease, Side, Stage};
+
+/// Somebody deletes the key and the other takes the lock. Ours is told by itself, theirs when it asks; neither
+/// can give back what is the other's, extend it, or keep its lease alive.
+pub(in super::super) async fn is_taken(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+    } = stage;
+    let name = "simple-taken";
+    let lease = Duration::from_millis(800);
+    holder.lock(name, Lease::Kept(lease)).await?;
+    let deleted: u64 = world.server.query(&["DEL", name]);
+    ensure!(deleted == 1, "it was not there to be deleted");
+    let (granted, _) = other.try_lock(name, Duration::ZERO, A_MINUTE).await?;
+    ensure!(granted, "the other did not get what is free");
+
+    let remark = match &*holder {
+        Side::Ours(client) => {
+            let lost = tokio::time::timeout(lease + SLACK, client.lost(name)).await;
+            let lost = lost.map_err(|_| Failure::late("we were not told within a lease"))??;
+            let lost = lost.ok_or_else(|| Failure::new("told that we gave it back"))?;
+            ensure!(!client.is_held(name), "lost, and yet held");
+            lost.to_string()
+        }
+        Side::Theirs(client) => {
+            let refused = client.extend(name, lease).await?;
+            refused.ok_or_else(|| Failure::new("they extended what is ours"))?
+        }
+    };
+    holder.unlock(name).await?.refused()?;
+    is_still(world, other, holder, name).await?;
+    other.unlock(name).await?.done()?;
+    holder.finds_it_free(name).await?;
+    Ok(remark)
+}

@@ -1,0 +1,181 @@
+//! Re-entries whose loss meets a release, a hand-off or a poll that comes late, with every kind of lock.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+
+use distlock::Error;
+
+use super::corners::{TIMEOUT, acquire, begin, held_back, injected, proxied, runs};
+use super::support::{Family, Fault, Plain, Script, Simple, eventually};
+use super::{LEASE, PATIENCE};
+
+/// Makes a test of each, with all kinds side by side: they mostly wait.
+macro_rules! with_every_lock {
+    ($($corner:ident,)+) => {
+        mod with_every_lock {
+            use super::{Plain, Simple};
+
+            $(
+                #[tokio::test]
+                async fn $corner() {
+                    let plain = super::$corner::<Plain>();
+                    let simple = super::$corner::<Simple>();
+                    tokio::join!(plain, simple);
+                }
+            )+
+        }
+    };
+}
+
+with_every_lock! {
+    a_lost_re_entry_leaves_no_ghost_when_the_outer_guard_goes_meanwhile,
+    the_next_in_line_can_re_enter_though_a_re_entry_of_the_last_holder_was_undone,
+    a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to,
+    a_re_entry_that_is_late_and_polled_late_counts_once,
+}
+
+async fn a_lost_re_entry_leaves_no_ghost_when_the_outer_guard_goes_meanwhile<F: Family>() {
+    let (world, proxy, client) = proxied::<F>(|builder| builder).await;
+    let owner = client.new_owner();
+    let lock = client.lock("stock").with_owner(&owner);
+    let first = lock.acquire().await.unwrap();
+    let second = lock.acquire().await.unwrap();
+
+    // While a partial release is under way, a re-entry and the outer release line up behind it. When the
+    // re-entry is sent, it is the only guard left: it asks for a count of one.
+    proxy.rule(runs(Script::Release).nth(1), Fault::HoldReply);
+    proxy.rule(runs(Script::Acquire).nth(1), Fault::HoldRequest);
+    let mut second = pin!(second.release());
+    assert!(begin(second.as_mut()));
+    injected(&proxy, 1).await;
+    let mut third = pin!(lock.acquire());
+    assert!(begin(third.as_mut()));
+    let mut first = pin!(first.release());
+    assert!(begin(first.as_mut()));
+    proxy.let_go();
+    let (second, third, first) = tokio::join!(second, third, first);
+    assert!(matches!(third, Err(Error::Timeout { .. })), "{third:?}");
+    second.unwrap();
+    // It may wait behind the re-entry for as long as a call may take.
+    assert!(
+        matches!(first, Ok(()) | Err(Error::Timeout { .. })),
+        "{first:?}"
+    );
+    eventually(PATIENCE, "it is given back", async || {
+        world.holds("stock").await.is_empty()
+    })
+    .await;
+    client.close().await.unwrap();
+
+    let late = held_back(&proxy, Script::Acquire);
+    assert_eq!(world.witness.count("stock", |words| words == late), 0);
+    proxy.let_go();
+    world.witness.executed(&late, 0).await;
+    assert_eq!(world.holds("stock").await, BTreeMap::new(), "a ghost");
+}
+
+async fn the_next_in_line_can_re_enter_though_a_re_entry_of_the_last_holder_was_undone<
+    F: Family,
+>() {
+    let (world, proxy, client) = proxied::<F>(|builder| builder.handoff_window(LEASE)).await;
+    let (one, other) = (client.new_owner(), client.new_owner());
+    let guard = client.lock("stock").with_owner(&one).acquire().await;
+    let guard = guard.unwrap();
+    proxy.rule(runs(Script::Acquire).nth(1), Fault::CutBefore);
+    let again = client.lock("stock").with_owner(&one).acquire().await;
+    assert!(matches!(again, Err(Error::Unavailable { .. })), "{again:?}");
+    eventually(PATIENCE, "it is undone", async || {
+        world
+            .witness
+            .count("stock", |words| Script::Undo.runs(words))
+            > 0
+    })
+    .await;
+
+    let lock = client.lock("stock").with_owner(&other);
+    let mut waiting = pin!(lock.acquire());
+    assert!(begin(waiting.as_mut()));
+    guard.release().await.unwrap();
+    let outer = waiting.await.unwrap();
+    let inner = lock.acquire().await;
+    assert!(inner.is_ok(), "{inner:?}");
+    assert!(outer.is_held());
+    let said = world.counted(BTreeMap::from([(outer.owner(), 2)]));
+    assert_eq!(world.holds("stock").await, said);
+}
+
+async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Family>() {
+    let (world, proxy, client) = proxied::<F>(|builder| {
+        let builder = builder.handoff_window(LEASE);
+        builder.command_timeout(TIMEOUT / 2)
+    })
+    .await;
+    // Whether the release or the undo of the re-entry comes first is a matter of luck.
+    for round in 0..6 {
+        let name = format!("stock-{round}");
+        let owner = client.new_owner();
+        let lock = client.lock(name.as_str()).with_owner(&owner);
+        let guard = acquire(&lock).await;
+        let mut waiting = Box::pin(client.lock(name.as_str()).acquire());
+        assert!(begin(waiting.as_mut()));
+        let re_entry = runs(Script::Acquire).arg(3, &name).nth(1);
+        proxy.rule(re_entry, Fault::HoldRequest);
+        let mut again = Box::pin(lock.acquire());
+        assert!(begin(again.as_mut()));
+        injected(&proxy, round + 1).await;
+        drop(again);
+        // Through the store it cannot overtake the re-entry, and in time it is done in the background.
+        let released = guard.release().await;
+        assert!(
+            matches!(released, Ok(()) | Err(Error::Timeout { .. })),
+            "{released:?}"
+        );
+        let guard = waiting.await.unwrap();
+
+        let late = held_back(&proxy, Script::Acquire);
+        proxy.let_go();
+        world.witness.executed(&late, 0).await;
+        let said = BTreeMap::from([(guard.owner(), guard.hold_count())]);
+        let said = world.counted(said);
+        eventually(PATIENCE, &format!("redis has {said:?}"), async || {
+            world.holds(&name).await == said
+        })
+        .await;
+    }
+}
+
+async fn a_re_entry_that_is_late_and_polled_late_counts_once<F: Family>() {
+    let (world, proxy, client) = proxied::<F>(|builder| builder).await;
+    let owner = client.new_owner();
+    let lock = client.lock("stock").with_owner(&owner);
+    let outer = lock.acquire().await.unwrap();
+    proxy.rule(runs(Script::Acquire).nth(1), Fault::HoldRequest);
+    let mut again = Box::pin(lock.acquire());
+    assert!(begin(again.as_mut()));
+    injected(&proxy, 1).await;
+    // Its recount does not wait for ever for a re-entry that nobody polls.
+    drop(outer);
+    eventually(PATIENCE, "the count is brought down", async || {
+        world
+            .witness
+            .count("stock", |words| Script::Release.runs(words))
+            > 0
+    })
+    .await;
+    let late = held_back(&proxy, Script::Acquire);
+    proxy.let_go();
+    world.witness.executed(&late, 0).await;
+    let again = again.await;
+    let said = match &again {
+        Ok(guard) => BTreeMap::from([(guard.owner(), guard.hold_count())]),
+        Err(error) => {
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            BTreeMap::new()
+        }
+    };
+    let said = world.counted(said);
+    eventually(PATIENCE, &format!("redis has {said:?}"), async || {
+        world.holds("stock").await == said
+    })
+    .await;
+}

@@ -1,0 +1,248 @@
+//! Every story over every network, with every kind of lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::Semaphore;
+use tokio::task::{JoinError, JoinSet, LocalSet, spawn_local};
+
+use super::AT_ONCE;
+use super::case::{Case, Verdict};
+use super::moments::Moment;
+use super::rules::{RULES, Rule};
+use super::stories::Story;
+use super::support::{Family, Fault, Plain, Simple};
+use super::world::World;
+
+mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_plain_locks() {
+        tell::<Plain>(600, every_request).await;
+    }
+
+    #[tokio::test]
+    async fn of_simple_locks() {
+        tell::<Simple>(600, every_request).await;
+    }
+}
+
+/// A request is many commands then, and each of them is lost.
+mod whatever_is_lost_without_scripts_the_same_is_true {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_plain_locks() {
+        tell::<Plain>(300, every_command).await;
+    }
+
+    #[tokio::test]
+    async fn of_simple_locks() {
+        tell::<Simple>(300, every_command).await;
+    }
+}
+
+/// What is lost, of which story, and how.
+type Loss<F> = (&'static Story<F>, Moment, &'static Rule);
+
+async fn tell<F: Family>(at_least: usize, losses: impl AsyncFnOnce(Rc<World<F>>) -> Vec<Loss<F>>) {
+    let sweep = async {
+        let world = Rc::new(World::start().await);
+        let losses = losses(world.clone()).await;
+        assert!(losses.len() >= at_least, "only {} cases", losses.len());
+        tell_all(world, losses).await;
+    };
+    LocalSet::new().run_until(sweep).await;
+}
+
+async fn every_request<F: Family>(_: Rc<World<F>>) -> Vec<Loss<F>> {
+    let stories = Story::ALL.iter();
+    let losses = stories.flat_map(|story| {
+        let requests = (1..=story.requests).map(Moment::Request);
+        losses_of(story, requests.collect(), &mut 0)
+    });
+    losses.collect()
+}
+
+async fn every_command<F: Family>(world: Rc<World<F>>) -> Vec<Loss<F>> {
+    let mut telling = Vec::new();
+    for story in Story::ALL.iter().filter(|story| !story.in_parts.is_empty()) {
+        telling.push((story, spawn_local(Case::commands(world.clone(), story))));
+    }
+    let (mut losses, mut turn) = (Vec::new(), 0);
+    for (story, commands) in telling {
+        let commands = commands.await.expect("nothing is lost").into_iter();
+        let moments = commands.map(Moment::Command).collect();
+        losses.extend(losses_of(story, moments, &mut turn));
+    }
+    shows_everything(&losses);
+    losses
+}
+
+fn losses_of<F: Family>(
+    story: &'static Story<F>,
+    moments: Vec<Moment>,
+    turn: &mut usize,
+) -> Vec<Loss<F>> {
+    let mut losses = Vec::new();
+    for moment in moments {
+        let ways = moment.ways(*turn).into_iter();
+        losses.extend(ways.map(|rule| (story, moment.clone(), rule)));
+        *turn += 1;
+    }
+    losses
+}
+
+/// Each command is lost, and those that are in every transaction in most ways.
+fn shows_everything<F: Family>(losses: &[Loss<F>]) {
+    let mut ways: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (_, moment, rule) in losses {
+        if let Moment::Command(command) = moment {
+            ways.entry(&command.word).or_default().insert(rule.name);
+        }
+    }
+    for (word, ways) in &ways {
+        eprintln!("{word}: lost in {} ways", ways.len());
+    }
+    let words: Vec<_> = ways.keys().copied().collect();
+    let its_own = match F::COUNTS {
+        true => ["HDEL", "HGETALL", "HSET"],
+        false => ["DEL", "GETRANGE", "SET"],
+    };
+    for word in COMMON.iter().chain(&its_own) {
+        assert!(words.contains(word), "no {word} among {words:?}");
+    }
+    for word in ["EXEC", "MULTI"] {
+        let ways = &ways[word];
+        assert!(
+            ways.len() > RULES.len() / 2,
+            "{word} is lost only as in {ways:?}"
+        );
+    }
+}
+
+/// The commands that are sent for every kind of lock.
+const COMMON: &[&str] = &[
+    "EXEC",
+    "MULTI",
+    "PEXPIRE",
+    "PTTL",
+    "PUBLISH",
+    "PUBSUB",
+    "TIME",
+    "UNWATCH",
+    "WATCH",
+    "ZADD",
+    "ZREMRANGEBYSCORE",
+    "ZSCORE",
+];
+
+async fn tell_all<F: Family>(world: Rc<World<F>>, losses: Vec<Loss<F>>) {
+    let begun = Instant::now();
+    let room = Arc::new(Semaphore::new(AT_ONCE));
+    let mut cases = JoinSet::new();
+    for loss in losses {
+        let (world, room) = (world.clone(), room.clone());
+        cases.spawn_local(async move {
+            let _room = room.acquire_owned().await;
+            let (story, moment, rule) = &loss;
+            let label = format!("{}, {moment:?}: {}", story.name, rule.name);
+            let told = tell_one(world, &loss).await;
+            (
+                (story.name, rule.name),
+                told.map_err(|error| (label, error.to_string())),
+            )
+        });
+    }
+    let mut tallies: BTreeMap<_, Tally> = BTreeMap::new();
+    let mut failed = Vec::new();
+    while let Some(told) = cases.join_next().await {
+        let (row, verdict) = told.expect("only the inner task panics");
+        let tally = tallies.entry(row).or_default();
+        tally.cases += 1;
+        match verdict {
+            Ok(verdict) => tally.add(verdict),
+            Err(failure) => failed.push(failure),
+        }
+    }
+    let total: usize = tallies.values().map(|tally| tally.cases).sum();
+    print::<F>(&tallies);
+    eprintln!("{total} cases in {:?}", begun.elapsed());
+    assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
+    for ((story, rule), tally) in tallies {
+        let label = format!("{story}: {rule}");
+        let whole = Story::<F>::ALL
+            .iter()
+            .any(|known| known.name == story && known.is_whole());
+        let rule = RULES
+            .iter()
+            .find(|known| known.name == rule)
+            .expect("one of them");
+        if rule.harmless && whole {
+            assert_eq!(tally.unharmed, tally.cases, "{label} did harm");
+        }
+        let late = if rule.fault == Fault::HoldRequest {
+            tally.cases
+        } else {
+            0
+        };
+        assert_eq!(tally.late, late, "{label}: late");
+    }
+}
+
+async fn tell_one<F: Family>(world: Rc<World<F>>, loss: &Loss<F>) -> Result<Verdict, JoinError> {
+    let (story, moment, rule) = loss;
+    let mut tries = 0;
+    loop {
+        // A task of its own, so that a panic spoils this case only.
+        let case = Case::tell(world.clone(), story, rule, moment.clone());
+        let told = spawn_local(case).await;
+        tries += 1;
+        // A busy machine times out now and then, but not every time.
+        let harmed = told.as_ref().is_ok_and(|verdict| verdict.errors > 0);
+        if !(harmed && rule.harmless && story.is_whole() && tries < TRIES) {
+            return told;
+        }
+    }
+}
+
+/// What became of the cases of one story under one rule.
+#[derive(Default)]
+struct Tally {
+    cases: usize,
+    /// In how many of them no call brought an error.
+    unharmed: usize,
+    /// In how many the server executed the request after its call had been given up and cleaned up.
+    late: usize,
+}
+
+impl Tally {
+    fn add(&mut self, verdict: Verdict) {
+        self.unharmed += usize::from(verdict.errors == 0);
+        self.late += usize::from(verdict.late);
+    }
+}
+
+/// A row for each rule, a column for each story: cases, of them unharmed, of them late.
+fn print<F: Family>(tallies: &BTreeMap<(&str, &str), Tally>) {
+    let column = |text: String| format!("{text:>16}");
+    let stories = Story::<F>::ALL.iter();
+    let head: String = stories.map(|story| column(story.name.to_owned())).collect();
+    eprintln!("{:<42}{head}", "cases/unharmed/late");
+    for rule in RULES {
+        let row = Story::<F>::ALL.iter().map(|story| {
+            let tally = tallies.get(&(story.name, rule.name));
+            let tally =
+                tally.map(|tally| format!("{}/{}/{}", tally.cases, tally.unharmed, tally.late));
+            column(tally.unwrap_or_default())
+        });
+        let row: String = row.collect();
+        eprintln!("{:<42}{row}", rule.name);
+    }
+}
+
+/// How often a case may bring an error that it should not before somebody is to blame.
+const TRIES: u32 = 3;

@@ -1,0 +1,241 @@
+//! The stories, told.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use distlock::{Backoff, Error, Guard, Lease, Wait};
+
+use super::case::Case;
+use super::support::{Family, Fault, Match, Script, eventually};
+use super::{LEASE, PATIENCE};
+
+pub(crate) async fn acquire<F: Family>(case: &mut Case<F>) {
+    let lock = case.lock();
+    case.acquire(lock.try_acquire()).await;
+    case.release_all().await;
+    case.acquire(lock.acquire()).await;
+    case.release_all().await;
+    case.acquire(lock.acquire_timeout(PATIENCE)).await;
+    case.release_all().await;
+    let nobodys = case.client.lock(case.name.as_str());
+    case.acquire(nobodys.acquire()).await;
+    case.release_all().await;
+}
+
+/// Waits for a lock that another client gives back once it was asked for so many times.
+pub(crate) async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize) {
+    let theirs = case.world.other.lock(case.name.as_str());
+    let theirs = theirs.acquire().await.expect("their network is fine");
+    let executed = async || {
+        let owner = theirs.owner();
+        let words = |words: &[String]| words.contains(&owner);
+        case.world.witness.count(&case.name, words) > 0
+    };
+    eventually(PATIENCE, "theirs is seen", executed).await;
+    let before = asked(case);
+    let lock = case.lock().with_wait(wait);
+    let waiting = tokio::spawn(lock.acquire_timeout(PATIENCE));
+    eventually(PATIENCE, "it waits, or has failed", async || {
+        waiting.is_finished() || asked(case) >= before + asks
+    })
+    .await;
+    theirs.release().await.expect("their network is fine");
+    let waited = !waiting.is_finished();
+    let got = case
+        .acquire(async { waiting.await.expect("no panic") })
+        .await;
+    assert!(got || !waited, "a waiter rides through what goes wrong");
+    case.release_all().await;
+}
+
+pub(crate) async fn reenter<F: Family>(case: &mut Case<F>) {
+    let lock = case.lock();
+    case.acquire(lock.acquire()).await;
+    case.acquire(lock.acquire()).await;
+    case.acquire(lock.try_acquire()).await;
+    case.release().await;
+    // Behind an attempt that may have been undone.
+    case.acquire(lock.acquire_timeout(PATIENCE)).await;
+    case.release_all().await;
+}
+
+pub(crate) async fn release<F: Family>(case: &mut Case<F>) {
+    for _ in 0..3 {
+        let lock = case.lock();
+        case.acquire(lock.acquire()).await;
+        case.release_all().await;
+    }
+}
+
+pub(crate) async fn release_in_part<F: Family>(case: &mut Case<F>) {
+    hold_four_times(case).await;
+    case.release_all().await;
+}
+
+pub(crate) async fn abandon<F: Family>(case: &mut Case<F>) {
+    for _ in 0..2 {
+        let lock = case.lock();
+        case.acquire(lock.acquire()).await;
+        case.abandon().await;
+    }
+}
+
+pub(crate) async fn abandon_in_part<F: Family>(case: &mut Case<F>) {
+    hold_four_times(case).await;
+    case.abandon().await;
+    case.abandon().await;
+    case.release_all().await;
+}
+
+async fn hold_four_times<F: Family>(case: &mut Case<F>) {
+    let lock = case.lock();
+    for _ in 0..4 {
+        case.acquire(lock.acquire()).await;
+    }
+}
+
+/// Four wait behind a hold of their own client, and each passes the lock on to the next.
+pub(crate) async fn pass_on<F: Family>(case: &mut Case<F>) {
+    let lock = case.client.lock(case.name.as_str());
+    case.acquire(lock.acquire()).await;
+    let mut line: VecDeque<Acquiring<F::Kind>> = VecDeque::new();
+    for _ in 0..4 {
+        let mut waiting: Acquiring<F::Kind> = Box::pin(lock.acquire());
+        // The first poll puts it in the line.
+        let polled = waiting
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+        line.push_back(waiting);
+    }
+    while let Some(next) = line.pop_front() {
+        if let Some(guard) = case.guards.pop()
+            && let Err(error) = guard.release().await
+        {
+            case.tolerate(&error);
+        }
+        case.acquire(next).await;
+    }
+    case.release_all().await;
+}
+
+/// Holds the lock for as long as a few renewals take.
+pub(crate) async fn renew<F: Family>(case: &mut Case<F>) {
+    let lock = case.lock().with_lease(Lease::KeepAlive(SHORT_LEASE));
+    case.acquire(lock.acquire()).await;
+    case.acquire(lock.acquire()).await;
+    if case.guards.is_empty() {
+        return;
+    }
+    let before = renewed(case);
+    for renewals in 1..=2 {
+        eventually(PATIENCE, "it is renewed", async || {
+            renewed(case) >= before + renewals
+        })
+        .await;
+        case.check(true).await;
+        let left = case.world.pttl(&case.name).await;
+        assert!(left > 0 && left <= millis(SHORT_LEASE), "{left} ms left");
+    }
+    case.release_all().await;
+}
+
+pub(crate) async fn extend<F: Family>(case: &mut Case<F>) {
+    let lock = case.lock().with_lease(Lease::Fixed(LEASE));
+    case.acquire(lock.acquire()).await;
+    for times in 2..=3 {
+        let Some(guard) = case.guards.last() else {
+            return;
+        };
+        let extended = guard.extend(LEASE * times).await;
+        let left = case.world.pttl(&case.name).await;
+        match extended {
+            Ok(()) => assert!(left > millis(LEASE * (times - 1)), "{left} ms left"),
+            Err(error) => {
+                case.tolerate(&error);
+            }
+        }
+        assert!(left <= millis(LEASE * times), "{left} ms left");
+        case.check(true).await;
+    }
+    case.release_all().await;
+}
+
+/// Has two acquires undone: one was carried out, one never came.
+pub(crate) async fn undo<F: Family>(case: &mut Case<F>) {
+    for (nth, fault) in [(1, Fault::CutAfter), (2, Fault::CutBefore)] {
+        case.proxy.rule(takes(case).nth(nth), fault);
+    }
+    let lock = case.lock();
+    for _ in 0..3 {
+        case.acquire(lock.try_acquire()).await;
+        case.release_all().await;
+    }
+}
+
+/// Has two re-entries undone.
+pub(crate) async fn undo_reentry<F: Family>(case: &mut Case<F>) {
+    let lock = case.lock();
+    case.acquire(lock.acquire()).await;
+    for nth in [1, 2] {
+        case.proxy.rule(asks(case).nth(nth), Fault::CutAfter);
+    }
+    for _ in 0..2 {
+        let before = undone(case);
+        if !case.acquire(lock.try_acquire()).await {
+            // Once the lock is given back, there is nothing to undo.
+            eventually(PATIENCE, "it is undone", async || undone(case) > before).await;
+        }
+    }
+    case.release_all().await;
+}
+
+/// How often the server has been asked for the lock of the case.
+fn asked<F: Family>(case: &Case<F>) -> usize {
+    let asks = |words: &[String]| Script::Acquire.runs(words) || words[0] == "ZSCORE";
+    case.world.witness.count(&case.name, asks)
+}
+
+/// How often it has renewed it, once it is held.
+fn renewed<F: Family>(case: &Case<F>) -> usize {
+    let renews = |words: &[String]| Script::Renew.runs(words) || words[0] == "PEXPIRE";
+    case.world.witness.count(&case.name, renews)
+}
+
+/// How often it has refused, from then on, what was asked.
+fn undone<F: Family>(case: &Case<F>) -> usize {
+    let undoes = |words: &[String]| Script::Undo.runs(words) || words[0] == "ZADD";
+    case.world.witness.count(&case.name, undoes)
+}
+
+/// What asks for a lock.
+fn asks<F: Family>(case: &Case<F>) -> Match {
+    if case.scripts {
+        Match::words(|words| Script::Acquire.runs(words))
+    } else {
+        Match::command("ZSCORE")
+    }
+}
+
+/// What takes a lock that is free.
+fn takes<F: Family>(case: &Case<F>) -> Match {
+    match (case.scripts, F::COUNTS) {
+        (true, _) => asks(case),
+        (false, true) => Match::command("HSET"),
+        (false, false) => Match::command("SET"),
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).expect("it is short")
+}
+
+type Acquiring<K> = Pin<Box<dyn Future<Output = Result<Guard<K>, Error>> + Send>>;
+
+pub(crate) const BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(5), Duration::from_millis(20));
+/// A third of it is longer than a call may take, so that a renewal that is lost can be sent again; and a
+/// machine that stands still for a second does not end it.
+const SHORT_LEASE: Duration = Duration::from_secs(3);

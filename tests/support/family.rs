@@ -1,0 +1,95 @@
+//! The kinds of lock, for tests that are written once and played with each.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use distlock::{Client, Lock};
+
+/// A kind of lock.
+pub(crate) trait Family: 'static {
+    type Kind: 'static;
+    /// Whether the store counts how often an owner holds it.
+    const COUNTS: bool = true;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
+}
+
+/// The plain lock.
+pub(crate) struct Plain;
+
+impl Family for Plain {
+    type Kind = distlock::Plain;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock {
+        client.lock(name)
+    }
+}
+
+/// The fenced lock.
+pub(crate) struct Fenced;
+
+impl Family for Fenced {
+    type Kind = distlock::Fenced;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fenced> {
+        client.fenced_lock(name)
+    }
+}
+
+/// The simple lock.
+pub(crate) struct Simple;
+
+impl Family for Simple {
+    type Kind = distlock::Simple;
+    const COUNTS: bool = false;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Simple> {
+        client.simple_lock(name)
+    }
+}
+
+/// A client whose locks are of one kind.
+pub(crate) struct Player<F> {
+    client: Client,
+    family: PhantomData<fn() -> F>,
+}
+
+impl<F: Family> Player<F> {
+    pub(crate) fn new(client: Client) -> Self {
+        let family = PhantomData;
+        Self { client, family }
+    }
+
+    /// In place of the client's own, which is for plain locks alone.
+    pub(crate) fn lock(&self, name: impl Into<Arc<str>>) -> Lock<F::Kind> {
+        F::lock(&self.client, name.into())
+    }
+
+    /// What the store says of an owner that holds a lock so often.
+    pub(crate) fn counted(&self, times: u64) -> u64 {
+        if F::COUNTS { times } else { times.min(1) }
+    }
+
+    /// One that a new owner takes, as often as it likes.
+    pub(crate) fn one_owners(&self, name: &str) -> Lock<F::Kind> {
+        self.lock(name).with_owner(&self.client.new_owner())
+    }
+}
+
+impl<F> Deref for Player<F> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl<F> Clone for Player<F> {
+    fn clone(&self) -> Self {
+        Self {
+            client: self.client.clone(),
+            family: PhantomData,
+        }
+    }
+}

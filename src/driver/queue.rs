@@ -74,7 +74,9 @@ impl Waiter<'_> {
                         }
                         Ok(Reply::Busy { ttl }) => {
                             // Perhaps this very owner has got it meanwhile: it is not busy for itself.
-                            if let Some(claim) = reenter(core, wish, self.machine.deadline()).await? {
+                            if let Some(claim) =
+                                reenter(core, wish, self.machine.deadline()).await?
+                            {
                                 return Ok(Some(claim));
                             }
                             if self.listener.as_ref().is_some_and(Listener::is_dismissed) {
@@ -119,7 +121,9 @@ impl Waiter<'_> {
     }
 
     async fn listen(&self) -> Result<Listener, Failure> {
-        let Place { core, wish, owner, .. } = &self.place;
+        let Place {
+            core, wish, owner, ..
+        } = &self.place;
         let limit = core.limit(self.machine.deadline());
         let channel = Channel::Waiter(wish.subject.name.clone(), *owner);
         let listening = core.engine.clone().listen(channel);

@@ -126,7 +126,9 @@ impl Memory {
             }
             outcome
         } else {
-            state.get_mut().apply(request, &around, &mut Queue::default())
+            state
+                .get_mut()
+                .apply(request, &around, &mut Queue::default())
         };
         if let Ok(Reply::Granted { token }) = outcome.reply {
             *last_token = token.max(*last_token);

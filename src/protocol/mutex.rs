@@ -185,7 +185,12 @@ pub(super) fn undo(
     Reply::Marked
 }
 
-pub(super) fn release(held: &mut Option<Mutex>, owner: &OwnerId, left: u32, listeners: u32) -> Reply {
+pub(super) fn release(
+    held: &mut Option<Mutex>,
+    owner: &OwnerId,
+    left: u32,
+    listeners: u32,
+) -> Reply {
     match mine(held, owner) {
         Ok(mine) if left > 0 => {
             mine.count = mine.count.min(left);

@@ -57,6 +57,7 @@ fn there_is_a_file_of_every_version() {
 fn what_is_written_today_is_what_the_last_version_wrote() {
     use std::time::Duration;
 
+    use distlock::internals::protocol::line::Queue;
     use distlock::internals::protocol::marks::MARK_TTL;
     use distlock::internals::protocol::state::{State, Surroundings};
     use distlock::internals::protocol::{
@@ -75,6 +76,7 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
             entry: Entry::First,
             lease,
             seen: None,
+            waits: None,
         },
         Action::Acquire {
             owner: owner(OWNER),
@@ -84,6 +86,7 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
             },
             lease,
             seen: None,
+            waits: None,
         },
         Action::Undo {
             owner: owner(LISTENER),
@@ -95,7 +98,7 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
             listeners: 0,
             next_token: FencingToken::new(1_794_832_496_000_001),
         };
-        state.apply(&subject.request(action), &around);
+        state.apply(&subject.request(action), &around, &mut Queue::default());
     }
     let today = serde_json::to_string(&state).expect("it is text");
     assert_eq!(

@@ -26,7 +26,8 @@ pub(crate) fn agree(
     match (memory, redis) {
         (Reply::Busy { ttl: left }, Reply::Busy { ttl: right }) => close(*left, *right, tolerance),
         (Reply::Inspected(Some(left)), Reply::Inspected(Some(right))) => {
-            left.owners == right.owners && close(left.ttl, right.ttl, tolerance)
+            (&left.owners, &left.waiting) == (&right.owners, &right.waiting)
+                && close(left.ttl, right.ttl, tolerance)
         }
         // Their numbers are each store's own, see `Tokens`.
         (Reply::Granted { token: left }, Reply::Granted { token: right }) => {
@@ -149,16 +150,20 @@ impl Coverage {
     /// Every reply that one of these actions can get at all, each so often. One missing here would be a rule nobody
     /// tried.
     pub(crate) fn assert_everything_was_seen_of(&self, actions: &[&str], kinds: Kinds, least: u64) {
+        let heard = |kind: &(&str, &str)| kind.1.ends_with("listened") && kind.1 != NOBODY;
         let possible = |kind: &(&str, &str)| match kinds {
             Kinds::Only(Kind::Mutex | Kind::Fenced) => kind.1 != WRONG,
             // Nobody counts, so that nothing can be kept of it.
             Kinds::Only(Kind::Simple) => kind.1 != WRONG && *kind != ("undo", "kept"),
-            Kinds::Any => true,
+            // Nobody gets it but the first in line, and nobody but them hears of it.
+            Kinds::Only(Kind::Fair) => {
+                kind.1 != WRONG && *kind != ("pass", "granted") && !heard(kind)
+            }
+            Kinds::Any(_) => true,
         };
-        let heard = |kind: &(&str, &str)| kind.1.ends_with("listened") && kind.1 != NOBODY;
         for kind in POSSIBLE {
             // Where all are asked for, only those are listened to who wait for one.
-            let unheard = kinds == Kinds::Any && heard(kind);
+            let unheard = matches!(kinds, Kinds::Any(_)) && heard(kind);
             if !actions.contains(&kind.0) || !possible(kind) || unheard {
                 continue;
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock::internals::protocol::{
-    Action, ClientId, Entry, FencingToken, Holding, Kind, OwnerId,
+    Action, Channel, ClientId, Entry, FencingToken, Holding, Kind, OwnerId, Subject,
 };
 
 use super::support::SeededRng;
@@ -25,8 +25,8 @@ pub(crate) struct Cast {
 /// Which locks are asked for under one name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kinds {
-    /// All of them, one after the other.
-    Any,
+    /// These, one after the other.
+    Any(&'static [Kind]),
     /// This one.
     Only(Kind),
 }
@@ -35,7 +35,7 @@ impl Kinds {
     /// The one where those listen who wait.
     pub(crate) const fn main(self) -> Kind {
         match self {
-            Self::Any => Kind::Mutex,
+            Self::Any(_) => Kind::Mutex,
             Self::Only(kind) => kind,
         }
     }
@@ -43,13 +43,16 @@ impl Kinds {
     /// What one of the owners asks for: no client asks for two kinds as one owner.
     const fn of(self, who: usize) -> Kind {
         match self {
-            Self::Any => Kind::ALL[who % Kind::ALL.len()],
+            Self::Any(kinds) => kinds[who % kinds.len()],
             Self::Only(kind) => kind,
         }
     }
 
     fn pick(self, rng: &mut SeededRng) -> Kind {
-        self.of(index_below(Kind::ALL.len(), rng))
+        match self {
+            Self::Any(kinds) => *rng.pick(kinds),
+            Self::Only(kind) => kind,
+        }
     }
 }
 
@@ -95,6 +98,17 @@ impl Cast {
         }
     }
 
+    /// Where some listen: nobody, one or two at the lock's own channel, and all who may wait in its line.
+    pub(crate) fn channels(&self, name: &str, rng: &mut SeededRng) -> Vec<Channel> {
+        let main = Subject::new(self.kinds.main(), name);
+        let mut channels = vec![main.channel(); index_below(3, rng)];
+        if main.kind.has_line() {
+            let waiter = |owner: &OwnerId| Channel::Waiter(main.name.clone(), *owner);
+            channels.extend(self.owners.iter().map(waiter));
+        }
+        channels
+    }
+
     /// What happens next to a lock that is in this state; `None` if nothing but time passes.
     /// Leases end half-way between two ticks, as long as ticks are this long.
     pub(crate) fn next(
@@ -103,7 +117,7 @@ impl Cast {
         tick: Duration,
         rng: &mut SeededRng,
     ) -> Option<Step> {
-        let lease = tick / 2 + tick * number_below(LONGEST, rng);
+        let lease = time(tick, rng);
         let held = held.map(|holding| {
             let (owner, count) = &holding.owners[0];
             let known = |id: &OwnerId| id.to_string() == *owner;
@@ -120,7 +134,7 @@ impl Cast {
             50..53 => Action::ForceRelease,
             53..66 => Action::Inspect,
             66..73 => return None,
-            73..145 => self.acquire(held, lease, rng),
+            73..145 => self.acquire(held, tick, rng),
             145..150 => self.undo(held, rng),
             150..154 => self.release(held, rng),
             154..157 => self.renew(lease, rng),
@@ -151,7 +165,7 @@ impl Cast {
         Some(Step { kind, action, road })
     }
 
-    fn acquire(&mut self, held: Option<u32>, lease: Duration, rng: &mut SeededRng) -> Action {
+    fn acquire(&mut self, held: Option<u32>, tick: Duration, rng: &mut SeededRng) -> Action {
         // Those that were undone before they were sent, sooner or later, some of them twice.
         if !self.late.is_empty() && rng.chance(40) {
             let index = index_below(self.late.len(), rng);
@@ -159,7 +173,7 @@ impl Cast {
             if rng.chance(70) {
                 self.late.swap_remove(index);
             }
-            return self.acquire_as(who, attempt, count, lease, rng);
+            return self.acquire_as(who, attempt, count, tick, rng);
         }
         let who = self.somebody(65, rng);
         let attempt = if self.numbered[who] > 0 && rng.chance(20) {
@@ -181,7 +195,7 @@ impl Cast {
             _ if rng.chance(85) => 1,
             _ => 2 + number_below(2, rng),
         };
-        self.acquire_as(who, attempt, count, lease, rng)
+        self.acquire_as(who, attempt, count, tick, rng)
     }
 
     fn acquire_as(
@@ -189,14 +203,16 @@ impl Cast {
         who: usize,
         attempt: u32,
         count: u32,
-        lease: Duration,
+        tick: Duration,
         rng: &mut SeededRng,
     ) -> Action {
+        let lease = time(tick, rng);
         Action::Acquire {
             owner: self.owners[who],
             entry: entry(attempt, count),
             lease,
             seen: seen(rng),
+            waits: (self.kinds.of(who).has_line() && rng.chance(75)).then(|| time(tick, rng)),
         }
     }
 
@@ -285,6 +301,11 @@ fn seen(rng: &mut SeededRng) -> Option<FencingToken> {
         1 => Some(FencingToken::new(4_000_000_000_000_000 + rng.below(10))),
         _ => None,
     }
+}
+
+/// A lease, or how long one waits: half a tick, and some more.
+fn time(tick: Duration, rng: &mut SeededRng) -> Duration {
+    tick / 2 + tick * number_below(LONGEST, rng)
 }
 
 fn number_below(bound: u32, rng: &mut SeededRng) -> u32 {

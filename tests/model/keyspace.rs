@@ -47,6 +47,9 @@ impl Keyspace {
                 continue;
             }
             assert!(pttl >= 0, "`{key}` has no end");
+            if LINES.iter().any(|line| key.starts_with(line)) {
+                continue;
+            }
             let undone = key.strip_prefix("distlock_undone:{");
             match undone.and_then(|rest| rest.strip_suffix('}')) {
                 Some(name) => {
@@ -118,6 +121,13 @@ async fn listed(engine: Arc<dyn Engine>) -> BTreeSet<String> {
     }
     listed
 }
+
+/// The keys of those who wait in line.
+const LINES: [&str; 3] = [
+    "redisson_lock_queue:{",
+    "redisson_lock_timeout:{",
+    "distlock_alive:{",
+];
 
 /// Redis counts whole milliseconds and reads its clock now and then.
 const GRAIN: i64 = 100;

@@ -13,9 +13,9 @@ use distlock::internals::protocol::{Action, Holding, Kind, Moment, Reply, Reques
 use tokio::time::Instant;
 
 use super::compare::{Coverage, Divergence, TRAVELLERS, name_of};
-use super::generator::{Kinds, Road, Step};
+use super::generator::{Cast, Kinds, Road, Step};
 use super::keyspace::Keyspace;
-use super::listening::{Fence, listen};
+use super::listening::{Fence, listen, listen_at};
 use super::sequence::{Asked, Fate, Sequence};
 use super::support::SeededRng;
 
@@ -137,14 +137,14 @@ impl Run {
         for index in 0..lane.sequences {
             let name = format!("{}{index}", lane.name);
             let mut rng = SeededRng::new(seeds.next_u64());
-            let count = usize::try_from(rng.below(3)).expect("a few");
+            let cast = Cast::new(lane.kinds, &mut rng);
             let mut listeners = Vec::new();
-            for engine in &lane.engines[..count] {
-                let kind = lane.kinds.main();
-                let here = listen(memory.clone() as Arc<dyn Engine>, kind, &name).await;
-                listeners.push((here, listen(engine.clone(), kind, &name).await));
+            for (number, channel) in cast.channels(&name, &mut rng).into_iter().enumerate() {
+                let engine = lane.engines[number % lane.engines.len()].clone();
+                let here = listen_at(memory.clone() as Arc<dyn Engine>, channel.clone()).await;
+                listeners.push((here, listen_at(engine, channel).await));
             }
-            sequences.push(Sequence::new(name, lane.kinds, rng, listeners));
+            sequences.push(Sequence::new(name, cast, rng, listeners));
         }
         Self {
             memory,
@@ -289,12 +289,7 @@ impl Run {
         }
         // Orders are obeyed in turn: once we listen anew, those have gone.
         for engine in engines {
-            listen(
-                engine.clone(),
-                Kind::Mutex,
-                &format!("{}gone", self.fence.name),
-            )
-            .await;
+            listen(engine.clone(), &format!("{}gone", self.fence.name)).await;
         }
     }
 

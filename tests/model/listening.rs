@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use distlock::internals::engine::{Engine, Listener};
-use distlock::internals::protocol::{Action, ClientId, Entry, Kind, OwnerId, Subject};
+use distlock::internals::protocol::{Action, Channel, ClientId, Entry, Kind, OwnerId, Subject};
 
 /// Knows when every message sent before has arrived: one more that travels behind them.
 pub(crate) struct Fence {
@@ -23,7 +23,7 @@ impl Fence {
         let name: Arc<str> = format!("fence-of-{lane}").into();
         let mut listeners = Vec::new();
         for engine in engines {
-            listeners.push(listen(engine.clone(), Kind::Mutex, &name).await);
+            listeners.push(listen(engine.clone(), &name).await);
         }
         Self {
             name,
@@ -39,6 +39,7 @@ impl Fence {
             entry: Entry::First,
             lease: Duration::from_secs(60),
             seen: None,
+            waits: None,
         };
         for action in [take, Action::Release { owner, left: 0 }] {
             let answer = self
@@ -56,10 +57,13 @@ impl Fence {
     }
 }
 
-/// Listens to the lock of this name.
-pub(crate) async fn listen(engine: Arc<dyn Engine>, kind: Kind, name: &str) -> Listener {
-    let listening = engine.listen(Subject::new(kind, name).channel());
-    listening.await.expect("anyone may listen")
+/// Listens to the plain lock of this name.
+pub(crate) async fn listen(engine: Arc<dyn Engine>, name: &str) -> Listener {
+    listen_at(engine, Subject::new(Kind::Mutex, name).channel()).await
+}
+
+pub(crate) async fn listen_at(engine: Arc<dyn Engine>, channel: Channel) -> Listener {
+    engine.listen(channel).await.expect("anyone may listen")
 }
 
 /// Whether there was news since we last looked.

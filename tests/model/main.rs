@@ -38,6 +38,9 @@ use keyspace::Keyspace;
 use lane::{Lane, Outcome, TICK};
 use support::{RedisServer, SeededRng, eventually};
 
+/// What can be had without scripts.
+const UNSCRIPTED: [Kind; 3] = [Kind::Mutex, Kind::Fenced, Kind::Simple];
+
 /// How often to run more of them if too few counted.
 const ROUNDS: u32 = 4;
 
@@ -70,13 +73,18 @@ mod redis_says_what_memory_says {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_fair_locks() {
+        against_redis(Kinds::Only(Kind::Fair), 10_000, true).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_simple_locks() {
         against_redis(Kinds::Only(Kind::Simple), 10_000, true).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_one_name_for_all_kinds() {
-        against_redis(Kinds::Any, 2_000, true).await;
+        against_redis(Kinds::Any(&Kind::ALL), 2_000, true).await;
     }
 }
 
@@ -101,7 +109,7 @@ mod redis_without_scripts_says_what_memory_says {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_one_name_for_all_kinds() {
-        against_redis(Kinds::Any, 2_000, false).await;
+        against_redis(Kinds::Any(&UNSCRIPTED), 2_000, false).await;
     }
 }
 
@@ -120,13 +128,18 @@ mod a_file_says_what_memory_says {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_fair_locks() {
+        against_a_file(Kinds::Only(Kind::Fair)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_simple_locks() {
         against_a_file(Kinds::Only(Kind::Simple)).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_one_name_for_all_kinds() {
-        against_a_file(Kinds::Any).await;
+        against_a_file(Kinds::Any(&Kind::ALL)).await;
     }
 }
 

@@ -1,14 +1,14 @@
 //! One name, what is asked of it, and whether the answers can be compared at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::internals::engine::{Failure, Listener};
-use distlock::internals::protocol::{Action, Moment, Reply, Request, Subject};
+use distlock::internals::protocol::{Action, Moment, OwnerId, Reply, Request, Subject};
 
 use super::compare::{Divergence, Heard, Line, Tokens, agree};
-use super::generator::{Cast, Kinds, Step};
+use super::generator::{Cast, Step};
 use super::listening::has_heard;
 use super::support::SeededRng;
 use tokio::time::timeout;
@@ -29,6 +29,8 @@ pub(crate) struct Sequence {
     lines: Vec<Line>,
     /// When memory's hold ends. Redis's ends no sooner, and later by no more than `slack`.
     until: Option<Moment>,
+    /// Until when those are believed to be there who wait in its line, likewise.
+    waiting: HashMap<OwnerId, Moment>,
     /// The slowest answer so far.
     slack: Duration,
     tokens: Tokens,
@@ -55,17 +57,18 @@ pub(crate) struct Asked {
 impl Sequence {
     pub(crate) fn new(
         name: String,
-        kinds: Kinds,
-        mut rng: SeededRng,
+        cast: Cast,
+        rng: SeededRng,
         listeners: Vec<(Listener, Listener)>,
     ) -> Self {
         Self {
             name: name.into(),
-            cast: Cast::new(kinds, &mut rng),
+            cast,
             rng,
             listeners,
             lines: Vec::new(),
             until: None,
+            waiting: HashMap::new(),
             slack: Duration::ZERO,
             tokens: Tokens::default(),
             fate: Fate::Same,
@@ -87,6 +90,14 @@ impl Sequence {
         }
         self.slack = self.slack.max(asked.latency);
         self.until = until;
+        if let Action::Acquire {
+            owner,
+            waits: Some(waits),
+            ..
+        } = step.action
+        {
+            self.waiting.insert(owner, asked.sent + waits);
+        }
         let fit = self.tokens.fit(&memory, &redis);
         let same = agree(&memory, &redis, self.slack + GRAIN);
         self.lines.push(Line {
@@ -163,10 +174,11 @@ impl Sequence {
         Subject::new(step.kind, self.name.clone()).request(step.action.clone())
     }
 
-    /// Whether both engines must have looked on the same side of the lease's end.
+    /// Whether both engines must have looked on the same side of all that ends.
     fn is_clear(&self, asked: Asked) -> bool {
         let Asked { sent, latency } = asked;
-        self.until.is_none_or(|until| {
+        let ends = self.until.iter().chain(self.waiting.values());
+        ends.copied().all(|until| {
             if sent < until {
                 sent + latency + GRAIN < until
             } else {

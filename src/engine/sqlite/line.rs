@@ -55,7 +55,9 @@ impl Line for Table<'_> {
 
     fn stand(&mut self, owner: OwnerId, until: Moment) {
         let client = owner.client().to_string();
-        let stands = self.rows.stand(self.name, &owner.to_string(), &client, until);
+        let stands = self
+            .rows
+            .stand(self.name, &owner.to_string(), &client, until);
         self.note(stands);
     }
 
@@ -77,7 +79,12 @@ impl Rows<'_> {
         let mut first = self.0.prepare_cached(sql)?;
         let first = first.query_row([name], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)));
         let first = first.optional()?;
-        Ok(first.map(|(owner, until)| (owner, Moment::at(Duration::from_nanos(until.unsigned_abs())))))
+        Ok(first.map(|(owner, until)| {
+            (
+                owner,
+                Moment::at(Duration::from_nanos(until.unsigned_abs())),
+            )
+        }))
     }
 
     fn is_in_line(&self, name: &str, owner: &str) -> Result<bool> {
@@ -100,6 +107,7 @@ impl Rows<'_> {
     fn some_in_line(&self, name: &str, most: usize) -> Result<Vec<String>> {
         let sql = "SELECT owner FROM line WHERE name = ?1 ORDER BY id LIMIT ?2";
         let mut some = self.0.prepare_cached(sql)?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
         let some = some.query_map(params![name, most], |row| row.get(0))?;
         some.collect()
     }

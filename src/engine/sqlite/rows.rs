@@ -186,7 +186,14 @@ impl Rows<'_> {
 
     /// Begins anew: nothing is held, nobody is there. Tokens go on.
     pub(super) fn begin(&self, boot: &str) -> Result<()> {
-        for table in ["states", "clients", "listeners", "journal", "line", "machine"] {
+        for table in [
+            "states",
+            "clients",
+            "listeners",
+            "journal",
+            "line",
+            "machine",
+        ] {
             self.execute(&format!("DELETE FROM {table}"), [])?;
         }
         self.execute("INSERT INTO machine (boot) VALUES (?1)", [boot])

@@ -15,6 +15,7 @@ fn lock(name: &str, owner: &str, ttl: u64) -> Seen {
         owners: vec![(owner.to_owned(), 1)],
         ttl: Some(Duration::from_millis(ttl)),
         token: None,
+        waiting: Vec::new(),
     };
     Seen {
         name: name.to_owned(),

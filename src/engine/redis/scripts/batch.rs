@@ -77,7 +77,9 @@ pub(super) fn script(kind: Kind) -> &'static Script {
 /// Its number in a batch and the arguments it need not bring along; none if it has to go alone.
 pub(super) fn passenger(request: &Request) -> Option<(usize, Args)> {
     let place = match request.subject.kind {
-        Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Simple => exclusive::passenger(&request.action),
+        Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Simple => {
+            exclusive::passenger(&request.action)
+        }
     }?;
     let passengers = &batch(request.subject.kind).passengers;
     Some((place + 1, passengers[place].args))

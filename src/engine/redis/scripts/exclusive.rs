@@ -167,6 +167,11 @@ impl Scripts {
             }
             Action::ForceRelease => words.text(&channel),
             Action::Inspect => {}
+            Action::Pass { from: owner, .. } if self.line => {
+                words.owner(owner);
+                words.number(0);
+                words.text(&channel);
+            }
             Action::Pass {
                 from,
                 to,
@@ -214,6 +219,7 @@ impl Scripts {
     /// The keys of that script.
     pub(super) const fn places(&self, action: &Action) -> &'static [Place] {
         match action {
+            Action::Pass { .. } if self.line => self.given(),
             Action::Acquire { .. } | Action::Pass { .. } => self.taken(),
             Action::Undo { .. } if self.line => self.taken(),
             Action::Undo { .. } => &[Place::Lock, Place::Undone],

@@ -2,6 +2,9 @@
 --
 -- queue is Redisson's list of owners, timeout its zset of when each may be passed over, alive our own of until when a waiter
 -- of ours is there: it goes by that, Redisson's waiters by the other. All in ms of the server's clock.
+--
+-- KEYS  those of the script behind it
+-- Returns  nothing: it goes on there
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)

@@ -10,6 +10,10 @@ use crate::protocol::lease::LostReason;
 use crate::protocol::ledger::Seen;
 use crate::protocol::{Action, Kind, OwnerId, Reply, Shape, Subject};
 
+/// What lives under a name is given back as one of these. As a fair lock first: whoever is first in line then hears of it;
+/// but the line has keys of its own, which a user may not be allowed to touch.
+const GIVEN_BACK_AS: [Kind; 3] = [Kind::Fair, Kind::Mutex, Kind::Simple];
+
 /// Trouble, and the lock or pattern that it is about.
 #[derive(Debug)]
 pub(crate) struct TroubleWith {
@@ -127,7 +131,7 @@ pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Feed, Troub
 pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, Trouble> {
     // Looked up before: whoever gets the lock next is not to blame.
     let before = holders(core, name);
-    let (subject, reply) = call_any(core, name, &Kind::SHAPES, Action::ForceRelease).await?;
+    let (subject, reply) = call_any(core, name, &GIVEN_BACK_AS, Action::ForceRelease).await?;
     let forced = match reply {
         Reply::Forced(forced) => forced,
         other => return Err(Trouble::Failure(unexpected(&other))),
@@ -148,7 +152,7 @@ pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, 
 /// Gives back what this owner holds, and tells its guard if that is ours; says whether it held anything.
 pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Result<bool, Trouble> {
     let release = Action::Release { owner, left: 0 };
-    let (_, reply) = call_any(core, name, &Kind::SHAPES, release).await?;
+    let (_, reply) = call_any(core, name, &GIVEN_BACK_AS, release).await?;
     match reply {
         Reply::Released { .. } => {}
         Reply::Gone | Reply::Taken => return Ok(false),

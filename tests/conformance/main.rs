@@ -21,6 +21,10 @@ macro_rules! with_every_lock {
             use super::*;
             on_every_engine! { play with Fenced: $($case,)+ }
         }
+        mod fair {
+            use super::*;
+            on_every_engine_with_a_line! { play with Fair: $($case,)+ }
+        }
         mod simple {
             use super::*;
             on_every_engine! { play with Simple: $($case,)+ }
@@ -34,9 +38,16 @@ macro_rules! with_every_lock {
 /// [`call`](stage::Stage::call) if it blocks.
 macro_rules! on_every_engine {
     ($run:ident with $family:ident: $($case:ident,)+) => {
+        on_every_engine_with_a_line! { $run with $family: $($case,)+ }
+        on_engine!(redis_without_scripts, $run, $family: $($case,)+);
+    };
+}
+
+/// The same, where those who wait stand in a line of the store's: not without scripts.
+macro_rules! on_every_engine_with_a_line {
+    ($run:ident with $family:ident: $($case:ident,)+) => {
         on_engine!(memory, $run, $family: $($case,)+);
         on_engine!(redis, $run, $family: $($case,)+);
-        on_engine!(redis_without_scripts, $run, $family: $($case,)+);
         on_engine!(sqlite, $run, $family: $($case,)+);
     };
 }
@@ -59,6 +70,7 @@ macro_rules! on_engine {
 mod blocking;
 mod bounds;
 mod every_lock;
+mod fair_lock;
 mod fenced_lock;
 mod stage;
 #[path = "../support/mod.rs"]

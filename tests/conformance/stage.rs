@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-pub(crate) use crate::support::family::{Family, Fenced, Plain, Player, Simple};
+pub(crate) use crate::support::family::{Fair, Family, Fenced, Plain, Player, Simple};
 use crate::support::{RedisServer, Script};
 
 /// Far longer than anything here takes; who waits so long waits for ever.
@@ -194,14 +194,13 @@ impl<F: Family> Stage<F> {
         format!("{}{name}", self.prefix)
     }
 
-    /// How many clients listen for releases of a lock, where the store can say.
+    /// How many clients listen for releases of a lock, where the store can say: one for all its waiters, or for each.
     pub(crate) fn listeners(&self, name: &str) -> Option<u64> {
+        let server = self.server.as_ref()?;
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        let count = |server: &Arc<RedisServer>| {
-            let (_, listeners): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel]);
-            listeners
-        };
-        self.server.as_ref().map(count)
+        let (_, all): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel]);
+        let each: Vec<String> = server.query(&["PUBSUB", "CHANNELS", &format!("{channel}:*")]);
+        Some(all + each.len() as u64)
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) trait Family: 'static {
     type Kind: 'static;
     /// Whether the store counts how often an owner holds it.
     const COUNTS: bool = true;
+    /// Whether nobody overtakes those who wait.
+    const IN_ORDER: bool = false;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
 }
@@ -34,6 +36,18 @@ impl Family for Fenced {
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fenced> {
         client.fenced_lock(name)
+    }
+}
+
+/// The fair lock.
+pub(crate) struct Fair;
+
+impl Family for Fair {
+    type Kind = distlock::Fair;
+    const IN_ORDER: bool = true;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fair> {
+        client.fair_lock(name)
     }
 }
 

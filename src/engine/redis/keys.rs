@@ -136,14 +136,21 @@ impl Keys {
     }
 
     /// Globs of the server's that find at least the channels of every lock whose name matches `pattern`: with braces
-    /// around the key and without, in this order. One alone where it finds both.
+    /// around the key, the same for one waiter, and both without, in this order. One alone where it finds all.
     pub(crate) fn channel_patterns(&self, pattern: &str) -> Vec<String> {
         let key = self.pattern(pattern);
         let bare = format!("{CHANNEL}{key}");
         if key.starts_with('*') && key.ends_with('*') && !key.ends_with("\\*") {
             return vec![bare];
         }
-        vec![format!("{CHANNEL}{{{key}}}"), bare]
+        let braced = format!("{CHANNEL}{{{key}}}");
+        let waiters = |channel: &str| format!("{channel}:*");
+        vec![
+            braced.clone(),
+            waiters(&braced),
+            bare.clone(),
+            waiters(&bare),
+        ]
     }
 
     /// A glob of the server's that finds the channels of all locks.
@@ -151,18 +158,19 @@ impl Keys {
         format!("{CHANNEL}*")
     }
 
-    /// The name of the lock that a message at this channel is about, if the prefix is ours; and whether the key stands in
-    /// braces there. A fair lock of Redisson's is announced to one waiter, whose id follows the lock's own channel. Of
-    /// two locks with one channel (`a` and `{a}`) the first is meant.
-    pub(crate) fn name_in<'a>(&self, channel: &'a str) -> Option<(&'a str, bool)> {
-        let channel = channel.strip_prefix(CHANNEL)?;
-        let channel = without_owner(channel);
-        let braced = channel
+    /// The name of the lock that a message at this channel is about, if the prefix is ours; and which of the
+    /// [`channel_patterns`](Self::channel_patterns) finds it for certain. A fair lock is announced to one waiter, whose id
+    /// follows the lock's own channel. Of two locks with one channel (`a` and `{a}`) the first is meant.
+    pub(crate) fn name_in<'a>(&self, channel: &'a str) -> Option<(&'a str, usize)> {
+        let whole = channel.strip_prefix(CHANNEL)?;
+        let channel = without_owner(whole);
+        let (braced, bare) = if channel == whole { (0, 2) } else { (1, 3) };
+        let key = channel
             .strip_prefix('{')
             .and_then(|rest| rest.strip_suffix('}'));
-        match braced.filter(|key| !key.contains('{')) {
-            Some(key) => self.name(key).map(|name| (name, true)),
-            None if channel.contains('{') => self.name(channel).map(|name| (name, false)),
+        match key.filter(|key| !key.contains('{')) {
+            Some(key) => self.name(key).map(|name| (name, braced)),
+            None if channel.contains('{') => self.name(channel).map(|name| (name, bare)),
             None => None,
         }
     }
@@ -245,29 +253,29 @@ mod tests {
     #[test]
     fn channels_are_found_by_pattern_and_lead_back_to_the_name() {
         let keys = Keys::new("app*/".into());
-        let both = [
+        let all = [
             r"redisson_lock__channel:{app\*/a*}",
+            r"redisson_lock__channel:{app\*/a*}:*",
             r"redisson_lock__channel:app\*/a*",
+            r"redisson_lock__channel:app\*/a*:*",
         ];
-        assert_eq!(keys.channel_patterns("a*"), both);
+        assert_eq!(keys.channel_patterns("a*"), all);
         let keys = Keys::new("".into());
         assert_eq!(keys.channel_patterns("*"), [Keys::every_channel()]);
-        assert_eq!(keys.channel_patterns(r"*\*").len(), 2);
-        for (channel, name, braced) in [
-            ("{order}", "order", true),
-            ("a{b}c", "a{b}c", false),
-            ("foo{bar", "foo{bar", false),
-            ("{}foo", "{}foo", false),
-            ("{foo}bar}", "foo}bar", true),
-            (
-                "{order}:71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
-                "order",
-                true,
-            ),
-            ("{a}:b:1", "{a}:b:1", false),
+        assert_eq!(keys.channel_patterns(r"*\*").len(), 4);
+        let waiter = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
+        for (channel, name, pattern) in [
+            ("{order}", "order", 0),
+            ("a{b}c", "a{b}c", 2),
+            ("foo{bar", "foo{bar", 2),
+            ("{}foo", "{}foo", 2),
+            ("{foo}bar}", "foo}bar", 0),
+            (&*format!("{{order}}:{waiter}"), "order", 1),
+            (&*format!("a{{b}}c:{waiter}"), "a{b}c", 3),
+            ("{a}:b:1", "{a}:b:1", 2),
         ] {
             let channel = format!("redisson_lock__channel:{channel}");
-            assert_eq!(keys.name_in(&channel), Some((name, braced)), "{channel}");
+            assert_eq!(keys.name_in(&channel), Some((name, pattern)), "{channel}");
         }
         for channel in [
             "redisson_lock__channel:order",
@@ -278,7 +286,7 @@ mod tests {
         }
         let keys = Keys::new("app/".into());
         let channel = "redisson_lock__channel:{app/a}";
-        assert_eq!(keys.name_in(channel), Some(("a", true)));
+        assert_eq!(keys.name_in(channel), Some(("a", 0)));
         assert_eq!(keys.name_in("redisson_lock__channel:{a}"), None);
     }
 

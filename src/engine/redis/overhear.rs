@@ -101,13 +101,13 @@ impl Translator {
     }
 
     fn name<'a>(&self, by: &str, channel: &'a str) -> Option<&'a str> {
-        let (name, braced) = self.keys.name_in(channel)?;
-        // A message that both subscriptions match comes twice.
-        let twice = match &*self.subscriptions {
-            [with_braces, _] => (by == with_braces) != braced,
-            _ => false,
+        let (name, pattern) = self.keys.name_in(channel)?;
+        // A message that several subscriptions match comes as often.
+        let again = match &*self.subscriptions {
+            [_] => false,
+            all => all.get(pattern).is_some_and(|certain| by != certain),
         };
-        (!twice && self.names.has(name)).then_some(name)
+        (!again && self.names.has(name)).then_some(name)
     }
 }
 

@@ -1,0 +1,203 @@
+//! What the fair lock has beside what every lock has: those who wait get it in the order in which they came.
+
+use std::time::Duration;
+
+use distlock::{Backoff, LockKind, Wait};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::stage::{Fair, Played, Player, Stage, begun, in_time, seen};
+
+on_every_engine_with_a_line! { play with Fair:
+    those_who_wait_get_it_in_the_order_in_which_they_came,
+    those_who_poll_keep_their_place_too,
+    who_tries_once_does_not_overtake_those_who_wait,
+    who_gives_up_leaves_the_line_at_once,
+    who_is_dropped_at_the_head_passes_the_hand_off_on,
+    an_owner_that_holds_it_enters_again_past_the_line,
+    a_lookup_shows_the_line_and_the_kind,
+    a_lock_forced_open_goes_to_the_first_in_line,
+    a_lease_that_ends_lets_the_first_in_line_have_it,
+    a_closed_client_leaves_the_line,
+}
+
+/// Enough that chance would not put them in order.
+const CROWD: usize = 12;
+
+async fn those_who_wait_get_it_in_the_order_in_which_they_came(stage: &Stage<Fair>) -> Played {
+    in_order(stage, Wait::default()).await
+}
+
+async fn those_who_poll_keep_their_place_too(stage: &Stage<Fair>) -> Played {
+    let pause = Duration::from_millis(20);
+    in_order(stage, Wait::Poll(Backoff::new(pause, pause))).await
+}
+
+/// Of two clients, and by turns.
+async fn in_order(stage: &Stage<Fair>, wait: Wait) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let first = a.lock(&*name).acquire().await?;
+    let (turns, mut order) = mpsc::unbounded_channel();
+    let mut waiting = Vec::new();
+    for number in 0..CROWD {
+        let client = if number % 3 == 1 { &b } else { &a };
+        let acquiring = client.lock(&*name).with_wait(wait).acquire();
+        let turns = turns.clone();
+        waiting.push(tokio::spawn(async move {
+            let guard = acquiring.await?;
+            let _ = turns.send(number);
+            guard.release().await
+        }));
+        wait_for_line(&a, &name, number + 1).await?;
+    }
+    first.release().await?;
+    for turn in waiting {
+        in_time(turn).await.expect("it does not panic")?;
+    }
+    drop(turns);
+    let mut came = Vec::new();
+    while let Some(number) = order.recv().await {
+        came.push(number);
+    }
+    assert_eq!(came, (0..CROWD).collect::<Vec<_>>());
+    Ok(())
+}
+
+async fn who_tries_once_does_not_overtake_those_who_wait(stage: &Stage<Fair>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    // It stands in line and is not driven: it cannot take the lock when it may.
+    let waiting = begun(b.lock(&*name).acquire()).await;
+    wait_for_line(&a, &name, 1).await?;
+    held.release().await?;
+    let tried = a.lock(&*name).try_acquire().await?;
+    assert!(tried.is_none(), "somebody else is first");
+    in_time(waiting).await?.release().await?;
+    let tried = a.lock(&*name).try_acquire().await?;
+    tried.expect("nobody waits").release().await
+}
+
+async fn who_gives_up_leaves_the_line_at_once(stage: &Stage<Fair>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    let gave_up = b.lock(&*name).acquire_timeout(Duration::from_millis(80));
+    assert!(gave_up.await?.is_none(), "it is held");
+    wait_for_line(&a, &name, 0).await?;
+    let waiting = begun(b.lock(&*name).acquire()).await;
+    wait_for_line(&a, &name, 1).await?;
+    drop(waiting);
+    wait_for_line(&a, &name, 0).await?;
+    held.release().await?;
+    let tried = a.lock(&*name).try_acquire().await?;
+    tried.expect("nobody waits").release().await
+}
+
+async fn who_is_dropped_at_the_head_passes_the_hand_off_on(stage: &Stage<Fair>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    for granted in [false, true] {
+        let held = a.lock(&*name).acquire().await?;
+        let mut head = begun(a.lock(&*name).acquire()).await;
+        wait_for_line(&a, &name, 1).await?;
+        let behind = tokio::spawn(b.lock(&*name).acquire());
+        wait_for_line(&a, &name, 2).await?;
+        held.release().await?;
+        if granted {
+            // It may have asked by now, and the answer be on its way.
+            let _ = tokio::time::timeout(Duration::from_millis(1), &mut head).await;
+        }
+        drop(head);
+        let next = in_time(behind).await.expect("it does not panic")?;
+        next.release().await?;
+    }
+    Ok(())
+}
+
+async fn an_owner_that_holds_it_enters_again_past_the_line(stage: &Stage<Fair>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = a.one_owners(&name);
+    let outer = lock.acquire().await?;
+    let waiting = begun(b.lock(&*name).acquire()).await;
+    wait_for_line(&a, &name, 1).await?;
+    let inner = in_time(lock.acquire()).await?;
+    assert_eq!(outer.hold_count(), 2);
+    inner.release().await?;
+    outer.release().await?;
+    in_time(waiting).await?.release().await
+}
+
+async fn a_lookup_shows_the_line_and_the_kind(stage: &Stage<Fair>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    assert!(seen(&a, &name).await?.waiting.is_empty());
+    let waiting = tokio::spawn(b.lock(&*name).acquire());
+    wait_for_line(&a, &name, 1).await?;
+    let info = seen(&a, &name).await?;
+    assert_eq!(info.kind, LockKind::Fair);
+    assert_eq!(info.holders[0].owner, held.owner());
+    held.release().await?;
+    let next = in_time(waiting).await.expect("it does not panic")?;
+    assert_eq!(info.waiting, [next.owner()], "an owner waits and holds");
+    next.release().await
+}
+
+async fn a_lock_forced_open_goes_to_the_first_in_line(stage: &Stage<Fair>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    let waiting = tokio::spawn(b.lock(&*name).acquire());
+    wait_for_line(&a, &name, 1).await?;
+    assert!(a.admin().force_release(&name).await?);
+    let next = in_time(waiting).await.expect("it does not panic")?;
+    assert!(
+        !held.is_held() || held.release().await.is_err(),
+        "it is lost"
+    );
+    next.release().await
+}
+
+async fn a_lease_that_ends_lets_the_first_in_line_have_it(stage: &Stage<Fair>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let short = distlock::Lease::Fixed(Duration::from_millis(300));
+    let held = a.lock(&*name).with_lease(short).acquire().await?;
+    let first = tokio::spawn(b.lock(&*name).acquire());
+    wait_for_line(&a, &name, 1).await?;
+    let second = tokio::spawn(a.lock(&*name).acquire());
+    wait_for_line(&a, &name, 2).await?;
+    let next = in_time(first).await.expect("it does not panic")?;
+    assert!(!held.is_held(), "its time is over");
+    sleep(Duration::from_millis(20)).await;
+    assert!(!second.is_finished(), "it is not its turn");
+    next.release().await?;
+    let last = in_time(second).await.expect("it does not panic")?;
+    last.release().await
+}
+
+async fn a_closed_client_leaves_the_line(stage: &Stage<Fair>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    let waiting = tokio::spawn(b.lock(&*name).acquire());
+    wait_for_line(&a, &name, 1).await?;
+    b.close().await?;
+    assert!(in_time(waiting).await.expect("it does not panic").is_err());
+    wait_for_line(&a, &name, 0).await?;
+    held.release().await
+}
+
+/// Until so many stand in line for a lock that is held.
+async fn wait_for_line(client: &Player<Fair>, name: &str, length: usize) -> Played {
+    in_time(async {
+        while seen(client, name).await?.waiting.len() != length {
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    })
+    .await
+}

@@ -22,7 +22,7 @@ use crate::protocol::lease::LostReason;
 use crate::protocol::{Action, Channel, Entry, Moment, OwnerId, Reply};
 
 /// How long a waiter is believed to be there without asking. It asks several times in that.
-const ALIVE: Duration = Duration::from_secs(15);
+const ALIVE: Duration = Duration::from_secs(10);
 
 /// Waits for its turn; `None` if the deadline has passed and somebody else has the lock.
 pub(super) async fn queue(

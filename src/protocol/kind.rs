@@ -63,7 +63,7 @@ impl Kind {
         match self {
             Self::Mutex | Self::Fenced => Duration::from_secs(2),
             // Asking is also how it stays in the line.
-            Self::Fair => Duration::from_secs(4),
+            Self::Fair => Duration::from_secs(3),
             // Other libraries tell nobody when they give it back.
             Self::Simple => Duration::from_millis(100),
         }

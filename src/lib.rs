@@ -57,6 +57,7 @@ mod lock;
 mod options;
 mod owner;
 mod protocol;
+mod rw_lock;
 mod watch;
 
 pub use admin::{Admin, Holder, LockInfo, LockKind};
@@ -71,6 +72,7 @@ pub use options::{Backoff, Lease, Wait};
 pub use owner::Owner;
 pub use protocol::FencingToken;
 pub use protocol::holds_end_with::HoldsEndWith;
+pub use rw_lock::{Read, RwLock, Write};
 pub use watch::{Change, Event, Watch};
 
 /// The parts below the API, for this project's own model tests. Nothing in it is stable.

@@ -332,6 +332,7 @@ impl<K> Lock<K> {
             },
             hearing: self.wait.hearing(),
             user: self.owner.as_ref().map(Owner::user),
+            beside: None,
         })
     }
 }

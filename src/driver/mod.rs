@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::engine::process::Process;
 use crate::engine::{Answer, Cause, Engine, Failure};
 use crate::protocol::lease::LostReason;
-use crate::protocol::{ClientId, Moment, OwnerId, Reply, Request};
+use crate::protocol::{ClientId, Moment, OwnerId, Reply, Request, Subject};
 
 pub(crate) mod acquire;
 mod ask;
@@ -55,10 +55,12 @@ pub(crate) mod waiters;
 pub(crate) mod watch;
 pub(crate) mod watchdog;
 
+use self::acquire::Wish;
 use self::background::Background;
 use self::calling::Calling;
 use self::cleanup::Cleanup;
 use self::clock::{Clock, within};
+use self::hold::Hold;
 use self::label::Label;
 use self::overdue::Overdue;
 use self::owners::{Owners, User};
@@ -120,6 +122,8 @@ pub(crate) enum Trouble {
     Forked,
     /// The lock was held and is not any more.
     Lost(LostReason),
+    /// Who wants to write reads, and so do others: it would wait for itself.
+    Reads,
     /// The deadline passed before anybody could say whether the lock is free.
     TimedOut,
 }
@@ -226,6 +230,14 @@ impl Core {
             return Err(Trouble::Closed);
         }
         Ok(())
+    }
+
+    /// The same user's hold on the other side of a read/write lock.
+    fn other_side(&self, wish: &Wish) -> Option<Arc<Hold>> {
+        let kind = wish.subject.kind.other_side()?;
+        let name = wish.subject.name.clone();
+        let hold = self.owners.find(wish.user?, &Subject { kind, name })?;
+        hold.is_held().then_some(hold)
     }
 
     /// Calls the client something else from now on.

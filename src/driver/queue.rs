@@ -168,6 +168,8 @@ impl<'a> Place<'a> {
             lease: terms.lease,
             seen: self.core.tokens.seen(subject.kind),
             waits: Some(self.alive()),
+            beside: None,
+            past: false,
         });
         let core = self.core;
         let undo = Job::undo(core, subject, self.owner, terms.lease);

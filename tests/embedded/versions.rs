@@ -77,6 +77,8 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
             lease,
             seen: None,
             waits: None,
+            beside: None,
+            past: false,
         },
         Action::Acquire {
             owner: owner(OWNER),
@@ -87,6 +89,8 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
             lease,
             seen: None,
             waits: None,
+            beside: None,
+            past: false,
         },
         Action::Undo {
             owner: owner(LISTENER),

@@ -38,7 +38,7 @@ impl Overhear {
     /// Connects and subscribes. The connection ends when the feed, or this future, is dropped.
     pub(super) async fn begin(&self, pattern: String) -> Result<Feed, Failure> {
         let subscriptions = self.keys.channel_patterns(&pattern);
-        let all = vec![Keys::every_channel()];
+        let all = Keys::every_channel();
         let only_some = subscriptions != all;
         let begun = self.subscribe(pattern.clone(), subscriptions).await;
         match begun {
@@ -104,7 +104,7 @@ impl Translator {
         let (name, pattern) = self.keys.name_in(channel)?;
         // A message that several subscriptions match comes as often.
         let again = match &*self.subscriptions {
-            [_] => false,
+            [_, _] => false,
             all => all.get(pattern).is_some_and(|certain| by != certain),
         };
         (!again && self.names.has(name)).then_some(name)

@@ -451,6 +451,7 @@ impl Store {
 fn text(channel: &Channel) -> String {
     match channel {
         Channel::Lock(name) => format!("lock:{name}"),
+        Channel::ReadWrite(name) => format!("rw:{name}"),
         Channel::Waiter(name, owner) => format!("wait:{owner}:{name}"),
     }
 }

@@ -14,7 +14,7 @@ use super::spot::Spot;
 use super::waiters::Asker;
 use super::{Core, Trouble, needs_a_runtime};
 use crate::engine::Failure;
-use crate::protocol::acquire::Hearing;
+use crate::protocol::acquire::{Hearing, LONGEST_POLL};
 use crate::protocol::lease::{LostReason, Terms};
 use crate::protocol::{Kind, Moment, OwnerId, Subject};
 
@@ -40,9 +40,9 @@ impl Wish {
         let kind = self.subject.kind;
         let pause = match self.hearing {
             Hearing::Notify => Duration::ZERO,
-            Hearing::Poll { longest, .. } => longest,
+            Hearing::Poll { longest, .. } => longest.min(LONGEST_POLL),
         };
-        let stays = (kind.longest_sleep() * 3).saturating_add(pause);
+        let stays = kind.longest_sleep() * 3 + pause;
         Manner {
             waits: kind.is_announced().then_some(stays),
             past: false,

@@ -51,6 +51,17 @@ impl Family for Fair {
     }
 }
 
+/// The writer's side of a read/write lock.
+pub(crate) struct Write;
+
+impl Family for Write {
+    type Kind = distlock::Write;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Write> {
+        client.rw_lock(name).write()
+    }
+}
+
 /// The simple lock.
 pub(crate) struct Simple;
 

@@ -29,7 +29,6 @@ struct Batch {
 // One for each kind: a server makes all of a script's functions anew each time it is run.
 static MUTEX: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::MUTEX.passengers()));
 static FENCED: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::FENCED.passengers()));
-static FAIR: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::FAIR.passengers()));
 static SIMPLE: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::SIMPLE.passengers()));
 
 impl Batch {
@@ -65,9 +64,8 @@ fn batch(kind: Kind) -> Option<&'static Batch> {
     match kind {
         Kind::Mutex => Some(&MUTEX),
         Kind::Fenced => Some(&FENCED),
-        Kind::Fair => Some(&FAIR),
-        // Each of them goes alone.
-        Kind::Read | Kind::Write => None,
+        // Each of them goes alone: who asks for a fair lock must not be overtaken on the way.
+        Kind::Fair | Kind::Read | Kind::Write => None,
         Kind::Simple => Some(&SIMPLE),
     }
 }

@@ -110,8 +110,7 @@ impl Scripts {
             keys,
             args: if self.fenced { &[None; 6] } else { &[None; 5] },
         };
-        let pass = if self.line { release(&[None; 3]) } else { pass };
-        let (first, again): (Args, Args) = match (self.counts, self.fenced || self.line) {
+        let (first, again): (Args, Args) = match (self.counts, self.fenced) {
             (true, true) => (&[None, Some("1"), Some("1"), None, None], &[None; 5]),
             (true, false) => (&[None, Some("1"), Some("1"), None], &[None; 4]),
             (false, _) => (&[None, Some("1"), None], &[None; 3]),

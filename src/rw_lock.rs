@@ -171,7 +171,7 @@ impl<K> Guard<K> {
         let hold = &self.hold;
         Wish {
             subject: Subject::new(kind, hold.subject.name.clone()),
-            terms: hold.terms,
+            terms: hold.core.terms(kind, hold.terms),
             hearing: Wait::default().hearing(),
             user: hold.user,
             beside: Some(hold.owner),

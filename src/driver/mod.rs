@@ -26,8 +26,8 @@ use uuid::Uuid;
 
 use crate::engine::process::Process;
 use crate::engine::{Answer, Cause, Engine, Failure};
-use crate::protocol::lease::LostReason;
-use crate::protocol::{ClientId, Moment, OwnerId, Reply, Request, Subject};
+use crate::protocol::lease::{LostReason, Terms};
+use crate::protocol::{ClientId, Kind, Moment, OwnerId, Reply, Request, Subject};
 
 pub(crate) mod acquire;
 mod ask;
@@ -85,6 +85,8 @@ pub(crate) struct Settings {
     pub(crate) handoff_window: Duration,
     /// Whether kept-alive leases run out when nobody renews them.
     pub(crate) lapses: bool,
+    /// How long other libraries leave a reader's lease, however long it was, where there are any.
+    pub(crate) peer_watchdog: Option<Duration>,
     /// What this client calls itself.
     pub(crate) label: Arc<Label>,
 }
@@ -230,6 +232,15 @@ impl Core {
             return Err(Trouble::Closed);
         }
         Ok(())
+    }
+
+    /// What a lock of this kind can be had on, for these terms.
+    pub(crate) fn terms(&self, kind: Kind, mut terms: Terms) -> Terms {
+        terms.cut = self.settings.peer_watchdog.filter(|_| kind == Kind::Read);
+        if let Some(cut) = terms.cut.filter(|_| terms.keep_alive) {
+            terms.lease = terms.lease.min(cut);
+        }
+        terms
     }
 
     /// The same user's hold on the other side of a read/write lock.

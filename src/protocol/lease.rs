@@ -15,6 +15,9 @@
 //! `valid_until` counts from the moment *before* the request was sent, because the store's clock
 //! started no earlier, and is shortened by an allowance for two clocks that do not run alike. A failed
 //! renewal leaves it where it is; nothing ever moves it back.
+//!
+//! A lease that others may cut short is relied on for as long as they leave of it, and asked for anew, fixed or not, until
+//! what was promised is over.
 
 use std::time::Duration;
 
@@ -29,6 +32,8 @@ pub struct Terms {
     pub keep_alive: bool,
     /// After this long the hold is over, renewed or not.
     pub max_hold: Option<Duration>,
+    /// Others may cut the lease short to this, from any moment on: it is relied on for no longer, and asked for anew in time.
+    pub cut: Option<Duration>,
 }
 
 /// A lease for holds that end with a process and not by the clock; longer than any that may be asked for. The store is
@@ -98,6 +103,9 @@ pub struct Lease {
     end: Option<End>,
     guards: Guards,
     next_guard: u32,
+    cut: Option<Duration>,
+    /// When the longest lease ends that was ever granted, be it cut short or not.
+    promised: Moment,
 }
 
 /// Nearly always one, which needs no memory of its own.
@@ -118,14 +126,17 @@ impl Lease {
     /// A fresh grant and its first guard, number 0; `None` if its lease ran out on the way.
     pub fn granted(terms: Terms, sent: Moment, now: Moment) -> Option<Self> {
         let mut lease = Self {
-            until: valid_until(sent, terms.lease),
+            until: sent,
             renew_at: sent,
             renewing: false,
             risk: None,
             end: None,
             guards: Guards::default(),
             next_guard: 0,
+            cut: terms.cut,
+            promised: sent,
         };
+        lease.raise(terms.lease, sent);
         lease.add_guard(terms, sent, now);
         lease.is_valid(now).then_some(lease)
     }
@@ -140,7 +151,7 @@ impl Lease {
     /// comes too late if the hold has run out meanwhile.
     pub fn extended(&mut self, lease: Duration, sent: Moment, now: Moment) {
         if self.is_valid(now) {
-            self.until = self.until.max(valid_until(sent, lease));
+            self.raise(lease, sent);
         }
     }
 
@@ -155,6 +166,8 @@ impl Lease {
             end: None,
             guards: Guards::default(),
             next_guard: 0,
+            cut: terms.cut,
+            promised: self.promised,
         };
         next.guards.push(GuardTerms {
             guard: 0,
@@ -181,7 +194,7 @@ impl Lease {
             return Tick::Lost(reason);
         }
         let look_again = self.valid_until();
-        match self.keep_alive() {
+        match self.keep_alive().or(self.left_of_promise(now)) {
             Some(lease) if !self.renewing && self.renew_at <= now => {
                 self.renewing = true;
                 Tick::Renew { lease, look_again }
@@ -196,7 +209,7 @@ impl Lease {
             return None;
         }
         let over = self.valid_until();
-        let renewal = self.keep_alive().is_some() && !self.renewing;
+        let renewal = self.is_asked_for_anew() && !self.renewing;
         Some(if renewal {
             over.min(self.renew_at)
         } else {
@@ -306,19 +319,15 @@ impl Lease {
     fn add_guard(&mut self, terms: Terms, sent: Moment, now: Moment) -> u32 {
         let guard = self.next_guard;
         self.next_guard += 1;
+        let first = guard == 0 || self.keep_alive().is_none();
         self.guards.push(GuardTerms {
             guard,
             keep_alive: terms.keep_alive.then_some(terms.lease),
             cutoff: terms.max_hold.map(|longest| now + longest),
         });
-        if terms.keep_alive {
-            let first = self
-                .guards
-                .iter()
-                .filter(|terms| terms.keep_alive.is_some())
-                .count()
-                == 1;
-            let due = renew_at(sent, terms.lease);
+        if terms.keep_alive || self.is_asked_for_anew() {
+            let lease = self.cut.map_or(terms.lease, |cut| cut.min(terms.lease));
+            let due = renew_at(sent, lease);
             self.renew_at = if first { due } else { self.renew_at.min(due) };
         }
         guard
@@ -339,6 +348,29 @@ impl Lease {
             .iter()
             .filter_map(|terms| terms.keep_alive)
             .max()
+    }
+
+    /// The store has granted this lease on a request sent then.
+    fn raise(&mut self, lease: Duration, sent: Moment) {
+        let sure = self.cut.map_or(lease, |cut| cut.min(lease));
+        self.until = self.until.max(valid_until(sent, sure));
+        self.promised = self.promised.max(valid_until(sent, lease));
+    }
+
+    fn is_asked_for_anew(&self) -> bool {
+        self.keep_alive().is_some() || self.cut_short().is_some()
+    }
+
+    /// To what others may have cut it, if it was to last longer; by more than any answer would lose of it.
+    fn cut_short(&self) -> Option<Duration> {
+        self.cut
+            .filter(|cut| self.until + drift(*cut) < self.promised)
+    }
+
+    /// What to ask for of a fixed lease that others may have cut short.
+    fn left_of_promise(&self, now: Moment) -> Option<Duration> {
+        let cut = self.cut_short()?;
+        Some(cut.min(self.promised.since(now)))
     }
 
     fn cutoff(&self) -> Option<Moment> {

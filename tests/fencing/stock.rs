@@ -51,12 +51,7 @@ impl Stock {
                 db.execute(apples, [amount]).expect("it is there");
             }
             Store::Redis(_) => {
-                self.redis(
-                    redis::cmd("HSET")
-                        .arg(self.key())
-                        .arg("amount")
-                        .arg(amount),
-                );
+                self.redis(redis::cmd("HSET").arg(self.key()).arg("amount").arg(amount));
             }
         }
     }
@@ -95,12 +90,7 @@ impl Stock {
                 written.is_some()
             }
             Store::Redis(_) => {
-                self.redis(
-                    redis::cmd("HSET")
-                        .arg(self.key())
-                        .arg("amount")
-                        .arg(amount),
-                );
+                self.redis(redis::cmd("HSET").arg(self.key()).arg("amount").arg(amount));
                 true
             }
         }

@@ -97,7 +97,11 @@ struct Readme;
 #[doc = include_str!("../docs/fencing.md")]
 struct Fencing;
 
-/// And so is the one that shares a lock with others.
+/// And those of the pages on sharing a lock with others.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/redisson.md")]
+struct Redisson;
+
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../docs/simple-lock.md")]
 struct SimpleLock;

@@ -1,3 +1,5 @@
+//! Who leaves when, and with whom.
+
 use std::sync::LazyLock;
 
 use super::*;

@@ -2,6 +2,9 @@
 --
 -- counter is where the last token is, which Redisson raises by one; seen the greatest that the client knows of. A counter that
 -- was lost, or set back, goes on with the microseconds of the server's clock.
+--
+-- KEYS  those of the script behind it
+-- Returns  nothing: it goes on there
 local function new_token(counter, seen)
   local time = redis.call('TIME')
   local least = math.max(time[1] * 1000000 + time[2], tonumber(seen) + 1)

@@ -11,6 +11,8 @@ pub(crate) trait Family: 'static {
     type Kind: 'static;
     /// Whether the store counts how often an owner holds it.
     const COUNTS: bool = true;
+    /// Whether it goes from task to task of a client without the store.
+    const HANDED_ON: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
 }
@@ -31,6 +33,7 @@ pub(crate) struct Fenced;
 
 impl Family for Fenced {
     type Kind = distlock::Fenced;
+    const HANDED_ON: bool = false;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fenced> {
         client.fenced_lock(name)

@@ -235,14 +235,6 @@ impl Held {
         }
     }
 
-    /// Which grant it is, where they are told apart.
-    pub const fn token(&self) -> Option<FencingToken> {
-        match self {
-            Self::Mutex(mutex) => mutex.token(),
-            Self::ReadWrite(_) | Self::Simple(_) => None,
-        }
-    }
-
     /// How often its owner holds it, where that is counted.
     pub const fn count(&self) -> u32 {
         match self {

@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, LocalSet, spawn_local};
 use super::case::{Case, MANNERS, Verdict};
 use super::mix::{MIXES, Mix};
 use super::rules::RULES;
-use super::support::{Family, Fault, Plain, Simple};
+use super::support::{Family, Fault, Fenced, Plain, Simple};
 use super::world::World;
 
 mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_get_their_turn {
@@ -25,6 +25,14 @@ mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_g
     }
 
     /// What differs is the script that all of it travels in.
+    #[tokio::test]
+    async fn of_fenced_locks() {
+        let (everything, _) = MIXES.split_last().expect("there are some");
+        let sweep = sweep::<Fenced>(std::slice::from_ref(everything), 80);
+        LocalSet::new().run_until(sweep).await;
+    }
+
+    /// And here, too.
     #[tokio::test]
     async fn of_simple_locks() {
         let (everything, _) = MIXES.split_last().expect("there are some");

@@ -25,6 +25,9 @@ macro_rules! with_every_lock {
         mod plain {
             on_every_store! { Plain: $($stories)* }
         }
+        mod fenced {
+            on_every_store! { Fenced: $($stories)* }
+        }
         mod simple {
             on_every_store! { Simple: $($stories)* }
         }

@@ -201,7 +201,7 @@ impl<F: Family> Stage<F> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is stored under the name, but for marks that go by themselves.
+    /// What is stored under the name, but for marks that go by themselves and tokens that stay.
     fn keys(&self, name: &str) -> Vec<String> {
         let Some(server) = &self.server else {
             return Vec::new();
@@ -209,6 +209,7 @@ impl<F: Family> Stage<F> {
         let mut keys = server.keys();
         keys.retain(|key| key.contains(name));
         keys.retain(|key| !(key.starts_with("distlock_undone:") && server.pttl(key) > 0));
+        keys.retain(|key| !key.starts_with("redisson_lock_token:"));
         keys
     }
 

@@ -14,7 +14,7 @@ use super::rules::{LetGo, Rule};
 use super::stories::{Repeated, Story};
 use super::support::batch::apart;
 use super::support::command::{Command, last_acquire};
-use super::support::{ChaosProxy, Family, Fault, Player, Script, Words, eventually};
+use super::support::{ChaosProxy, Family, Fault, Player, Script, Words, args, eventually};
 use super::world::{World, client_behind};
 
 pub(crate) struct Case<F: Family> {
@@ -256,9 +256,8 @@ impl<F: Family> Case<F> {
         let repeats = |words: &[String]| words == call || gives_back_no_less(words, call);
         let repeated = || witness.count(&self.name, repeats);
         let undone = |owner: &str, attempt: &str| {
-            let undo = |words: &[String]| {
-                Script::Undo.runs(words) && words[5] == owner && words[6] == attempt
-            };
+            let undo =
+                |words: &[String]| Script::Undo.runs(words) && args(words)[..2] == [owner, attempt];
             witness.count(&self.name, undo)
         };
         let again = match self.story.repeated {
@@ -270,9 +269,9 @@ impl<F: Family> Case<F> {
         let times = usize::from(rule.fault == Fault::HoldReply) + 1;
         eventually(PATIENCE, "the client cleans up", async || {
             match self.story.script {
-                Script::Acquire => undone(&call[5], &call[6]) > 0,
-                Script::Pass => undone(&call[6], "1") > 0,
-                Script::Undo => !again || undone(&call[5], &call[6]) >= times,
+                Script::Acquire => undone(&args(call)[0], &args(call)[1]) > 0,
+                Script::Pass => undone(&args(call)[1], "1") > 0,
+                Script::Undo => !again || undone(&args(call)[0], &args(call)[1]) >= times,
                 Script::Release | Script::Renew => !again || repeated() >= times,
             }
         })

@@ -6,21 +6,22 @@ use std::pin::pin;
 use distlock::Error;
 
 use super::corners::{TIMEOUT, acquire, begin, held_back, injected, proxied, runs};
-use super::support::{Family, Fault, Plain, Script, Simple, eventually};
+use super::support::{Family, Fault, Fenced, Plain, Script, Simple, eventually};
 use super::{LEASE, PATIENCE};
 
 /// Makes a test of each, with all kinds side by side: they mostly wait.
 macro_rules! with_every_lock {
     ($($corner:ident,)+) => {
         mod with_every_lock {
-            use super::{Plain, Simple};
+            use super::{Fenced, Plain, Simple};
 
             $(
                 #[tokio::test]
                 async fn $corner() {
                     let plain = super::$corner::<Plain>();
+                    let fenced = super::$corner::<Fenced>();
                     let simple = super::$corner::<Simple>();
-                    tokio::join!(plain, simple);
+                    tokio::join!(plain, fenced, simple);
                 }
             )+
         }

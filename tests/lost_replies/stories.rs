@@ -7,7 +7,7 @@ use std::pin::Pin;
 use distlock::Wait;
 
 use super::case::Case;
-use super::support::{Family, Script};
+use super::support::{Family, Script, args};
 use super::tellings::{
     BACKOFF, abandon, abandon_in_part, acquire, extend, pass_on, reenter, release, release_in_part,
     renew, undo, undo_reentry, wait,
@@ -153,9 +153,8 @@ impl<F: Family> Story<F> {
             return false;
         }
         let count = match self.script {
-            // The number of the attempt: nobody but the plain lock is told a count, and the first is the first.
-            Script::Acquire => words[6].as_ref(),
-            Script::Release => words[5].as_ref(),
+            // The number of an acquire's attempt: nobody but the plain lock is told a count, and the first is the first.
+            Script::Acquire | Script::Release => args(words)[1].as_ref(),
             Script::Pass | Script::Renew | Script::Undo => b"",
         };
         match self.count {

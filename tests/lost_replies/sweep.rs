@@ -13,7 +13,7 @@ use super::case::{Case, Verdict};
 use super::moments::Moment;
 use super::rules::{RULES, Rule};
 use super::stories::Story;
-use super::support::{Family, Fault, Plain, Simple};
+use super::support::{Family, Fault, Fenced, Plain, Simple};
 use super::world::World;
 
 mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
@@ -22,6 +22,11 @@ mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
     #[tokio::test]
     async fn of_plain_locks() {
         tell::<Plain>(600, every_request).await;
+    }
+
+    #[tokio::test]
+    async fn of_fenced_locks() {
+        tell::<Fenced>(600, every_request).await;
     }
 
     #[tokio::test]
@@ -37,6 +42,11 @@ mod whatever_is_lost_without_scripts_the_same_is_true {
     #[tokio::test]
     async fn of_plain_locks() {
         tell::<Plain>(300, every_command).await;
+    }
+
+    #[tokio::test]
+    async fn of_fenced_locks() {
+        tell::<Fenced>(300, every_command).await;
     }
 
     #[tokio::test]

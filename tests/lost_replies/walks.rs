@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet, LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
 use super::support::{
-    ChaosProxy, Family, Fault, Match, Plain, Player, Script, SeededRng, Simple, eventually,
+    ChaosProxy, Family, Fault, Fenced, Match, Plain, Player, Script, SeededRng, Simple, eventually,
 };
 use super::world::World;
 use super::{AT_ONCE, COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
@@ -26,6 +26,11 @@ mod wherever_a_walk_leads_the_count_is_what_the_guards_say_and_no_ghost_is_left 
     }
 
     #[tokio::test]
+    async fn with_fenced_locks() {
+        walk_everywhere::<Fenced>(40, true).await;
+    }
+
+    #[tokio::test]
     async fn with_simple_locks() {
         walk_everywhere::<Simple>(40, true).await;
     }
@@ -33,6 +38,11 @@ mod wherever_a_walk_leads_the_count_is_what_the_guards_say_and_no_ghost_is_left 
     #[tokio::test]
     async fn with_plain_locks_without_scripts() {
         walk_everywhere::<Plain>(40, false).await;
+    }
+
+    #[tokio::test]
+    async fn with_fenced_locks_without_scripts() {
+        walk_everywhere::<Fenced>(40, false).await;
     }
 
     #[tokio::test]
@@ -77,7 +87,8 @@ async fn walk_all<F: Family>(count: usize, scripts: bool) {
         injected,
         handed_on,
     } = total;
-    assert!(acquired.min(errors).min(injected).min(handed_on) > count / 4);
+    assert!(acquired.min(errors).min(injected) > count / 4);
+    assert!(handed_on > count / 4 || !F::HANDED_ON);
 }
 
 struct Walk<F: Family> {

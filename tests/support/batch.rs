@@ -38,12 +38,23 @@ macro_rules! lua {
     };
 }
 
-static BATCHES: LazyLock<[Batch; 2]> = LazyLock::new(|| {
+static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
     let plain: [Passenger; 5] =
         passengers!("mutex", &[None, Some("1"), Some("1"), None], &[None; 4]);
+    // What is given back is a plain lock.
+    let [_, release, _, _, partial_release] = plain;
+    let acquire = concat!(lua!("fenced", "token"), lua!("fenced", "acquire"));
+    let pass = concat!(lua!("fenced", "token"), lua!("fenced", "pass"));
+    let fenced: [Passenger; 5] = [
+        (acquire, 3, &[None, Some("1"), Some("1"), None, None]),
+        release,
+        (pass, 3, &[None; 6]),
+        (acquire, 3, &[None; 5]),
+        partial_release,
+    ];
     // Its store does not count.
     let simple: [Passenger; 5] = passengers!("simple", &[None, Some("1"), None], &[None; 3]);
-    [plain, simple].map(Batch::new)
+    [plain, fenced, simple].map(Batch::new)
 });
 
 impl Batch {

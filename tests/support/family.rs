@@ -13,6 +13,8 @@ pub(crate) trait Family: 'static {
     const COUNTS: bool = true;
     /// Whether nobody overtakes those who wait.
     const IN_ORDER: bool = false;
+    /// Whether it goes from task to task of a client without the store.
+    const HANDED_ON: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
 }
@@ -33,6 +35,7 @@ pub(crate) struct Fenced;
 
 impl Family for Fenced {
     type Kind = distlock::Fenced;
+    const HANDED_ON: bool = false;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fenced> {
         client.fenced_lock(name)
@@ -44,6 +47,7 @@ pub(crate) struct Fair;
 
 impl Family for Fair {
     type Kind = distlock::Fair;
+    const HANDED_ON: bool = false;
     const IN_ORDER: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fair> {
@@ -56,6 +60,7 @@ pub(crate) struct Write;
 
 impl Family for Write {
     type Kind = distlock::Write;
+    const HANDED_ON: bool = false;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Write> {
         client.rw_lock(name).write()

@@ -25,13 +25,13 @@ pub(crate) mod witness;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use self::family::{Family, Plain, Player, Simple};
+pub(crate) use self::family::{Family, Fenced, Plain, Player, Simple};
 pub(crate) use self::java::Java;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::seed::SeededRng;
-pub(crate) use self::witness::{Script, Witness, Words};
+pub(crate) use self::witness::{Script, Witness, Words, args};
 
 /// Waits until `condition` holds, and panics with `what` if it does not `within` that time.
 ///

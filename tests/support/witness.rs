@@ -21,20 +21,33 @@ pub(crate) struct Witness {
 
 pub(crate) type Words = Vec<String>;
 
+/// A script of the plain, the fenced and the simple lock; a fenced one that grants is a text of its own.
 macro_rules! texts {
+    ($script:literal, granting) => {
+        [
+            lua!("mutex", $script),
+            concat!(lua!("fenced", "token"), lua!("fenced", $script)),
+            lua!("simple", $script),
+        ]
+    };
     ($script:literal) => {
         [
-            include_str!(concat!(
-                "../../src/engine/redis/lua/mutex/",
-                $script,
-                ".lua"
-            )),
-            include_str!(concat!(
-                "../../src/engine/redis/lua/simple/",
-                $script,
-                ".lua"
-            )),
+            lua!("mutex", $script),
+            lua!("mutex", $script),
+            lua!("simple", $script),
         ]
+    };
+}
+
+macro_rules! lua {
+    ($kind:literal, $script:literal) => {
+        include_str!(concat!(
+            "../../src/engine/redis/lua/",
+            $kind,
+            "/",
+            $script,
+            ".lua"
+        ))
     };
 }
 
@@ -89,8 +102,7 @@ impl Witness {
             let Some(script) = script else {
                 return words.join(" ");
             };
-            let keys = words[2].parse().unwrap_or(0);
-            format!("{script:?} {:?}", &words[LOCK + keys..])
+            format!("{script:?} {:?}", args(words))
         });
         shown.collect()
     }
@@ -130,6 +142,13 @@ fn lock_of(words: &[String]) -> Option<String> {
     }
 }
 
+/// What a call of a script says behind its keys, of which there are more where grants have tokens.
+pub(crate) fn args<W: AsRef<[u8]>>(words: &[W]) -> &[W] {
+    let keys = std::str::from_utf8(words[2].as_ref()).ok();
+    let keys = keys.and_then(|keys| keys.parse::<usize>().ok());
+    &words[LOCK + keys.expect("the number of keys")..]
+}
+
 /// What asks whether an acquire was undone, undoes one, takes a lock, and renews it.
 const NOTED: [&str; 5] = ["ZSCORE", "ZADD", "HSET", "SET", "PEXPIRE"];
 
@@ -163,7 +182,7 @@ impl Script {
 
     /// Whether a call, given by its words, is a run of this script.
     pub(crate) fn runs(self, words: &[impl AsRef<[u8]>]) -> bool {
-        static HASHES: LazyLock<[[String; 2]; 5]> = LazyLock::new(|| {
+        static HASHES: LazyLock<[[String; 3]; 5]> = LazyLock::new(|| {
             let hash = |text| ::redis::Script::new(text).get_hash().to_owned();
             Script::ALL.map(|script| script.texts().map(hash))
         });
@@ -174,11 +193,11 @@ impl Script {
                 .any(|hash| words[1].as_ref() == hash.as_bytes())
     }
 
-    /// Of the plain lock and of the simple one.
-    const fn texts(self) -> [&'static str; 2] {
+    /// Of each kind of lock.
+    const fn texts(self) -> [&'static str; 3] {
         match self {
-            Self::Acquire => texts!("acquire"),
-            Self::Pass => texts!("pass"),
+            Self::Acquire => texts!("acquire", granting),
+            Self::Pass => texts!("pass", granting),
             Self::Release => texts!("release"),
             Self::Renew => texts!("renew"),
             Self::Undo => texts!("undo"),

@@ -33,6 +33,7 @@ mod counter;
 mod doctor;
 mod embedded;
 mod exits;
+mod fenced;
 mod help;
 mod killed;
 mod leases;

@@ -11,6 +11,15 @@ use crate::taken::Taken;
 #[derive(clap::Args, Clone, Copy, Debug)]
 #[group(id = "kind", multiple = false)]
 pub(crate) struct Flags {
+    /// First come, first served
+    #[arg(long)]
+    fair: bool,
+    /// Together with other readers, while nobody writes
+    #[arg(long)]
+    read: bool,
+    /// Alone: neither beside readers nor beside writers
+    #[arg(long)]
+    write: bool,
     /// The plain lock with a token for each grant: a number that grows
     #[arg(long)]
     fenced: bool,
@@ -22,20 +31,24 @@ pub(crate) struct Flags {
 /// A kind that can be asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
+    Fair,
     Fenced,
     Plain,
+    Read,
     Simple,
+    Write,
 }
 
 impl Flags {
     /// The plain lock, if nothing else was said.
     pub(crate) const fn kind(self) -> Kind {
-        if self.fenced {
-            Kind::Fenced
-        } else if self.simple {
-            Kind::Simple
-        } else {
-            Kind::Plain
+        match self {
+            Self { fair: true, .. } => Kind::Fair,
+            Self { fenced: true, .. } => Kind::Fenced,
+            Self { read: true, .. } => Kind::Read,
+            Self { simple: true, .. } => Kind::Simple,
+            Self { write: true, .. } => Kind::Write,
+            Self { .. } => Kind::Plain,
         }
     }
 }
@@ -48,19 +61,27 @@ impl Kind {
         wish: &Wish<'_>,
     ) -> Result<Option<Taken>, Error> {
         let name = wish.name;
-        Ok(match self {
-            Self::Fenced => granted(client.fenced_lock(name), wish).await?.map(|guard| {
+        match self {
+            Self::Fair => taken(client.fair_lock(name), LockKind::Fair, wish).await,
+            Self::Fenced => Ok(granted(client.fenced_lock(name), wish).await?.map(|guard| {
                 let token = guard.token();
                 Taken::new(LockKind::Fenced, guard, Some(token))
-            }),
-            Self::Plain => granted(client.lock(name), wish)
-                .await?
-                .map(|guard| Taken::new(LockKind::Plain, guard, None)),
-            Self::Simple => granted(client.simple_lock(name), wish)
-                .await?
-                .map(|guard| Taken::new(LockKind::Simple, guard, None)),
-        })
+            })),
+            Self::Plain => taken(client.lock(name), LockKind::Plain, wish).await,
+            Self::Read => taken(client.rw_lock(name).read(), LockKind::Read, wish).await,
+            Self::Simple => taken(client.simple_lock(name), LockKind::Simple, wish).await,
+            Self::Write => taken(client.rw_lock(name).write(), LockKind::Write, wish).await,
+        }
     }
+}
+
+async fn taken<K: 'static>(
+    lock: Lock<K>,
+    kind: LockKind,
+    wish: &Wish<'_>,
+) -> Result<Option<Taken>, Error> {
+    let guard = granted(lock, wish).await?;
+    Ok(guard.map(|guard| Taken::new(kind, guard, None)))
 }
 
 async fn granted<K>(mut lock: Lock<K>, wish: &Wish<'_>) -> Result<Option<Guard<K>>, Error> {
@@ -80,9 +101,12 @@ async fn granted<K>(mut lock: Lock<K>, wish: &Wish<'_>) -> Result<Option<Guard<K
 /// What people and programs are told of a lock's kind, in a word.
 pub(crate) const fn word(kind: LockKind) -> &'static str {
     match kind {
+        LockKind::Fair => "fair",
         LockKind::Fenced => "fenced",
         LockKind::Plain => "plain",
+        LockKind::Read => "read",
         LockKind::Simple => "simple",
+        LockKind::Write => "write",
         // What a newer library may know.
         _ => "other",
     }

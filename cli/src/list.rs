@@ -1,6 +1,6 @@
 //! `ls` and `show`: who holds what.
 
-use distlock::{HoldsEndWith, LockInfo};
+use distlock::{HoldsEndWith, LockInfo, LockKind};
 use serde::Serialize;
 
 use crate::args::{Locks, Show};
@@ -75,6 +75,8 @@ struct Line<'a> {
     ttl_ms: Option<u64>,
     /// The last grant's, of a fenced lock.
     token: Option<u64>,
+    /// The owners that wait, the first of them: of a fair lock in their order, of a read/write lock the writers.
+    waiting: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -93,6 +95,7 @@ impl<'a> Line<'a> {
             holders: Vec::new(),
             ttl_ms: None,
             token: None,
+            waiting: &[],
         }
     }
 
@@ -110,6 +113,7 @@ impl<'a> Line<'a> {
             holders: lock.holders.iter().map(holder).collect(),
             ttl_ms: lock.ttl.map(millis),
             token: lock.token.map(u64::from),
+            waiting: &lock.waiting,
         }
     }
 }
@@ -186,6 +190,15 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
         },
     );
     lines.push(("lease", left));
+    if let Some(first) = lock.waiting.first() {
+        let count = lock.waiting.len();
+        let first = shown(first);
+        let text = match lock.kind {
+            LockKind::Fair => format!("{count} in line, {first} first"),
+            _ => format!("{count} to write, {first} among them"),
+        };
+        lines.push(("waiting", text));
+    }
     lines
 }
 

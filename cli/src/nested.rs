@@ -25,6 +25,9 @@ pub(crate) struct Hold {
     /// As it was granted: the store may have one of that name that is older than this hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<u64>,
+    /// Together with others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) reads: bool,
 }
 
 /// The variables of a command, and what each is; those that are nothing are taken away.
@@ -87,6 +90,7 @@ mod tests {
             name: name.to_owned(),
             owner: owner.to_owned(),
             token: None,
+            reads: false,
         }
     }
 

@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Client, Error, HoldsEndWith, Lease, Lost};
+use distlock::{Client, Error, HoldsEndWith, Lease, LockKind, Lost};
 use rustix::process::Signal;
 
 use crate::args::Run;
@@ -87,6 +87,7 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
         name: args.name.clone(),
         owner: taken.owner(),
         token: taken.token.map(u64::from),
+        reads: taken.kind == LockKind::Read,
     };
     // A fixed lease ends, whoever is still at work.
     let leased = args.fixed || !store::sees_processes(&args.store);
@@ -157,15 +158,17 @@ fn wish(args: &Run) -> Wish<'_> {
     }
 }
 
-/// Refuses a hold without a token to a command that was to have one: its writes would bring none along.
+/// Refuses a hold without a token to a command that was to have one, since its writes would bring none along, and a
+/// reader's to one that was to be alone.
 fn has_what_is_needed(hold: &Hold, args: &Run) -> Result<(), Failure> {
-    if args.kind.kind() != Kind::Fenced || hold.token.is_some() {
-        return Ok(());
-    }
+    let missing = match args.kind.kind() {
+        Kind::Fenced if hold.token.is_none() => "without a token: it has to be `--fenced` as well",
+        Kind::Read => return Ok(()),
+        _ if hold.reads => "to read, as others may: it has to be `--write`",
+        _ => return Ok(()),
+    };
     let name = shown(&args.name);
-    let message = format!(
-        "`{name}` is held by the run around this one, and without a token: it has to be `--fenced` as well"
-    );
+    let message = format!("`{name}` is held by the run around this one, and {missing}");
     Err(Failure::new(exit::USAGE, message))
 }
 

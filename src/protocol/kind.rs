@@ -44,9 +44,6 @@ impl Kind {
         Self::Simple,
     ];
 
-    /// One of each shape: what lives under a name answers to one of these.
-    pub const SHAPES: [Self; 3] = [Self::Mutex, Self::Write, Self::Simple];
-
     /// What is kept of it.
     pub const fn shape(self) -> Shape {
         match self {

@@ -36,6 +36,7 @@ mod exits;
 mod fenced;
 mod help;
 mod killed;
+mod kinds;
 mod leases;
 mod lookups;
 mod lost;

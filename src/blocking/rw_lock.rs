@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::worker::{Worker, closed};
 use super::{Guard, Lock};
-use crate::error::Error;
-use crate::rw_lock::{Read, Write};
+use crate::{Error, Read, Write};
 
 /// [`crate::RwLock`] without `async`.
 ///

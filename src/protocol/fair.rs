@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::line::Line;
 use super::marks::Marks;
-use super::mutex::{self, Mutex};
+use super::mutex;
+use super::mutex::Mutex;
 use super::state::{Outcome, Surroundings};
 use super::{Action, Channel, Entry, Moment, OwnerId, Reply, Request};
 

@@ -9,7 +9,8 @@ use super::fair;
 use super::line::Line;
 use super::marks::Marks;
 use super::mutex::{self, Mutex};
-use super::rw::{self, ReadWrite};
+use super::rw;
+use super::rw::ReadWrite;
 use super::simple::{self, Simple};
 use super::writers::Writers;
 use super::{

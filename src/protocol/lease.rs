@@ -21,6 +21,9 @@
 
 use std::time::Duration;
 
+mod guards;
+
+use self::guards::{GuardTerms, Guards};
 use super::Moment;
 
 /// What one guard asked for.
@@ -106,20 +109,6 @@ pub struct Lease {
     cut: Option<Duration>,
     /// When the longest lease ends that was ever granted, be it cut short or not.
     promised: Moment,
-}
-
-/// Nearly always one, which needs no memory of its own.
-#[derive(Debug, Default)]
-struct Guards {
-    first: Option<GuardTerms>,
-    more: Vec<GuardTerms>,
-}
-
-#[derive(Debug)]
-struct GuardTerms {
-    guard: u32,
-    keep_alive: Option<Duration>,
-    cutoff: Option<Moment>,
 }
 
 impl Lease {
@@ -375,31 +364,6 @@ impl Lease {
 
     fn cutoff(&self) -> Option<Moment> {
         self.guards.iter().filter_map(|terms| terms.cutoff).min()
-    }
-}
-
-impl Guards {
-    fn push(&mut self, terms: GuardTerms) {
-        if self.first.is_none() {
-            self.first = Some(terms);
-        } else {
-            self.more.push(terms);
-        }
-    }
-
-    fn remove(&mut self, guard: u32) {
-        self.more.retain(|terms| terms.guard != guard);
-        if self
-            .first
-            .as_ref()
-            .is_some_and(|terms| terms.guard == guard)
-        {
-            self.first = self.more.pop();
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &GuardTerms> {
-        self.first.iter().chain(&self.more)
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::mix::{Ended, Item, Kind, Mix, acquired, begin};
 use super::rules::{LetGo, Rule};
 use super::support::batch::{apart, is_batch};
-use super::support::{ChaosProxy, Family, Fault, Match, Player, Script, Words, eventually};
+use super::support::{ChaosProxy, Family, Fault, Match, Player, Script, Words, args, eventually};
 use super::world::{World, client_behind};
 use super::{COMMAND_TIMEOUT, PATIENCE};
 
@@ -305,15 +305,15 @@ impl<F: Family> Case<F> {
             let name = &call[3];
             let undone = |owner: &str, attempt: &str| {
                 let undo = |words: &[String]| {
-                    Script::Undo.runs(words) && words[5] == owner && words[6] == attempt
+                    Script::Undo.runs(words) && args(words)[..2] == [owner, attempt]
                 };
                 witness.count(name, undo) > 0
             };
             eventually(PATIENCE, &format!("cleaned up: {call:?}"), async || {
                 if Script::Acquire.runs(call) {
-                    undone(&call[5], &call[6])
+                    undone(&args(call)[0], &args(call)[1])
                 } else if Script::Pass.runs(call) {
-                    undone(&call[6], "1")
+                    undone(&args(call)[1], "1")
                 } else {
                     witness.count(name, |words| words == call) >= times
                 }

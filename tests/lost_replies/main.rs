@@ -18,6 +18,7 @@ mod support;
 
 mod case;
 mod corners;
+mod echoes;
 mod lines;
 mod moments;
 mod reentries;

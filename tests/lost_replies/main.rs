@@ -20,6 +20,7 @@ mod case;
 mod corners;
 mod echoes;
 mod lines;
+mod listening;
 mod moments;
 mod reentries;
 mod rules;

@@ -28,6 +28,14 @@ macro_rules! with_every_lock {
         mod simple {
             on_every_store! { Simple: $($stories)* }
         }
+        mod fenced {
+            on_every_store! { Fenced: $($stories)* }
+        }
+        // It needs scripts.
+        mod fair {
+            on_store! { redis, #[tokio::test], Fair: $($stories)* }
+            on_store! { memory, #[tokio::test(start_paused = true)], Fair: $($stories)* }
+        }
     };
 }
 

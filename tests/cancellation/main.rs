@@ -67,6 +67,7 @@ with_every_lock! {
     acquiring:
         an_acquire_of_a_free_lock_leaves_nothing_behind
         an_acquire_of_another_clients_lock_leaves_nothing_behind
+        an_acquire_that_runs_out_of_time_leaves_nothing_behind
         an_acquire_in_line_leaves_nothing_behind_and_lets_the_next_one_up
         a_re_entry_leaves_the_count_as_it_was
         a_run_gives_the_lock_back;

@@ -1,7 +1,8 @@
 //! Futures dropped at every poll: the lock is free within a second, nothing is renewed, nobody listens,
 //! and no task or map entry remains.
 //!
-//! Every story runs with every kind of lock on a real server, with scripts and without, and in memory under paused time.
+//! Every story runs with every kind of lock on a real server, with scripts and without, in a file, and in memory under
+//! paused time.
 //! Where there are no scripts a request is many commands, and futures are dropped between these as well ([`commands`]).
 
 #![cfg(feature = "redis")]
@@ -35,6 +36,8 @@ macro_rules! with_every_lock {
         mod fair {
             on_store! { redis, #[tokio::test], Fair: $($stories)* }
             on_store! { memory, #[tokio::test(start_paused = true)], Fair: $($stories)* }
+            #[cfg(feature = "sqlite")]
+            on_store! { sqlite, #[tokio::test], Fair: $($stories)* }
         }
     };
 }
@@ -44,6 +47,8 @@ macro_rules! on_every_store {
         on_store!(redis, #[tokio::test], $family: $($module: $($story)*;)*);
         on_store!(redis_without_scripts, #[tokio::test], $family: $($module: $($story)*;)*);
         on_store!(memory, #[tokio::test(start_paused = true)], $family: $($module: $($story)*;)*);
+        #[cfg(feature = "sqlite")]
+        on_store!(sqlite, #[tokio::test], $family: $($module: $($story)*;)*);
     };
 }
 

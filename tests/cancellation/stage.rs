@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Error, Guard, Lease, Lock};
+use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -19,6 +20,8 @@ pub(crate) struct Stage<F: Family> {
     pub(crate) ours: Player<F>,
     pub(crate) theirs: Player<F>,
     pub(crate) server: Option<Arc<RedisServer>>,
+    /// Where the file is, if it is one.
+    folder: Option<Arc<TempDir>>,
     url: String,
     /// How many tasks there were before anything was dropped.
     tasks: AtomicUsize,
@@ -45,11 +48,24 @@ impl<F: Family> Stage<F> {
         Self::on(url, None, |builder| builder).await
     }
 
+    #[cfg(feature = "sqlite")]
+    pub(crate) async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().expect("there is room");
+        let url = format!("sqlite:{}/locks.db", folder.path().display());
+        let stage = Self::on(url, None, |builder| builder).await;
+        let folder = Some(Arc::new(folder));
+        Self { folder, ..stage }
+    }
+
     /// The same store with clients that are made otherwise.
     pub(crate) async fn with(&self, build: Build) -> Self {
-        let waits = self.waits.clone();
+        let (waits, folder) = (self.waits.clone(), self.folder.clone());
         let stage = Self::on(self.url.clone(), self.server.clone(), build).await;
-        Self { waits, ..stage }
+        Self {
+            waits,
+            folder,
+            ..stage
+        }
     }
 
     /// The same where requests of ours go another way to the server, which this begins: a proxy's address.
@@ -70,6 +86,7 @@ impl<F: Family> Stage<F> {
             theirs: connect(&url, build).await,
             tasks: AtomicUsize::new(0),
             waits: Arc::default(),
+            folder: None,
             server,
             url,
         };
@@ -116,6 +133,7 @@ impl<F: Family> Stage<F> {
         let store = match (&self.server, self.without_scripts()) {
             (Some(_), false) => "redis",
             (Some(_), true) => "redis without scripts",
+            (None, _) if self.url.starts_with("sqlite:") => "sqlite",
             (None, _) => "memory",
         };
         let mut waits = std::mem::take(&mut *self.waits());

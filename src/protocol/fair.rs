@@ -124,7 +124,11 @@ impl Fair<'_> {
     fn undo(&mut self, owner: &OwnerId, entry: Entry) -> Reply {
         let reply = mutex::undo(self.held, self.marks, owner, entry, self.now, 0);
         match reply {
-            Reply::Released { .. } => self.tell_first(),
+            Reply::Released { .. } => {
+                // Though it was carried out, it may come: who waits in line asks many times.
+                self.marks.put(owner, entry, self.now);
+                self.tell_first();
+            }
             _ if entry == Entry::First => self.leave_line(owner),
             _ => {}
         }

@@ -215,8 +215,8 @@ impl<F: Family> Case<F> {
     }
 
     /// Sooner or later the store has what the guards say.
-    async fn check(&self) {
-        for item in &self.items {
+    async fn check(&mut self) {
+        for item in &mut self.items {
             let said = item.said();
             let held = self.world.counted(said.clone());
             let what = format!("redis has {held:?} for `{}`", item.name);
@@ -227,6 +227,11 @@ impl<F: Family> Case<F> {
             for guard in &item.guards {
                 assert!(guard.is_held(), "{guard:?}");
                 assert_eq!(guard.hold_count(), said[&guard.owner()], "{}", item.name);
+                item.tokens.seen::<F>(guard);
+            }
+            if F::FENCED {
+                let last = self.world.last_token(&item.name).await;
+                item.tokens.given::<F>(last, item.guards.last());
             }
         }
     }
@@ -271,6 +276,8 @@ impl<F: Family> Case<F> {
                 None => acquired(&self.world.other.lock(item.name.as_str())).await,
             };
             theirs.release().await.expect("it is theirs");
+            let left = self.world.leftovers(&item.name).await;
+            assert_eq!(left, [""; 0], "nobody has it or waits for it");
             let marks = format!("distlock_undone:{{{}}}", item.name);
             let marks = self.world.pttl(&marks).await;
             assert_ne!(marks, -1, "a mark that stays for ever");
@@ -284,6 +291,8 @@ impl<F: Family> Case<F> {
             let said = self.world.counted(item.said());
             let held = self.world.holds(&item.name).await;
             assert_eq!(held, said, "a ghost in `{}`", item.name);
+            let line = self.world.line(&item.name).await;
+            assert_eq!(line, [""; 0], "a ghost in `{}`", item.name);
         }
     }
 

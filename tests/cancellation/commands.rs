@@ -19,13 +19,13 @@ mod a_future_that_is_dropped_at_any_command_leaves_nothing_behind {
     }
 
     #[tokio::test]
-    async fn of_fenced_locks() {
-        sweep::<Fenced>().await;
+    async fn of_simple_locks() {
+        sweep::<Simple>().await;
     }
 
     #[tokio::test]
-    async fn of_simple_locks() {
-        sweep::<Simple>().await;
+    async fn of_fenced_locks() {
+        sweep::<Fenced>().await;
     }
 }
 

@@ -151,10 +151,11 @@ impl Sequence {
     /// Judges what Redis remembers as undone.
     pub(crate) fn remember(&mut self, undone: Option<&BTreeSet<String>>) -> Option<Divergence> {
         let marked = |line: &Line| match &line.step.action {
-            // Only a release tells that it had come, and so cannot come any more.
+            // Only a release tells that it had come, and so cannot come any more; unless it is asked many times.
             Action::Undo { owner, entry } => {
                 let released = matches!(line.memory, Ok(Reply::Released { .. }));
-                (!released).then(|| format!("{owner}#{}", entry.attempt()))
+                (!released || line.step.kind.has_line())
+                    .then(|| format!("{owner}#{}", entry.attempt()))
             }
             _ => None,
         };

@@ -21,36 +21,6 @@ pub(crate) struct Witness {
 
 pub(crate) type Words = Vec<String>;
 
-/// A script of the plain, the fenced and the simple lock; a fenced one that grants is a text of its own.
-macro_rules! texts {
-    ($script:literal, granting) => {
-        [
-            lua!("mutex", $script),
-            concat!(lua!("fenced", "token"), lua!("fenced", $script)),
-            lua!("simple", $script),
-        ]
-    };
-    ($script:literal) => {
-        [
-            lua!("mutex", $script),
-            lua!("mutex", $script),
-            lua!("simple", $script),
-        ]
-    };
-}
-
-macro_rules! lua {
-    ($kind:literal, $script:literal) => {
-        include_str!(concat!(
-            "../../src/engine/redis/lua/",
-            $kind,
-            "/",
-            $script,
-            ".lua"
-        ))
-    };
-}
-
 impl Witness {
     pub(crate) async fn start(server: &RedisServer) -> Self {
         let mut stream = TcpStream::connect(server.addr())
@@ -126,7 +96,14 @@ impl Drop for Witness {
     }
 }
 
-/// Where a script's call has the name of its lock.
+/// The arguments of a script's call, which follow its keys.
+pub(crate) fn args<W: AsRef<[u8]>>(words: &[W]) -> &[W] {
+    let keys = String::from_utf8_lossy(words[LOCK - 1].as_ref());
+    let keys: usize = keys.parse().expect("the number of keys");
+    &words[LOCK + keys..]
+}
+
+/// Where a script's call has the name of its lock, the first of its keys.
 const LOCK: usize = 3;
 
 /// The lock that a command is about, if it is one to note.
@@ -140,13 +117,6 @@ fn lock_of(words: &[String]) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// What a call of a script says behind its keys, of which there are more where grants have tokens.
-pub(crate) fn args<W: AsRef<[u8]>>(words: &[W]) -> &[W] {
-    let keys = std::str::from_utf8(words[2].as_ref()).ok();
-    let keys = keys.and_then(|keys| keys.parse::<usize>().ok());
-    &words[LOCK + keys.expect("the number of keys")..]
 }
 
 /// What asks whether an acquire was undone, undoes one, takes a lock, and renews it.
@@ -175,16 +145,16 @@ impl Script {
     /// as well.
     pub(crate) fn make_known(server: &RedisServer) {
         let scripts = Self::ALL.into_iter().flat_map(Self::texts);
-        for script in scripts.chain(batches()) {
+        for script in scripts.copied().chain(batches()) {
             server.cmd(&["SCRIPT", "LOAD", script]);
         }
     }
 
     /// Whether a call, given by its words, is a run of this script.
     pub(crate) fn runs(self, words: &[impl AsRef<[u8]>]) -> bool {
-        static HASHES: LazyLock<[[String; 3]; 5]> = LazyLock::new(|| {
-            let hash = |text| ::redis::Script::new(text).get_hash().to_owned();
-            Script::ALL.map(|script| script.texts().map(hash))
+        static HASHES: LazyLock<[Vec<String>; 5]> = LazyLock::new(|| {
+            let hash = |text: &&str| ::redis::Script::new(text).get_hash().to_owned();
+            Script::ALL.map(|script| script.texts().iter().map(hash).collect())
         });
         words.len() > LOCK
             && words[0].as_ref() == b"EVALSHA"
@@ -193,14 +163,32 @@ impl Script {
                 .any(|hash| words[1].as_ref() == hash.as_bytes())
     }
 
-    /// Of each kind of lock.
-    const fn texts(self) -> [&'static str; 3] {
+    /// Of every kind of lock. What is given back, renewed or undone is a plain lock where it has no script of its own; and a
+    /// fair one is passed to nobody.
+    const fn texts(self) -> &'static [&'static str] {
         match self {
-            Self::Acquire => texts!("acquire", granting),
-            Self::Pass => texts!("pass", granting),
-            Self::Release => texts!("release"),
-            Self::Renew => texts!("renew"),
-            Self::Undo => texts!("undo"),
+            Self::Acquire => &[
+                lua!("mutex/acquire"),
+                lua!("fenced/token" then "fenced/acquire"),
+                lua!("fair/line" then "fair/acquire"),
+                lua!("simple/acquire"),
+            ],
+            Self::Pass => &[
+                lua!("mutex/pass"),
+                lua!("fenced/token" then "fenced/pass"),
+                lua!("simple/pass"),
+            ],
+            Self::Release => &[
+                lua!("mutex/release"),
+                lua!("fair/line" then "fair/release"),
+                lua!("simple/release"),
+            ],
+            Self::Renew => &[lua!("mutex/renew"), lua!("simple/renew")],
+            Self::Undo => &[
+                lua!("mutex/undo"),
+                lua!("fair/line" then "fair/undo"),
+                lua!("simple/undo"),
+            ],
         }
     }
 }

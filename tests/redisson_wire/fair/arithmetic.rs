@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use distlock::Lease;
 
-use super::super::support::{RedisServer, eventually, paced};
+use super::super::support::{Pace, RedisServer, eventually, paced};
 use super::super::{LEASE, PATIENCE, connect, leaves_nothing};
 use super::java::{FIVE_MINUTES, Javas, timeout};
 use super::{NAME, assert_about, granted, hold, line, now, questions, stand, times};
@@ -78,6 +78,28 @@ async fn a_waiter_that_javas_arithmetic_has_passed_over_comes_back_to_the_front(
     guard.release().await.expect("it is ours");
     assert_eq!(java.lock(8, FIVE_MINUTES).await, None);
     assert_eq!(java.unlock(8).await, Some(true));
+    leaves_nothing(&server, client).await;
+}
+
+/// The java that was told instead takes its time.
+#[tokio::test]
+async fn a_waiter_that_was_passed_over_and_finds_the_lock_free_has_it_at_once() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+    let (waiting, owner) = stand(&server, &client).await;
+    java.lock(2, FIVE_MINUTES).await.expect("it is held");
+    pass_over(&server, &owner);
+    let pace = Pace::start();
+    assert_eq!(java.unlock(1).await, Some(true));
+    assert_eq!(line(&server), [java.owner(2)]);
+    let guard = granted(waiting).await;
+    // It asks within three seconds, and need not ask twice.
+    let took = pace.now();
+    assert!(took < Duration::from_millis(4500), "{took:?}");
+    guard.release().await.expect("it is ours");
+    assert_eq!(java.lock(2, FIVE_MINUTES).await, None);
+    assert_eq!(java.unlock(2).await, Some(true));
     leaves_nothing(&server, client).await;
 }
 

@@ -26,7 +26,13 @@ if held then
   end
   return -3
 end
-mend(KEYS[3], KEYS[4], KEYS[5], now)
+local marked = mend(KEYS[3], KEYS[4], KEYS[5], now)
+local back = marked and not redis.call('ZSCORE', KEYS[4], owner) and redis.call('ZSCORE', KEYS[5], owner)
+back = back and tonumber(back) > now
+if back then
+  -- Still there by our mark, and without a place: Redisson has passed it over, when it was the first.
+  redis.call('LPUSH', KEYS[3], owner)
+end
 if ttl == -2 then
   -- Into a hold that is gone: granting it would make that hold up.
   if ARGV[2] ~= '1' then
@@ -63,19 +69,13 @@ end
 -- takes one waiter's time from all the others, would pass over those who are there.
 local score = now + math.max(ttl, 0) + 300000
 local own = redis.call('ZSCORE', KEYS[4], owner)
-if not own then
-  -- Still there by our mark, and without a place: Redisson has passed it over, when it was the first.
-  local there = redis.call('ZSCORE', KEYS[5], owner)
-  if there and tonumber(there) > now then
-    redis.call('LPUSH', KEYS[3], owner)
-  else
-    local last = redis.call('LINDEX', KEYS[3], -1)
-    last = last and redis.call('ZSCORE', KEYS[4], last)
-    if last then
-      score = math.max(score, tonumber(last) + 300000)
-    end
-    redis.call('RPUSH', KEYS[3], owner)
+if not own and not back then
+  local last = redis.call('LINDEX', KEYS[3], -1)
+  last = last and redis.call('ZSCORE', KEYS[4], last)
+  if last then
+    score = math.max(score, tonumber(last) + 300000)
   end
+  redis.call('RPUSH', KEYS[3], owner)
 end
 if not own or tonumber(own) < score then
   redis.call('ZADD', KEYS[4], string.format('%.0f', score), owner)

@@ -34,11 +34,11 @@ local function first(queue, timeout, alive, now)
 end
 
 -- Whoever has a score but no place would believe that it waits: without one it comes again. One of ours that Redisson has
--- passed over keeps its mark while it is there, and by that its place.
+-- passed over keeps its mark while it is there, and by that its place. Says whether anybody may have a mark.
 local function mend(queue, timeout, alive, now)
-  local length = redis.call('LLEN', queue)
-  if redis.call('ZCARD', timeout) == length and redis.call('ZCARD', alive) <= length then
-    return
+  local length, marks = redis.call('LLEN', queue), redis.call('ZCARD', alive)
+  if redis.call('ZCARD', timeout) == length and marks <= length then
+    return marks > 0
   end
   redis.call('ZREMRANGEBYSCORE', alive, '-inf', now)
   local places = {}
@@ -50,5 +50,6 @@ local function mend(queue, timeout, alive, now)
       redis.call('ZREM', timeout, owner)
     end
   end
+  return true
 end
 

@@ -104,6 +104,29 @@ async fn a_waiter_that_was_passed_over_and_finds_the_lock_free_has_it_at_once() 
 }
 
 #[tokio::test]
+async fn a_waiter_that_was_passed_over_leaves_nothing_behind_when_it_goes() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    for given_up in [false, true] {
+        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+        let (waiting, owner) = stand(&server, &client).await;
+        pass_over(&server, &owner);
+        assert_eq!(java.unlock(1).await, Some(true));
+        assert_eq!(line(&server).len(), 0);
+        if given_up {
+            waiting.abort();
+        } else {
+            granted(waiting).await.release().await.expect("it is ours");
+        }
+        eventually(PATIENCE, "no key is left", async || {
+            server.keys().is_empty()
+        })
+        .await;
+    }
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
 async fn a_java_client_whose_clock_is_ahead_costs_ours_no_place() {
     let server = RedisServer::start();
     let (client, mut java) = (connect(&server).await, Javas::start(&server).await);

@@ -16,13 +16,8 @@ if above and left == 0 then
   redis.call('PUBLISH', head and ARGV[5] .. ':' .. head or ARGV[5], '0')
   return 0
 end
-if ARGV[2] == '1' and redis.call('ZSCORE', KEYS[4], ARGV[1]) then
-  local was_first = first(KEYS[3], KEYS[4], KEYS[5], now) == ARGV[1]
-  leave(KEYS[3], KEYS[4], KEYS[5], ARGV[1])
-  local head = was_first and first(KEYS[3], KEYS[4], KEYS[5], now)
-  if head then
-    redis.call('PUBLISH', ARGV[5] .. ':' .. head, '0')
-  end
+if ARGV[2] == '1' then
+  leave(KEYS[3], KEYS[4], KEYS[5], now, ARGV[1], ARGV[5])
 end
 -- What frees comes before what is written, so that a server short of memory lets it through.
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)

@@ -69,6 +69,32 @@ async fn one_of_each_is_mended_too() {
     leaves_nothing(&server, client).await;
 }
 
+#[tokio::test]
+async fn waiters_whose_times_were_deleted_keep_their_places() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let held = hold(&client).await;
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        waiting.push(stand(&server, &client).await);
+    }
+    let came = line(&server);
+    server.cmd(&["DEL", &timeout()]);
+    eventually(PATIENCE, "all have a time again", async || {
+        times(&server).len() == 5
+    })
+    .await;
+    assert_eq!(line(&server), came);
+    assert!(times(&server).values().all(|left| *left > 300_000));
+    held.release().await.expect("it is ours");
+    for (waiting, owner) in waiting {
+        let guard = granted(waiting).await;
+        assert_eq!(guard.owner(), owner);
+        guard.release().await.expect("it is ours");
+    }
+    leaves_nothing(&server, client).await;
+}
+
 /// Their order is lost with it; nobody is.
 #[tokio::test]
 async fn waiters_whose_list_was_deleted_come_again() {

@@ -29,8 +29,9 @@ end
 local marked = mend(KEYS[3], KEYS[4], KEYS[5], now)
 local back = marked and not redis.call('ZSCORE', KEYS[4], owner) and redis.call('ZSCORE', KEYS[5], owner)
 back = back and tonumber(back) > now
-if back then
-  -- Still there by our mark, and without a place: Redisson has passed it over, when it was the first.
+-- Still there by our mark, and without a score: Redisson has passed it over, when it was the first. Unless it has a place:
+-- then somebody has deleted the scores.
+if back and not redis.call('LPOS', KEYS[3], owner) then
   redis.call('LPUSH', KEYS[3], owner)
 end
 if ttl == -2 then

@@ -213,6 +213,26 @@ async fn a_java_that_may_be_there_is_waited_for_and_seldom_asked_about() {
     leaves_nothing(&server, client).await;
 }
 
+/// Should it die there, everybody behind it waits for that time.
+#[tokio::test]
+async fn a_java_behind_many_of_ours_has_no_more_time_than_behind_one() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    let held = hold(&client).await;
+    let mut waiting = Vec::new();
+    for _ in 0..10 {
+        waiting.push(stand(&server, &client).await.0);
+    }
+    java.lock(1, FIVE_MINUTES).await.expect("it is held");
+    assert_about(times(&server)[&java.owner(1)], LEASE + 2 * FIVE_MINUTES);
+    java.give_up(1, FIVE_MINUTES).await;
+    held.release().await.expect("it is ours");
+    for waiting in waiting {
+        granted(waiting).await.release().await.expect("it is ours");
+    }
+    leaves_nothing(&server, client).await;
+}
+
 /// Redisson's waiters all ask at that moment.
 #[tokio::test]
 async fn when_a_lease_ends_only_the_first_in_line_asks() {

@@ -66,15 +66,17 @@ if ARGV[5] == '0' then
   return ttl == -2 and -1 or ttl
 end
 
--- Behind the last one's score and the holder's end, by Redisson's own five minutes: with less, its arithmetic, which
--- takes one waiter's time from all the others, would pass over those who are there.
+-- Behind the holder's end and the last one's score, by Redisson's own five minutes: with less, its arithmetic, which takes
+-- one waiter's time from all the others, would pass over those who are there. Behind one of ours its score will do: it
+-- takes nothing from anybody. More would be added to all who come later, and be waited for should one of Redisson's die.
 local score = now + math.max(ttl, 0) + 300000
 local own = redis.call('ZSCORE', KEYS[4], owner)
 if not own and not back then
   local last = redis.call('LINDEX', KEYS[3], -1)
-  last = last and redis.call('ZSCORE', KEYS[4], last)
-  if last then
-    score = math.max(score, tonumber(last) + 300000)
+  local behind = last and redis.call('ZSCORE', KEYS[4], last)
+  if behind then
+    local more = redis.call('ZSCORE', KEYS[5], last) and 0 or 300000
+    score = math.max(score, tonumber(behind) + more)
   end
   redis.call('RPUSH', KEYS[3], owner)
 end

@@ -7,8 +7,8 @@ use distlock::Lease;
 
 use super::super::support::{Pace, RedisServer, eventually, paced};
 use super::super::{LEASE, PATIENCE, connect, leaves_nothing};
-use super::java::{FIVE_MINUTES, Javas, timeout};
-use super::{NAME, assert_about, granted, hold, line, now, questions, stand, times};
+use super::java::{FIVE_MINUTES, Javas, queue, timeout};
+use super::{ALIVE, NAME, assert_about, granted, hold, line, now, questions, stand, times};
 
 #[tokio::test]
 async fn a_waiter_of_ours_has_the_time_of_the_java_before_it_and_five_minutes() {
@@ -230,6 +230,39 @@ async fn a_java_behind_many_of_ours_has_no_more_time_than_behind_one() {
     for waiting in waiting {
         granted(waiting).await.release().await.expect("it is ours");
     }
+    leaves_nothing(&server, client).await;
+}
+
+/// Redisson gives its line no end. Ours has one, in case everybody dies; but it must not end under those who wait.
+#[tokio::test]
+async fn javas_who_stay_keep_their_places_though_ours_have_gone() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    let hour = Duration::from_secs(3600);
+    assert_eq!(java.lock(1, hour).await, None);
+    java.lock(2, hour).await.expect("it is held");
+    let (waiting, _) = stand(&server, &client).await;
+    for key in [&*queue(), &*timeout(), ALIVE] {
+        assert!(server.pttl(key) > 0, "`{key}` has no end");
+    }
+    java.lock(3, hour).await.expect("it is held");
+    waiting.abort();
+    eventually(PATIENCE, "it has left", async || line(&server).len() == 2).await;
+    let last = times(&server).into_values().max().expect("two of them");
+    for key in [&queue(), &timeout()] {
+        assert!(server.pttl(key) > last, "`{key}` ends too soon");
+    }
+    // Those of ours who come later put an end to whatever they make anew.
+    let (waiting, _) = stand(&server, &client).await;
+    for key in [&*queue(), &*timeout(), ALIVE] {
+        assert!(server.pttl(key) > last, "`{key}`");
+    }
+    assert_eq!(java.unlock(1).await, Some(true));
+    for thread in [2, 3] {
+        assert_eq!(java.lock(thread, hour).await, None);
+        assert_eq!(java.unlock(thread).await, Some(true));
+    }
+    granted(waiting).await.release().await.expect("it is ours");
     leaves_nothing(&server, client).await;
 }
 

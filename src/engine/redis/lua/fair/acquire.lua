@@ -84,13 +84,13 @@ if not own or tonumber(own) < score then
   redis.call('ZADD', KEYS[4], string.format('%.0f', score), owner)
 end
 redis.call('ZADD', KEYS[5], string.format('%.0f', now + tonumber(ARGV[5])), owner)
--- Should everybody die, nothing is left of it.
-local keep = score - now + 60000
-if redis.call('PTTL', KEYS[3]) < keep then
-  redis.call('PEXPIRE', KEYS[3], keep)
-  redis.call('PEXPIRE', KEYS[4], keep)
+-- Should everybody die, nothing is left of it after a day. Not sooner: Redisson gives its line no end, and those of its
+-- waiters who stay when ours have gone put none of it off.
+for _, key in ipairs({KEYS[3], KEYS[4], KEYS[5]}) do
+  if redis.call('PTTL', key) < 43200000 then
+    redis.call('PEXPIRE', key, 86400000)
+  end
 end
-redis.call('PEXPIRE', KEYS[5], keep)
 -- Only the first has to know when the hold ends: the others would all ask at that moment.
 if first(KEYS[3], KEYS[4], KEYS[5], now) == owner then
   return ttl

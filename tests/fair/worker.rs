@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Duration;
 
-use distlock::Client;
+use distlock::{Client, Error};
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
@@ -61,9 +61,12 @@ async fn turn(client: Client, log: Log, patience: Option<Duration>) -> bool {
         Some(patience) => lock.acquire_timeout(patience).await,
         None => lock.acquire().await.map(Some),
     };
-    let Some(guard) = guard.expect("the store answers") else {
-        return false;
+    let guard = match guard {
+        // Its time was over just while it asked.
+        Err(Error::Timeout { .. }) if patience.is_some() => None,
+        guard => guard.expect("the store answers"),
     };
+    let Some(guard) = guard else { return false };
     log.note(&guard.owner()).await;
     guard.release().await.expect("it is ours");
     true

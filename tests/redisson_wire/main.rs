@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod fair;
 mod fenced;
 mod format;
 mod peers;

@@ -103,7 +103,12 @@ impl Java {
         self.eval(RENEW, &names, &args).await
     }
 
-    async fn eval<T: FromRedisValue>(&self, script: &str, keys: &[&str], args: &[&str]) -> T {
+    pub(crate) async fn eval<T: FromRedisValue>(
+        &self,
+        script: &str,
+        keys: &[&str],
+        args: &[&str],
+    ) -> T {
         let mut eval = ::redis::cmd("EVAL");
         eval.arg(script).arg(keys.len()).arg(keys).arg(args);
         self.send(&eval).await
@@ -195,7 +200,7 @@ pub(crate) fn channel(name: &str) -> String {
 }
 
 /// A name with a brace in it is left as it is, whatever the brace means.
-fn in_slot(prefix: &str, name: &str) -> String {
+pub(crate) fn in_slot(prefix: &str, name: &str) -> String {
     match name.contains('{') {
         true => format!("{prefix}:{name}"),
         false => format!("{prefix}:{{{name}}}"),

@@ -26,7 +26,14 @@ if held then
   end
   return -3
 end
-mend(KEYS[3], KEYS[4], KEYS[5], now)
+local marked = mend(KEYS[3], KEYS[4], KEYS[5], now)
+local back = marked and not redis.call('ZSCORE', KEYS[4], owner) and redis.call('ZSCORE', KEYS[5], owner)
+back = back and tonumber(back) > now
+-- Still there by our mark, and without a score: Redisson has passed it over, when it was the first. Unless it has a place:
+-- then somebody has deleted the scores.
+if back and not redis.call('LPOS', KEYS[3], owner) then
+  redis.call('LPUSH', KEYS[3], owner)
+end
 if ttl == -2 then
   -- Into a hold that is gone: granting it would make that hold up.
   if ARGV[2] ~= '1' then
@@ -59,35 +66,31 @@ if ARGV[5] == '0' then
   return ttl == -2 and -1 or ttl
 end
 
--- Behind the last one's score and the holder's end, by Redisson's own five minutes: with less, its arithmetic, which
--- takes one waiter's time from all the others, would pass over those who are there.
+-- Behind the holder's end and the last one's score, by Redisson's own five minutes: with less, its arithmetic, which takes
+-- one waiter's time from all the others, would pass over those who are there. Behind one of ours its score will do: it
+-- takes nothing from anybody. More would be added to all who come later, and be waited for should one of Redisson's die.
 local score = now + math.max(ttl, 0) + 300000
 local own = redis.call('ZSCORE', KEYS[4], owner)
-if not own then
-  -- Still there by our mark, and without a place: Redisson has passed it over, when it was the first.
-  local there = redis.call('ZSCORE', KEYS[5], owner)
-  if there and tonumber(there) > now then
-    redis.call('LPUSH', KEYS[3], owner)
-  else
-    local last = redis.call('LINDEX', KEYS[3], -1)
-    last = last and redis.call('ZSCORE', KEYS[4], last)
-    if last then
-      score = math.max(score, tonumber(last) + 300000)
-    end
-    redis.call('RPUSH', KEYS[3], owner)
+if not own and not back then
+  local last = redis.call('LINDEX', KEYS[3], -1)
+  local behind = last and redis.call('ZSCORE', KEYS[4], last)
+  if behind then
+    local more = redis.call('ZSCORE', KEYS[5], last) and 0 or 300000
+    score = math.max(score, tonumber(behind) + more)
   end
+  redis.call('RPUSH', KEYS[3], owner)
 end
 if not own or tonumber(own) < score then
   redis.call('ZADD', KEYS[4], string.format('%.0f', score), owner)
 end
 redis.call('ZADD', KEYS[5], string.format('%.0f', now + tonumber(ARGV[5])), owner)
--- Should everybody die, nothing is left of it.
-local keep = score - now + 60000
-if redis.call('PTTL', KEYS[3]) < keep then
-  redis.call('PEXPIRE', KEYS[3], keep)
-  redis.call('PEXPIRE', KEYS[4], keep)
+-- Should everybody die, nothing is left of it after a day. Not sooner: Redisson gives its line no end, and those of its
+-- waiters who stay when ours have gone put none of it off.
+for _, key in ipairs({KEYS[3], KEYS[4], KEYS[5]}) do
+  if redis.call('PTTL', key) < 43200000 then
+    redis.call('PEXPIRE', key, 86400000)
+  end
 end
-redis.call('PEXPIRE', KEYS[5], keep)
 -- Only the first has to know when the hold ends: the others would all ask at that moment.
 if first(KEYS[3], KEYS[4], KEYS[5], now) == owner then
   return ttl

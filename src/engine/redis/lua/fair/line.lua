@@ -10,12 +10,6 @@ local function clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local function leave(queue, timeout, alive, owner)
-  redis.call('ZREM', timeout, owner)
-  redis.call('ZREM', alive, owner)
-  return redis.call('LREM', queue, 0, owner)
-end
-
 -- Who is first, of those who are there. One without a score is nobody: Redisson would wait for it for ever.
 local function first(queue, timeout, alive, now)
   while true do
@@ -33,12 +27,28 @@ local function first(queue, timeout, alive, now)
   end
 end
 
--- Whoever has a score but no place would believe that it waits: without one it comes again. One of ours that Redisson has
--- passed over keeps its mark while it is there, and by that its place.
-local function mend(queue, timeout, alive, now)
-  local length = redis.call('LLEN', queue)
-  if redis.call('ZCARD', timeout) == length and redis.call('ZCARD', alive) <= length then
+-- Somebody leaves, if it stands in line, or would again by its mark. Whoever is first then has to know: that the lock is
+-- free, or when it will be.
+local function leave(queue, timeout, alive, now, owner, channel)
+  if not redis.call('ZSCORE', timeout, owner) and not redis.call('ZSCORE', alive, owner) then
     return
+  end
+  local was_first = first(queue, timeout, alive, now) == owner
+  redis.call('ZREM', timeout, owner)
+  redis.call('ZREM', alive, owner)
+  redis.call('LREM', queue, 0, owner)
+  local head = was_first and first(queue, timeout, alive, now)
+  if head then
+    redis.call('PUBLISH', channel .. ':' .. head, '0')
+  end
+end
+
+-- Whoever has a score but no place would believe that it waits: without one it comes again. One of ours that Redisson has
+-- passed over keeps its mark while it is there, and by that its place. Says whether anybody may have a mark.
+local function mend(queue, timeout, alive, now)
+  local length, marks = redis.call('LLEN', queue), redis.call('ZCARD', alive)
+  if redis.call('ZCARD', timeout) == length and marks <= length then
+    return marks > 0
   end
   redis.call('ZREMRANGEBYSCORE', alive, '-inf', now)
   local places = {}
@@ -50,5 +60,6 @@ local function mend(queue, timeout, alive, now)
       redis.call('ZREM', timeout, owner)
     end
   end
+  return true
 end
 

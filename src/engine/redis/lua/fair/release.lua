@@ -22,13 +22,5 @@ if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
   redis.call('PUBLISH', head and ARGV[3] .. ':' .. head or ARGV[3], '0')
   return 0
 end
-if redis.call('ZSCORE', KEYS[3], ARGV[1]) then
-  local now = clock()
-  local was_first = first(KEYS[2], KEYS[3], KEYS[4], now) == ARGV[1]
-  leave(KEYS[2], KEYS[3], KEYS[4], ARGV[1])
-  local head = was_first and first(KEYS[2], KEYS[3], KEYS[4], now)
-  if head then
-    redis.call('PUBLISH', ARGV[3] .. ':' .. head, '0')
-  end
-end
+leave(KEYS[2], KEYS[3], KEYS[4], clock(), ARGV[1], ARGV[3])
 return redis.call('EXISTS', KEYS[1]) == 1 and -2 or -1

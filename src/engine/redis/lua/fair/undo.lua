@@ -14,13 +14,8 @@ if released then
   redis.call('HDEL', KEYS[1], ARGV[1])
   local head = first(KEYS[3], KEYS[4], KEYS[5], now)
   redis.call('PUBLISH', head and ARGV[5] .. ':' .. head or ARGV[5], '0')
-elseif ARGV[2] == '1' and redis.call('ZSCORE', KEYS[4], ARGV[1]) then
-  local was_first = first(KEYS[3], KEYS[4], KEYS[5], now) == ARGV[1]
-  leave(KEYS[3], KEYS[4], KEYS[5], ARGV[1])
-  local head = was_first and first(KEYS[3], KEYS[4], KEYS[5], now)
-  if head then
-    redis.call('PUBLISH', ARGV[5] .. ':' .. head, '0')
-  end
+elseif ARGV[2] == '1' then
+  leave(KEYS[3], KEYS[4], KEYS[5], now, ARGV[1], ARGV[5])
 end
 -- Though it was carried out, it may come: who waits in line asks many times.
 -- What frees comes before what is written, so that a server short of memory lets it through.

@@ -1,0 +1,220 @@
+//! What a hand-off costs the server: the same however many stand in line.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use distlock::Client;
+use tokio::task::JoinSet;
+
+use super::support::{RedisServer, eventually};
+use super::{NAME, PATIENCE, QUEUE, arrivals, connect, leaves_nothing, take, until_in_line};
+
+/// The others in line are only written there, as waiters of ours that have just asked: what they ask meanwhile, every few
+/// seconds, is no part of a hand-off.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_off_takes_the_same_commands_with_10_and_with_10_000_in_line() {
+    let server = RedisServer::start();
+    let mut costs = Vec::new();
+    for behind in [10, 10_000] {
+        // A machine that stands still for seconds lets somebody ask once more.
+        let mut rounds = Vec::new();
+        for _ in 0..3 {
+            rounds.push(hand_offs(&server, behind).await);
+        }
+        let least = rounds
+            .into_iter()
+            .min_by_key(|cost| cost.values().sum::<u64>());
+        costs.push(least.expect("there were some"));
+    }
+    let each = |cost: &Cost| cost.values().sum::<u64>() as f64 / TURNS as f64;
+    let [few, many] = [each(&costs[0]), each(&costs[1])];
+    eprintln!(
+        "{few:.1} commands a hand-off with 10 behind, {many:.1} with 10,000: {:?}",
+        costs[1]
+    );
+    assert_eq!(costs[0], costs[1]);
+    for command in costs[0].keys() {
+        assert!(
+            !WHOLE_LINE.contains(&command.as_str()),
+            "{command} looks through the line"
+        );
+    }
+}
+
+/// All of them are real, stand in one process, and ask every three seconds. Prints what it came to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long unless built with --release"]
+async fn a_line_of_10_000_real_waiters_is_served_in_order_by_one_message_each() {
+    for crowd in [10, 100, 1_000, 10_000] {
+        real_line(crowd).await;
+    }
+}
+
+/// The same in small.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_of_500_real_waiters_is_served_in_order_by_one_message_each() {
+    real_line(500).await;
+}
+
+async fn real_line(crowd: usize) {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let held = take(&client).await;
+    let arrivals = arrivals(&server).await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..crowd {
+        waiting.spawn(turn(client.clone()));
+    }
+    until_in_line(&server, crowd).await;
+    eventually(PATIENCE, "all of them listen", async || {
+        server.pubsub_channels().len() == crowd
+    })
+    .await;
+    eventually(PATIENCE, "all of them were seen to come", async || {
+        arrivals.seen().len() == crowd
+    })
+    .await;
+    let came = arrivals.seen();
+    drop(arrivals);
+    let (messages, asked) = (server.commandstats("publish"), asks(&server));
+    let (begun, spent) = (Instant::now(), processor_time(&server));
+    held.release().await.expect("it is ours");
+    let mut turns = Vec::new();
+    while let Some(turn) = waiting.join_next().await {
+        turns.push(turn.expect("no panic"));
+    }
+    let (took, spent) = (begun.elapsed(), processor_time(&server) - spent);
+    turns.sort();
+    let order: Vec<String> = turns.into_iter().map(|(_, owner)| owner).collect();
+    assert_eq!(order, came, "not in the order in which they came");
+    let messages = server.commandstats("publish") - messages;
+    assert_eq!(messages, crowd as u64 + 1, "one for each hand-off");
+    let asked = asks(&server) - asked;
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / crowd as f64;
+    eprintln!(
+        "{crowd} waiters: {took:.1?} in all, {:.0} µs a hand-off, {:.0} µs of the server's processor, {:.1} questions each",
+        each(took),
+        each(spent),
+        asked as f64 / crowd as f64,
+    );
+    client.close().await.expect("the server answers");
+    leaves_nothing(&server).await;
+}
+
+async fn turn(client: Client) -> (Instant, String) {
+    let guard = client
+        .fair_lock(NAME)
+        .acquire()
+        .await
+        .expect("the server answers");
+    let had_it = (Instant::now(), guard.owner());
+    guard.release().await.expect("it is ours");
+    had_it
+}
+
+/// Every question looks how long the line is.
+fn asks(server: &RedisServer) -> u64 {
+    server.commandstats("llen")
+}
+
+/// How often each command was run.
+type Cost = BTreeMap<String, u64>;
+
+/// The commands of some hand-offs with so many behind them.
+async fn hand_offs(server: &RedisServer, behind: usize) -> Cost {
+    let client = connect(&server.url()).await;
+    let held = take(&client).await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..TURNS {
+        waiting.spawn(turn(client.clone()));
+    }
+    until_in_line(server, TURNS).await;
+    eventually(PATIENCE, "all of them listen", async || {
+        server.pubsub_channels().len() == TURNS
+    })
+    .await;
+    // All have asked again since they listen: after that they sleep.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    stand(server, behind);
+    let before = stats(server);
+    held.release().await.expect("it is ours");
+    while let Some(turn) = waiting.join_next().await {
+        turn.expect("no panic");
+    }
+    let mut cost = stats(server);
+    for (command, count) in before {
+        let now = cost.entry(command).or_default();
+        *now -= count;
+    }
+    cost.retain(|command, count| *count > 0 && !BESIDE.contains(&command.as_str()));
+    assert_eq!(server.query::<usize>(&["LLEN", QUEUE]), behind);
+    client.close().await.expect("the server answers");
+    server.flushall();
+    cost
+}
+
+/// Puts so many into the line, as they would be there.
+fn stand(server: &RedisServer, count: usize) {
+    let stood: usize = server.query(&[
+        "EVAL",
+        STAND,
+        "3",
+        QUEUE,
+        TIMEOUT,
+        ALIVE,
+        &count.to_string(),
+    ]);
+    assert_eq!(stood, TURNS + count);
+}
+
+fn stats(server: &RedisServer) -> Cost {
+    let info: String = server.query(&["INFO", "commandstats"]);
+    let lines = info.lines().filter_map(|line| {
+        let (command, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let calls = numbers.split(',').next()?.parse().ok()?;
+        Some((command.to_owned(), calls))
+    });
+    lines.collect()
+}
+
+/// What a server has worked since it started.
+fn processor_time(server: &RedisServer) -> Duration {
+    let info: String = server.query(&["INFO", "cpu"]);
+    let spent = info.lines().filter_map(|line| {
+        let main = line.starts_with("used_cpu_sys:") || line.starts_with("used_cpu_user:");
+        main.then(|| line.split_once(':')?.1.parse::<f64>().ok())?
+    });
+    Duration::from_secs_f64(spent.sum())
+}
+
+const TURNS: usize = 20;
+const TIMEOUT: &str = "redisson_lock_timeout:{stock}";
+const ALIVE: &str = "distlock_alive:{stock}";
+/// Commands whose cost grows with the line.
+const WHOLE_LINE: [&str; 7] = [
+    "lrange",
+    "lrem",
+    "lpos",
+    "linsert",
+    "zrange",
+    "zrevrange",
+    "zrangebyscore",
+];
+/// Not a hand-off's: how callers travel together and when they stop to listen is a matter of moments, and the test looks.
+const BESIDE: [&str; 6] = [
+    "evalsha",
+    "eval",
+    "subscribe",
+    "unsubscribe",
+    "info",
+    "script|load",
+];
+const STAND: &str = "
+local now = redis.call('TIME')[1] * 1000
+for number = 1, ARGV[1] do
+  local owner = '71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:' .. number
+  redis.call('RPUSH', KEYS[1], owner)
+  redis.call('ZADD', KEYS[2], now + 600000, owner)
+  redis.call('ZADD', KEYS[3], now + 600000, owner)
+end
+return redis.call('LLEN', KEYS[1])";

@@ -1,0 +1,100 @@
+//! The fair lock among many: the order in which a crowd of several processes gets it, and what each hand-off costs.
+//!
+//! A test starts other processes from its own executable: they enter at [`worker`].
+
+#![cfg(all(feature = "redis", feature = "sqlite", target_os = "linux"))]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "processes are killed and awaited in real time"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cost;
+mod embedded;
+mod messages;
+mod monitor;
+mod order;
+mod worker;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use distlock::{Client, Fair, Guard, Lease};
+
+use self::monitor::Monitor;
+use self::support::{RedisServer, eventually, process};
+
+/// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
+/// it is not counted as a test that passed.
+#[test]
+#[ignore = "no test: the processes that the tests start begin here"]
+fn worker() {
+    if let Some(role) = process::role() {
+        worker::run(&role);
+    }
+}
+
+async fn connect(url: &str) -> Client {
+    Client::builder(url)
+        .default_lease(Lease::KeepAlive(LEASE))
+        .command_timeout(Duration::from_secs(10))
+        .connect()
+        .await
+        .expect("the store is there")
+}
+
+async fn take(client: &Client) -> Guard<Fair> {
+    let taken = client.fair_lock(NAME).try_acquire().await;
+    taken.expect("the store answers").expect("it is free")
+}
+
+/// Who stands in line, the first one first.
+fn line(server: &RedisServer) -> Vec<String> {
+    server.query(&["LRANGE", QUEUE, "0", "-1"])
+}
+
+/// Those of ours who come to stand in line, in the order in which the server hears of them: not by what it then does with it.
+async fn arrivals(server: &RedisServer) -> Monitor<String> {
+    let mut known = HashSet::new();
+    Monitor::start(server, move |words| {
+        // Whether it has been undone is the first thing that is asked of each.
+        let ["ZSCORE", key, attempt] = words else {
+            return None;
+        };
+        let owner = attempt.strip_suffix("#1")?;
+        let new = key.starts_with("distlock_undone:") && known.insert(owner.to_owned());
+        new.then(|| owner.to_owned())
+    })
+    .await
+}
+
+async fn until_in_line(server: &RedisServer, length: usize) {
+    eventually(PATIENCE, &format!("{length} stand in line"), async || {
+        server.query::<usize>(&["LLEN", QUEUE]) == length
+    })
+    .await;
+}
+
+/// Nothing is left but marks of requests that were given up half-way, which go by themselves.
+async fn leaves_nothing(server: &RedisServer) {
+    eventually(PATIENCE, "nobody listens any more", async || {
+        server.pubsub_channels().is_empty()
+    })
+    .await;
+    let others = || {
+        let mut keys = server.keys();
+        keys.retain(|key| !key.starts_with("distlock_undone:"));
+        keys
+    };
+    let clean = async || others().is_empty();
+    eventually(PATIENCE, "no key is left", clean).await;
+}
+
+const NAME: &str = "stock";
+const QUEUE: &str = "redisson_lock_queue:{stock}";
+/// Two thirds of it are what a busy machine may cost without costing the lock.
+const LEASE: Duration = Duration::from_secs(6);
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);

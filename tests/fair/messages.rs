@@ -1,0 +1,110 @@
+//! Who is told, and how often.
+
+use super::monitor::Monitor;
+use super::support::{RedisServer, eventually};
+use super::{NAME, PATIENCE, connect, leaves_nothing, line, take, until_in_line};
+
+#[tokio::test]
+async fn a_hand_off_is_one_message_and_to_the_first_in_line_alone() {
+    let server = RedisServer::start();
+    let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let held = take(&client).await;
+    let mut waiting = Vec::new();
+    for number in 0..CROWD {
+        let client = if number % 2 == 0 { &client } else { &other };
+        waiting.push(tokio::spawn(client.fair_lock(NAME).acquire()));
+        until_in_line(&server, number + 1).await;
+    }
+    let came = line(&server);
+    let channels: Vec<String> = came
+        .iter()
+        .map(|owner| format!("{CHANNEL}:{owner}"))
+        .collect();
+    eventually(
+        PATIENCE,
+        "each listens at a channel of its own",
+        async || {
+            let mut all = channels.clone();
+            all.sort();
+            server.pubsub_channels() == all
+        },
+    )
+    .await;
+
+    let messages = messages(&server).await;
+    held.release().await.expect("it is ours");
+    for waiter in waiting {
+        let guard = tokio::time::timeout(PATIENCE, waiter)
+            .await
+            .expect("in time");
+        let guard = guard.expect("no panic").expect("the server answers");
+        guard.release().await.expect("it is ours");
+    }
+    // The last one's release finds nobody in line: it is for those who want the plain lock of this name.
+    let mut expected = channels;
+    expected.push(CHANNEL.to_owned());
+    eventually(PATIENCE, "the last message is seen", async || {
+        messages
+            .seen()
+            .last()
+            .is_some_and(|(channel, _)| channel == CHANNEL)
+    })
+    .await;
+    let (told, words): (Vec<_>, Vec<_>) = messages.seen().into_iter().unzip();
+    assert_eq!(told, expected);
+    assert!(words.iter().all(|word| word == "0"), "{words:?}");
+    leaves_nothing(&server).await;
+}
+
+/// Who gives up as the first in line says so to the next: it has to know when the holder's time is over. Anybody else says
+/// nothing.
+#[tokio::test]
+async fn who_leaves_the_line_tells_nobody_unless_it_was_the_first() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let held = take(&client).await;
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        waiting.push(tokio::spawn(client.fair_lock(NAME).acquire()));
+        until_in_line(&server, number + 1).await;
+    }
+    let came = line(&server);
+    let messages = messages(&server).await;
+    for (gone, left) in [(2, 3), (3, 2), (0, 1)] {
+        waiting[gone].abort();
+        until_in_line(&server, left).await;
+    }
+    eventually(PATIENCE, "the next is told", async || {
+        !messages.seen().is_empty()
+    })
+    .await;
+    waiting[1].abort();
+    until_in_line(&server, 0).await;
+    held.release().await.expect("it is ours");
+    eventually(PATIENCE, "the last message is seen", async || {
+        messages
+            .seen()
+            .last()
+            .is_some_and(|(channel, _)| channel == CHANNEL)
+    })
+    .await;
+    let told: Vec<String> = messages
+        .seen()
+        .into_iter()
+        .map(|(channel, _)| channel)
+        .collect();
+    assert_eq!(told, [format!("{CHANNEL}:{}", came[1]), CHANNEL.to_owned()]);
+    leaves_nothing(&server).await;
+}
+
+/// Every message that is sent: to whom, and what.
+async fn messages(server: &RedisServer) -> Monitor<(String, String)> {
+    Monitor::start(server, |words| match words {
+        ["PUBLISH", channel, word] => Some(((*channel).to_owned(), (*word).to_owned())),
+        _ => None,
+    })
+    .await
+}
+
+const CROWD: usize = 20;
+const CHANNEL: &str = "redisson_lock__channel:{stock}";

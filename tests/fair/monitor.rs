@@ -1,0 +1,59 @@
+//! What a server does, seen from beside it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+use super::support::RedisServer;
+
+/// Every command that scripts run on a server, from now on: what there is to note of it, in order.
+pub(crate) struct Monitor<T> {
+    seen: Arc<Mutex<Vec<T>>>,
+    reader: AbortHandle,
+}
+
+impl<T: Clone + Send + 'static> Monitor<T> {
+    /// `note` is given a command's words.
+    pub(crate) async fn start(
+        server: &RedisServer,
+        mut note: impl FnMut(&[&str]) -> Option<T> + Send + 'static,
+    ) -> Self {
+        let stream = TcpStream::connect(server.addr()).await;
+        let mut stream = stream.expect("the server runs");
+        stream.write_all(b"MONITOR\r\n").await.expect("it listens");
+        let mut lines = BufReader::new(stream).lines();
+        let agreed = lines.next_line().await.expect("it answers");
+        assert_eq!(agreed.as_deref(), Some("+OK"));
+        let seen = Arc::<Mutex<Vec<T>>>::default();
+        let notes = seen.clone();
+        let reader = tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let Some((_, words)) = line.split_once(" lua] \"") else {
+                    continue;
+                };
+                let words: Vec<&str> = words.trim_end_matches('"').split("\" \"").collect();
+                if let Some(noted) = note(&words) {
+                    let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+                    notes.push(noted);
+                }
+            }
+        });
+        Self {
+            seen,
+            reader: reader.abort_handle(),
+        }
+    }
+
+    pub(crate) fn seen(&self) -> Vec<T> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.clone()
+    }
+}
+
+impl<T> Drop for Monitor<T> {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}

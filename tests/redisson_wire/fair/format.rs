@@ -1,0 +1,184 @@
+//! What stands in Redis while somebody waits, and what is said when the lock is free.
+
+use std::time::Duration;
+
+use distlock::{Error, Lease, LostReason};
+
+use super::super::support::java::{Subscriber, channel};
+use super::super::support::{RedisServer, eventually};
+use super::super::{LEASE, PATIENCE, connect, leaves_nothing};
+use super::java::{FIVE_MINUTES, Javas, queue, timeout};
+use super::{ALIVE, NAME, asleep, assert_about, granted, hold, line, stand, times};
+
+#[tokio::test]
+async fn a_waiter_stands_in_redissons_list_with_its_time_in_redissons_zset() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let held = hold(&client).await;
+    assert_eq!(server.keys(), [NAME], "nobody waits yet");
+    let (first, one) = stand(&server, &client).await;
+    let (second, two) = stand(&server, &client).await;
+
+    assert_eq!(server.keys(), [ALIVE, NAME, &queue(), &timeout()]);
+    for (key, sort) in [
+        (ALIVE, "zset"),
+        (NAME, "hash"),
+        (&queue(), "list"),
+        (&timeout(), "zset"),
+    ] {
+        assert_eq!(server.query::<String>(&["TYPE", key]), sort, "{key}");
+        assert!(server.pttl(key) > 0, "`{key}` has no end");
+    }
+    assert_eq!(line(&server), [one.clone(), two.clone()]);
+    let times = times(&server);
+    assert_eq!(times.len(), 2);
+    // As if Redisson had asked, with its own five minutes.
+    assert_about(times[&one], LEASE + FIVE_MINUTES);
+    assert!(times[&two] >= times[&one], "{times:?}");
+
+    // Who holds it is who waited.
+    held.release().await.expect("it is ours");
+    let next = granted(first).await;
+    assert_eq!(next.owner(), one);
+    assert_eq!(server.hgetall(NAME)[&one], "1");
+    assert_eq!(line(&server), [two]);
+    next.release().await.expect("it is ours");
+    let last = granted(second).await;
+    assert_eq!(server.keys(), [NAME], "the keys go with the last who waits");
+    last.release().await.expect("it is ours");
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn keys_and_channels_follow_redissons_brace_rule() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    for name in ["a{b}c", "foo{bar"] {
+        let held = client.fair_lock(name).acquire().await.expect("it is free");
+        let waiting = tokio::spawn(client.fair_lock(name).acquire());
+        let [queue, timeout] =
+            ["queue", "timeout"].map(|key| format!("redisson_lock_{key}:{name}"));
+        eventually(PATIENCE, "it stands in line", async || {
+            let keys = server.keys();
+            keys.contains(&queue) && keys.contains(&timeout)
+        })
+        .await;
+        let owner: String = server.query(&["LINDEX", &queue, "0"]);
+        let channel = format!("redisson_lock__channel:{name}:{owner}");
+        eventually(PATIENCE, "it listens", async || {
+            server.pubsub_channels() == [channel.clone()]
+        })
+        .await;
+        held.release().await.expect("it is ours");
+        granted(waiting).await.release().await.expect("it is ours");
+        assert!(server.keys().is_empty(), "{:?}", server.keys());
+    }
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn a_release_tells_the_java_thread_that_is_first_and_nobody_else() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    let held = hold(&client).await;
+    let mut ears = Vec::new();
+    for thread in [1, 2] {
+        ears.push(java.listen(&server, thread).await);
+        java.lock(thread, FIVE_MINUTES).await.expect("it is held");
+    }
+    let mut plain = Subscriber::start(&server, &channel(NAME)).await;
+    held.release().await.expect("it is ours");
+    assert_eq!(ears[0].rest(&server).await, [b"0"]);
+    assert!(ears[1].rest(&server).await.is_empty());
+    assert!(plain.rest(&server).await.is_empty());
+    for thread in [1, 2] {
+        assert_eq!(java.lock(thread, FIVE_MINUTES).await, None);
+        assert_eq!(java.unlock(thread).await, Some(true));
+    }
+    // With nobody in line it is for those who want the plain lock of this name.
+    hold(&client).await.release().await.expect("it is ours");
+    assert_eq!(plain.rest(&server).await, [b"0"]);
+    for ear in ears.into_iter().chain([plain]) {
+        ear.unsubscribe().await;
+    }
+    leaves_nothing(&server, client).await;
+}
+
+/// Redisson's own waiters say nothing when they go, and whoever is behind them sleeps on.
+#[tokio::test]
+async fn the_first_who_gives_up_passes_a_free_lock_on_to_the_java_thread_behind_it() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    for impatient in [false, true] {
+        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+        let patience = Duration::from_millis(if impatient { 1500 } else { 60_000 });
+        let lock = client.fair_lock(NAME);
+        let first = asleep(&server, tokio::spawn(lock.acquire_timeout(patience))).await;
+        let mut ear = java.listen(&server, 2).await;
+        java.lock(2, FIVE_MINUTES).await.expect("it is held");
+        // It goes without a word, so that nobody is told but by who leaves.
+        server.cmd(&["DEL", NAME]);
+        if !impatient {
+            first.abort();
+        }
+        assert_eq!(ear.message().await, b"0");
+        assert_eq!(java.lock(2, FIVE_MINUTES).await, None);
+        assert_eq!(java.unlock(2).await, Some(true));
+        assert!(ear.rest(&server).await.is_empty(), "one message is enough");
+        ear.unsubscribe().await;
+    }
+    leaves_nothing(&server, client).await;
+}
+
+/// Redisson's says that all is well.
+#[tokio::test]
+async fn an_unlock_of_a_lost_fair_lock_says_so() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    for taken_over in [false, true] {
+        let guard = hold(&client).await;
+        server.cmd(&["DEL", NAME]);
+        if taken_over {
+            assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+        }
+        let released = guard.release().await;
+        let Err(Error::Lost { reason, .. }) = released else {
+            panic!("{released:?}");
+        };
+        let why = if taken_over {
+            LostReason::TakenOver
+        } else {
+            LostReason::Removed
+        };
+        assert_eq!(reason, why);
+    }
+    assert_eq!(java.unlock(1).await, Some(true), "it is still Java's");
+    let brief = client
+        .fair_lock(NAME)
+        .with_lease(Lease::Fixed(Duration::from_millis(300)));
+    let guard = brief.acquire().await.expect("it is free");
+    tokio::time::timeout(PATIENCE, guard.lost())
+        .await
+        .expect("it ends");
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+    leaves_nothing(&server, client).await;
+}
+
+/// Redisson's nested lock sets whatever time it has, and its nested unlock another.
+#[tokio::test]
+async fn a_nested_hold_never_shortens_the_outer_ones_lease() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let lock = client.fair_lock(NAME).with_owner(&client.new_owner());
+    let outer = lock.clone().with_lease(Lease::Fixed(LEASE * 10));
+    let outer = outer.acquire().await.expect("it is free");
+    let inner = lock.with_lease(Lease::Fixed(Duration::from_secs(1)));
+    let inner = inner.acquire().await.expect("it is ours");
+    assert_eq!(server.hgetall(NAME)[&outer.owner()], "2");
+    assert_about(server.pttl(NAME), LEASE * 10);
+    inner.release().await.expect("it is ours");
+    assert_about(server.pttl(NAME), LEASE * 10);
+    outer.release().await.expect("it is ours");
+    leaves_nothing(&server, client).await;
+}

@@ -1,0 +1,152 @@
+//! A list and a zset that do not fit together: somebody has deleted one, or a script of Redisson's was stopped half-way.
+
+use std::time::Duration;
+
+use distlock::Error;
+use tokio::task::JoinSet;
+
+use super::super::support::java::UUID;
+use super::super::support::{RedisServer, eventually};
+use super::super::{PATIENCE, connect, leaves_nothing};
+use super::java::{FIVE_MINUTES, Javas, queue, timeout};
+use super::{ALIVE, NAME, granted, hold, line, now, stand, times};
+
+/// Redisson waits for such a one for ever, or fails.
+#[tokio::test]
+async fn one_in_the_list_without_a_time_is_passed_over() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let held = hold(&client).await;
+    server.cmd(&["RPUSH", &queue(), &stranger(1)]);
+    let (waiting, owner) = stand(&server, &client).await;
+    server.cmd(&["RPUSH", &queue(), &stranger(2)]);
+    held.release().await.expect("it is ours");
+    let guard = granted(waiting).await;
+    assert_eq!(guard.owner(), owner);
+    guard.release().await.expect("it is ours");
+    leaves_nothing(&server, client).await;
+}
+
+/// Redisson believes of itself that it stands in line, and is never told.
+#[tokio::test]
+async fn a_java_with_a_time_and_no_place_gets_a_place() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    let held = hold(&client).await;
+    let over = (now(&server) + 600_000).to_string();
+    server.cmd(&["ZADD", &timeout(), &over, &java.owner(1)]);
+    java.lock(1, FIVE_MINUTES).await.expect("it is held");
+    assert!(line(&server).is_empty(), "it would wait for ever");
+    let (waiting, owner) = stand(&server, &client).await;
+    java.lock(1, FIVE_MINUTES).await.expect("it is held");
+    assert_eq!(line(&server), [owner, java.owner(1)]);
+    held.release().await.expect("it is ours");
+    granted(waiting).await.release().await.expect("it is ours");
+    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+    assert_eq!(java.unlock(1).await, Some(true));
+    leaves_nothing(&server, client).await;
+}
+
+/// Then there are as many in the one as in the other.
+#[tokio::test]
+async fn one_of_each_is_mended_too() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    let held = hold(&client).await;
+    let over = (now(&server) + 600_000).to_string();
+    server.cmd(&["RPUSH", &queue(), &stranger(1)]);
+    server.cmd(&["ZADD", &timeout(), &over, &java.owner(1)]);
+    let (waiting, owner) = stand(&server, &client).await;
+    eventually(PATIENCE, "Java stands in line", async || {
+        java.lock(1, FIVE_MINUTES).await.expect("it is held");
+        line(&server) == [owner.clone(), java.owner(1)]
+    })
+    .await;
+    held.release().await.expect("it is ours");
+    granted(waiting).await.release().await.expect("it is ours");
+    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+    assert_eq!(java.unlock(1).await, Some(true));
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn waiters_whose_times_were_deleted_keep_their_places() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let held = hold(&client).await;
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        waiting.push(stand(&server, &client).await);
+    }
+    let came = line(&server);
+    server.cmd(&["DEL", &timeout()]);
+    eventually(PATIENCE, "all have a time again", async || {
+        times(&server).len() == 5
+    })
+    .await;
+    assert_eq!(line(&server), came);
+    assert!(times(&server).values().all(|left| *left > 300_000));
+    held.release().await.expect("it is ours");
+    for (waiting, owner) in waiting {
+        let guard = granted(waiting).await;
+        assert_eq!(guard.owner(), owner);
+        guard.release().await.expect("it is ours");
+    }
+    leaves_nothing(&server, client).await;
+}
+
+/// Their order is lost with it; nobody is.
+#[tokio::test]
+async fn waiters_whose_list_was_deleted_come_again() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    for keys in [
+        vec![queue()],
+        vec![queue(), timeout()],
+        vec![queue(), timeout(), ALIVE.into()],
+    ] {
+        let held = hold(&client).await;
+        let mut turns = JoinSet::new();
+        for _ in 0..3 {
+            let (waiting, _) = stand(&server, &client).await;
+            turns.spawn(async move { granted(waiting).await.release().await });
+        }
+        for key in &keys {
+            server.cmd(&["DEL", key]);
+        }
+        eventually(PATIENCE, "all stand in line again", async || {
+            line(&server).len() == 3 && times(&server).len() == 3
+        })
+        .await;
+        held.release().await.expect("it is ours");
+        for released in turns.join_all().await {
+            released.expect("it was its own");
+        }
+    }
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn keys_of_another_type_are_an_error_and_nothing_is_held() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    for key in [queue(), timeout(), ALIVE.into()] {
+        server.cmd(&["SET", &key, "something else"]);
+        let taken = client
+            .fair_lock(NAME)
+            .acquire_timeout(Duration::from_secs(5))
+            .await;
+        assert!(
+            matches!(taken, Err(Error::WrongKind { .. })),
+            "{key}: {taken:?}"
+        );
+        assert_eq!(server.keys(), [&*key]);
+        server.flushall();
+    }
+    leaves_nothing(&server, client).await;
+}
+
+/// Somebody of whom nobody knows.
+fn stranger(number: u32) -> String {
+    format!("{UUID}:-{number}")
+}

@@ -9,6 +9,9 @@ mod support;
 mod fenced;
 mod format;
 mod peers;
+mod rw;
+mod rw_defects;
+mod rw_peers;
 mod turns;
 mod without_end;
 

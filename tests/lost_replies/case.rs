@@ -14,7 +14,9 @@ use super::rules::{LetGo, Rule};
 use super::stories::{Repeated, Story};
 use super::support::batch::apart;
 use super::support::command::{Command, last_acquire};
-use super::support::{ChaosProxy, Family, Fault, Player, Script, Words, args, eventually};
+use super::support::{
+    ChaosProxy, Family, Fault, Opposite, Player, Script, Words, args, eventually,
+};
 use super::world::{World, client_behind};
 
 pub(crate) struct Case<F: Family> {
@@ -229,8 +231,8 @@ impl<F: Family> Case<F> {
         assert!(marks <= 300_000, "a mark that stays for {marks} ms");
     }
 
-    async fn taken_by_another(&self) -> Guard<F::Kind> {
-        let lock = self.world.other.lock(self.name.as_str());
+    async fn taken_by_another(&self) -> Guard<Opposite<F>> {
+        let lock = self.world.other.against(self.name.as_str());
         let guard = lock.acquire_timeout(PATIENCE / 4).await;
         guard.expect("its network is fine").expect("it is free")
     }
@@ -339,8 +341,12 @@ impl<F: Family> Case<F> {
 /// Whether one call releases what the other does, or more of it: how much is left may have changed by then.
 fn gives_back_no_less(one: &[String], other: &[String]) -> bool {
     let both = [one, other];
-    let [Ok(one), Ok(other)] = both.map(|call| call[5].parse::<u32>()) else {
+    if !both.iter().all(|call| Script::Release.runs(call)) {
+        return false;
+    }
+    let both = both.map(args);
+    let [Ok(one), Ok(other)] = both.map(|args| args[1].parse::<u32>()) else {
         return false;
     };
-    both.iter().all(|call| Script::Release.runs(call)) && both[0][4] == both[1][4] && one <= other
+    both[0][0] == both[1][0] && one <= other
 }

@@ -141,6 +141,12 @@ impl<F: Family> Story<F> {
         },
     ];
 
+    /// Those that a kind of lock has.
+    pub(crate) fn told() -> impl Iterator<Item = &'static Self> {
+        let stories = Self::ALL.iter();
+        stories.filter(|story| F::PASSED_ON || story.script != Script::Pass)
+    }
+
     /// Whether nothing goes wrong in it but what the rule says. To have something undone, a story has to
     /// break something itself.
     pub(crate) fn is_whole(&self) -> bool {

@@ -13,7 +13,7 @@ use super::case::{Case, Verdict};
 use super::moments::Moment;
 use super::rules::{RULES, Rule};
 use super::stories::Story;
-use super::support::{Family, Fault, Fenced, Plain, Simple};
+use super::support::{Family, Fault, Fenced, Plain, Read, Simple, Write};
 use super::world::World;
 
 mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
@@ -32,6 +32,16 @@ mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
     #[tokio::test]
     async fn of_simple_locks() {
         tell::<Simple>(600, every_request).await;
+    }
+
+    #[tokio::test]
+    async fn of_readers() {
+        tell::<Read>(550, every_request).await;
+    }
+
+    #[tokio::test]
+    async fn of_writers() {
+        tell::<Write>(550, every_request).await;
     }
 }
 
@@ -69,7 +79,7 @@ async fn tell<F: Family>(at_least: usize, losses: impl AsyncFnOnce(Rc<World<F>>)
 }
 
 async fn every_request<F: Family>(_: Rc<World<F>>) -> Vec<Loss<F>> {
-    let stories = Story::ALL.iter();
+    let stories = Story::told();
     let losses = stories.flat_map(|story| {
         let requests = (1..=story.requests).map(Moment::Request);
         losses_of(story, requests.collect(), &mut 0)
@@ -239,11 +249,11 @@ impl Tally {
 /// A row for each rule, a column for each story: cases, of them unharmed, of them late.
 fn print<F: Family>(tallies: &BTreeMap<(&str, &str), Tally>) {
     let column = |text: String| format!("{text:>16}");
-    let stories = Story::<F>::ALL.iter();
+    let stories = Story::<F>::told();
     let head: String = stories.map(|story| column(story.name.to_owned())).collect();
     eprintln!("{:<42}{head}", "cases/unharmed/late");
     for rule in RULES {
-        let row = Story::<F>::ALL.iter().map(|story| {
+        let row = Story::<F>::told().map(|story| {
             let tally = tallies.get(&(story.name, rule.name));
             let tally =
                 tally.map(|tally| format!("{}/{}/{}", tally.cases, tally.unharmed, tally.late));

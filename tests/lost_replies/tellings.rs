@@ -26,7 +26,7 @@ pub(crate) async fn acquire<F: Family>(case: &mut Case<F>) {
 
 /// Waits for a lock that another client gives back once it was asked for so many times.
 pub(crate) async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize) {
-    let theirs = case.world.other.lock(case.name.as_str());
+    let theirs = case.world.other.against(case.name.as_str());
     let theirs = theirs.acquire().await.expect("their network is fine");
     let executed = async || {
         let owner = theirs.owner();

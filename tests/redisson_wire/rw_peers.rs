@@ -192,15 +192,15 @@ async fn javas_watchdog_does_not_cost_a_reader_of_ours_its_hold() {
 
 #[tokio::test]
 async fn a_reader_that_javas_watchdog_cut_short_says_so_before_it_is_over() {
-    const WATCHDOG: Duration = Duration::from_millis(1200);
+    const WATCHDOG: Duration = Duration::from_secs(3);
     let server = RedisServer::start();
     let java = Java::start(&server).await;
     let client = Client::builder(&server.url()).peer_watchdog(WATCHDOG);
     let client = client.connect().await.unwrap();
     let guard = read(&client.rw_lock("prices"), LEASE).await;
     assert!(guard.remaining() <= WATCHDOG, "{:?}", guard.remaining());
-    assert_eq!(java.read_lock("prices", THREAD, "1200").await, None);
-    assert!(java.renew_read("prices", THREAD, "1200").await);
+    assert_eq!(java.read_lock("prices", THREAD, "3000").await, None);
+    assert!(java.renew_read("prices", THREAD, "3000").await);
     // Nothing more gets through: what it relies on ends no later than the lock.
     server.stop_process();
     let lost = timeout(PATIENCE, guard.lost()).await.expect("it notices");

@@ -9,12 +9,20 @@ use distlock::{Client, Lock};
 /// A kind of lock.
 pub(crate) trait Family: 'static {
     type Kind: 'static;
+    /// What keeps it out, and is kept out by it.
+    type Against: Family;
     /// Whether the store counts how often an owner holds it.
     const COUNTS: bool = true;
     /// Whether nobody overtakes those who wait.
     const IN_ORDER: bool = false;
     /// Whether it goes from task to task of a client without the store.
     const HANDED_ON: bool = true;
+    /// Whether the store gives it to the next in the same breath.
+    const PASSED_ON: bool = true;
+    /// Whether many may hold it at once.
+    const SHARED: bool = false;
+    /// Whether it is a side of a lock that has two.
+    const TWO_SIDED: bool = false;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
 }
@@ -24,6 +32,7 @@ pub(crate) struct Plain;
 
 impl Family for Plain {
     type Kind = distlock::Plain;
+    type Against = Self;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock {
         client.lock(name)
@@ -35,6 +44,7 @@ pub(crate) struct Fenced;
 
 impl Family for Fenced {
     type Kind = distlock::Fenced;
+    type Against = Self;
     const HANDED_ON: bool = false;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fenced> {
@@ -47,7 +57,9 @@ pub(crate) struct Fair;
 
 impl Family for Fair {
     type Kind = distlock::Fair;
+    type Against = Self;
     const HANDED_ON: bool = false;
+    const PASSED_ON: bool = false;
     const IN_ORDER: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fair> {
@@ -55,12 +67,31 @@ impl Family for Fair {
     }
 }
 
-/// The writer's side of a read/write lock.
+/// The reader's side of a read/write lock.
+pub(crate) struct Read;
+
+impl Family for Read {
+    type Kind = distlock::Read;
+    type Against = Write;
+    const HANDED_ON: bool = false;
+    const PASSED_ON: bool = false;
+    const SHARED: bool = true;
+    const TWO_SIDED: bool = true;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Read> {
+        client.rw_lock(name).read()
+    }
+}
+
+/// The writer's.
 pub(crate) struct Write;
 
 impl Family for Write {
     type Kind = distlock::Write;
+    type Against = Read;
     const HANDED_ON: bool = false;
+    const PASSED_ON: bool = false;
+    const TWO_SIDED: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Write> {
         client.rw_lock(name).write()
@@ -72,12 +103,16 @@ pub(crate) struct Simple;
 
 impl Family for Simple {
     type Kind = distlock::Simple;
+    type Against = Self;
     const COUNTS: bool = false;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Simple> {
         client.simple_lock(name)
     }
 }
+
+/// The kind of lock that a family's are kept out by.
+pub(crate) type Opposite<F> = <<F as Family>::Against as Family>::Kind;
 
 /// A client whose locks are of one kind.
 pub(crate) struct Player<F> {
@@ -94,6 +129,11 @@ impl<F: Family> Player<F> {
     /// In place of the client's own, which is for plain locks alone.
     pub(crate) fn lock(&self, name: impl Into<Arc<str>>) -> Lock<F::Kind> {
         F::lock(&self.client, name.into())
+    }
+
+    /// One that is kept out by it.
+    pub(crate) fn against(&self, name: impl Into<Arc<str>>) -> Lock<Opposite<F>> {
+        F::Against::lock(&self.client, name.into())
     }
 
     /// What the store says of an owner that holds a lock so often.

@@ -25,7 +25,7 @@ pub(crate) mod witness;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use self::family::{Family, Fenced, Plain, Player, Simple};
+pub(crate) use self::family::{Family, Fenced, Opposite, Plain, Player, Read, Simple, Write};
 pub(crate) use self::java::Java;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};

@@ -21,20 +21,22 @@ pub(crate) struct Witness {
 
 pub(crate) type Words = Vec<String>;
 
-/// A script of the plain, the fenced and the simple lock; a fenced one that grants is a text of its own.
+/// A script of the plain, the fenced and the simple lock, a fenced one that grants being a text of its own; and of the two
+/// sides of the read/write lock.
 macro_rules! texts {
-    ($script:literal, granting) => {
-        [
+    ($script:literal, granting $(, $side:literal)*) => {
+        &[
             lua!("mutex", $script),
             concat!(lua!("fenced", "token"), lua!("fenced", $script)),
             lua!("simple", $script),
+            $(concat!(lua!("rw", "holds"), lua!("rw", $side)),)*
         ]
     };
-    ($script:literal) => {
-        [
-            lua!("mutex", $script),
+    ($script:literal $(, $side:literal)*) => {
+        &[
             lua!("mutex", $script),
             lua!("simple", $script),
+            $(concat!(lua!("rw", "holds"), lua!("rw", $side)),)*
         ]
     };
 }
@@ -175,16 +177,16 @@ impl Script {
     /// as well.
     pub(crate) fn make_known(server: &RedisServer) {
         let scripts = Self::ALL.into_iter().flat_map(Self::texts);
-        for script in scripts.chain(batches()) {
+        for script in scripts.copied().chain(batches()) {
             server.cmd(&["SCRIPT", "LOAD", script]);
         }
     }
 
     /// Whether a call, given by its words, is a run of this script.
     pub(crate) fn runs(self, words: &[impl AsRef<[u8]>]) -> bool {
-        static HASHES: LazyLock<[[String; 3]; 5]> = LazyLock::new(|| {
-            let hash = |text| ::redis::Script::new(text).get_hash().to_owned();
-            Script::ALL.map(|script| script.texts().map(hash))
+        static HASHES: LazyLock<[Vec<String>; 5]> = LazyLock::new(|| {
+            let hash = |text: &&str| ::redis::Script::new(text).get_hash().to_owned();
+            Script::ALL.map(|script| script.texts().iter().map(hash).collect())
         });
         words.len() > LOCK
             && words[0].as_ref() == b"EVALSHA"
@@ -194,13 +196,13 @@ impl Script {
     }
 
     /// Of each kind of lock.
-    const fn texts(self) -> [&'static str; 3] {
+    const fn texts(self) -> &'static [&'static str] {
         match self {
-            Self::Acquire => texts!("acquire", granting),
+            Self::Acquire => texts!("acquire", granting, "read", "write"),
             Self::Pass => texts!("pass", granting),
-            Self::Release => texts!("release"),
-            Self::Renew => texts!("renew"),
-            Self::Undo => texts!("undo"),
+            Self::Release => texts!("release", "release_read", "release_write"),
+            Self::Renew => texts!("renew", "renew_read", "renew_write"),
+            Self::Undo => texts!("undo", "undo_read", "undo_write"),
         }
     }
 }

@@ -31,13 +31,25 @@ macro_rules! with_every_lock {
         mod simple {
             on_every_store! { Simple: $($stories)* }
         }
+        mod readers {
+            on_every_store_with_scripts! { Read: $($stories)* }
+        }
+        mod writers {
+            on_every_store_with_scripts! { Write: $($stories)* }
+        }
     };
 }
 
 macro_rules! on_every_store {
     ($family:ident: $($module:ident: $($story:ident)*;)*) => {
-        on_store!(redis, #[tokio::test], $family: $($module: $($story)*;)*);
+        on_every_store_with_scripts!($family: $($module: $($story)*;)*);
         on_store!(redis_without_scripts, #[tokio::test], $family: $($module: $($story)*;)*);
+    };
+}
+
+macro_rules! on_every_store_with_scripts {
+    ($family:ident: $($module:ident: $($story:ident)*;)*) => {
+        on_store!(redis, #[tokio::test], $family: $($module: $($story)*;)*);
         on_store!(memory, #[tokio::test(start_paused = true)], $family: $($module: $($story)*;)*);
     };
 }

@@ -11,7 +11,9 @@ use tokio::time::{sleep, timeout};
 use super::acquiring::hold;
 use super::polls::{At, begin, never_mind};
 use super::stage::{Behind, Stage};
-use super::support::{Family, Fenced, Plain, Player, RedisServer, SeededRng, Simple, eventually};
+use super::support::{
+    Family, Fenced, Plain, Player, RedisServer, SeededRng, Simple, Write, eventually,
+};
 use super::{LEASE, SOON};
 
 mod a_storm_of_timeouts_leaves_everything_free {
@@ -30,6 +32,11 @@ mod a_storm_of_timeouts_leaves_everything_free {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn on_redis_of_simple_locks() {
         storm(&Stage::<Simple>::redis().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_redis_of_writers() {
+        storm(&Stage::<Write>::redis().await).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

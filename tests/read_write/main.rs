@@ -20,6 +20,7 @@ mod crowd;
 mod generations;
 mod killed;
 mod log;
+mod patience;
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ async fn without(server: &RedisServer, rules: &[&str]) -> Client {
 }
 
 /// The address of such a user.
-fn user(server: &RedisServer, rules: &[&str]) -> String {
+pub(crate) fn user(server: &RedisServer, rules: &[&str]) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let user = format!("user{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     let mut words = vec![
@@ -26,7 +26,7 @@ fn user(server: &RedisServer, rules: &[&str]) -> String {
 }
 
 /// The missing permission's error: typed, about this lock, naming what is missing.
-fn assert_denied(error: Error, name: &str, missing: &str) {
+pub(crate) fn assert_denied(error: Error, name: &str, missing: &str) {
     let error = said_of(name, error);
     assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
     let text = error.to_string().to_lowercase();
@@ -235,7 +235,7 @@ async fn a_user_with_what_is_needed_without_scripts_has_locks() {
 }
 
 /// All there is to do with one lock, by users with these commands only.
-async fn can_do_everything<K: 'static>(
+pub(crate) async fn can_do_everything<K: 'static>(
     commands: &[&str],
     parameters: &str,
     needed: impl Fn(&Client) -> Lock<K>,

@@ -9,7 +9,7 @@ use distlock::{Backoff, Error, Guard, Lease, Wait};
 use tokio::task::JoinHandle;
 
 use super::case::Case;
-use super::support::{Family, Fault, Match, Script, eventually};
+use super::support::{Family, Opposite, Fault, Match, Script, eventually};
 use super::{LEASE, PATIENCE};
 
 pub(crate) async fn acquire<F: Family>(case: &mut Case<F>) {
@@ -40,8 +40,8 @@ pub(crate) async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize)
 }
 
 /// What another client holds, and the witness has seen it take.
-pub(crate) async fn taken_by_another<F: Family>(case: &Case<F>) -> Guard<F::Kind> {
-    let theirs = case.world.other.lock(case.name.as_str());
+pub(crate) async fn taken_by_another<F: Family>(case: &Case<F>) -> Guard<Opposite<F>> {
+    let theirs = case.world.other.against(case.name.as_str());
     let theirs = theirs.acquire().await.expect("their network is fine");
     let executed = async || {
         let owner = theirs.owner();

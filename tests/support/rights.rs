@@ -15,12 +15,23 @@ pub(crate) fn of_fenced_locks() -> [Vec<&'static str>; 2] {
     ["and the commands `", "and the command `"].map(|before| listed(FENCED, before))
 }
 
+/// What read/write locks need beside that, the keys of one of this name among it.
+pub(crate) fn of_rw_locks(name: &str) -> Vec<String> {
+    let rules = ["the commands `", "the keys `", "the channel `"];
+    let (_, section) = REDISSON
+        .split_once("the read/write lock needs")
+        .expect("the page has the list");
+    let rules = rules.iter().flat_map(|before| listed(section, before));
+    rules.map(|rule| rule.replace("NAME", name)).collect()
+}
+
 /// What locks of other kinds need in place of all that, without scripts.
 pub(crate) fn without_scripts() -> Vec<&'static str> {
     listed(SIMPLE, "list: `")
 }
 
 const FENCED: &str = include_str!("../../docs/fencing.md");
+const REDISSON: &str = include_str!("../../docs/redisson.md");
 const SIMPLE: &str = include_str!("../../docs/simple-lock.md");
 
 fn listed(page: &'static str, before: &str) -> Vec<&'static str> {

@@ -251,6 +251,11 @@ pub(crate) const ALL: &[Scenario] = &[
         play: Play::Pair(RW_SHORT, |stage| Box::pin(read_write::dead_reader(stage))),
     },
     Scenario {
+        name: "rw-force",
+        shows: "what is forced open is its readers' and its writer's loss",
+        play: Play::Pair(RW_SHORT, |stage| Box::pin(read_write::forced(stage))),
+    },
+    Scenario {
         name: "rw-names",
         shows: "read/write locks with braces, colons, spaces, unicode",
         play: Play::Pair(RW, |stage| Box::pin(read_write::odd_names(stage))),

@@ -6,7 +6,7 @@ mod sides;
 mod turns;
 
 pub(super) use crowds::{readers_pass_a_writer, wakes_all_readers};
-pub(super) use leases::{dead_reader, watchdogs};
+pub(super) use leases::{dead_reader, forced, watchdogs};
 pub(super) use sides::{downgrades, reentry, upgrades};
 pub(super) use turns::{beside, excludes, odd_names, prefixed, wakes};
 

@@ -8,8 +8,8 @@ use super::super::deaths::{Death, Mortal};
 use super::super::{AT_ONCE, LONG, ROUNDING, SLACK};
 use super::both;
 use crate::clock::Stamp;
-use crate::failure::{Outcome, ensure, in_time};
-use crate::party::{Kind, Party, Sides, Term};
+use crate::failure::{Failure, Outcome, ensure, in_time};
+use crate::party::{JavaThread, Kind, Party, Sides, Term};
 use crate::stage::{Stage, Terms};
 use crate::world::{World, rw_channel};
 
@@ -133,6 +133,33 @@ async fn outlives(stage: &Stage, java_writes: bool) -> Outcome<Duration> {
     Ok(after)
 }
 
+/// What the other side takes by force is lost to a reader or a writer: ours is told by itself, Java's when it unlocks, but
+/// not by 3.13.6.
+pub(in super::super) async fn forced(stage: &mut Stage) -> Outcome<String> {
+    let (mut holder, mut other) = both(stage);
+    let name = "rw-force";
+    for kind in [Kind::Read, Kind::Write] {
+        let holder = holder.side(kind);
+        holder.lock(name, Term::Kept).await?;
+        ensure!(other.side(kind).force_unlock(name).await?, "not forced");
+        if let Party::Ours(task) = holder {
+            let lost = tokio::time::timeout(stage.terms.watchdog + SLACK, task.lost(name));
+            let lost = lost
+                .await
+                .map_err(|_| Failure::late("we were not told within a lease"))??;
+            ensure!(lost.is_some() && !task.is_held(name), "lost, and yet held");
+        }
+        let unlocked = holder.unlock(name).await?;
+        match holder {
+            Party::Java(thread) if is_old(thread) => drop(unlocked.done()?),
+            Party::Java(_) | Party::Ours(_) => drop(unlocked.refused()?),
+        }
+        other.write.finds_it_free(name).await?;
+        other.read.finds_it_free(name).await?;
+    }
+    Ok(String::new())
+}
+
 const fn reading(stage: &Stage) -> Terms {
     Terms {
         kind: Kind::Read,
@@ -152,9 +179,13 @@ async fn writer(stage: &Stage, java: bool) -> Outcome<Party> {
 
 fn keeps_the_dead(reader: &Sides) -> bool {
     match &reader.read {
-        Party::Java(thread) => thread.peer().build().version.starts_with("3."),
+        Party::Java(thread) => is_old(thread),
         Party::Ours(_) => false,
     }
+}
+
+fn is_old(thread: &JavaThread) -> bool {
+    thread.peer().build().version.starts_with("3.")
 }
 
 const NAME: &str = "rw-death";

@@ -221,17 +221,16 @@ async fn a_user_with_what_read_write_locks_need_has_them() {
     let first = connect(&user(&server, &rules)).await;
     let second = connect(&user(&server, &rules)).await;
     let lock = first.rw_lock("needed");
-    let lease = Lease::KeepAlive(Duration::from_secs(3));
     let read = lock.read().with_owner(&first.new_owner());
-    let read = read.with_lease(lease);
+    let read = read.with_lease(Lease::KeepAlive(Duration::from_secs(3)));
     let (outer, inner) = (read.acquire().await.unwrap(), read.acquire().await.unwrap());
     let writer = second.rw_lock("needed").write();
     let waiting = tokio::spawn(writer.clone().acquire());
-    eventually(PATIENCE, "it waits", async || {
+    let waits = async || {
         let seen = first.admin().inspect("needed").await.unwrap();
         seen.is_some_and(|seen| !seen.waiting.is_empty())
-    })
-    .await;
+    };
+    eventually(PATIENCE, "it waits", &waits).await;
     let renewals = server.commandstats("pexpire");
     eventually(PATIENCE, "it is renewed", async || {
         server.commandstats("pexpire") > renewals + 1
@@ -245,11 +244,7 @@ async fn a_user_with_what_read_write_locks_need_has_them() {
     let reader = held.downgrade().await.unwrap();
     drop(reader.try_upgrade().await.unwrap().expect("it is alone"));
     let other = tokio::spawn(writer.acquire());
-    eventually(PATIENCE, "it waits", async || {
-        let seen = first.admin().inspect("needed").await.unwrap();
-        seen.is_some_and(|seen| !seen.waiting.is_empty())
-    })
-    .await;
+    eventually(PATIENCE, "it waits", &waits).await;
     other.abort();
     let _ = other.await;
     assert!(first.admin().force_release("needed").await.unwrap());

@@ -68,6 +68,10 @@ pub enum LockKind {
     Fenced,
     /// [`Client::fair_lock`](crate::Client::fair_lock), while somebody waits for it; otherwise it looks like a plain one.
     Fair,
+    /// [`Client::rw_lock`](crate::Client::rw_lock), to read.
+    Read,
+    /// [`Client::rw_lock`](crate::Client::rw_lock), to write. Its writer may read as well.
+    Write,
     /// [`Client::simple_lock`](crate::Client::simple_lock).
     Simple,
 }
@@ -254,6 +258,7 @@ impl LockInfo {
                     ttl,
                     token,
                     waiting,
+                    ..
                 },
             labels,
         } = seen;
@@ -269,6 +274,8 @@ impl LockInfo {
                 Kind::Mutex => LockKind::Plain,
                 Kind::Fenced => LockKind::Fenced,
                 Kind::Fair => LockKind::Fair,
+                Kind::Read => LockKind::Read,
+                Kind::Write => LockKind::Write,
                 Kind::Simple => LockKind::Simple,
             },
             holders: holders.collect(),

@@ -24,10 +24,12 @@ use std::time::Duration;
 
 mod admin;
 mod owners;
+mod rw_lock;
 mod watch;
 mod worker;
 
 pub use self::admin::Admin;
+pub use self::rw_lock::RwLock;
 pub use self::watch::Watch;
 use self::worker::{Worker, closed};
 use crate::{Error, Fair, Fenced, Held, Lease, Lost, Owner, Plain, Simple, Wait};
@@ -96,6 +98,14 @@ impl Client {
     pub fn fenced_lock(&self, name: impl Into<Arc<str>>) -> Lock<Fenced> {
         Lock {
             lock: self.client.fenced_lock(name),
+            worker: self.worker.clone(),
+        }
+    }
+
+    /// As [`crate::Client::rw_lock`].
+    pub fn rw_lock(&self, name: impl Into<Arc<str>>) -> RwLock {
+        RwLock {
+            lock: self.client.rw_lock(name),
             worker: self.worker.clone(),
         }
     }

@@ -10,7 +10,7 @@ use crate::connect;
 use crate::driver::label::Label;
 use crate::driver::{Core, Settings};
 use crate::error::Error;
-use crate::options::{Lease, check_positive};
+use crate::options::{Lease, check_lease, check_positive};
 use crate::protocol::holds_end_with::HoldsEndWith;
 
 /// How a [`Client`] is made.
@@ -32,6 +32,7 @@ pub struct ClientBuilder {
     url: String,
     lease: Lease,
     command_timeout: Duration,
+    peer_watchdog: Duration,
     connect_timeout: Duration,
     prefix: String,
     label: Option<String>,
@@ -46,6 +47,7 @@ impl ClientBuilder {
             url: url.to_owned(),
             lease: Lease::default(),
             command_timeout: Duration::from_secs(2),
+            peer_watchdog: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
             prefix: String::new(),
             label: None,
@@ -100,6 +102,27 @@ impl ClientBuilder {
     /// ```
     pub const fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
+        self
+    }
+
+    /// Redisson's `lockWatchdogTimeout`, where Java clients share read/write locks with this one. Default: thirty seconds,
+    /// as there.
+    ///
+    /// A reader of theirs sets what is left of the whole lock to this time when it renews, however long others were
+    /// promised it. Readers of ours therefore rely on their leases for no longer than this, and ask anew three times as
+    /// often; so that nothing is lost, it must be no longer than the shortest that any Java client uses.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration;
+    /// let client = distlock::Client::builder("memory:")
+    ///     .peer_watchdog(Duration::from_secs(10))
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
+    pub const fn peer_watchdog(mut self, timeout: Duration) -> Self {
+        self.peer_watchdog = timeout;
         self
     }
 
@@ -206,6 +229,12 @@ impl ClientBuilder {
         let lease = self.lease.check()?;
         check_positive("command_timeout", self.command_timeout)?;
         check_positive("connect_timeout", self.connect_timeout)?;
+        check_lease(self.peer_watchdog).map_err(|_| {
+            Error::invalid_option(
+                "peer_watchdog",
+                "no lease can be as long or as short as this",
+            )
+        })?;
         let store = connect::Store {
             url: &self.url,
             prefix: self.prefix.into(),
@@ -221,6 +250,7 @@ impl ClientBuilder {
             handoff_window: self.handoff_window,
             label: Arc::new(Label::new(self.label.map(Into::into))),
             lapses: connected.lapses,
+            peer_watchdog: connected.has_peers.then_some(self.peer_watchdog),
         };
         let core = Core::start(
             store.client,

@@ -11,6 +11,7 @@ use crate::lock::{Fair, Fenced, Lock, Simple};
 use crate::options::Lease;
 use crate::owner::Owner;
 use crate::protocol::Kind;
+use crate::rw_lock::RwLock;
 
 /// How long [`Client::close`] waits for the store.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
@@ -119,6 +120,18 @@ impl Client {
     /// ```
     pub fn fenced_lock(&self, name: impl Into<Arc<str>>) -> Lock<Fenced> {
         Lock::new(self.core.clone(), name.into(), Kind::Fenced, self.lease)
+    }
+
+    /// The read/write lock of this name: many readers, or one writer. Redisson's `RReadWriteLock`.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.rw_lock("prices").read().acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn rw_lock(&self, name: impl Into<Arc<str>>) -> RwLock {
+        RwLock::new(self.core.clone(), name.into(), self.lease)
     }
 
     /// The simple lock of this name: one value with a time to live, the lock of redsync, redis-py, node-redlock and rslock,

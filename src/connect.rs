@@ -45,6 +45,8 @@ pub(crate) struct Connected {
     pub(crate) background: Background,
     /// Whether kept-alive leases run out when nobody renews them.
     pub(crate) lapses: bool,
+    /// Whether other libraries may hold the same locks.
+    pub(crate) has_peers: bool,
 }
 
 impl Store<'_> {
@@ -110,6 +112,7 @@ impl Store<'_> {
             clock,
             background: Background::Caller(runtime),
             lapses: true,
+            has_peers: false,
         }
     }
 

@@ -92,6 +92,12 @@ pub enum Error {
         /// What the store said; not every server names the key or command.
         detail: String,
     },
+    /// Who wants to write reads, and so do others: it would wait for itself.
+    #[error("`{}` is read by this owner and by others; give that back before you ask to write, or use `try_upgrade`", Shown(.name))]
+    Reads {
+        /// The lock's name.
+        name: Arc<str>,
+    },
     /// The guard has given the lock back.
     #[error("`{}` was given back", Shown(.name))]
     Released {
@@ -156,6 +162,7 @@ impl Error {
             | Self::InvalidUrl { .. }
             | Self::Lost { .. }
             | Self::PermissionDenied { .. }
+            | Self::Reads { .. }
             | Self::Released { .. }
             | Self::Storage { .. }
             | Self::WrongKind { .. } => false,
@@ -195,6 +202,7 @@ impl Error {
             Trouble::Failure(failure) => Self::from_failure(&name, failure),
             Trouble::Forked => Self::Closed { name, forked: true },
             Trouble::Lost(reason) => Self::Lost { name, reason },
+            Trouble::Reads => Self::Reads { name },
             Trouble::TimedOut => Self::Timeout {
                 name,
                 detail: "the wait is over and the store has not said who holds it".into(),

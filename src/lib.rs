@@ -13,8 +13,9 @@
 //!
 //! # Where to begin
 //!
-//! - [`Client`] connects to a store; [`Client::lock`] names a lock; [`Lock::acquire`],
-//!   [`Lock::try_acquire`], [`Lock::acquire_timeout`] and [`Lock::run`] take it.
+//! - [`Client`] connects to a store; [`Client::lock`] names a lock ([`Client::fenced_lock`] and
+//!   [`Client::simple_lock`] one of another kind); [`Lock::acquire`], [`Lock::try_acquire`],
+//!   [`Lock::acquire_timeout`] and [`Lock::run`] take it.
 //! - [`Guard`] is proof that it is held, and says when it is not any more: [`Held::check`],
 //!   [`Held::lost`], [`Guard::while_held`].
 //! - [`Owner`] lets somebody hold a lock more than once.
@@ -26,8 +27,9 @@
 //! A lease ends by the clock, and a process can be stopped at any instant, also between the last look
 //! at its guard and the next write. So no lock with leases, this one included, keeps two processes from
 //! *writing* at the same time under every fault; it keeps two *valid guards* from existing while its
-//! store remembers what it granted, and tells the holder as early as can be known. `docs/guarantees.md` says exactly what is promised under which
-//! faults, and which test shows it.
+//! store remembers what it granted, and tells the holder as early as can be known. What you write to can refuse the one that
+//! comes too late, by the token of a [fenced lock](Client::fenced_lock). `docs/guarantees.md` says exactly what is promised under
+//! which faults, and which test shows it.
 //!
 //! # Layout
 //!
@@ -57,6 +59,7 @@ mod lock;
 mod options;
 mod owner;
 mod protocol;
+mod rw_lock;
 mod watch;
 
 pub use admin::{Admin, Holder, LockInfo, LockKind};
@@ -71,6 +74,7 @@ pub use options::{Backoff, Lease, Wait};
 pub use owner::Owner;
 pub use protocol::FencingToken;
 pub use protocol::holds_end_with::HoldsEndWith;
+pub use rw_lock::{Read, RwLock, Write};
 pub use watch::{Change, Event, Watch};
 
 /// The parts below the API, for this project's own model tests. Nothing in it is stable.
@@ -97,7 +101,11 @@ struct Readme;
 #[doc = include_str!("../docs/fencing.md")]
 struct Fencing;
 
-/// And so is the one that shares a lock with others.
+/// And those of the pages on sharing a lock with others.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/redisson.md")]
+struct Redisson;
+
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../docs/simple-lock.md")]
 struct SimpleLock;

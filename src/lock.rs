@@ -320,18 +320,21 @@ impl<K> Lock<K> {
             let reason = "it was made by another client";
             return Err(Error::invalid_option("owner", reason));
         }
+        let terms = Terms {
+            lease: match lease {
+                Lease::KeepAlive(_) if !self.core.settings.lapses => ENDLESS,
+                lease => lease.duration(),
+            },
+            keep_alive: matches!(lease, Lease::KeepAlive(_)),
+            max_hold: self.max_hold,
+            cut: None,
+        };
         Ok(Wish {
             subject: self.subject.clone(),
-            terms: Terms {
-                lease: match lease {
-                    Lease::KeepAlive(_) if !self.core.settings.lapses => ENDLESS,
-                    lease => lease.duration(),
-                },
-                keep_alive: matches!(lease, Lease::KeepAlive(_)),
-                max_hold: self.max_hold,
-            },
+            terms: self.core.terms(self.subject.kind, terms),
             hearing: self.wait.hearing(),
             user: self.owner.as_ref().map(Owner::user),
+            beside: None,
         })
     }
 }

@@ -2,26 +2,29 @@
 
 use std::time::Duration;
 
-use distlock::{Client, HoldsEndWith, Lease, Lock, LockKind};
+use distlock::{Client, HoldsEndWith, Lease};
 use serde::Serialize;
 
 use crate::args::Acquire;
 use crate::date::Date;
 use crate::exit::{self, Failure};
+use crate::kind::word;
 use crate::label;
-use crate::list::kind_word;
 use crate::out::Out;
 use crate::signals::Signals;
 use crate::store;
-use crate::take::{Waited, busy, take};
+use crate::take::{Waited, Wish, busy, take};
+use crate::taken::Taken;
 
 /// What was taken, for programs.
 #[derive(Serialize)]
-struct Taken<'a> {
+struct Line<'a> {
     name: &'a str,
     kind: &'static str,
     owner: &'a str,
     lease_ms: u64,
+    /// None but of a fenced lock.
+    token: Option<u64>,
 }
 
 pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
@@ -35,57 +38,56 @@ pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
         client = store::connect(&args.store, HoldsEndWith::Lease) => client?,
         code = signals.end() => return Ok(code),
     };
-    let done = if args.simple {
-        let lock = client.simple_lock(&*args.name);
-        take_and_tell(&client, lock, &args, &mut signals).await
-    } else {
-        take_and_tell(&client, client.lock(&*args.name), &args, &mut signals).await
-    };
+    let done = take_and_tell(&client, &args, &mut signals).await;
     store::leave(&client).await;
     done
 }
 
-async fn take_and_tell<K>(
+async fn take_and_tell(
     client: &Client,
-    lock: Lock<K>,
     args: &Acquire,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let lock = lock.with_lease(Lease::Fixed(args.lease));
-    let guard = match take(client, &lock, args.wait, signals).await? {
-        Waited::Granted(guard) => guard,
-        Waited::Busy => return Err(busy(client, &args.name, args.wait, args.busy_code).await),
+    let wish = Wish {
+        kind: args.kind.kind(),
+        name: &args.name,
+        wait: args.wait,
+        lease: Some(Lease::Fixed(args.lease)),
+        max_hold: None,
+    };
+    let taken = match take(client, &wish, signals).await? {
+        Waited::Granted(taken) => taken,
+        Waited::Busy => return Err(busy(client, &wish, args.busy_code).await),
         Waited::Ended(code) => return Ok(code),
     };
     let command = ["distlock acquire".into()];
     client.relabel(label::of_this_process(Date::now(), true, &command));
-    // If that fails nobody knows the owner, and nobody could give it back: it goes with the guard.
-    tell(args, &guard.owner()).map_err(|failure| {
+    // If that fails nobody knows the owner, and nobody could give it back: it goes with what was taken.
+    tell(args, &taken).map_err(|failure| {
         // Elsewhere a reader that has gone is no trouble; here nobody has learnt the owner.
         let unread = failure
             .message
             .unwrap_or_else(|| "nobody reads the owner".to_owned());
         Failure::new(exit::OUTPUT, format!("{unread}; the lock is given back"))
     })?;
-    guard.forget();
+    taken.forget();
     Ok(0)
 }
 
-fn tell(args: &Acquire, owner: &str) -> Result<(), Failure> {
+fn tell(args: &Acquire, taken: &Taken) -> Result<(), Failure> {
     let mut out = Out::new();
+    let (owner, token) = (&*taken.owner(), taken.token.map(u64::from));
     if !args.json {
-        return out.line(owner);
+        // At once: who has read the owner alone could give the lock back, but not use it.
+        let token = token.map_or_else(String::new, |token| format!("\n{token}"));
+        return out.line(format!("{owner}{token}"));
     }
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let kind = if args.simple {
-        LockKind::Simple
-    } else {
-        LockKind::Plain
-    };
-    out.json(&Taken {
+    out.json(&Line {
         name: &args.name,
-        kind: kind_word(kind),
+        kind: word(taken.kind),
         owner,
         lease_ms: millis(args.lease),
+        token,
     })
 }

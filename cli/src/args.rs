@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::kind;
 use crate::out::Out;
 
 /// Runs commands one at a time, on one machine or on many.
@@ -58,8 +59,9 @@ pub(crate) struct Store {
 /// code (128+n if signal n ended it). If the lock is lost meanwhile, the command and everything it started
 /// get TERM, and after the grace KILL.
 ///
-/// The command finds the lock's name in DISTLOCK_NAME and its owner in DISTLOCK_OWNER. A `run` of the same
-/// name inside it does not wait for itself: it runs under the hold that is there.
+/// The command finds the lock's name in DISTLOCK_NAME, its owner in DISTLOCK_OWNER and, of a fenced lock, the
+/// grant's token in DISTLOCK_TOKEN. A `run` of the same name inside it does not wait for itself: it runs under
+/// the hold that is there.
 #[derive(clap::Args, Debug)]
 #[command(override_usage = "distlock run [OPTIONS] NAME -- COMMAND...")]
 #[command(after_help = "\
@@ -95,9 +97,8 @@ pub(crate) struct Run {
     /// Take the lock away, and end the command, after this long
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
-    /// The lock that redis-py, redsync and redlock know, not Redisson's
-    #[arg(long)]
-    pub(crate) simple: bool,
+    #[command(flatten)]
+    pub(crate) kind: kind::Flags,
     /// The exit code if somebody else holds the lock; 0 says nothing
     #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
     pub(crate) busy_code: u8,
@@ -141,7 +142,8 @@ pub(crate) struct Show {
 /// Take a lock and leave it to its lease.
 ///
 /// For CI jobs and other places where no command can be wrapped: prints the owner, with which `distlock
-/// release NAME --owner OWNER` gives the lock back. Nobody renews it: after the lease it is free.
+/// release NAME --owner OWNER` gives the lock back, and on a second line the token of a fenced lock. Nobody
+/// renews it: after the lease it is free.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Acquire {
     #[command(flatten)]
@@ -152,9 +154,8 @@ pub(crate) struct Acquire {
     /// How long to wait for the lock; 0: not at all [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// The lock that redis-py, redsync and redlock know, not Redisson's
-    #[arg(long)]
-    pub(crate) simple: bool,
+    #[command(flatten)]
+    pub(crate) kind: kind::Flags,
     /// The exit code if somebody else holds the lock, other than 0
     #[arg(long, value_name = "CODE", default_value_t = exit::BUSY,
           value_parser = clap::value_parser!(u8).range(1..))]
@@ -288,10 +289,26 @@ mod tests {
         );
         assert_eq!(run.at_least, Some(Duration::from_secs(1)));
         assert_eq!(run.max_hold, Some(Duration::from_secs(3600)));
-        assert!(run.simple);
+        assert_eq!(run.kind.kind(), kind::Kind::Simple);
         assert_eq!((run.busy_code, run.grace), (0, Duration::ZERO));
         assert_eq!(run.name, "name");
         assert_eq!(run.command, ["ls", "-l", "--wait", "x"]);
+    }
+
+    #[test]
+    fn a_kind_is_the_plain_one_unless_another_is_named() {
+        for (flag, kind) in [
+            ("", kind::Kind::Plain),
+            ("--fenced ", kind::Kind::Fenced),
+            ("--simple ", kind::Kind::Simple),
+        ] {
+            let run = typed(&format!("distlock run {flag}x -- ls"));
+            let acquire = typed(&format!("distlock acquire {flag}--lease 1m x"));
+            let (Ok(Command::Run(run)), Ok(Command::Acquire(acquire))) = (run, acquire) else {
+                panic!("`{flag}` is one of them");
+            };
+            assert_eq!((run.kind.kind(), acquire.kind.kind()), (kind, kind));
+        }
     }
 
     #[test]
@@ -307,8 +324,10 @@ mod tests {
             "distlock run --fixed name -- ls",
             "distlock run --busy-code 256 name -- ls",
             "distlock run --bussy-code 3 name -- ls",
+            "distlock run --simple --fenced name -- ls",
             "distlock show",
             "distlock acquire x",
+            "distlock acquire x --lease 1m --fenced --simple",
             "distlock release x --owner o --force",
             "distlock completions tcl",
         ] {

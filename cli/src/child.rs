@@ -34,6 +34,7 @@ use rustix::process::{
 use rustix::termios::tcgetpgrp;
 
 use crate::exit::{self, Failure};
+use crate::nested::Environment;
 use crate::out::{say, shown};
 use crate::signals::News;
 use crate::tree;
@@ -90,7 +91,7 @@ fn is_in_foreground() -> bool {
 impl Child {
     pub(crate) fn start(
         words: &[OsString],
-        environment: impl IntoIterator<Item = (&'static str, String)>,
+        environment: Environment,
         dies_with_us: bool,
         own_group: bool,
     ) -> Result<Self, Failure> {
@@ -101,7 +102,7 @@ impl Child {
         } else {
             plain(words)
         };
-        command.envs(environment);
+        put(environment, &mut command);
         if own_group {
             command.process_group(0);
         }
@@ -283,13 +284,19 @@ impl Child {
 }
 
 /// In place of this process, which never comes back unless it fails.
-pub(crate) fn replace_ourselves(
-    words: &[OsString],
-    environment: impl IntoIterator<Item = (&'static str, String)>,
-) -> Failure {
+pub(crate) fn replace_ourselves(words: &[OsString], environment: Environment) -> Failure {
     let mut command = plain(words);
-    let error = command.envs(environment).exec();
-    cannot_run(words, &error)
+    put(environment, &mut command);
+    cannot_run(words, &command.exec())
+}
+
+fn put(environment: Environment, command: &mut Command) {
+    for (name, value) in environment {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
 }
 
 /// Ends by a signal as if nobody here had ever listened for it; comes back if that cannot be had. A program that begins
@@ -321,7 +328,8 @@ pub(crate) fn become_command(mut words: impl Iterator<Item = OsString>) -> Resul
         ));
     }
     die_with(parent);
-    Err(replace_ourselves(&words, []))
+    // In the environment that we were started with, which is meant for it.
+    Err(cannot_run(&words, &plain(&words).exec()))
 }
 
 /// Asks for KILL when the parent dies; ends at once if it is dead already.

@@ -7,6 +7,7 @@ use crate::args::{Locks, Show};
 use crate::date::Date;
 use crate::duration::short;
 use crate::exit::{self, Failure};
+use crate::kind;
 use crate::label::Who;
 use crate::out::{Out, say, shown};
 use crate::store;
@@ -72,6 +73,10 @@ struct Line<'a> {
     holders: Vec<Holder<'a>>,
     /// Until it is free if nobody renews it; none for ever.
     ttl_ms: Option<u64>,
+    /// The last grant's, of a fenced lock.
+    token: Option<u64>,
+    /// The owners that wait, the first of them: of a fair lock in their order, of a read/write lock the writers.
+    waiting: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -89,6 +94,8 @@ impl<'a> Line<'a> {
             kind: None,
             holders: Vec::new(),
             ttl_ms: None,
+            token: None,
+            waiting: &[],
         }
     }
 
@@ -102,9 +109,11 @@ impl<'a> Line<'a> {
         let millis = |ttl: std::time::Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         Self {
             name: &lock.name,
-            kind: Some(kind_word(lock.kind)),
+            kind: Some(kind::word(lock.kind)),
             holders: lock.holders.iter().map(holder).collect(),
             ttl_ms: lock.ttl.map(millis),
+            token: lock.token.map(u64::from),
+            waiting: &lock.waiting,
         }
     }
 }
@@ -119,7 +128,7 @@ fn table(locks: &[LockInfo], now: Date) -> Vec<String> {
             let held = who.since.map(|since| short(now.since(since)));
             rows.push([
                 shown(&lock.name),
-                kind_word(lock.kind).to_owned(),
+                kind::word(lock.kind).to_owned(),
                 held.unwrap_or_else(|| "-".to_owned()),
                 lock.ttl.map_or_else(|| endless(lock).to_owned(), short),
                 who.to_string(),
@@ -149,8 +158,9 @@ fn aligned(rows: &[[String; 5]]) -> Vec<String> {
 fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("name", shown(&lock.name)),
-        ("kind", kind_word(lock.kind).to_owned()),
+        ("kind", kind::word(lock.kind).to_owned()),
     ];
+    lines.extend(lock.token.map(|token| ("token", token.to_string())));
     for holder in &lock.holders {
         let who = Who::of(holder);
         // Without a lease the store sees somebody at work; if not the one who took it, then whom that has started.
@@ -180,17 +190,16 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
         },
     );
     lines.push(("lease", left));
-    lines
-}
-
-/// Which kind of lock it is, in a word.
-pub(crate) const fn kind_word(kind: LockKind) -> &'static str {
-    match kind {
-        LockKind::Plain => "plain",
-        LockKind::Simple => "simple",
-        // What a newer library may know.
-        _ => "other",
+    if let Some(first) = lock.waiting.first() {
+        let count = lock.waiting.len();
+        let first = shown(first);
+        let text = match lock.kind {
+            LockKind::Fair => format!("{count} in line, {first} first"),
+            _ => format!("{count} to write, {first} among them"),
+        };
+        lines.push(("waiting", text));
     }
+    lines
 }
 
 /// How long it lasts without a lease that ends. Whoever says who they are is one of us, and the store sees whether

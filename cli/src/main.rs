@@ -1,7 +1,7 @@
 //! `distlock`: runs commands one at a time, on one machine or on many.
 //!
 //! What was typed is in [`args`], one file for each command beside it. `run` is made of the lock
-//! ([`store`], [`take`], [`waiting`], [`nested`]), the command under it ([`child`], [`tree`], [`signals`]) and the
+//! ([`store`], [`kind`], [`take`], [`taken`], [`waiting`], [`nested`]), the command under it ([`child`], [`tree`], [`signals`]) and the
 //! rules between the two ([`run`]). Everything that is printed goes through [`out`]; how it all ends is
 //! in [`exit`].
 #![expect(
@@ -17,6 +17,7 @@ mod date;
 mod doctor;
 mod duration;
 mod exit;
+mod kind;
 mod label;
 mod list;
 mod nested;
@@ -27,6 +28,7 @@ mod signals;
 mod store;
 mod style;
 mod take;
+mod taken;
 mod tree;
 mod waiting;
 mod watch;

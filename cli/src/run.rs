@@ -15,19 +15,21 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Client, Error, Guard, Held, HoldsEndWith, Lease, Lock, Lost};
+use distlock::{Client, Error, HoldsEndWith, Lease, LockKind, Lost};
 use rustix::process::Signal;
 
 use crate::args::Run;
 use crate::child::{self, Child, Told};
 use crate::date::Date;
 use crate::exit::{self, Failure};
+use crate::kind::Kind;
 use crate::label;
-use crate::nested::{self, Hold};
-use crate::out::say;
+use crate::nested::{self, Environment, Hold};
+use crate::out::{say, shown};
 use crate::signals::{News, Signals, stop_ourselves};
 use crate::store;
-use crate::take::{Waited, busy, take};
+use crate::take::{Waited, Wish, busy, take};
+use crate::taken::Taken;
 
 /// Between two looks at what is left of a command that is to end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -63,33 +65,19 @@ enum Done {
     /// By Ctrl-C: a shell around us stops its script only if we end as the command did.
     Interrupted(u8),
     /// There is a hold already; with this environment the command runs under it.
-    Held([(&'static str, String); 3]),
+    Held(Environment),
 }
 
 async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Result<Done, Failure> {
     let around = nested::around();
     if let Some(hold) = nested::still_held(client, &args.name, &around).await? {
+        has_what_is_needed(&hold, args)?;
         return Ok(Done::Held(nested::environment(around, hold)));
     }
-    let name = &*args.name;
-    if args.simple {
-        take_and_run(client, client.simple_lock(name), args, around, signals).await
-    } else {
-        take_and_run(client, client.lock(name), args, around, signals).await
-    }
-}
-
-async fn take_and_run<K>(
-    client: &Client,
-    lock: Lock<K>,
-    args: &Run,
-    around: Vec<Hold>,
-    signals: &mut Signals,
-) -> Result<Done, Failure> {
-    let lock = with_options(lock, args);
-    let guard = match take(client, &lock, args.wait, signals).await? {
-        Waited::Granted(guard) => guard,
-        Waited::Busy => return Err(busy(client, &args.name, args.wait, args.busy_code).await),
+    let wish = wish(args);
+    let taken = match take(client, &wish, signals).await? {
+        Waited::Granted(taken) => taken,
+        Waited::Busy => return Err(busy(client, &wish, args.busy_code).await),
         Waited::Ended(code) => return Ok(Done::by(code, false)),
     };
     let since = Instant::now();
@@ -97,12 +85,14 @@ async fn take_and_run<K>(
     client.relabel(label);
     let hold = Hold {
         name: args.name.clone(),
-        owner: guard.owner(),
+        owner: taken.owner(),
+        token: taken.token.map(u64::from),
+        reads: taken.kind == LockKind::Read,
     };
     // A fixed lease ends, whoever is still at work.
     let leased = args.fixed || !store::sees_processes(&args.store);
     if let Some(code) = signals.asked_to_end() {
-        return give_back(guard, code, false, leased).await.map(Done::Ended);
+        return give_back(taken, code, false, leased).await.map(Done::Ended);
     }
     let environment = nested::environment(around, hold);
     // Only now: while we waited, somebody may have brought us to the foreground.
@@ -112,7 +102,7 @@ async fn take_and_run<K>(
         signals.listen_for_stops()?;
     }
     let mut child = Child::start(&args.command, environment, leased, own_group)?;
-    let code = match supervise(&mut child, &guard, signals).await {
+    let code = match supervise(&mut child, &taken, signals).await {
         Ok(Ended {
             code,
             told: Told::Nobody,
@@ -135,9 +125,9 @@ async fn take_and_run<K>(
         .map(|least| least.saturating_sub(since.elapsed()));
     let left = left.filter(|left| !left.is_zero());
     if let Some(left) = left {
-        linger(left, &guard, signals).await;
+        linger(left, &taken, signals).await;
     }
-    let code = give_back(guard, code, left.is_some(), leased).await?;
+    let code = give_back(taken, code, left.is_some(), leased).await?;
     Ok(Done::by(code, child.ended_itself()))
 }
 
@@ -151,19 +141,35 @@ impl Done {
     }
 }
 
-fn with_options<K>(mut lock: Lock<K>, args: &Run) -> Lock<K> {
-    if let Some(lease) = args.lease {
-        let lease = if args.fixed {
+fn wish(args: &Run) -> Wish<'_> {
+    let kept = |lease| {
+        if args.fixed {
             Lease::Fixed(lease)
         } else {
             Lease::KeepAlive(lease)
-        };
-        lock = lock.with_lease(lease);
+        }
+    };
+    Wish {
+        kind: args.kind.kind(),
+        name: &args.name,
+        wait: args.wait,
+        lease: args.lease.map(kept),
+        max_hold: args.max_hold,
     }
-    if let Some(longest) = args.max_hold {
-        lock = lock.with_max_hold(longest);
-    }
-    lock
+}
+
+/// Refuses a hold without a token to a command that was to have one, since its writes would bring none along, and a
+/// reader's to one that was to be alone.
+fn has_what_is_needed(hold: &Hold, args: &Run) -> Result<(), Failure> {
+    let missing = match args.kind.kind() {
+        Kind::Fenced if hold.token.is_none() => "without a token: it has to be `--fenced` as well",
+        Kind::Read => return Ok(()),
+        _ if hold.reads => "to read, as others may: it has to be `--write`",
+        _ => return Ok(()),
+    };
+    let name = shown(&args.name);
+    let message = format!("`{name}` is held by the run around this one, and {missing}");
+    Err(Failure::new(exit::USAGE, message))
 }
 
 /// How the command ended.
@@ -174,12 +180,8 @@ struct Ended {
 }
 
 /// How the command ended, or how the lock was lost before it had.
-async fn supervise<K>(
-    child: &mut Child,
-    held: &Held<K>,
-    signals: &mut Signals,
-) -> Result<Ended, Lost> {
-    let mut lost = held.lost();
+async fn supervise(child: &mut Child, taken: &Taken, signals: &mut Signals) -> Result<Ended, Lost> {
+    let mut lost = taken.lost();
     let mut told = Told::Nobody;
     loop {
         tokio::select! {
@@ -197,7 +199,7 @@ async fn supervise<K>(
                     child.stop();
                     stop_ourselves();
                     // If the lock has gone meanwhile it is woken to end, and for nothing else.
-                    if held.is_held() {
+                    if taken.is_held() {
                         child.go_on();
                     }
                 }
@@ -229,9 +231,9 @@ async fn end(child: &mut Child, grace: Duration) {
 }
 
 /// Keeps the lock for that long, unless it goes or somebody wants us to end.
-async fn linger<K>(left: Duration, held: &Held<K>, signals: &mut Signals) {
+async fn linger(left: Duration, taken: &Taken, signals: &mut Signals) {
     let mut over = std::pin::pin!(tokio::time::sleep(left));
-    let mut lost = held.lost();
+    let mut lost = taken.lost();
     loop {
         tokio::select! {
             () = &mut over => return,
@@ -246,13 +248,8 @@ async fn linger<K>(left: Duration, held: &Held<K>, signals: &mut Signals) {
 }
 
 /// Gives the lock back. A command that ended well has not run under the lock if that was lost before.
-async fn give_back<K>(
-    guard: Guard<K>,
-    code: u8,
-    lingered: bool,
-    leased: bool,
-) -> Result<u8, Failure> {
-    match guard.release().await {
+async fn give_back(taken: Taken, code: u8, lingered: bool, leased: bool) -> Result<u8, Failure> {
+    match taken.release().await {
         Ok(()) => Ok(code),
         Err(Error::Lost { .. }) if lingered => Ok(code),
         Err(error @ Error::Lost { .. }) => {

@@ -1,4 +1,4 @@
-//! Reads what everybody logged and finds grants of one lock that overlap.
+//! Reads what everybody logged and finds grants of one lock that overlap, or whose tokens do not grow.
 
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome};
@@ -10,13 +10,18 @@ pub(crate) struct Grant {
     pub(crate) who: String,
     pub(crate) from: Stamp,
     pub(crate) to: Stamp,
+    /// Of a fenced lock.
+    pub(crate) token: Option<u64>,
 }
 
 impl Grant {
-    /// As it stands in a log: `name who from to`, nanoseconds of the machine's monotonic clock.
+    /// As it stands in a log: `name who from to`, nanoseconds of the machine's monotonic clock, and its token if it has one.
     pub(crate) fn line(&self) -> String {
         let (from, to) = (self.from.nanos(), self.to.nanos());
-        format!("{} {} {from} {to}", self.name, self.who)
+        let token = self
+            .token
+            .map_or_else(String::new, |token| format!(" {token}"));
+        format!("{} {} {from} {to}{token}", self.name, self.who)
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -25,12 +30,17 @@ impl Grant {
         let who = words.next()?.to_owned();
         let mut stamp = || Some(Stamp::from_nanos(words.next()?.parse().ok()?));
         let (from, to) = (stamp()?, stamp()?);
+        let token = match words.next() {
+            None => None,
+            Some(token) => Some(token.parse().ok()?),
+        };
         let whole = from <= to && !who.is_empty() && words.next().is_none();
         whole.then_some(Self {
             name,
             who,
             from,
             to,
+            token,
         })
     }
 }
@@ -38,6 +48,13 @@ impl Grant {
 /// Two grants of one lock at the same time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Overlap {
+    pub(crate) first: Grant,
+    pub(crate) second: Grant,
+}
+
+/// A grant whose token is not greater than that of the one before it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Setback {
     pub(crate) first: Grant,
     pub(crate) second: Grant,
 }
@@ -73,6 +90,21 @@ pub(crate) fn overlaps(mut grants: Vec<Grant>) -> Vec<Overlap> {
         }
     }
     found
+}
+
+/// Every grant that has no greater token than the last grant of the same lock that has one, in the order in which they
+/// began. For grants that do not overlap.
+pub(crate) fn setbacks(mut grants: Vec<Grant>) -> Vec<Setback> {
+    grants.retain(|grant| grant.token.is_some());
+    grants.sort_by(|a, b| (&a.name, a.from).cmp(&(&b.name, b.from)));
+    let pairs = grants.windows(2);
+    let worse = pairs.filter(|pair| pair[0].name == pair[1].name && pair[1].token <= pair[0].token);
+    worse
+        .map(|pair| Setback {
+            first: pair[0].clone(),
+            second: pair[1].clone(),
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -146,9 +178,35 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_does_not_grow_is_a_setback() {
+        let setbacks = |lines: &[&str]| {
+            let found = setbacks(history(lines));
+            let pair = |setback: Setback| pair(&setback.first.who, &setback.second.who);
+            found.into_iter().map(pair).collect::<Vec<_>>()
+        };
+        assert_eq!(setbacks(&["a us 10 20 5", "a java 20 30 6"]), []);
+        assert_eq!(
+            setbacks(&["a java 20 30 5", "a us 10 20 5"]),
+            [pair("us", "java")],
+            "the same one twice, in whatever order they are told"
+        );
+        assert_eq!(
+            setbacks(&["a us 10 20 9", "a java 20 30 8", "a us 30 40 10"]),
+            [pair("us", "java")]
+        );
+        assert_eq!(
+            setbacks(&["a us 10 20 9", "b java 20 30 8", "a we 30 40"]),
+            [],
+            "of another lock, or without one"
+        );
+    }
+
+    #[test]
     fn a_line_comes_back_as_it_was_written() {
-        let grants = history(&["a java/3 10 20"]);
-        assert_eq!(history(&[&grants[0].line()]), grants);
+        for line in ["a java/3 10 20", "a us/1 10 20 1790000000000001"] {
+            let grants = history(&[line]);
+            assert_eq!(grants[0].line(), line);
+        }
     }
 
     #[test]
@@ -157,7 +215,8 @@ mod tests {
             "a us 10",
             "a us 20 10",
             "a us x 10",
-            "a us 1 2 3",
+            "a us 1 2 x",
+            "a us 1 2 3 4",
             "",
             "a  1 2",
         ] {

@@ -11,7 +11,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::checker::{self, Grant, Overlap};
+use crate::checker::{self, Grant, Overlap, Setback};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::library::Shared;
 use crate::peer::Peer;
@@ -35,6 +35,21 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
         let failure = format!("two held one lock: {first} and {second}; {report}");
         return Err(Failure::new(failure));
     }
+    if let Some(Setback { first, second }) = report.setbacks.first() {
+        let (first, second) = (first.line(), second.line());
+        let failure = format!("a token did not grow: {first} and then {second}; {report}");
+        return Err(Failure::new(failure));
+    }
+    let tokens = if fleet.shared == Shared::Fenced {
+        report.grants()
+    } else {
+        0
+    };
+    ensure!(
+        report.tokens == tokens,
+        "{} grants have a token, not {tokens}: {report}",
+        report.tokens
+    );
     ensure!(
         report.counted == report.grants(),
         "the counters are not exact: {report}"
@@ -52,6 +67,7 @@ fn time(fleet: &Fleet) -> Duration {
     let time = fleet.world.pace.hammer;
     match fleet.shared {
         Shared::Plain => time,
+        Shared::Fenced => time.mul_f64(0.5),
         Shared::Simple => time.mul_f64(0.3).max(Duration::from_secs(1)),
     }
 }
@@ -64,6 +80,9 @@ struct Report {
     by_worker: BTreeMap<String, BTreeMap<String, u64>>,
     refused: u64,
     overlaps: Vec<Overlap>,
+    /// How many grants have a token.
+    tokens: u64,
+    setbacks: Vec<Setback>,
 }
 
 impl Report {
@@ -81,6 +100,9 @@ impl std::fmt::Display for Report {
         let (grants, counted) = (self.grants(), self.counted);
         write!(f, "{grants} grants, counted {counted}")?;
         write!(f, ", {} overlaps", self.overlaps.len())?;
+        if self.tokens > 0 {
+            write!(f, ", {} tokens", self.tokens)?;
+        }
         if self.refused > 0 {
             write!(f, ", {} waits over", self.refused)?;
         }
@@ -223,6 +245,11 @@ fn examine(logs: &Path) -> Outcome<Report> {
         counted: 0,
         by_worker,
         refused: 0,
+        tokens: grants
+            .iter()
+            .map(|grant| u64::from(grant.token.is_some()))
+            .sum(),
+        setbacks: checker::setbacks(grants.clone()),
         overlaps: checker::overlaps(grants),
     })
 }

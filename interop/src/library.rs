@@ -16,7 +16,9 @@ pub(crate) enum Library {
 /// Which lock two sides share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Shared {
-    /// `Client::lock`, Redisson's.
+    /// `Client::fenced_lock`, Redisson's `RFencedLock`.
+    Fenced,
+    /// `Client::lock`, Redisson's `RLock`.
     Plain,
     /// `Client::simple_lock`, that of the others.
     Simple,
@@ -40,20 +42,14 @@ impl Library {
             Self::Redsync => "redsync",
         }
     }
-
-    pub(crate) const fn shares(self) -> Shared {
-        match self {
-            Self::Redisson => Shared::Plain,
-            Self::RedisPy | Self::Redlock | Self::Redsync => Shared::Simple,
-        }
-    }
 }
 
 impl Shared {
-    pub(crate) const ALL: [Self; 2] = [Self::Plain, Self::Simple];
+    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::Fenced, Self::Simple];
 
     pub(crate) const fn title(self) -> &'static str {
         match self {
+            Self::Fenced => "The fenced lock",
             Self::Plain => "The plain lock",
             Self::Simple => "The simple lock",
         }
@@ -62,8 +58,17 @@ impl Shared {
     /// What the table says when it is the other side that holds.
     pub(crate) const fn they_hold(self) -> &'static str {
         match self {
-            Self::Plain => "Java holds",
+            Self::Fenced | Self::Plain => "Java holds",
             Self::Simple => "they hold",
+        }
+    }
+
+    /// What the peers are told.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Fenced => "fenced",
+            Self::Plain => "plain",
+            Self::Simple => "simple",
         }
     }
 }
@@ -90,6 +95,23 @@ impl Build {
             version: pinned(pins, before).into(),
             folder: peers.join(library.title()),
         })
+    }
+
+    /// Whether it has a lock like this.
+    pub(crate) fn has(&self, shared: Shared) -> bool {
+        match (self.library, shared) {
+            (Library::Redisson, Shared::Fenced) => self.release() >= FIRST_FENCED,
+            (Library::Redisson, Shared::Plain) => true,
+            (Library::RedisPy | Library::Redlock | Library::Redsync, Shared::Simple) => true,
+            (Library::Redisson, Shared::Simple)
+            | (Library::RedisPy | Library::Redlock | Library::Redsync, _) => false,
+        }
+    }
+
+    /// The first two numbers of its version.
+    fn release(&self) -> [u32; 2] {
+        let mut numbers = self.version.split('.').map(|number| number.parse());
+        [(); 2].map(|()| numbers.next().and_then(Result::ok).unwrap_or(0))
     }
 
     /// `Redisson 4.7.0`.
@@ -148,6 +170,9 @@ fn pinned<'a>(pins: &'a str, before: &str) -> &'a str {
     &rest[..end.unwrap_or(rest.len())]
 }
 
+/// The first Redisson with `RFencedLock`.
+const FIRST_FENCED: [u32; 2] = [3, 19];
+
 const REDIS_PY: &str = include_str!("../peers/redis-py/requirements.txt");
 const REDSYNC: &str = include_str!("../peers/redsync/go.mod");
 const REDLOCK: &str = include_str!("../peers/redlock/package.json");
@@ -166,7 +191,22 @@ mod tests {
                     .version
                     .starts_with(|digit: char| digit.is_ascii_digit())
             );
-            assert_eq!(build.library.shares(), Shared::Simple);
+            let has = Shared::ALL.map(|shared| build.has(shared));
+            assert_eq!(has, [false, false, true]);
+        }
+    }
+
+    #[test]
+    fn only_newer_versions_of_redisson_have_the_fenced_lock() {
+        for (version, fenced) in [
+            ("4.7.0", true),
+            ("3.19.0", true),
+            ("3.18.1", false),
+            ("3.13.6", false),
+        ] {
+            let build = Build::redisson(Path::new("p"), version);
+            let has = Shared::ALL.map(|shared| build.has(shared));
+            assert_eq!(has, [true, fenced, false], "{version}");
         }
     }
 }

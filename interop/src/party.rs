@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::clock::Span;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::library::Shared;
 pub(crate) use java::{Connection, JavaThread};
 pub(crate) use ours::OurTask;
 
@@ -17,6 +18,22 @@ pub(crate) use ours::OurTask;
 pub(crate) enum Party {
     Java(JavaThread),
     Ours(OurTask),
+}
+
+/// Which of Redisson's locks it is about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Fenced,
+    Plain,
+}
+
+impl Kind {
+    pub(crate) const fn shared(self) -> Shared {
+        match self {
+            Self::Fenced => Shared::Fenced,
+            Self::Plain => Shared::Plain,
+        }
+    }
 }
 
 /// How long a lock is taken for.
@@ -144,6 +161,14 @@ impl Party {
         match self {
             Self::Java(thread) => Ok(thread.owner().to_owned()),
             Self::Ours(task) => task.owner(name),
+        }
+    }
+
+    /// The token of the fenced lock that this party holds: that of its last way in.
+    pub(crate) async fn token(&self, name: &str) -> Outcome<u64> {
+        match self {
+            Self::Java(thread) => thread.token(name).await,
+            Self::Ours(task) => task.token(name),
         }
     }
 

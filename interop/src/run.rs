@@ -89,9 +89,7 @@ impl Part {
 
 fn parts(builds: &[Build], scenario: &Scenario) -> Vec<Part> {
     let shared = scenario.play.shared();
-    let builds = builds
-        .iter()
-        .filter(|build| build.library.shares() == shared);
+    let builds = builds.iter().filter(|build| build.has(shared));
     let builds: Vec<Build> = builds.cloned().collect();
     let part = |builds: &[Build], direction| Part {
         shared,
@@ -105,7 +103,7 @@ fn parts(builds: &[Build], scenario: &Scenario) -> Vec<Part> {
             });
             each.collect()
         }
-        Play::Fleet(_) => {
+        Play::Fleet(..) => {
             let twice = builds.iter();
             let twice = twice.map(|build| part(&[build.clone(), build.clone()], None));
             let mixed = (builds.len() > 1).then(|| part(&builds, None));
@@ -179,6 +177,7 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
         (Play::Pair(terms, play), Some(direction)) => {
             let mut stage = Stage::set(&world, &part.builds[0], direction, *terms).await?;
             let remark = play(&mut stage).await?;
+            world.forget_tokens()?;
             // While all are still connected.
             world.is_clean().await?;
             stage.close().await?;
@@ -192,7 +191,7 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
             stage.close().await?;
             Ok(remark)
         }
-        (Play::Fleet(play) | Play::SimpleFleet(play) | Play::Together(play), _) => {
+        (Play::Fleet(_, play) | Play::SimpleFleet(play) | Play::Together(play), _) => {
             let mut peers = Vec::new();
             for (number, build) in part.builds.iter().enumerate() {
                 let second = part.builds[..number].contains(build);
@@ -208,6 +207,7 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
                 world: world.clone(),
             };
             let remark = play(&mut fleet).await?;
+            world.forget_tokens()?;
             world.is_clean().await?;
             Ok(remark)
         }
@@ -234,7 +234,7 @@ async fn finish(mut playing: JoinHandle<Outcome<String>>, limit: Duration) -> Ou
 
 fn limit(world: &World, scenario: &Scenario) -> Duration {
     let hammering = match scenario.play {
-        Play::Fleet(_) | Play::SimpleFleet(_) => world.pace.hammer * 2,
+        Play::Fleet(..) | Play::SimpleFleet(_) => world.pace.hammer * 2,
         Play::Pair(..) | Play::Simple(..) | Play::Together(_) => Duration::ZERO,
     };
     LONGEST + hammering
@@ -293,6 +293,11 @@ mod tests {
         for (shared, file, page) in [
             (
                 Shared::Plain,
+                "docs/redisson.md",
+                include_str!("../../docs/redisson.md"),
+            ),
+            (
+                Shared::Fenced,
                 "docs/redisson.md",
                 include_str!("../../docs/redisson.md"),
             ),

@@ -2,6 +2,7 @@
 
 mod deaths;
 mod exclusion;
+mod fenced_lock;
 mod leases;
 mod leftovers;
 mod names;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use crate::failure::Outcome;
 use crate::hammer;
 use crate::library::Shared;
+use crate::party::Kind;
 use crate::simple::{self, Scripts};
 use crate::stage::{Fleet, Stage, Terms};
 
@@ -32,10 +34,10 @@ pub(crate) struct Scenario {
 
 /// Who takes part.
 pub(crate) enum Play {
-    /// Java and us, both ways round, with each version.
+    /// Java and us, both ways round, with each version that has the lock.
     Pair(Terms, for<'a> fn(&'a mut Stage) -> Playing<'a>),
-    /// Two JVMs of each version and us, and then one of each version and us.
-    Fleet(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
+    /// Two JVMs of each version that has the lock and us, and then one of each version and us.
+    Fleet(Shared, for<'a> fn(&'a mut Fleet) -> Playing<'a>),
     /// All versions and us, once.
     Together(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
     /// Each of the other libraries and us, both ways round.
@@ -48,7 +50,9 @@ impl Play {
     /// Which lock it is about.
     pub(crate) const fn shared(&self) -> Shared {
         match self {
-            Self::Pair(..) | Self::Fleet(_) | Self::Together(_) => Shared::Plain,
+            Self::Pair(terms, _) => terms.kind.shared(),
+            Self::Fleet(shared, _) => *shared,
+            Self::Together(_) => Shared::Plain,
             Self::Simple(..) | Self::SimpleFleet(_) => Shared::Simple,
         }
     }
@@ -139,7 +143,59 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         name: "hammer",
         shows: "hammer: counters exact, no overlap",
-        play: Play::Fleet(|fleet| Box::pin(hammer::play(fleet))),
+        play: Play::Fleet(Shared::Plain, |fleet| Box::pin(hammer::play(fleet))),
+    },
+    Scenario {
+        name: "fenced-exclude",
+        shows: "a fenced hold keeps the other out",
+        play: Play::Pair(FENCED, |stage| Box::pin(exclusion::play(stage))),
+    },
+    Scenario {
+        name: "fenced-wake",
+        shows: "a waiter for a fenced lock wakes on unlock within 200 ms, by message",
+        play: Play::Pair(FENCED, |stage| Box::pin(waiting::wakes(stage))),
+    },
+    Scenario {
+        name: "fenced-tokens",
+        shows: "each goes on from the other's token, whatever the name and the way to lock",
+        play: Play::Pair(FENCED, |stage| Box::pin(fenced_lock::tokens_grow(stage))),
+    },
+    Scenario {
+        name: "fenced-prefix",
+        shows: "a key prefix is Redisson's NameMapper for the token, too",
+        play: Play::Pair(FENCED_PREFIXED, |stage| {
+            Box::pin(fenced_lock::prefixed(stage))
+        }),
+    },
+    Scenario {
+        name: "fenced-reentry",
+        shows: "a re-entry keeps our token and raises Redisson's; the next is greater",
+        play: Play::Pair(FENCED, |stage| Box::pin(fenced_lock::reentry(stage))),
+    },
+    Scenario {
+        name: "fenced-lost",
+        shows: "the token after a lease that is over, or a forced unlock, is greater",
+        play: Play::Pair(FENCED, |stage| Box::pin(fenced_lock::after_a_loss(stage))),
+    },
+    Scenario {
+        name: "fenced-forgotten",
+        shows: "after FLUSHALL our token is greater, and Redisson's is 1 unless it comes after ours",
+        play: Play::Pair(FENCED, |stage| Box::pin(fenced_lock::forgotten(stage))),
+    },
+    Scenario {
+        name: "fenced-plain",
+        shows: "a plain lock of the same name keeps the fenced one out, and the other way round",
+        play: Play::Pair(FENCED, |stage| Box::pin(fenced_lock::beside_plain(stage))),
+    },
+    Scenario {
+        name: "fenced-turns",
+        shows: "a crowd of 64 on a fenced lock lets the other have its turn; tokens grow",
+        play: Play::Pair(FENCED, |stage| Box::pin(turns::play(stage))),
+    },
+    Scenario {
+        name: "fenced-hammer",
+        shows: "a hammer on the fenced lock: counters exact, no overlap, tokens grow from hold to hold",
+        play: Play::Fleet(Shared::Fenced, |fleet| Box::pin(hammer::play(fleet))),
     },
     Scenario {
         name: "simple-exclude",
@@ -196,6 +252,16 @@ const SHORT: Terms = Terms {
 const PREFIXED: Terms = Terms {
     prefix: "team-7:",
     ..Terms::DEFAULT
+};
+
+const FENCED: Terms = Terms {
+    kind: Kind::Fenced,
+    ..Terms::DEFAULT
+};
+
+const FENCED_PREFIXED: Terms = Terms {
+    kind: Kind::Fenced,
+    ..PREFIXED
 };
 
 /// A lease nobody in a scenario lives to see the end of.

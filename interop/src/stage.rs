@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::failure::Outcome;
 use crate::library::{Build, Shared};
-use crate::party::{Connection, JavaThread, OurTask, Party};
+use crate::party::{Connection, JavaThread, Kind, OurTask, Party};
 use crate::peer::Peer;
 use crate::world::World;
 
@@ -28,6 +28,7 @@ pub(crate) enum Direction {
 /// What the clients of both sides are told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
+    pub(crate) kind: Kind,
     /// Redisson's `lockWatchdogTimeout`, and our keep-alive lease.
     pub(crate) watchdog: Duration,
     /// Redisson's `NameMapper`, and our `key_prefix`.
@@ -37,6 +38,7 @@ pub(crate) struct Terms {
 impl Terms {
     /// What both sides do when nobody says anything.
     pub(crate) const DEFAULT: Self = Self {
+        kind: Kind::Plain,
         watchdog: Duration::from_secs(30),
         prefix: "",
     };
@@ -89,7 +91,7 @@ impl Party {
     /// A new task of ours, with a client of its own.
     pub(crate) async fn ours(world: &World, terms: Terms) -> Outcome<Self> {
         let url = world.server.url();
-        let task = OurTask::connect(&url, terms.watchdog, terms.prefix).await?;
+        let task = OurTask::connect(&url, terms).await?;
         Ok(Self::Ours(task))
     }
 }
@@ -100,6 +102,7 @@ pub(crate) async fn java_thread(
     terms: Terms,
 ) -> Outcome<JavaThread> {
     let connection = Connection {
+        kind: terms.kind,
         address: world.address(),
         watchdog: terms.watchdog,
         prefix: terms.prefix,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Client, Guard, Lease, Lock};
+use distlock::{Client, Fenced, Guard, Lease, Lock};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, AsyncConnectionConfig};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::checker::Grant;
 use crate::clock::Stamp;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, ensure};
 use crate::library::Shared;
 use crate::support::SeededRng;
 
@@ -69,7 +69,7 @@ impl Work {
     /// The words both halves understand.
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "url": self.url, "shared": shared_word(self.shared), "names": self.names, "threads": self.tasks,
+            "url": self.url, "shared": self.shared.word(), "names": self.names, "threads": self.tasks,
             "millis": u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX),
             "manner": self.manner.word(), "who": self.who, "seed": self.seed, "log": self.log,
         })
@@ -86,8 +86,7 @@ impl Work {
             shared: {
                 let shared = word("shared")?;
                 let mut all = Shared::ALL.into_iter();
-                all.find(|one| shared_word(*one) == shared)
-                    .ok_or_else(wrong)?
+                all.find(|one| one.word() == shared).ok_or_else(wrong)?
             },
             names: names
                 .iter()
@@ -104,13 +103,6 @@ impl Work {
             seed: number("seed")?,
             log: word("log")?.into(),
         })
-    }
-}
-
-const fn shared_word(shared: Shared) -> &'static str {
-    match shared {
-        Shared::Plain => "plain",
-        Shared::Simple => "simple",
     }
 }
 
@@ -189,13 +181,18 @@ impl Task {
         while !is_over() {
             let name = random.pick(&self.work.names).clone();
             let grant = match self.work.shared {
+                Shared::Fenced => {
+                    let lock = self.client.fenced_lock(&*name);
+                    let token = |guard: &Guard<Fenced>| Some(guard.token().number());
+                    self.turn(lock, token, name, &mut random).await?
+                }
                 Shared::Plain => {
                     let lock = self.client.lock(&*name);
-                    self.turn(lock, name, &mut random).await?
+                    self.turn(lock, |_| None, name, &mut random).await?
                 }
                 Shared::Simple => {
                     let lock = self.client.simple_lock(&*name);
-                    self.turn(lock, name, &mut random).await?
+                    self.turn(lock, |_| None, name, &mut random).await?
                 }
             };
             match grant {
@@ -210,6 +207,7 @@ impl Task {
     async fn turn<K>(
         &mut self,
         lock: Lock<K>,
+        token: fn(&Guard<K>) -> Option<u64>,
         name: String,
         random: &mut SeededRng,
     ) -> Outcome<Option<Grant>> {
@@ -221,6 +219,11 @@ impl Task {
             }
         }
         let from = Stamp::now();
+        let tokens: Vec<_> = guards.iter().map(token).collect();
+        ensure!(
+            tokens.windows(2).all(|pair| pair[0] == pair[1]),
+            "a re-entry has another token: {tokens:?}"
+        );
         let alike = self.work.manner == Manner::Alike;
         self.add_one(&name, !alike && random.chance(6))
             .await
@@ -238,6 +241,7 @@ impl Task {
             name,
             from,
             to,
+            token: tokens.first().copied().flatten(),
         }))
     }
 
@@ -285,7 +289,7 @@ mod tests {
     fn an_order_arrives_as_it_was_given() {
         let work = Work {
             url: "redis://127.0.0.1:1/".into(),
-            shared: Shared::Simple,
+            shared: Shared::Fenced,
             names: vec!["a".into(), "b".into()],
             tasks: 8,
             time: Duration::from_secs(3),

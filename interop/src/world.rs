@@ -153,6 +153,23 @@ impl World {
         })
     }
 
+    /// What is in Redisson's counter for a fenced lock, if it is there.
+    pub(crate) fn counter(&self, key: &str) -> Option<u64> {
+        self.server.query(&["GET", &counter(key)])
+    }
+
+    /// Removes the counters of fenced locks, which stay when all else goes. Nobody may have given them an end.
+    pub(crate) fn forget_tokens(&self) -> Outcome {
+        for key in self.server.keys() {
+            if key.starts_with(COUNTERS) {
+                let left = self.server.pttl(&key);
+                ensure!(left == -1, "the counter `{key}` ends in {left} ms");
+                self.server.cmd(&["DEL", &key]);
+            }
+        }
+        Ok(())
+    }
+
     /// The names of the clients that listen to something.
     fn listening_clients(&self) -> Vec<String> {
         let list: String = self.server.query(&["CLIENT", "LIST", "TYPE", "pubsub"]);
@@ -181,14 +198,26 @@ async fn until_within(limit: Duration, what: &str, holds: impl Fn() -> bool + Se
     Ok(())
 }
 
-/// Where a key's release is announced: Redisson's brace rule, said once more and independently of ours.
+/// Where a key's release is announced.
 pub(crate) fn channel(key: &str) -> String {
+    named_after("redisson_lock__channel:", key)
+}
+
+/// Where the last token of a fenced lock is.
+pub(crate) fn counter(key: &str) -> String {
+    named_after(COUNTERS, key)
+}
+
+/// Redisson's brace rule, said once more and independently of ours.
+fn named_after(what: &str, key: &str) -> String {
     if key.contains('{') {
-        format!("redisson_lock__channel:{key}")
+        format!("{what}{key}")
     } else {
-        format!("redisson_lock__channel:{{{key}}}")
+        format!("{what}{{{key}}}")
     }
 }
+
+const COUNTERS: &str = "redisson_lock_token:";
 
 /// What a peer's clients call themselves in `CLIENT LIST`.
 const REDISSON: &str = "redisson";

@@ -40,6 +40,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         clock: Clock::Boot,
         background,
         lapses: true,
+        has_peers: true,
     })
 }
 

@@ -33,6 +33,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         engine,
         clock: Clock::Boot,
         background,
+        has_peers: false,
         lapses: store.holds_end_with != HoldsEndWith::Children,
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::{Asked, ask, ask_now};
+use super::ask::{Asked, Manner, ask, ask_now};
 use super::claim::Claim;
 use super::head::{Attempt, Headed};
 use super::owners::User;
@@ -14,9 +14,9 @@ use super::spot::Spot;
 use super::waiters::Asker;
 use super::{Core, Trouble, needs_a_runtime};
 use crate::engine::Failure;
-use crate::protocol::acquire::Hearing;
+use crate::protocol::acquire::{Hearing, LONGEST_POLL};
 use crate::protocol::lease::{LostReason, Terms};
-use crate::protocol::{Moment, OwnerId, Subject};
+use crate::protocol::{Kind, Moment, OwnerId, Subject};
 
 /// What a caller wants.
 #[derive(Clone, Debug)]
@@ -25,12 +25,28 @@ pub(crate) struct Wish {
     pub(crate) terms: Terms,
     pub(crate) hearing: Hearing,
     pub(crate) user: Option<User>,
+    /// A hold on the other side of a read/write lock, for whose sake it is granted.
+    pub(crate) beside: Option<OwnerId>,
 }
 
 impl Wish {
     /// Whether it asks now and then instead of listening.
     pub(super) const fn polls(&self) -> bool {
         matches!(self.hearing, Hearing::Poll { .. })
+    }
+
+    /// How one asks who is going to wait.
+    pub(super) fn patiently(&self) -> Manner {
+        let kind = self.subject.kind;
+        let pause = match self.hearing {
+            Hearing::Notify => Duration::ZERO,
+            Hearing::Poll { longest, .. } => longest.min(LONGEST_POLL),
+        };
+        let stays = kind.longest_sleep() * 3 + pause;
+        Manner {
+            waits: kind.is_announced().then_some(stays),
+            past: false,
+        }
     }
 }
 
@@ -76,6 +92,14 @@ pub(crate) fn acquire(
             Patience::Within(wait) => Some(begun + wait),
         };
         let mut got = reenter(core, wish, deadline).await?;
+        if got.is_none() && core.other_side(wish).is_some() {
+            // Past the line: behind a stranger it would wait for itself.
+            got = Box::pin(once(core, wish, begun)).await?;
+            let waits = !matches!(patience, Patience::Once);
+            if got.is_none() && waits && wish.subject.kind == Kind::Write {
+                return Err(Trouble::Reads);
+            }
+        }
         if got.is_none() {
             got = match patience {
                 Patience::Once => Box::pin(once(core, wish, begun)).await?,
@@ -102,9 +126,19 @@ pub(crate) fn acquire(
     }
 }
 
+/// Takes the other side of a read/write lock for the holder of one, if the store lets it; `None` if others read.
+pub(crate) async fn beside(core: &Arc<Core>, wish: &Wish) -> Result<Option<Claim>, Trouble> {
+    core.usable()?;
+    match reenter(core, wish, None).await? {
+        Some(claim) => Ok(Some(claim)),
+        None => once(core, wish, core.clock.now()).await,
+    }
+}
+
 /// Asks the store itself, past the line: nobody is waited for.
 async fn once(core: &Arc<Core>, wish: &Wish, now: Moment) -> Result<Option<Claim>, Trouble> {
-    match ask(core, wish, core.fresh_owner(), now, None).await {
+    let owner = core.fresh_owner();
+    match ask(core, wish, owner, Manner::default(), now, None).await {
         Ok(Asked::Granted(claim, now)) => {
             core.waiters.granted(claim.hold(), Asker::PastTheLine, now);
             Ok(Some(claim))
@@ -137,7 +171,8 @@ fn wait(
             Some(Turn::Ask { not_before: None }) => {
                 // Nobody is there but us, most often.
                 let owner = core.fresh_owner();
-                let asked = match ask_now(core, wish, owner, begun) {
+                let manner = wish.patiently();
+                let asked = match ask_now(core, wish, owner, manner, begun) {
                     Some(asked) => asked,
                     None => Box::pin(first_ask(core, wish, owner, begun, deadline)).await?,
                 };
@@ -147,7 +182,9 @@ fn wait(
                         return Ok(Some(claim));
                     }
                     _ if core.is_closed() => return Err(Trouble::Closed),
-                    asked => attempt = Some(Attempt::new(core, wish, deadline, Some(asked))),
+                    asked => {
+                        attempt = Some(Attempt::new(core, wish, begun, deadline, Some(asked)));
+                    }
                 }
                 Turn::Ask { not_before: None }
             }
@@ -181,7 +218,8 @@ fn wait(
                 }
                 Turn::Ask { not_before } => not_before,
             };
-            let head = attempt.get_or_insert_with(|| Attempt::new(core, wish, deadline, None));
+            let head =
+                attempt.get_or_insert_with(|| Attempt::new(core, wish, begun, deadline, None));
             match Box::pin(head.at_the_head(&mut spot, not_before)).await? {
                 Headed::Granted(claim, now) => {
                     spot.hold(claim.hold(), now);
@@ -204,7 +242,7 @@ async fn first_ask(
 ) -> Result<Result<Asked, Failure>, Trouble> {
     tokio::select! {
         biased;
-        asked = ask(core, wish, owner, sent, deadline) => Ok(asked),
+        asked = ask(core, wish, owner, wish.patiently(), sent, deadline) => Ok(asked),
         () = core.closed() => Err(Trouble::Closed),
     }
 }

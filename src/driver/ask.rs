@@ -25,6 +25,15 @@ pub(super) enum Asked {
     TooLate,
 }
 
+/// How a waiter asks: what the store is to know of it beside what it wants.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Manner {
+    /// How long it is believed to wait, where the store knows who does.
+    pub(super) waits: Option<Duration>,
+    /// Past writers that wait, if it is a reader.
+    pub(super) past: bool,
+}
+
 /// One request from zero. Dropping it, or losing its reply, has it undone, and its owner is not to be used
 /// again; a busy lock's answer brings the owner back. It is `sent` now or has been a moment ago: the store's
 /// clock starts no earlier.
@@ -32,15 +41,18 @@ pub(super) async fn ask(
     core: &Arc<Core>,
     wish: &Wish,
     owner: OwnerId,
+    manner: Manner,
     sent: Moment,
     deadline: Option<Moment>,
 ) -> Result<Asked, Failure> {
     let undo = || [undo(core, wish, owner)];
     let mut unfinished = Unfinished::new(core, undo);
-    let reply = match unfinished.ask(request(core, wish, owner), deadline).await {
+    let request = request(core, wish, owner, manner);
+    let reply = match unfinished.ask(request, deadline).await {
         Ok(reply) => reply,
         Err(failure) => {
-            if !failure.leaves_doubt() {
+            // Where the store knows who waits it may know of this one since before.
+            if !failure.leaves_doubt() && !wish.subject.kind.is_announced() {
                 unfinished.settled();
             }
             return Err(failure);
@@ -58,9 +70,10 @@ pub(super) fn ask_now(
     core: &Arc<Core>,
     wish: &Wish,
     owner: OwnerId,
+    manner: Manner,
     sent: Moment,
 ) -> Option<Result<Asked, Failure>> {
-    let request = request(core, wish, owner);
+    let request = request(core, wish, owner, manner);
     let reply = core.engine.call_now(&request, &|| sent)?;
     // No time has passed.
     let asked = reply.and_then(|reply| understand(core, wish, owner, sent, sent, &reply));
@@ -70,13 +83,15 @@ pub(super) fn ask_now(
     Some(asked)
 }
 
-fn request(core: &Core, wish: &Wish, owner: OwnerId) -> Request {
+fn request(core: &Core, wish: &Wish, owner: OwnerId, manner: Manner) -> Request {
     wish.subject.request(Action::Acquire {
         owner,
         entry: Entry::First,
         lease: wish.terms.lease,
         seen: core.tokens.seen(wish.subject.kind),
-        waits: None,
+        waits: manner.waits,
+        beside: wish.beside.or_else(|| Some(core.other_side(wish)?.owner)),
+        past: manner.past,
     })
 }
 

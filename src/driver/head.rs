@@ -1,11 +1,13 @@
 //! The head of a line at work: it alone asks the store, and listens for everyone behind it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::acquire::Wish;
-use super::ask::{Asked, ask};
+use super::ask::{Asked, Manner, ask};
 use super::claim::Claim;
 use super::clock::Sleeping;
+use super::job::Job;
 use super::seat::Turn;
 use super::spot::Spot;
 use super::{Core, Trouble, needs_a_runtime, no_answer};
@@ -32,12 +34,18 @@ pub(super) struct Attempt<'a> {
     failure: Option<Failure>,
     /// Who it asks as; none while a request in that name may be under way.
     owner: Option<OwnerId>,
+    /// Since when it waits.
+    begun: Moment,
 }
+
+/// How long a reader waits behind writers. Those of other libraries may never be let in by readers of theirs.
+const BEHIND_WRITERS: Duration = Duration::from_secs(60);
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(
         core: &'a Arc<Core>,
         wish: &'a Wish,
+        begun: Moment,
         deadline: Option<Moment>,
         asked: Option<Result<Asked, Failure>>,
     ) -> Box<Self> {
@@ -49,6 +57,7 @@ impl<'a> Attempt<'a> {
             listener: None,
             failure: None,
             owner: None,
+            begun,
         })
     }
 
@@ -174,7 +183,12 @@ impl<'a> Attempt<'a> {
         let owner = self.owner.take();
         let owner = owner.unwrap_or_else(|| self.core.fresh_owner());
         let sent = self.core.clock.now();
-        let asking = ask(self.core, self.wish, owner, sent, self.machine.deadline());
+        let manner = Manner {
+            past: sent.since(self.begun) >= BEHIND_WRITERS,
+            ..self.wish.patiently()
+        };
+        let deadline = self.machine.deadline();
+        let asking = ask(self.core, self.wish, owner, manner, sent, deadline);
         let mut asking = std::pin::pin!(asking);
         let mut nudge = None;
         loop {
@@ -211,6 +225,24 @@ impl<'a> Attempt<'a> {
 
     fn sleep(&self, until: Option<Moment>) -> Sleeping<'_> {
         self.core.clock.sleep_until(until)
+    }
+}
+
+/// Who waits no longer leaves nothing of that at the store.
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        let Wish { subject, terms, .. } = self.wish;
+        if !subject.kind.is_announced() || self.core.is_forked() {
+            return;
+        }
+        let asked = match self.asked {
+            Some(Ok(Asked::Busy { owner, .. })) => Some(owner),
+            _ => None,
+        };
+        if let Some(owner) = self.owner.or(asked) {
+            let leave = Job::leave(self.core, subject, owner, terms.lease);
+            self.core.cleanup.push(leave);
+        }
     }
 }
 

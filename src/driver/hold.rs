@@ -25,9 +25,9 @@ pub(crate) struct Hold {
     /// Which grant it is, where the store tells them apart.
     pub(crate) token: Option<FencingToken>,
     /// As the user named it.
-    pub(super) user: Option<User>,
+    pub(crate) user: Option<User>,
     /// What the first guard asked for.
-    pub(super) terms: Terms,
+    pub(crate) terms: Terms,
     state: Mutex<HoldState>,
     /// Made by the first who waits for it: most are given back before anybody does.
     ended: OnceLock<Box<Notify>>,

@@ -193,9 +193,9 @@ impl Job {
                 true
             }
             Self::Release(_) => true,
-            // A place in the store's line is to be left, too.
+            // Where the store knows who waits, it is to be told of that, too.
             Self::Undo { subject, .. } => {
-                subject.kind.has_line() || matches!(reply, Reply::Granted { .. })
+                subject.kind.is_announced() || matches!(reply, Reply::Granted { .. })
             }
         }
     }

@@ -10,9 +10,9 @@ use crate::protocol::lease::LostReason;
 use crate::protocol::ledger::Seen;
 use crate::protocol::{Action, Kind, OwnerId, Reply, Shape, Subject};
 
-/// What lives under a name is given back as one of these. As a fair lock first: whoever is first in line then hears of it;
-/// but the line has keys of its own, which a user may not be allowed to touch.
-const GIVEN_BACK_AS: [Kind; 3] = [Kind::Fair, Kind::Mutex, Kind::Simple];
+/// What lives under a name is given back as one of these. As a fair lock before a plain one: whoever is first in line then
+/// hears of it; but the line has keys of its own, which a user may not be allowed to touch.
+const GIVEN_BACK_AS: [Kind; 4] = [Kind::Write, Kind::Fair, Kind::Mutex, Kind::Simple];
 
 /// Trouble, and the lock or pattern that it is about.
 #[derive(Debug)]
@@ -80,8 +80,9 @@ pub(crate) async fn inspect(core: &Core, name: &str) -> Result<Option<Seen>, Tro
 async fn inspect_first_as(core: &Core, kind: Kind, name: &str) -> Result<Option<Seen>, Trouble> {
     let kinds: &[Kind] = match kind.shape() {
         // Tokens have a key of their own, which a user may not be allowed to read.
-        Shape::Counted => &[Kind::Fenced, Kind::Mutex, Kind::Simple],
-        Shape::Value => &[Kind::Simple, Kind::Fenced, Kind::Mutex],
+        Shape::Counted => &[Kind::Fenced, Kind::Write, Kind::Mutex, Kind::Simple],
+        Shape::Shared => &[Kind::Write, Kind::Fenced, Kind::Mutex, Kind::Simple],
+        Shape::Value => &[Kind::Simple, Kind::Fenced, Kind::Write, Kind::Mutex],
     };
     let (subject, reply) = call_any(core, name, kinds, Action::Inspect).await?;
     let holding = match reply {
@@ -92,6 +93,7 @@ async fn inspect_first_as(core: &Core, kind: Kind, name: &str) -> Result<Option<
     let kind = match subject.kind {
         Kind::Fenced if !holding.waiting.is_empty() => Kind::Fair,
         Kind::Fenced if holding.token.is_none() => Kind::Mutex,
+        Kind::Write if !holding.writes => Kind::Read,
         kind => kind,
     };
     let client = |owner: &str| owner.split(':').next().unwrap_or(owner).to_owned();
@@ -137,8 +139,8 @@ pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, 
         other => return Err(Trouble::Failure(unexpected(&other))),
     };
     let shape = subject.kind.shape();
-    let mut before = before.filter(|hold| hold.subject.kind.shape() == shape);
-    if forced && let Some(before) = before.next() {
+    let before = before.filter(|hold| hold.subject.kind.shape() == shape);
+    for before in before.filter(|_| forced) {
         before.lose(LostReason::Removed);
         // It may have been passed on in memory meanwhile, with the same standing in the store.
         let now = core.waiters.holder(&before.subject);
@@ -152,7 +154,13 @@ pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, 
 /// Gives back what this owner holds, and tells its guard if that is ours; says whether it held anything.
 pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Result<bool, Trouble> {
     let release = Action::Release { owner, left: 0 };
-    let (_, reply) = call_any(core, name, &GIVEN_BACK_AS, release).await?;
+    let (subject, mut reply) = call_any(core, name, &GIVEN_BACK_AS, release.clone()).await?;
+    if subject.kind == Kind::Write && matches!(reply, Reply::Gone | Reply::Taken) {
+        // Not the writer: one of the readers, perhaps.
+        let read = Subject::new(Kind::Read, name);
+        let released = core.call(read.request(release)).await;
+        reply = released.map_err(Trouble::Failure)?;
+    }
     match reply {
         Reply::Released { .. } => {}
         Reply::Gone | Reply::Taken => return Ok(false),
@@ -175,7 +183,10 @@ pub(crate) async fn examine(core: &Core) -> Result<Vec<Finding>, Trouble> {
 /// The holds of this client under a name.
 fn holders(core: &Core, name: &str) -> impl Iterator<Item = Arc<Hold>> + use<> {
     let holders = Kind::ALL.map(|kind| core.waiters.holder(&Subject::new(kind, name)));
-    holders.into_iter().flatten()
+    // Of readers there may be many, and nobody waits for one of them.
+    let mut readers = core.schedule.all();
+    readers.retain(|hold| hold.subject.kind == Kind::Read && *hold.subject.name == *name);
+    holders.into_iter().flatten().chain(readers)
 }
 
 /// Asks something of what lives under a name, of whichever of these kinds that is.

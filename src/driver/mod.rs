@@ -26,8 +26,8 @@ use uuid::Uuid;
 
 use crate::engine::process::Process;
 use crate::engine::{Answer, Cause, Engine, Failure};
-use crate::protocol::lease::LostReason;
-use crate::protocol::{ClientId, Moment, OwnerId, Reply, Request};
+use crate::protocol::lease::{LostReason, Terms};
+use crate::protocol::{ClientId, Kind, Moment, OwnerId, Reply, Request, Subject};
 
 pub(crate) mod acquire;
 mod ask;
@@ -55,10 +55,12 @@ pub(crate) mod waiters;
 pub(crate) mod watch;
 pub(crate) mod watchdog;
 
+use self::acquire::Wish;
 use self::background::Background;
 use self::calling::Calling;
 use self::cleanup::Cleanup;
 use self::clock::{Clock, within};
+use self::hold::Hold;
 use self::label::Label;
 use self::overdue::Overdue;
 use self::owners::{Owners, User};
@@ -83,6 +85,8 @@ pub(crate) struct Settings {
     pub(crate) handoff_window: Duration,
     /// Whether kept-alive leases run out when nobody renews them.
     pub(crate) lapses: bool,
+    /// How long other libraries leave a reader's lease, however long it was, where there are any.
+    pub(crate) peer_watchdog: Option<Duration>,
     /// What this client calls itself.
     pub(crate) label: Arc<Label>,
 }
@@ -120,6 +124,8 @@ pub(crate) enum Trouble {
     Forked,
     /// The lock was held and is not any more.
     Lost(LostReason),
+    /// Who wants to write reads, and so do others: it would wait for itself.
+    Reads,
     /// The deadline passed before anybody could say whether the lock is free.
     TimedOut,
 }
@@ -226,6 +232,23 @@ impl Core {
             return Err(Trouble::Closed);
         }
         Ok(())
+    }
+
+    /// What a lock of this kind can be had on, for these terms.
+    pub(crate) fn terms(&self, kind: Kind, mut terms: Terms) -> Terms {
+        terms.cut = self.settings.peer_watchdog.filter(|_| kind == Kind::Read);
+        if let Some(cut) = terms.cut.filter(|_| terms.keep_alive) {
+            terms.lease = terms.lease.min(cut);
+        }
+        terms
+    }
+
+    /// The same user's hold on the other side of a read/write lock.
+    fn other_side(&self, wish: &Wish) -> Option<Arc<Hold>> {
+        let kind = wish.subject.kind.other_side()?;
+        let name = wish.subject.name.clone();
+        let hold = self.owners.find(wish.user?, &Subject { kind, name })?;
+        hold.is_held().then_some(hold)
     }
 
     /// Calls the client something else from now on.

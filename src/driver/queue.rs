@@ -17,7 +17,7 @@ use super::unfinished::Unfinished;
 use super::waiters::Asker;
 use super::{Core, Trouble, needs_a_runtime, no_answer, unexpected};
 use crate::engine::{Failure, Listener};
-use crate::protocol::acquire::{Acquire, Hearing, Step};
+use crate::protocol::acquire::{Acquire, Hearing, LONGEST_POLL, Step};
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Action, Channel, Entry, Moment, OwnerId, Reply};
 
@@ -168,6 +168,8 @@ impl<'a> Place<'a> {
             lease: terms.lease,
             seen: self.core.tokens.seen(subject.kind),
             waits: Some(self.alive()),
+            beside: None,
+            past: false,
         });
         let core = self.core;
         let undo = Job::undo(core, subject, self.owner, terms.lease);
@@ -186,7 +188,7 @@ impl<'a> Place<'a> {
     fn alive(&self) -> Duration {
         match self.wish.hearing {
             Hearing::Notify => ALIVE,
-            Hearing::Poll { longest, .. } => ALIVE.saturating_add(longest),
+            Hearing::Poll { longest, .. } => ALIVE + longest.min(LONGEST_POLL),
         }
     }
 

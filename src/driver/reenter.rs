@@ -66,6 +66,8 @@ async fn join(
             lease,
             seen: hold.token,
             waits: None,
+            beside: None,
+            past: false,
         })
     });
     let (request, answer) = counted.expect("there is always something to ask");

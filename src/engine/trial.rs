@@ -26,6 +26,8 @@ impl Trial {
             lease: LEASE,
             seen: None,
             waits: None,
+            beside: None,
+            past: false,
         };
         Self {
             acquire: subject.request(acquire),

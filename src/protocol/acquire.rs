@@ -9,7 +9,7 @@ use super::jitter::{fraction, spread};
 use super::{Kind, Moment};
 
 /// A poller may be as patient as it likes; longer than this makes no difference.
-const LONGEST_POLL: Duration = Duration::from_secs(86_400);
+pub const LONGEST_POLL: Duration = Duration::from_secs(86_400);
 
 /// How a waiter learns that it is worth asking again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

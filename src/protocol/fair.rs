@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::line::Line;
 use super::marks::Marks;
-use super::mutex::{self, Mutex};
+use super::mutex;
+use super::mutex::Mutex;
 use super::state::{Outcome, Surroundings};
 use super::{Action, Channel, Entry, Moment, OwnerId, Reply, Request};
 
@@ -123,7 +124,11 @@ impl Fair<'_> {
     fn undo(&mut self, owner: &OwnerId, entry: Entry) -> Reply {
         let reply = mutex::undo(self.held, self.marks, owner, entry, self.now, 0);
         match reply {
-            Reply::Released { .. } => self.tell_first(),
+            Reply::Released { .. } => {
+                // Though it was carried out, it may come: who waits in line asks many times.
+                self.marks.put(owner, entry, self.now);
+                self.tell_first();
+            }
             _ if entry == Entry::First => self.leave_line(owner),
             _ => {}
         }

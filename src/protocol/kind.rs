@@ -14,6 +14,10 @@ pub enum Kind {
     Fenced,
     /// The same, first come, first served: Redisson's `RFairLock`.
     Fair,
+    /// The reader's side of the read/write lock: Redisson's `RReadWriteLock`.
+    Read,
+    /// The writer's.
+    Write,
     /// One value that is there or not: the lock of most other libraries.
     Simple,
 }
@@ -23,21 +27,28 @@ pub enum Kind {
 pub enum Shape {
     /// An owner, and how often it holds the lock.
     Counted,
+    /// Readers, or a writer, and how often each holds the lock.
+    Shared,
     /// An owner.
     Value,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Mutex, Self::Fenced, Self::Fair, Self::Simple];
-
-    /// One of each shape: what lives under a name answers to one of these.
-    pub const SHAPES: [Self; 2] = [Self::Mutex, Self::Simple];
+    pub const ALL: [Self; 6] = [
+        Self::Mutex,
+        Self::Fenced,
+        Self::Fair,
+        Self::Read,
+        Self::Write,
+        Self::Simple,
+    ];
 
     /// What is kept of it.
     pub const fn shape(self) -> Shape {
         match self {
             Self::Mutex | Self::Fenced | Self::Fair => Shape::Counted,
+            Self::Read | Self::Write => Shape::Shared,
             Self::Simple => Shape::Value,
         }
     }
@@ -46,7 +57,7 @@ impl Kind {
     pub const fn is_fenced(self) -> bool {
         match self {
             Self::Fenced => true,
-            Self::Mutex | Self::Fair | Self::Simple => false,
+            Self::Mutex | Self::Fair | Self::Read | Self::Write | Self::Simple => false,
         }
     }
 
@@ -54,14 +65,39 @@ impl Kind {
     pub const fn has_line(self) -> bool {
         match self {
             Self::Fair => true,
+            Self::Mutex | Self::Fenced | Self::Read | Self::Write | Self::Simple => false,
+        }
+    }
+
+    /// Whether the store knows of those who ask and have to wait, and is told when they wait no longer.
+    pub const fn is_announced(self) -> bool {
+        match self {
+            Self::Fair | Self::Write => true,
+            Self::Mutex | Self::Fenced | Self::Read | Self::Simple => false,
+        }
+    }
+
+    /// Whether it takes more than a store can be told command by command.
+    pub const fn needs_scripts(self) -> bool {
+        match self {
+            Self::Fair | Self::Read | Self::Write => true,
             Self::Mutex | Self::Fenced | Self::Simple => false,
+        }
+    }
+
+    /// The other side of a lock that has two.
+    pub const fn other_side(self) -> Option<Self> {
+        match self {
+            Self::Read => Some(Self::Write),
+            Self::Write => Some(Self::Read),
+            Self::Mutex | Self::Fenced | Self::Fair | Self::Simple => None,
         }
     }
 
     /// Nobody sleeps longer than this without asking again: a message may be lost, and there may be none.
     pub const fn longest_sleep(self) -> Duration {
         match self {
-            Self::Mutex | Self::Fenced => Duration::from_secs(2),
+            Self::Mutex | Self::Fenced | Self::Read | Self::Write => Duration::from_secs(2),
             // Asking is also how it stays in the line.
             Self::Fair => Duration::from_secs(3),
             // Other libraries tell nobody when they give it back.
@@ -73,7 +109,8 @@ impl Kind {
     /// store.
     pub const fn is_exclusive(self) -> bool {
         match self {
-            Self::Mutex | Self::Fenced | Self::Fair | Self::Simple => true,
+            Self::Mutex | Self::Fenced | Self::Fair | Self::Write | Self::Simple => true,
+            Self::Read => false,
         }
     }
 
@@ -81,15 +118,16 @@ impl Kind {
     pub const fn may_be_handed_on(self) -> bool {
         match self {
             Self::Mutex | Self::Simple => true,
-            // Each has a token of its own, which the store gives; or it goes to the first in the store's line.
-            Self::Fenced | Self::Fair => false,
+            // Each has a token of its own, which the store gives; or it goes to the first in the store's line; or readers
+            // have their turn.
+            Self::Fenced | Self::Fair | Self::Read | Self::Write => false,
         }
     }
 
     /// Whether the store may give it to the next waiter of a client in the same breath.
     pub const fn may_be_passed(self) -> bool {
         match self {
-            Self::Fair => false,
+            Self::Fair | Self::Read | Self::Write => false,
             Self::Mutex | Self::Fenced | Self::Simple => true,
         }
     }

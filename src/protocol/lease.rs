@@ -15,9 +15,15 @@
 //! `valid_until` counts from the moment *before* the request was sent, because the store's clock
 //! started no earlier, and is shortened by an allowance for two clocks that do not run alike. A failed
 //! renewal leaves it where it is; nothing ever moves it back.
+//!
+//! A lease that others may cut short is relied on for as long as they leave of it, and asked for anew, fixed or not, until
+//! what was promised is over.
 
 use std::time::Duration;
 
+mod guards;
+
+use self::guards::{GuardTerms, Guards};
 use super::Moment;
 
 /// What one guard asked for.
@@ -29,6 +35,8 @@ pub struct Terms {
     pub keep_alive: bool,
     /// After this long the hold is over, renewed or not.
     pub max_hold: Option<Duration>,
+    /// Others may cut the lease short to this, from any moment on: it is relied on for no longer, and asked for anew in time.
+    pub cut: Option<Duration>,
 }
 
 /// A lease for holds that end with a process and not by the clock; longer than any that may be asked for. The store is
@@ -98,34 +106,26 @@ pub struct Lease {
     end: Option<End>,
     guards: Guards,
     next_guard: u32,
-}
-
-/// Nearly always one, which needs no memory of its own.
-#[derive(Debug, Default)]
-struct Guards {
-    first: Option<GuardTerms>,
-    more: Vec<GuardTerms>,
-}
-
-#[derive(Debug)]
-struct GuardTerms {
-    guard: u32,
-    keep_alive: Option<Duration>,
-    cutoff: Option<Moment>,
+    cut: Option<Duration>,
+    /// When the longest lease ends that was ever granted, be it cut short or not.
+    promised: Moment,
 }
 
 impl Lease {
     /// A fresh grant and its first guard, number 0; `None` if its lease ran out on the way.
     pub fn granted(terms: Terms, sent: Moment, now: Moment) -> Option<Self> {
         let mut lease = Self {
-            until: valid_until(sent, terms.lease),
+            until: sent,
             renew_at: sent,
             renewing: false,
             risk: None,
             end: None,
             guards: Guards::default(),
             next_guard: 0,
+            cut: terms.cut,
+            promised: sent,
         };
+        lease.raise(terms.lease, sent);
         lease.add_guard(terms, sent, now);
         lease.is_valid(now).then_some(lease)
     }
@@ -140,7 +140,7 @@ impl Lease {
     /// comes too late if the hold has run out meanwhile.
     pub fn extended(&mut self, lease: Duration, sent: Moment, now: Moment) {
         if self.is_valid(now) {
-            self.until = self.until.max(valid_until(sent, lease));
+            self.raise(lease, sent);
         }
     }
 
@@ -155,6 +155,8 @@ impl Lease {
             end: None,
             guards: Guards::default(),
             next_guard: 0,
+            cut: terms.cut,
+            promised: self.promised,
         };
         next.guards.push(GuardTerms {
             guard: 0,
@@ -181,7 +183,7 @@ impl Lease {
             return Tick::Lost(reason);
         }
         let look_again = self.valid_until();
-        match self.keep_alive() {
+        match self.keep_alive().or(self.left_of_promise(now)) {
             Some(lease) if !self.renewing && self.renew_at <= now => {
                 self.renewing = true;
                 Tick::Renew { lease, look_again }
@@ -196,7 +198,7 @@ impl Lease {
             return None;
         }
         let over = self.valid_until();
-        let renewal = self.keep_alive().is_some() && !self.renewing;
+        let renewal = self.is_asked_for_anew() && !self.renewing;
         Some(if renewal {
             over.min(self.renew_at)
         } else {
@@ -306,19 +308,15 @@ impl Lease {
     fn add_guard(&mut self, terms: Terms, sent: Moment, now: Moment) -> u32 {
         let guard = self.next_guard;
         self.next_guard += 1;
+        let first = guard == 0 || self.keep_alive().is_none();
         self.guards.push(GuardTerms {
             guard,
             keep_alive: terms.keep_alive.then_some(terms.lease),
             cutoff: terms.max_hold.map(|longest| now + longest),
         });
-        if terms.keep_alive {
-            let first = self
-                .guards
-                .iter()
-                .filter(|terms| terms.keep_alive.is_some())
-                .count()
-                == 1;
-            let due = renew_at(sent, terms.lease);
+        if terms.keep_alive || self.is_asked_for_anew() {
+            let lease = self.cut.map_or(terms.lease, |cut| cut.min(terms.lease));
+            let due = renew_at(sent, lease);
             self.renew_at = if first { due } else { self.renew_at.min(due) };
         }
         guard
@@ -341,33 +339,31 @@ impl Lease {
             .max()
     }
 
+    /// The store has granted this lease on a request sent then.
+    fn raise(&mut self, lease: Duration, sent: Moment) {
+        let sure = self.cut.map_or(lease, |cut| cut.min(lease));
+        self.until = self.until.max(valid_until(sent, sure));
+        self.promised = self.promised.max(valid_until(sent, lease));
+    }
+
+    fn is_asked_for_anew(&self) -> bool {
+        self.keep_alive().is_some() || self.cut_short().is_some()
+    }
+
+    /// To what others may have cut it, if it was to last longer; by more than any answer would lose of it.
+    fn cut_short(&self) -> Option<Duration> {
+        self.cut
+            .filter(|cut| self.until + drift(*cut) < self.promised)
+    }
+
+    /// What to ask for of a fixed lease that others may have cut short.
+    fn left_of_promise(&self, now: Moment) -> Option<Duration> {
+        let cut = self.cut_short()?;
+        Some(cut.min(self.promised.since(now)))
+    }
+
     fn cutoff(&self) -> Option<Moment> {
         self.guards.iter().filter_map(|terms| terms.cutoff).min()
-    }
-}
-
-impl Guards {
-    fn push(&mut self, terms: GuardTerms) {
-        if self.first.is_none() {
-            self.first = Some(terms);
-        } else {
-            self.more.push(terms);
-        }
-    }
-
-    fn remove(&mut self, guard: u32) {
-        self.more.retain(|terms| terms.guard != guard);
-        if self
-            .first
-            .as_ref()
-            .is_some_and(|terms| terms.guard == guard)
-        {
-            self.first = self.more.pop();
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &GuardTerms> {
-        self.first.iter().chain(&self.more)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{ClientId, Moment, OwnerId};
+use super::{Moment, OwnerId};
 
 /// One lock's line, wherever a store keeps it.
 ///
@@ -50,12 +50,6 @@ impl Queue {
     /// Whether nobody stands in it.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
-    }
-
-    /// Takes out all waiters of a client that has gone.
-    pub fn forget(&mut self, client: ClientId) {
-        self.order.retain(|_, (owner, _)| owner.client() != client);
-        self.places.retain(|owner, _| owner.client() != client);
     }
 }
 

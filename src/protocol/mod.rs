@@ -5,7 +5,7 @@
 //!
 //! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart,
 //!   [`owner`] who holds, [`token`] which grant it was, [`holds_end_with`] with what a hold ends beside its lease;
-//! - [`state`], [`mutex`], [`fair`] (with its [`line`]) and [`simple`] decide *at* the store: one `apply` for each
+//! - [`state`], [`mutex`], [`fair`] (with its [`line`]), [`rw`] (with its [`writers`]) and [`simple`] decide *at* the store: one `apply` for each
 //!   primitive; [`change`] says what it did to whom;
 //! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
 //!   lost after it; [`ledger`] what a watch tells.
@@ -36,9 +36,11 @@ pub mod moment;
 pub mod mutex;
 pub mod owner;
 pub mod request;
+pub mod rw;
 pub mod simple;
 pub mod state;
 pub mod token;
+pub mod writers;
 
 pub use kind::{Kind, Shape};
 pub use moment::Moment;

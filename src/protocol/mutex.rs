@@ -105,6 +105,7 @@ pub(super) fn decide(
             ttl: Some(held.until.since(now)),
             token: held.token.filter(|_| kind != Kind::Mutex),
             waiting: Vec::new(),
+            writes: false,
         })),
         Action::Pass {
             from,

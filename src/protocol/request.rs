@@ -33,7 +33,9 @@ pub struct Subject {
 pub enum Channel {
     /// Of the lock with this name.
     Lock(Arc<str>),
-    /// Of one who waits in its line.
+    /// Of the read/write lock with this name.
+    ReadWrite(Arc<str>),
+    /// Of one who waits in a fair lock's line.
     Waiter(Arc<str>, OwnerId),
 }
 
@@ -53,9 +55,13 @@ pub enum Action {
         lease: Duration,
         /// The greatest token the client has seen, where grants have one: a new one is greater.
         seen: Option<FencingToken>,
-        /// How long it is believed to wait in the store's line unless it asks again, where there is one; none if it does not
+        /// How long it is believed to wait unless it asks again, where the store knows who waits; none if it does not
         /// wait.
         waits: Option<Duration>,
+        /// The same user's hold on the other side of a read/write lock: a writer may read, and the only reader may write.
+        beside: Option<OwnerId>,
+        /// Whether a reader goes past writers that wait: it has waited for them long enough.
+        past: bool,
     },
     /// Take the lock from whoever holds it.
     ForceRelease,
@@ -158,8 +164,10 @@ pub struct Holding {
     pub ttl: Option<Duration>,
     /// The token of the last grant, where they have one.
     pub token: Option<FencingToken>,
-    /// Who waits in its line, where the store keeps one: the first hundred.
+    /// Who waits, where the store knows: the first hundred.
     pub waiting: Vec<String>,
+    /// Whether one of them writes, where others may read.
+    pub writes: bool,
 }
 
 impl Reply {
@@ -196,6 +204,7 @@ impl Channel {
     pub fn of(&self, name: impl FnOnce(&Arc<str>) -> Arc<str>) -> Self {
         match self {
             Self::Lock(own) => Self::Lock(name(own)),
+            Self::ReadWrite(own) => Self::ReadWrite(name(own)),
             Self::Waiter(own, owner) => Self::Waiter(name(own), *owner),
         }
     }
@@ -225,6 +234,7 @@ impl Subject {
             Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Simple => {
                 Channel::Lock(self.name.clone())
             }
+            Kind::Read | Kind::Write => Channel::ReadWrite(self.name.clone()),
         }
     }
 

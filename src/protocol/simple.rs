@@ -56,6 +56,7 @@ fn decide(
             ttl: Some(held.until.since(now)),
             token: None,
             waiting: Vec::new(),
+            writes: false,
         })),
         Action::Pass {
             from,

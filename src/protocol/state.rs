@@ -9,7 +9,10 @@ use super::fair;
 use super::line::Line;
 use super::marks::Marks;
 use super::mutex::{self, Mutex};
+use super::rw;
+use super::rw::ReadWrite;
 use super::simple::{self, Simple};
+use super::writers::Writers;
 use super::{
     Action, Channel, ClientId, FencingToken, Kind, Moment, OwnerId, Reply, Request, Shape, Subject,
 };
@@ -26,6 +29,8 @@ pub struct State {
     held: Option<Held>,
     #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Marks::is_empty"))]
     marks: Marks,
+    #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Writers::is_empty"))]
+    writers: Writers,
 }
 
 /// What is held, by its shape: a name is one thing at a time.
@@ -36,8 +41,10 @@ pub struct State {
     serde(rename_all = "snake_case")
 )]
 pub enum Held {
-    /// A plain lock, or a fenced one.
+    /// A plain lock, a fenced or a fair one.
     Mutex(Mutex),
+    /// A read/write lock.
+    ReadWrite(ReadWrite),
     /// A simple lock.
     Simple(Simple),
 }
@@ -84,8 +91,13 @@ impl Outcome {
 
 impl State {
     /// What is held, and what was undone.
-    pub const fn new(held: Option<Held>, marks: Marks) -> Self {
-        Self { held, marks }
+    pub fn new(held: Option<Held>, marks: Marks) -> Self {
+        let writers = Writers::default();
+        Self {
+            held,
+            marks,
+            writers,
+        }
     }
 
     /// What is held, be the lease over or not.
@@ -117,6 +129,12 @@ impl State {
                 self.held = mutex.map(Held::Mutex);
                 with_line(outcome, request, line)
             }
+            Shape::Shared => {
+                let mut lock = held.and_then(Held::read_write);
+                let outcome = rw::apply(&mut lock, marks, &mut self.writers, request, around);
+                self.held = lock.map(Held::ReadWrite);
+                outcome
+            }
             Shape::Value => {
                 let mut simple = held.and_then(Held::simple);
                 let outcome = simple::apply(&mut simple, marks, request, around);
@@ -146,7 +164,7 @@ impl State {
     /// Whether nothing is left to remember.
     pub fn is_empty(&mut self, now: Moment) -> bool {
         self.expire(now);
-        self.held.is_none() && self.marks.is_empty()
+        self.held.is_none() && self.marks.is_empty() && self.writers.is_empty()
     }
 
     /// What is held under this name, if anything.
@@ -158,8 +176,7 @@ impl State {
 
     /// Who holds something of it, be the lease over or not.
     pub fn holders(&self) -> Holders {
-        let holder = self.held.as_ref().map(Held::holder);
-        holder.into_iter().collect()
+        self.held.as_ref().map(Held::holders).unwrap_or_default()
     }
 
     /// Whose clients hold something of it.
@@ -170,15 +187,17 @@ impl State {
 
     /// Takes out all that is a client's: it has gone, and nothing of it can come any more.
     pub fn leave(&mut self, client: ClientId) {
-        let gone = |owner: OwnerId| owner.client() == client;
-        self.held.take_if(|held| gone(held.holder().0));
+        let stays = |owner: OwnerId| owner.client() != client;
+        self.held.take_if(|held| !held.retain(stays));
         self.marks.leave(client);
+        self.writers.forget(client);
     }
 
     /// Forgets what has run out.
     pub fn expire(&mut self, now: Moment) {
-        self.held.take_if(|held| held.holder().1 <= now);
+        self.held.take_if(|held| !held.expire(now));
         self.marks.expire(now);
+        self.writers.expire(now);
     }
 }
 
@@ -202,25 +221,18 @@ impl Surroundings {
 }
 
 impl Held {
-    /// A hold of this shape.
+    /// A hold of this shape, if one owner alone has such.
     pub const fn new(
         shape: Shape,
         owner: OwnerId,
         count: u32,
         until: Moment,
         token: Option<FencingToken>,
-    ) -> Self {
+    ) -> Option<Self> {
         match shape {
-            Shape::Counted => Self::Mutex(Mutex::new(owner, count, until, token)),
-            Shape::Value => Self::Simple(Simple { owner, until }),
-        }
-    }
-
-    /// Which grant it is, where they are told apart.
-    pub const fn token(&self) -> Option<FencingToken> {
-        match self {
-            Self::Mutex(mutex) => mutex.token(),
-            Self::Simple(_) => None,
+            Shape::Counted => Some(Self::Mutex(Mutex::new(owner, count, until, token))),
+            Shape::Value => Some(Self::Simple(Simple { owner, until })),
+            Shape::Shared => None,
         }
     }
 
@@ -228,7 +240,7 @@ impl Held {
     pub const fn count(&self) -> u32 {
         match self {
             Self::Mutex(mutex) => mutex.count(),
-            Self::Simple(_) => 1,
+            Self::ReadWrite(_) | Self::Simple(_) => 1,
         }
     }
 
@@ -237,6 +249,8 @@ impl Held {
         match self {
             Self::Mutex(mutex) if mutex.token().is_some() => Kind::Fenced,
             Self::Mutex(_) => Kind::Mutex,
+            Self::ReadWrite(lock) if lock.writes() => Kind::Write,
+            Self::ReadWrite(_) => Kind::Read,
             Self::Simple(_) => Kind::Simple,
         }
     }
@@ -244,6 +258,7 @@ impl Held {
     const fn shape(&self) -> Shape {
         match self {
             Self::Mutex(_) => Shape::Counted,
+            Self::ReadWrite(_) => Shape::Shared,
             Self::Simple(_) => Shape::Value,
         }
     }
@@ -251,22 +266,57 @@ impl Held {
     fn mutex(self) -> Option<Mutex> {
         match self {
             Self::Mutex(mutex) => Some(mutex),
-            Self::Simple(_) => None,
+            Self::ReadWrite(_) | Self::Simple(_) => None,
+        }
+    }
+
+    fn read_write(self) -> Option<ReadWrite> {
+        match self {
+            Self::ReadWrite(lock) => Some(lock),
+            Self::Mutex(_) | Self::Simple(_) => None,
         }
     }
 
     fn simple(self) -> Option<Simple> {
         match self {
             Self::Simple(simple) => Some(simple),
-            Self::Mutex(_) => None,
+            Self::Mutex(_) | Self::ReadWrite(_) => None,
         }
     }
 
-    /// Who holds it, and until when.
-    pub const fn holder(&self) -> (OwnerId, Moment) {
+    /// Who holds it and until when, if one owner alone does.
+    pub const fn holder(&self) -> Option<(OwnerId, Moment)> {
         match self {
-            Self::Mutex(mutex) => (mutex.owner(), mutex.until()),
-            Self::Simple(simple) => (simple.owner, simple.until),
+            Self::Mutex(mutex) => Some((mutex.owner(), mutex.until())),
+            Self::ReadWrite(_) => None,
+            Self::Simple(simple) => Some((simple.owner, simple.until)),
+        }
+    }
+
+    /// Who holds it, and until when each.
+    pub fn holders(&self) -> Holders {
+        match self {
+            Self::Mutex(mutex) => vec![(mutex.owner(), mutex.until())],
+            Self::ReadWrite(lock) => lock.holders(),
+            Self::Simple(simple) => vec![(simple.owner, simple.until)],
+        }
+    }
+
+    /// Forgets who has run out; says whether anybody is left.
+    fn expire(&mut self, now: Moment) -> bool {
+        match self {
+            Self::Mutex(mutex) => mutex.until() > now,
+            Self::ReadWrite(lock) => lock.expire(now),
+            Self::Simple(simple) => simple.until > now,
+        }
+    }
+
+    /// Forgets everybody who is not to be kept; says whether anybody is left.
+    fn retain(&mut self, keep: impl Fn(OwnerId) -> bool) -> bool {
+        match self {
+            Self::Mutex(mutex) => keep(mutex.owner()),
+            Self::ReadWrite(lock) => lock.retain(keep),
+            Self::Simple(simple) => keep(simple.owner),
         }
     }
 }

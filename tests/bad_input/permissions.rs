@@ -197,6 +197,33 @@ async fn a_user_with_what_simple_locks_need_has_them() {
 }
 
 #[tokio::test]
+async fn a_user_with_what_fenced_locks_need_has_them() {
+    let [with_scripts, without] = rights::of_fenced_locks();
+    for (plain, fenced, parameters) in [
+        (rights::commands(), with_scripts, ""),
+        (rights::without_scripts(), without, "?scripts=off"),
+    ] {
+        let rules = [plain, fenced, vec!["~redisson_lock_token:*"]].concat();
+        can_do_everything(&rules, parameters, |client| client.fenced_lock("needed")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_touch_the_tokens_is_told_at_acquire_and_holds_nothing() {
+    let server = RedisServer::start();
+    for parameters in ["", "?scripts=off"] {
+        let address = user(&server, &["resetkeys", "~stock", "~distlock_undone:*"]);
+        let client = connect(&(address + parameters)).await;
+        let refused = client.fenced_lock("stock").acquire().await.unwrap_err();
+        assert_denied(refused, "stock", "key");
+        assert_eq!(server.keys(), Vec::<String>::new());
+        // A plain one has none.
+        let plain = client.lock("stock").acquire().await.unwrap();
+        plain.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_user_with_what_is_needed_without_scripts_has_locks() {
     let commands = rights::without_scripts();
     assert!(!commands.iter().any(|command| command.contains("eval")));

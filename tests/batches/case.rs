@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::mix::{Ended, Item, Kind, Mix, acquired, begin};
 use super::rules::{LetGo, Rule};
 use super::support::batch::{apart, is_batch};
-use super::support::{ChaosProxy, Family, Fault, Match, Player, Script, Words, eventually};
+use super::support::{ChaosProxy, Family, Fault, Match, Player, Script, Words, args, eventually};
 use super::world::{World, client_behind};
 use super::{COMMAND_TIMEOUT, PATIENCE};
 
@@ -215,8 +215,8 @@ impl<F: Family> Case<F> {
     }
 
     /// Sooner or later the store has what the guards say.
-    async fn check(&self) {
-        for item in &self.items {
+    async fn check(&mut self) {
+        for item in &mut self.items {
             let said = item.said();
             let held = self.world.counted(said.clone());
             let what = format!("redis has {held:?} for `{}`", item.name);
@@ -227,6 +227,11 @@ impl<F: Family> Case<F> {
             for guard in &item.guards {
                 assert!(guard.is_held(), "{guard:?}");
                 assert_eq!(guard.hold_count(), said[&guard.owner()], "{}", item.name);
+                item.tokens.seen::<F>(guard);
+            }
+            if F::FENCED {
+                let last = self.world.last_token(&item.name).await;
+                item.tokens.given::<F>(last, item.guards.last());
             }
         }
     }
@@ -271,6 +276,8 @@ impl<F: Family> Case<F> {
                 None => acquired(&self.world.other.lock(item.name.as_str())).await,
             };
             theirs.release().await.expect("it is theirs");
+            let left = self.world.leftovers(&item.name).await;
+            assert_eq!(left, [""; 0], "nobody has it or waits for it");
             let marks = format!("distlock_undone:{{{}}}", item.name);
             let marks = self.world.pttl(&marks).await;
             assert_ne!(marks, -1, "a mark that stays for ever");
@@ -284,6 +291,8 @@ impl<F: Family> Case<F> {
             let said = self.world.counted(item.said());
             let held = self.world.holds(&item.name).await;
             assert_eq!(held, said, "a ghost in `{}`", item.name);
+            let line = self.world.line(&item.name).await;
+            assert_eq!(line, [""; 0], "a ghost in `{}`", item.name);
         }
     }
 
@@ -305,15 +314,15 @@ impl<F: Family> Case<F> {
             let name = &call[3];
             let undone = |owner: &str, attempt: &str| {
                 let undo = |words: &[String]| {
-                    Script::Undo.runs(words) && words[5] == owner && words[6] == attempt
+                    Script::Undo.runs(words) && args(words)[..2] == [owner, attempt]
                 };
                 witness.count(name, undo) > 0
             };
             eventually(PATIENCE, &format!("cleaned up: {call:?}"), async || {
                 if Script::Acquire.runs(call) {
-                    undone(&call[5], &call[6])
+                    undone(&args(call)[0], &args(call)[1])
                 } else if Script::Pass.runs(call) {
-                    undone(&call[6], "1")
+                    undone(&args(call)[1], "1")
                 } else {
                     witness.count(name, |words| words == call) >= times
                 }

@@ -16,6 +16,8 @@ mod support;
 
 #[path = "../lost_replies/rules.rs"]
 mod rules;
+#[path = "../lost_replies/tokens.rs"]
+mod tokens;
 #[path = "../lost_replies/world.rs"]
 mod world;
 

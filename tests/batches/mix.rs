@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use distlock::{Error, Guard, Lock};
 
 use super::support::{Family, Player, Script};
+use super::tokens::Tokens;
 use super::{COMMAND_TIMEOUT, PATIENCE};
 
 pub(crate) struct Mix {
@@ -72,6 +73,15 @@ pub(crate) const MIXES: &[Mix] = &[
     },
 ];
 
+/// The last of them alone.
+pub(crate) const EVERYTHING: &[Mix] = MIXES.split_at(2).1;
+
+/// The same without what is passed on.
+pub(crate) const IN_ORDER: &[Mix] = &[Mix {
+    name: "everything in order",
+    kinds: EVERYTHING[0].kinds.split_at(8).0,
+}];
+
 /// One lock of a batch, and everyone who has to do with it.
 pub(crate) struct Item<F: Family> {
     pub(crate) kind: Kind,
@@ -83,6 +93,7 @@ pub(crate) struct Item<F: Family> {
     pub(crate) theirs: Option<Guard<F::Kind>>,
     /// Who waits here for the lock to be passed on.
     pub(crate) in_line: Option<Acquiring<F::Kind>>,
+    pub(crate) tokens: Tokens,
 }
 
 /// What a caller has in the end.
@@ -114,6 +125,7 @@ impl<F: Family> Item<F> {
             guards: Vec::new(),
             theirs: None,
             in_line: None,
+            tokens: Tokens::default(),
             name,
             lock,
         };

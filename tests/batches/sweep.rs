@@ -10,9 +10,9 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 
 use super::case::{Case, MANNERS, Verdict};
-use super::mix::{MIXES, Mix};
+use super::mix::{EVERYTHING, IN_ORDER, MIXES, Mix};
 use super::rules::RULES;
-use super::support::{Family, Fault, Plain, Simple};
+use super::support::{Fair, Family, Fault, Fenced, Plain, Simple};
 use super::world::World;
 
 mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_get_their_turn {
@@ -27,8 +27,19 @@ mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_g
     /// What differs is the script that all of it travels in.
     #[tokio::test]
     async fn of_simple_locks() {
-        let (everything, _) = MIXES.split_last().expect("there are some");
-        let sweep = sweep::<Simple>(std::slice::from_ref(everything), 80);
+        let sweep = sweep::<Simple>(EVERYTHING, 80);
+        LocalSet::new().run_until(sweep).await;
+    }
+
+    #[tokio::test]
+    async fn of_fenced_locks() {
+        let sweep = sweep::<Fenced>(EVERYTHING, 80);
+        LocalSet::new().run_until(sweep).await;
+    }
+
+    #[tokio::test]
+    async fn of_fair_locks() {
+        let sweep = sweep::<Fair>(IN_ORDER, 80);
         LocalSet::new().run_until(sweep).await;
     }
 }

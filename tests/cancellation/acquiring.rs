@@ -70,6 +70,34 @@ pub(crate) async fn an_acquire_of_another_clients_lock_leaves_nothing_behind<F: 
     }
 }
 
+/// Dropped before its time is over, or given up then: whoever is behind it goes on.
+pub(crate) async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind<F: Family>(
+    stage: &Stage<F>,
+) {
+    let story = async |at: At| {
+        let name = stage.name();
+        let theirs = hold(&stage.theirs.lock(name.as_str())).await;
+        let lock = stage.ours.lock(name.as_str());
+        let mut behind = None;
+        let acquiring = followed(lock.acquire_timeout(A_MOMENT), &lock, &mut behind);
+        let acquired = at.hit(acquiring, never_mind).await;
+        let finished = acquired.is_some();
+        if let Some(acquired) = acquired {
+            let busy = matches!(acquired, Ok(None) | Err(Error::Timeout { .. }));
+            assert!(busy, "{acquired:?}");
+        }
+        stage.held_by(&theirs).await;
+        theirs.release().await.unwrap();
+        if let Some(behind) = behind {
+            behind.gets_its_turn().await.release().await.unwrap();
+        }
+        stage.is_gone(&name).await;
+        finished
+    };
+    let what = "acquire_timeout, in vain";
+    stage.sweep(what, stage.if_redis(4), story).await;
+}
+
 /// Dropped in the line behind a hold of its own client, and as the lock is handed over: in memory, by
 /// the store in the same breath, or by asking the store again.
 pub(crate) async fn an_acquire_in_line_leaves_nothing_behind_and_lets_the_next_one_up<F: Family>(
@@ -171,4 +199,6 @@ pub(crate) async fn release<K>(guard: &mut Option<Guard<K>>) {
 
 type Acquiring<K> = Pin<Box<dyn Future<Output = Result<Option<Guard<K>>, Error>> + Send>>;
 
+/// Long enough to ask and to listen.
+const A_MOMENT: Duration = Duration::from_millis(100);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(10));

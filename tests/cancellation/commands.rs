@@ -7,7 +7,7 @@ use distlock::{Error, Guard, Lease};
 use super::acquiring::hold;
 use super::stage::{Behind, Stage};
 use super::support::command::Command;
-use super::support::{ChaosProxy, Family, Fault, Plain, Simple, eventually};
+use super::support::{ChaosProxy, Family, Fault, Fenced, Plain, Simple, eventually};
 use super::{LEASE, SOON};
 
 mod a_future_that_is_dropped_at_any_command_leaves_nothing_behind {
@@ -21,6 +21,11 @@ mod a_future_that_is_dropped_at_any_command_leaves_nothing_behind {
     #[tokio::test]
     async fn of_simple_locks() {
         sweep::<Simple>().await;
+    }
+
+    #[tokio::test]
+    async fn of_fenced_locks() {
+        sweep::<Fenced>().await;
     }
 }
 

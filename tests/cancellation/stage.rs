@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Error, Guard, Lease, Lock};
+use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -19,6 +20,8 @@ pub(crate) struct Stage<F: Family> {
     pub(crate) ours: Player<F>,
     pub(crate) theirs: Player<F>,
     pub(crate) server: Option<Arc<RedisServer>>,
+    /// Where the file is, if it is one.
+    folder: Option<Arc<TempDir>>,
     url: String,
     /// How many tasks there were before anything was dropped.
     tasks: AtomicUsize,
@@ -45,11 +48,24 @@ impl<F: Family> Stage<F> {
         Self::on(url, None, |builder| builder).await
     }
 
+    #[cfg(feature = "sqlite")]
+    pub(crate) async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().expect("there is room");
+        let url = format!("sqlite:{}/locks.db", folder.path().display());
+        let stage = Self::on(url, None, |builder| builder).await;
+        let folder = Some(Arc::new(folder));
+        Self { folder, ..stage }
+    }
+
     /// The same store with clients that are made otherwise.
     pub(crate) async fn with(&self, build: Build) -> Self {
-        let waits = self.waits.clone();
+        let (waits, folder) = (self.waits.clone(), self.folder.clone());
         let stage = Self::on(self.url.clone(), self.server.clone(), build).await;
-        Self { waits, ..stage }
+        Self {
+            waits,
+            folder,
+            ..stage
+        }
     }
 
     /// The same where requests of ours go another way to the server, which this begins: a proxy's address.
@@ -70,6 +86,7 @@ impl<F: Family> Stage<F> {
             theirs: connect(&url, build).await,
             tasks: AtomicUsize::new(0),
             waits: Arc::default(),
+            folder: None,
             server,
             url,
         };
@@ -116,6 +133,7 @@ impl<F: Family> Stage<F> {
         let store = match (&self.server, self.without_scripts()) {
             (Some(_), false) => "redis",
             (Some(_), true) => "redis without scripts",
+            (None, _) if self.url.starts_with("sqlite:") => "sqlite",
             (None, _) => "memory",
         };
         let mut waits = std::mem::take(&mut *self.waits());
@@ -149,6 +167,13 @@ impl<F: Family> Stage<F> {
             .collect()
     }
 
+    /// Who stands in the store's line for a lock that somebody holds.
+    async fn line(&self, name: &str) -> Vec<String> {
+        let seen = self.theirs.admin().inspect(name).await;
+        let waiting = seen.expect("the store answers").map(|info| info.waiting);
+        waiting.unwrap_or_default()
+    }
+
     /// Waits until the lock is held by this guard and nobody else, as often as the guard says.
     pub(crate) async fn held_by(&self, guard: &Guard<F::Kind>) {
         let count = self.theirs.counted(guard.hold_count().into());
@@ -165,10 +190,14 @@ impl<F: Family> Stage<F> {
             self.holds(name).await.is_empty()
         })
         .await;
-        self.waits().push(begun.elapsed());
         // A request that was under way may still come, and is undone then.
         let guard = self.theirs.lock(name).acquire_timeout(SOON).await;
         let guard = guard.expect("the store answers").expect("it is free");
+        eventually(SOON, &format!("nobody waits for `{name}`"), async || {
+            self.line(name).await.is_empty()
+        })
+        .await;
+        self.waits().push(begun.elapsed());
         guard.release().await.expect("it is theirs");
         eventually(SOON, &format!("nobody listens for `{name}`"), async || {
             !self.listened_to(name)
@@ -201,7 +230,7 @@ impl<F: Family> Stage<F> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is stored under the name, but for marks that go by themselves.
+    /// What is stored under the name, but for marks that go by themselves and the last token, which stays.
     fn keys(&self, name: &str) -> Vec<String> {
         let Some(server) = &self.server else {
             return Vec::new();
@@ -209,6 +238,7 @@ impl<F: Family> Stage<F> {
         let mut keys = server.keys();
         keys.retain(|key| key.contains(name));
         keys.retain(|key| !(key.starts_with("distlock_undone:") && server.pttl(key) > 0));
+        keys.retain(|key| !key.starts_with("redisson_lock_token:"));
         keys
     }
 
@@ -230,9 +260,17 @@ impl<F: Family> Stage<F> {
         let waiting = tokio::spawn(self.theirs.lock(name.as_str()).acquire());
         assert_eq!(tasks(), before + 1);
         eventually(SOON, "they wait", async || {
-            remembers(&self.theirs, &name) && (self.server.is_none() || self.listened_to(&name))
+            // Who stands in the store's line does so for itself alone.
+            let known = match F::IN_ORDER {
+                true => self.line(&name).await.len() == 1,
+                false => remembers(&self.theirs, &name),
+            };
+            known && (self.server.is_none() || self.listened_to(&name))
         })
         .await;
+        if F::IN_ORDER && self.server.is_some() {
+            assert_eq!(self.keys(&name).len(), 4, "the lock and its line");
+        }
         guard.release().await.expect("it is ours");
         let guard = waiting.await.expect("no panic").expect("it is free");
         guard.release().await.expect("it is theirs");

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use distlock::{Client, Lease, Lock};
+use distlock::{Client, Lease};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::acquiring::hold;
 use super::polls::{At, begin, never_mind};
 use super::stage::{Behind, Stage};
-use super::support::{Family, Plain, Player, RedisServer, SeededRng, Simple, eventually};
+use super::support::{
+    Fair, Family, Fenced, Plain, Player, RedisServer, SeededRng, Simple, eventually,
+};
 use super::{LEASE, SOON};
 
 mod a_storm_of_timeouts_leaves_everything_free {
@@ -28,6 +30,16 @@ mod a_storm_of_timeouts_leaves_everything_free {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_redis_of_fenced_locks() {
+        storm(&Stage::<Fenced>::redis().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_redis_of_fair_locks() {
+        storm(&Stage::<Fair>::redis().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn on_redis_without_scripts() {
         storm(&Stage::<Plain>::redis_without_scripts().await).await;
     }
@@ -40,6 +52,11 @@ mod a_storm_of_timeouts_leaves_everything_free {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn in_memory() {
         storm(&Stage::<Plain>::memory().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn in_memory_of_fair_locks() {
+        storm(&Stage::<Fair>::memory().await).await;
     }
 }
 
@@ -127,10 +144,22 @@ async fn be_impatient<F: Family>(client: Player<F>, spots: Arc<Vec<Spot>>, mut r
     }
 }
 
-/// Waiting and giving up again, over and over: the last one out stops listening.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_that_give_up_stop_listening() {
-    let stage = Stage::<Plain>::redis().await;
+mod waiters_that_give_up_stop_listening {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_plain_locks() {
+        give_up_over_and_over(&Stage::<Plain>::redis().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_fair_locks() {
+        give_up_over_and_over(&Stage::<Fair>::redis().await).await;
+    }
+}
+
+/// Waiting and giving up again: the last one out stops listening.
+async fn give_up_over_and_over<F: Family>(stage: &Stage<F>) {
     stage.is_at_rest();
     let name = stage.name();
     let guard = hold(&stage.theirs.lock(name.as_str())).await;
@@ -147,15 +176,25 @@ async fn waiters_that_give_up_stop_listening() {
     stage.is_gone(&name).await;
 }
 
+/// With all kinds side by side: they mostly wait.
 #[tokio::test]
 async fn what_was_dropped_is_not_renewed() {
+    tokio::join!(
+        let_go_of::<Plain>(),
+        let_go_of::<Fenced>(),
+        let_go_of::<Fair>()
+    );
+}
+
+async fn let_go_of<F: Family>() {
     // A machine may stand still for a second.
     const LEASE: Duration = Duration::from_secs(3);
     let server = RedisServer::start();
     let client = Client::builder(&server.url()).default_lease(Lease::KeepAlive(LEASE));
     let client = client.connect().await.expect("the server runs");
+    let client = Player::<F>::new(client);
     let calls = || server.commandstats("evalsha");
-    let lock = |name: &str| -> Lock { client.lock(name) };
+    let lock = |name: &str| client.lock(name);
 
     let guard = hold(&lock("held")).await;
     let before = calls();
@@ -177,11 +216,12 @@ async fn what_was_dropped_is_not_renewed() {
         guard.release().await.expect("it is ours");
         drop(waiting);
     }
+    let stays = |key: &String| {
+        let stays = ["distlock_undone:", "redisson_lock_token:"];
+        stays.iter().any(|stays| key.starts_with(stays))
+    };
     eventually(SOON, "everything is given back", async || {
-        server
-            .keys()
-            .iter()
-            .all(|key| key.starts_with("distlock_undone:"))
+        server.keys().iter().all(stays)
     })
     .await;
     // All that was under way has arrived when its connection answers.

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::stage::{Fair, Played, Player, Stage, begun, in_time, seen};
 
-on_every_engine_with_a_line! { play with Fair:
+on_every_engine_with_scripts! { play with Fair:
     those_who_wait_get_it_in_the_order_in_which_they_came,
     those_who_poll_keep_their_place_too,
     who_tries_once_does_not_overtake_those_who_wait,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{FencingToken, Held, Lease, LockKind};
+use distlock::{Client, FencingToken, Held, Lease, LockKind};
 use tokio::time::sleep;
 
 use crate::stage::{Fenced, Played, Stage, begun, in_time, seen};
@@ -175,6 +175,20 @@ async fn tokens_are_greater_than_any_calendars_start(stage: &Stage<Fenced>) -> P
     // And it fits into what a database counts with.
     assert!(i64::from(guard.token()) > 0 && guard.token().to_string().len() == 16);
     guard.release().await
+}
+
+/// All that one in memory knew goes with it.
+#[tokio::test]
+async fn a_new_store_in_memory_goes_on_by_the_calendar() -> Played {
+    let mut last = FencingToken::new(0);
+    for _ in 0..5 {
+        let client = Client::connect("memory:").await?;
+        let guard = client.fenced_lock("stock").acquire().await?;
+        grows(&mut last, guard.token());
+        guard.release().await?;
+        client.close().await?;
+    }
+    Ok(())
 }
 
 /// The one after `last`.

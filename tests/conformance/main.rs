@@ -23,7 +23,11 @@ macro_rules! with_every_lock {
         }
         mod fair {
             use super::*;
-            on_every_engine_with_a_line! { play with Fair: $($case,)+ }
+            on_every_engine_with_scripts! { play with Fair: $($case,)+ }
+        }
+        mod write {
+            use super::*;
+            on_every_engine_with_scripts! { play with Write: $($case,)+ }
         }
         mod simple {
             use super::*;
@@ -38,13 +42,13 @@ macro_rules! with_every_lock {
 /// [`call`](stage::Stage::call) if it blocks.
 macro_rules! on_every_engine {
     ($run:ident with $family:ident: $($case:ident,)+) => {
-        on_every_engine_with_a_line! { $run with $family: $($case,)+ }
+        on_every_engine_with_scripts! { $run with $family: $($case,)+ }
         on_engine!(redis_without_scripts, $run, $family: $($case,)+);
     };
 }
 
-/// The same, where those who wait stand in a line of the store's: not without scripts.
-macro_rules! on_every_engine_with_a_line {
+/// The same, where the store knows who waits: not without scripts.
+macro_rules! on_every_engine_with_scripts {
     ($run:ident with $family:ident: $($case:ident,)+) => {
         on_engine!(memory, $run, $family: $($case,)+);
         on_engine!(redis, $run, $family: $($case,)+);
@@ -72,6 +76,7 @@ mod bounds;
 mod every_lock;
 mod fair_lock;
 mod fenced_lock;
+mod rw_lock;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;

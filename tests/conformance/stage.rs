@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-pub(crate) use crate::support::family::{Fair, Family, Fenced, Plain, Player, Simple};
+pub(crate) use crate::support::family::{Fair, Family, Fenced, Plain, Player, Simple, Write};
 use crate::support::{RedisServer, Script};
 
 /// Far longer than anything here takes; who waits so long waits for ever.
@@ -198,9 +198,11 @@ impl<F: Family> Stage<F> {
     pub(crate) fn listeners(&self, name: &str) -> Option<u64> {
         let server = self.server.as_ref()?;
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        let (_, all): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel]);
+        let shared = format!("redisson_rwlock:{{{name}}}");
+        let all: (String, u64, String, u64) =
+            server.query(&["PUBSUB", "NUMSUB", &channel, &shared]);
         let each: Vec<String> = server.query(&["PUBSUB", "CHANNELS", &format!("{channel}:*")]);
-        Some(all + each.len() as u64)
+        Some(all.1 + all.3 + each.len() as u64)
     }
 }
 

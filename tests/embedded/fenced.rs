@@ -1,8 +1,16 @@
 //! Tokens outlive whoever asked for them.
 
-use distlock::FencingToken;
+use std::fs;
+use std::sync::mpsc::Receiver;
 
+use distlock::blocking::Client;
+use distlock::{Error, FencingToken};
+
+use super::support::process::{Process, say, url};
 use super::{Place, restart};
+
+/// A process that takes the lock, says its token, and holds on.
+pub(crate) const ROLE: &str = "fenced";
 
 /// Far ahead of the calendar, so that only what was remembered can be greater.
 const AHEAD: u64 = 4_000_000_000_000_000;
@@ -28,10 +36,38 @@ fn tokens_go_on_after_a_restart_of_the_machine() {
 }
 
 #[test]
+fn tokens_go_on_from_those_of_a_process_that_was_killed() {
+    let place = Place::new();
+    token(&place);
+    far_ahead(&place);
+    for number in 1..=3 {
+        let mut holder = Process::start(ROLE, &place.url());
+        assert_eq!(holder.hear("token"), (AHEAD + number).to_string());
+        holder.kill();
+    }
+    assert_eq!(token(&place).number(), AHEAD + 4);
+}
+
+#[test]
 fn tokens_go_on_in_a_new_file_by_the_calendar() {
     let (old, new) = (Place::new(), Place::new());
     let before = token(&old);
     assert!(token(&new) > before);
+}
+
+/// The file is all there is to remember: without it, only the calendar goes on.
+#[test]
+fn tokens_go_on_after_the_file_was_removed_by_the_calendar() {
+    let place = Place::new();
+    let before = token(&place);
+    remove(&place);
+    let after = token(&place);
+    assert!(after > before, "{after} after {before}");
+    far_ahead(&place);
+    assert_eq!(token(&place).number(), AHEAD + 1);
+    remove(&place);
+    let after = token(&place);
+    assert!(after > before && after.number() < AHEAD, "{after}");
 }
 
 #[test]
@@ -55,6 +91,23 @@ fn token(place: &Place) -> FencingToken {
     guard.release().expect("it is ours");
     client.close().expect("it is there");
     token
+}
+
+pub(crate) fn hold(orders: &Receiver<String>) -> Result<(), Error> {
+    let client = Client::connect(&url())?;
+    let guard = client.fenced_lock("stock").acquire()?;
+    say(&format!("token {}", guard.token()));
+    // Until the test ends us.
+    while orders.recv().is_ok() {}
+    Ok(())
+}
+
+fn remove(place: &Place) {
+    for end in ["", "-wal", "-shm"] {
+        // SQLite has removed the others itself, unless somebody was killed.
+        let _ = fs::remove_file(place.folder.path().join(format!("locks.db{end}")));
+    }
+    assert!(!place.file().exists());
 }
 
 fn far_ahead(place: &Place) {

@@ -65,47 +65,53 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
     };
 
     let (_, newest) = versions().pop().expect("there is one");
-    let now = Moment::at(Duration::from_secs(1_000_000_000));
-    let subject = Subject::new(Kind::Fenced, "nightly");
+    let newest = written(&newest);
     let owner = |text: &str| text.parse::<OwnerId>().expect("an owner");
-    let (again, lease) = (2, MARK_TTL);
-    let mut state = State::default();
-    for action in [
-        Action::Acquire {
-            owner: owner(OWNER),
-            entry: Entry::First,
-            lease,
-            seen: None,
-            waits: None,
-        },
-        Action::Acquire {
-            owner: owner(OWNER),
-            entry: Entry::Again {
-                attempt: again,
-                count: again,
-            },
-            lease,
-            seen: None,
-            waits: None,
-        },
-        Action::Undo {
-            owner: owner(LISTENER),
-            entry: Entry::First,
-        },
-    ] {
-        let around = Surroundings {
-            now,
-            listeners: 0,
-            next_token: FencingToken::new(1_794_832_496_000_001),
-        };
-        state.apply(&subject.request(action), &around, &mut Queue::default());
+    let acquire = |text, entry, waits| Action::Acquire {
+        owner: owner(text),
+        entry,
+        lease: MARK_TTL,
+        seen: None,
+        waits,
+        beside: None,
+        past: false,
+    };
+    let again = Entry::Again {
+        attempt: 2,
+        count: 2,
+    };
+    let late = Action::Undo {
+        owner: owner(LISTENER),
+        entry: Entry::First,
+    };
+    let nightly = [
+        (Kind::Fenced, acquire(OWNER, Entry::First, None)),
+        (Kind::Fenced, acquire(OWNER, again, None)),
+        (Kind::Fenced, late),
+    ];
+    let waits = Some(MARK_TTL);
+    let prices = [
+        (Kind::Read, acquire(OWNER, Entry::First, None)),
+        (Kind::Write, acquire(LISTENER, Entry::First, waits)),
+    ];
+    for (name, actions) in [("nightly", &nightly[..]), ("prices", &prices)] {
+        let mut state = State::default();
+        for (kind, action) in actions {
+            let around = Surroundings {
+                now: Moment::at(Duration::from_secs(1_000_000_000)),
+                listeners: 0,
+                next_token: FencingToken::new(1_794_832_496_000_001),
+            };
+            let request = Subject::new(*kind, name).request(action.clone());
+            state.apply(&request, &around, &mut Queue::default());
+        }
+        let today = serde_json::to_string(&state).expect("it is text");
+        assert_eq!(
+            today,
+            line_of(&newest, name),
+            "a new field of `State` wants a new step in the schema, and a file of it"
+        );
     }
-    let today = serde_json::to_string(&state).expect("it is text");
-    assert_eq!(
-        today,
-        line(&written(&newest)),
-        "a new field of `State` wants a new step in the schema, and a file of it"
-    );
 }
 
 /// What this version makes.
@@ -152,8 +158,12 @@ fn boot() -> String {
 
 /// What stands there of `nightly`.
 fn line(place: &Place) -> String {
-    let sql = "SELECT state FROM states WHERE name = 'nightly'";
-    let line = place.database().query_row(sql, [], |row| row.get(0));
+    line_of(place, "nightly")
+}
+
+fn line_of(place: &Place, name: &str) -> String {
+    let sql = "SELECT state FROM states WHERE name = ?1";
+    let line = place.database().query_row(sql, [name], |row| row.get(0));
     line.expect("it is there")
 }
 

@@ -9,7 +9,7 @@ use distlock::{Error, HoldsEndWith, Lease};
 use nix::unistd::{alarm, daemon};
 
 use super::support::process::{orders, say, url, wall_clock};
-use super::{PATIENCE, crowd, full};
+use super::{PATIENCE, crowd, fenced, full};
 
 /// Holds `a` until it is told otherwise.
 pub(crate) const HOLD: &str = "hold";
@@ -49,6 +49,7 @@ pub(crate) fn run(role: &str) {
         WATCH => watch(),
         crowd::COME => crowd::come(&orders),
         crowd::ROLE => crowd::count(&orders),
+        fenced::ROLE => fenced::hold(&orders),
         full::ROLE => full::fill(),
         _ => panic!("no such role: `{role}`"),
     };

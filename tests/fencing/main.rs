@@ -44,6 +44,13 @@ fn a_database_that_goes_by_tokens_refuses_who_comes_too_late() {
 }
 
 #[test]
+fn a_database_whose_transactions_begin_with_the_token_refuses_who_comes_too_late() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let place = format!("in-transactions sql {}/stock.db", folder.path().display());
+    assert_eq!(two_sales(&place), ["refused", "sold", "9"]);
+}
+
+#[test]
 fn a_database_that_does_not_loses_an_update() {
     let folder = tempfile::tempdir().expect("there is room");
     let place = format!("unfenced sql {}/stock.db", folder.path().display());

@@ -6,9 +6,19 @@ use distlock::FencingToken;
 
 /// Where they are.
 pub(crate) struct Stock {
-    fenced: bool,
+    manner: Manner,
     store: Store,
     name: String,
+}
+
+/// How it is written to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Manner {
+    /// Each row has a token.
+    Fenced,
+    /// The lock has a row of its own, with which every transaction begins.
+    InTransactions,
+    Unfenced,
 }
 
 enum Store {
@@ -17,11 +27,17 @@ enum Store {
 }
 
 impl Stock {
-    /// `fenced` or `unfenced`, `sql` or `redis`, and a file or an address.
+    /// `fenced`, `in-transactions` or `unfenced`; `sql` or `redis`; a file or an address.
     pub(crate) fn at(place: &str) -> Self {
         let words: Vec<&str> = place.splitn(3, ' ').collect();
-        let [fenced, store, address] = words[..] else {
+        let [manner, store, address] = words[..] else {
             panic!("`{place}` is no place");
+        };
+        let manner = match manner {
+            "fenced" => Manner::Fenced,
+            "in-transactions" => Manner::InTransactions,
+            "unfenced" => Manner::Unfenced,
+            other => panic!("`{other}` is no manner"),
         };
         let store = match store {
             "sql" => Store::Sql(rusqlite::Connection::open(address).expect("there is room")),
@@ -29,7 +45,7 @@ impl Stock {
             other => panic!("`{other}` is no store"),
         };
         Self {
-            fenced: fenced == "fenced",
+            manner,
             store,
             name: place.replace(['/', ':'], "-"),
         }
@@ -43,10 +59,12 @@ impl Stock {
     pub(crate) fn fill(&self, amount: i64) {
         match &self.store {
             Store::Sql(db) => {
-                let table = "CREATE TABLE stock (
+                let tables = "CREATE TABLE stock (
                     item TEXT PRIMARY KEY, amount INTEGER, token INTEGER NOT NULL DEFAULT 0
-                )";
-                db.execute_batch(table).expect("it is new");
+                );
+                CREATE TABLE fences (name TEXT PRIMARY KEY, token INTEGER NOT NULL);
+                INSERT INTO fences VALUES ('apples', 0)";
+                db.execute_batch(tables).expect("it is new");
                 let apples = "INSERT INTO stock (item, amount) VALUES ('apples', ?1)";
                 db.execute(apples, [amount]).expect("it is there");
             }
@@ -59,7 +77,11 @@ impl Stock {
     /// How many there are, for the holder with this token.
     pub(crate) fn read(&self, token: FencingToken) -> i64 {
         match &self.store {
-            _ if !self.fenced => self.left(),
+            _ if self.manner == Manner::Unfenced => self.left(),
+            Store::Sql(db) if self.manner == Manner::InTransactions => {
+                let amount = transaction(db, token, || self.left());
+                amount.expect("it is the greatest so far")
+            }
             Store::Sql(db) => {
                 let claim = &block("sql")[0];
                 let claimed = (i64::from(token), "apples");
@@ -76,16 +98,22 @@ impl Stock {
     /// Writes how many are left; says whether it was written.
     pub(crate) fn write(&self, token: FencingToken, amount: i64) -> bool {
         match &self.store {
-            Store::Sql(db) if self.fenced => {
-                let write = &block("sql")[1];
-                let written = db.execute(write, (amount, "apples", i64::from(token)));
-                written.expect("it is there") == 1
-            }
             Store::Sql(db) => {
-                let write = "UPDATE stock SET amount = ?1 WHERE item = 'apples'";
-                db.execute(write, [amount]).expect("it is there") == 1
+                let plainly = || {
+                    let write = "UPDATE stock SET amount = ?1 WHERE item = 'apples'";
+                    db.execute(write, [amount]).expect("it is there") == 1
+                };
+                match self.manner {
+                    Manner::Fenced => {
+                        let write = &block("sql")[1];
+                        let written = db.execute(write, (amount, "apples", i64::from(token)));
+                        written.expect("it is there") == 1
+                    }
+                    Manner::InTransactions => transaction(db, token, plainly).unwrap_or(false),
+                    Manner::Unfenced => plainly(),
+                }
             }
-            Store::Redis(_) if self.fenced => {
+            Store::Redis(_) if self.manner == Manner::Fenced => {
                 let written = self.script(token, &["amount", &amount.to_string()]);
                 written.is_some()
             }
@@ -130,6 +158,25 @@ impl Stock {
     fn key(&self) -> String {
         format!("stock of {}", self.name)
     }
+}
+
+/// What is done in a transaction of the holder with this token; nothing if it comes too late.
+fn transaction<T>(
+    db: &rusqlite::Connection,
+    token: FencingToken,
+    work: impl FnOnce() -> T,
+) -> Option<T> {
+    let transaction = db.unchecked_transaction().expect("there is no other");
+    let first = &block("sql")[2];
+    let claimed = db.query_row(first, (i64::from(token), "apples"), |_| Ok(()));
+    match claimed {
+        Ok(()) => {}
+        Err(rusqlite::Error::QueryReturnedNoRows) => return None,
+        Err(error) => panic!("{error}"),
+    }
+    let done = work();
+    transaction.commit().expect("nobody else is here");
+    Some(done)
 }
 
 /// The pieces of code in the page on fencing that are in this language.

@@ -14,7 +14,8 @@ use super::rules::{LetGo, Rule};
 use super::stories::{Repeated, Story};
 use super::support::batch::apart;
 use super::support::command::{Command, last_acquire};
-use super::support::{ChaosProxy, Family, Fault, Player, Script, Words, eventually};
+use super::support::{ChaosProxy, Family, Fault, Player, Script, Words, args, eventually};
+use super::tokens::Tokens;
 use super::world::{World, client_behind};
 
 pub(crate) struct Case<F: Family> {
@@ -26,6 +27,7 @@ pub(crate) struct Case<F: Family> {
     /// The guards that are alive, oldest first.
     pub(crate) guards: Vec<Guard<F::Kind>>,
     pub(crate) scripts: bool,
+    pub(crate) tokens: Tokens,
     story: &'static Story<F>,
     /// What is lost, and how; nothing to see what there is to lose.
     loss: Option<(Moment, &'static Rule)>,
@@ -90,6 +92,7 @@ impl<F: Family> Case<F> {
             name: format!("case-{}", CASES.fetch_add(1, Ordering::Relaxed)),
             owner: client.new_owner(),
             guards: Vec::new(),
+            tokens: Tokens::default(),
             loss: None,
             let_go: false,
             verdict: Verdict::default(),
@@ -113,8 +116,9 @@ impl<F: Family> Case<F> {
         let acquired = timeout(PATIENCE, acquiring).await;
         let got = match acquired.expect("an acquire comes to an end") {
             Ok(guard) => {
-                let guard = guard.into();
-                self.guards.push(guard.expect("nobody else holds it"));
+                let guard = guard.into().expect("nobody else holds it");
+                self.tokens.seen::<F>(&guard);
+                self.guards.push(guard);
                 true
             }
             Err(error) => self.tolerate(&error),
@@ -172,6 +176,10 @@ impl<F: Family> Case<F> {
             assert!(guard.is_held(), "{guard:?}");
             assert_eq!(guard.hold_count(), said[&guard.owner()]);
         }
+        if F::FENCED {
+            let last = self.world.last_token(&self.name).await;
+            self.tokens.given::<F>(last, self.guards.last());
+        }
         if let Some(rule) = rule
             && rule.let_go == Some(LetGo::AfterCleanup)
             && let Some((fault, call)) = self.target()
@@ -221,18 +229,23 @@ impl<F: Family> Case<F> {
         }
         self.everything_arrived().await;
         assert_eq!(self.world.holds(&self.name).await, free, "a ghost");
+        assert_eq!(self.world.line(&self.name).await, [""; 0], "a ghost");
         let guard = self.taken_by_another().await;
         guard.release().await.expect("it is the other's");
+        let left = self.world.leftovers(&self.name).await;
+        assert_eq!(left, [""; 0], "nobody has it or waits for it");
         let marks = format!("distlock_undone:{{{}}}", self.name);
         let marks = self.world.pttl(&marks).await;
         assert_ne!(marks, -1, "a mark that stays for ever");
         assert!(marks <= 300_000, "a mark that stays for {marks} ms");
     }
 
-    async fn taken_by_another(&self) -> Guard<F::Kind> {
+    async fn taken_by_another(&mut self) -> Guard<F::Kind> {
         let lock = self.world.other.lock(self.name.as_str());
         let guard = lock.acquire_timeout(PATIENCE / 4).await;
-        guard.expect("its network is fine").expect("it is free")
+        let guard = guard.expect("its network is fine").expect("it is free");
+        self.tokens.seen::<F>(&guard);
+        guard
     }
 
     /// What the network did wrong, once it has, and to which request.
@@ -256,9 +269,8 @@ impl<F: Family> Case<F> {
         let repeats = |words: &[String]| words == call || gives_back_no_less(words, call);
         let repeated = || witness.count(&self.name, repeats);
         let undone = |owner: &str, attempt: &str| {
-            let undo = |words: &[String]| {
-                Script::Undo.runs(words) && words[5] == owner && words[6] == attempt
-            };
+            let undo =
+                |words: &[String]| Script::Undo.runs(words) && args(words)[..2] == [owner, attempt];
             witness.count(&self.name, undo)
         };
         let again = match self.story.repeated {
@@ -266,13 +278,17 @@ impl<F: Family> Case<F> {
             Repeated::Never => false,
             Repeated::WhileHeld => !self.guards.is_empty(),
         };
+        let args = args(call);
+        // In the store's line an owner asks again, and may have got the lock meanwhile: it is undone when it has left.
+        let is_its = |guard: &Guard<F::Kind>| guard.owner() == args[0];
+        let asked_again = F::IN_ORDER && args[1] == "1" && self.guards.iter().any(is_its);
         // The first time counts where only its reply was held back.
         let times = usize::from(rule.fault == Fault::HoldReply) + 1;
         eventually(PATIENCE, "the client cleans up", async || {
             match self.story.script {
-                Script::Acquire => undone(&call[5], &call[6]) > 0,
-                Script::Pass => undone(&call[6], "1") > 0,
-                Script::Undo => !again || undone(&call[5], &call[6]) >= times,
+                Script::Acquire => asked_again || undone(&args[0], &args[1]) > 0,
+                Script::Pass => undone(&args[1], "1") > 0,
+                Script::Undo => !again || undone(&args[0], &args[1]) >= times,
                 Script::Release | Script::Renew => !again || repeated() >= times,
             }
         })
@@ -340,8 +356,12 @@ impl<F: Family> Case<F> {
 /// Whether one call releases what the other does, or more of it: how much is left may have changed by then.
 fn gives_back_no_less(one: &[String], other: &[String]) -> bool {
     let both = [one, other];
-    let [Ok(one), Ok(other)] = both.map(|call| call[5].parse::<u32>()) else {
+    if !both.iter().all(|call| Script::Release.runs(call)) {
+        return false;
+    }
+    let [one, other] = both.map(args);
+    let [Ok(left), Ok(no_less)] = [one, other].map(|args| args[1].parse::<u32>()) else {
         return false;
     };
-    both.iter().all(|call| Script::Release.runs(call)) && both[0][4] == both[1][4] && one <= other
+    one[0] == other[0] && left <= no_less
 }

@@ -1,7 +1,7 @@
 //! Requests and replies that are lost, late, doubled or cut off: afterwards the count in Redis is what
 //! the guards say, and no hold is left that nobody has, not even for one lease.
 //!
-//! The sweep ([`sweep`]) tells small stories ([`stories`], [`tellings`]) over a network that does one thing wrong
+//! The sweep ([`sweep`]) tells small stories ([`stories`], [`tellings`], [`lines`]) over a network that does one thing wrong
 //! ([`rules`]) to each request, or to each command of it where there are no scripts ([`moments`]), and checks after every
 //! step ([`case`]). What a single fault in one story cannot show is in [`walks`], [`reentries`] and
 //! [`corners`].
@@ -18,12 +18,16 @@ mod support;
 
 mod case;
 mod corners;
+mod echoes;
+mod lines;
+mod listening;
 mod moments;
 mod reentries;
 mod rules;
 mod stories;
 mod sweep;
 mod tellings;
+mod tokens;
 mod walks;
 mod world;
 

@@ -6,21 +6,23 @@ use std::pin::pin;
 use distlock::Error;
 
 use super::corners::{TIMEOUT, acquire, begin, held_back, injected, proxied, runs};
-use super::support::{Family, Fault, Plain, Script, Simple, eventually};
+use super::support::{Fair, Family, Fault, Fenced, Plain, Script, Simple, eventually};
 use super::{LEASE, PATIENCE};
 
 /// Makes a test of each, with all kinds side by side: they mostly wait.
 macro_rules! with_every_lock {
     ($($corner:ident,)+) => {
         mod with_every_lock {
-            use super::{Plain, Simple};
+            use super::{Fair, Fenced, Plain, Simple};
 
             $(
                 #[tokio::test]
                 async fn $corner() {
                     let plain = super::$corner::<Plain>();
+                    let fenced = super::$corner::<Fenced>();
+                    let fair = super::$corner::<Fair>();
                     let simple = super::$corner::<Simple>();
-                    tokio::join!(plain, simple);
+                    tokio::join!(plain, fenced, fair, simple);
                 }
             )+
         }
@@ -118,6 +120,13 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Famil
         let guard = acquire(&lock).await;
         let mut waiting = Box::pin(client.lock(name.as_str()).acquire());
         assert!(begin(waiting.as_mut()));
+        let waiting = tokio::spawn(waiting);
+        // Where it asks for itself it does so twice, before and after it listens.
+        let asks = |words: &[String]| Script::Acquire.runs(words);
+        eventually(PATIENCE, "it waits", async || {
+            !F::IN_ORDER || world.witness.count(&name, asks) >= 3
+        })
+        .await;
         let re_entry = runs(Script::Acquire).arg(3, &name).nth(1);
         proxy.rule(re_entry, Fault::HoldRequest);
         let mut again = Box::pin(lock.acquire());
@@ -130,7 +139,7 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Famil
             matches!(released, Ok(()) | Err(Error::Timeout { .. })),
             "{released:?}"
         );
-        let guard = waiting.await.unwrap();
+        let guard = waiting.await.unwrap().unwrap();
 
         let late = held_back(&proxy, Script::Acquire);
         proxy.let_go();

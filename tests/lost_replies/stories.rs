@@ -7,7 +7,8 @@ use std::pin::Pin;
 use distlock::Wait;
 
 use super::case::Case;
-use super::support::{Family, Script};
+use super::lines::{hand_over, leave, stand, undo_an_echo, undo_in_line};
+use super::support::{Family, Script, args};
 use super::tellings::{
     BACKOFF, abandon, abandon_in_part, acquire, extend, pass_on, reenter, release, release_in_part,
     renew, undo, undo_reentry, wait,
@@ -48,7 +49,15 @@ pub(crate) enum Repeated {
 }
 
 impl<F: Family> Story<F> {
-    pub(crate) const ALL: &'static [Self] = &[
+    /// Those that are told with this kind of lock.
+    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
+        // What waits in the store's line is passed on by nobody.
+        let alone = Self::OF_EVERY_LOCK.iter();
+        let alone = alone.filter(|story| !F::IN_ORDER || story.script != Script::Pass);
+        alone.chain(Self::IN_LINE.iter().filter(|_| F::IN_ORDER))
+    }
+
+    const OF_EVERY_LOCK: &'static [Self] = &[
         Self {
             requests: 4,
             in_parts: 0..2,
@@ -141,6 +150,39 @@ impl<F: Family> Story<F> {
         },
     ];
 
+    const IN_LINE: &'static [Self] = &[
+        Self {
+            requests: 3,
+            ..story("stand in line", Script::Acquire, Count::First, |case| {
+                Box::pin(stand(case))
+            })
+        },
+        Self {
+            repeated: Repeated::Always,
+            ..story("leave the line", Script::Release, Count::None, |case| {
+                Box::pin(leave(case))
+            })
+        },
+        Self {
+            repeated: Repeated::Always,
+            ..story("to the next", Script::Release, Count::None, |case| {
+                Box::pin(hand_over(case))
+            })
+        },
+        Self {
+            repeated: Repeated::Always,
+            ..story("undo in line", Script::Undo, Count::Any, |case| {
+                Box::pin(undo_in_line(case))
+            })
+        },
+        Self {
+            repeated: Repeated::Always,
+            ..story("undo an echo", Script::Undo, Count::Any, |case| {
+                Box::pin(undo_an_echo(case))
+            })
+        },
+    ];
+
     /// Whether nothing goes wrong in it but what the rule says. To have something undone, a story has to
     /// break something itself.
     pub(crate) fn is_whole(&self) -> bool {
@@ -154,8 +196,7 @@ impl<F: Family> Story<F> {
         }
         let count = match self.script {
             // The number of the attempt: nobody but the plain lock is told a count, and the first is the first.
-            Script::Acquire => words[6].as_ref(),
-            Script::Release => words[5].as_ref(),
+            Script::Acquire | Script::Release => args(words)[1].as_ref(),
             Script::Pass | Script::Renew | Script::Undo => b"",
         };
         match self.count {

@@ -13,7 +13,7 @@ use super::case::{Case, Verdict};
 use super::moments::Moment;
 use super::rules::{RULES, Rule};
 use super::stories::Story;
-use super::support::{Family, Fault, Plain, Simple};
+use super::support::{Fair, Family, Fault, Fenced, Plain, Simple};
 use super::world::World;
 
 mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
@@ -27,6 +27,16 @@ mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
     #[tokio::test]
     async fn of_simple_locks() {
         tell::<Simple>(600, every_request).await;
+    }
+
+    #[tokio::test]
+    async fn of_fenced_locks() {
+        tell::<Fenced>(600, every_request).await;
+    }
+
+    #[tokio::test]
+    async fn of_fair_locks() {
+        tell::<Fair>(700, every_request).await;
     }
 }
 
@@ -42,6 +52,11 @@ mod whatever_is_lost_without_scripts_the_same_is_true {
     #[tokio::test]
     async fn of_simple_locks() {
         tell::<Simple>(300, every_command).await;
+    }
+
+    #[tokio::test]
+    async fn of_fenced_locks() {
+        tell::<Fenced>(300, every_command).await;
     }
 }
 
@@ -59,7 +74,7 @@ async fn tell<F: Family>(at_least: usize, losses: impl AsyncFnOnce(Rc<World<F>>)
 }
 
 async fn every_request<F: Family>(_: Rc<World<F>>) -> Vec<Loss<F>> {
-    let stories = Story::ALL.iter();
+    let stories = Story::all();
     let losses = stories.flat_map(|story| {
         let requests = (1..=story.requests).map(Moment::Request);
         losses_of(story, requests.collect(), &mut 0)
@@ -69,7 +84,7 @@ async fn every_request<F: Family>(_: Rc<World<F>>) -> Vec<Loss<F>> {
 
 async fn every_command<F: Family>(world: Rc<World<F>>) -> Vec<Loss<F>> {
     let mut telling = Vec::new();
-    for story in Story::ALL.iter().filter(|story| !story.in_parts.is_empty()) {
+    for story in Story::all().filter(|story| !story.in_parts.is_empty()) {
         telling.push((story, spawn_local(Case::commands(world.clone(), story))));
     }
     let (mut losses, mut turn) = (Vec::new(), 0);
@@ -112,7 +127,8 @@ fn shows_everything<F: Family>(losses: &[Loss<F>]) {
         true => ["HDEL", "HGETALL", "HSET"],
         false => ["DEL", "GETRANGE", "SET"],
     };
-    for word in COMMON.iter().chain(&its_own) {
+    let tokens = ["GET", "SET"].iter().filter(|_| F::FENCED);
+    for word in COMMON.iter().chain(&its_own).chain(tokens) {
         assert!(words.contains(word), "no {word} among {words:?}");
     }
     for word in ["EXEC", "MULTI"] {
@@ -174,9 +190,7 @@ async fn tell_all<F: Family>(world: Rc<World<F>>, losses: Vec<Loss<F>>) {
     assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
     for ((story, rule), tally) in tallies {
         let label = format!("{story}: {rule}");
-        let whole = Story::<F>::ALL
-            .iter()
-            .any(|known| known.name == story && known.is_whole());
+        let whole = Story::<F>::all().any(|known| known.name == story && known.is_whole());
         let rule = RULES
             .iter()
             .find(|known| known.name == rule)
@@ -229,11 +243,11 @@ impl Tally {
 /// A row for each rule, a column for each story: cases, of them unharmed, of them late.
 fn print<F: Family>(tallies: &BTreeMap<(&str, &str), Tally>) {
     let column = |text: String| format!("{text:>16}");
-    let stories = Story::<F>::ALL.iter();
+    let stories = Story::<F>::all();
     let head: String = stories.map(|story| column(story.name.to_owned())).collect();
     eprintln!("{:<42}{head}", "cases/unharmed/late");
     for rule in RULES {
-        let row = Story::<F>::ALL.iter().map(|story| {
+        let row = Story::<F>::all().map(|story| {
             let tally = tallies.get(&(story.name, rule.name));
             let tally =
                 tally.map(|tally| format!("{}/{}/{}", tally.cases, tally.unharmed, tally.late));

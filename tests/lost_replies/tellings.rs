@@ -6,6 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use distlock::{Backoff, Error, Guard, Lease, Wait};
+use tokio::task::JoinHandle;
 
 use super::case::Case;
 use super::support::{Family, Fault, Match, Script, eventually};
@@ -26,6 +27,20 @@ pub(crate) async fn acquire<F: Family>(case: &mut Case<F>) {
 
 /// Waits for a lock that another client gives back once it was asked for so many times.
 pub(crate) async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize) {
+    let theirs = taken_by_another(case).await;
+    let lock = case.lock().with_wait(wait);
+    let waiting = waits(case, lock.acquire_timeout(PATIENCE), asks).await;
+    theirs.release().await.expect("their network is fine");
+    let waited = !waiting.is_finished();
+    let got = case
+        .acquire(async { waiting.await.expect("no panic") })
+        .await;
+    assert!(got || !waited, "a waiter rides through what goes wrong");
+    case.release_all().await;
+}
+
+/// What another client holds, and the witness has seen it take.
+pub(crate) async fn taken_by_another<F: Family>(case: &Case<F>) -> Guard<F::Kind> {
     let theirs = case.world.other.lock(case.name.as_str());
     let theirs = theirs.acquire().await.expect("their network is fine");
     let executed = async || {
@@ -34,20 +49,22 @@ pub(crate) async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize)
         case.world.witness.count(&case.name, words) > 0
     };
     eventually(PATIENCE, "theirs is seen", executed).await;
+    theirs
+}
+
+/// Somebody who waits in the background and, if nobody else does, has asked so many times; or has failed.
+pub(crate) async fn waits<F: Family, T: Send + 'static>(
+    case: &Case<F>,
+    waiting: impl Future<Output = T> + Send + 'static,
+    asks: usize,
+) -> JoinHandle<T> {
     let before = asked(case);
-    let lock = case.lock().with_wait(wait);
-    let waiting = tokio::spawn(lock.acquire_timeout(PATIENCE));
+    let waiting = tokio::spawn(waiting);
     eventually(PATIENCE, "it waits, or has failed", async || {
         waiting.is_finished() || asked(case) >= before + asks
     })
     .await;
-    theirs.release().await.expect("their network is fine");
-    let waited = !waiting.is_finished();
-    let got = case
-        .acquire(async { waiting.await.expect("no panic") })
-        .await;
-    assert!(got || !waited, "a waiter rides through what goes wrong");
-    case.release_all().await;
+    waiting
 }
 
 pub(crate) async fn reenter<F: Family>(case: &mut Case<F>) {
@@ -211,7 +228,7 @@ fn undone<F: Family>(case: &Case<F>) -> usize {
 }
 
 /// What asks for a lock.
-fn asks<F: Family>(case: &Case<F>) -> Match {
+pub(crate) fn asks<F: Family>(case: &Case<F>) -> Match {
     if case.scripts {
         Match::words(|words| Script::Acquire.runs(words))
     } else {

@@ -1,6 +1,6 @@
 //! What all cases share: a server, a look at it past the proxy, and a witness of what it executes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use distlock::{Client, Lease};
 use redis::AsyncConnectionConfig;
@@ -53,6 +53,46 @@ impl<F: Family> World<F> {
             said.values_mut().for_each(|count| *count = 1);
         }
         said
+    }
+
+    /// Who stands in the store's line for a lock, the first at first. What is kept of it tells of the same ones, and of each
+    /// once.
+    pub(crate) async fn line(&self, name: &str) -> Vec<String> {
+        let key = |what: &str| format!("{what}:{{{name}}}");
+        let mut look = redis::pipe();
+        look.atomic().lrange(key("redisson_lock_queue"), 0, -1);
+        for members in ["redisson_lock_timeout", "distlock_alive"] {
+            look.zrange(key(members), 0, -1);
+        }
+        let mut direct = self.direct.clone();
+        let seen = look.query_async(&mut direct).await;
+        let (line, timeout, alive): (Vec<String>, BTreeSet<String>, BTreeSet<String>) =
+            seen.expect("the server runs");
+        let each: BTreeSet<_> = line.iter().cloned().collect();
+        assert_eq!(each.len(), line.len(), "twice in the line: {line:?}");
+        assert_eq!([&timeout, &alive], [&each; 2], "not those in the line");
+        line
+    }
+
+    /// The last token that the store has given for a lock.
+    pub(crate) async fn last_token(&self, name: &str) -> Option<u64> {
+        let key = format!("redisson_lock_token:{{{name}}}");
+        self.ask(redis::cmd("GET").arg(key)).await
+    }
+
+    /// What is stored of a lock, but for marks, which go by themselves, and the last token, which stays.
+    pub(crate) async fn leftovers(&self, name: &str) -> Vec<String> {
+        let keys = format!("*{{{name}}}");
+        let mut keys: Vec<String> = self.ask(redis::cmd("KEYS").arg(keys)).await;
+        keys.retain(|key| {
+            !["distlock_undone:", "redisson_lock_token:"]
+                .iter()
+                .any(|kept| key.starts_with(kept))
+        });
+        if self.ask(redis::cmd("EXISTS").arg(name)).await {
+            keys.push(name.to_owned());
+        }
+        keys
     }
 
     /// Milliseconds left; -1 for a key that stays, -2 for one that is not there.

@@ -26,7 +26,8 @@ pub(crate) fn agree(
     match (memory, redis) {
         (Reply::Busy { ttl: left }, Reply::Busy { ttl: right }) => close(*left, *right, tolerance),
         (Reply::Inspected(Some(left)), Reply::Inspected(Some(right))) => {
-            (&left.owners, &left.waiting) == (&right.owners, &right.waiting)
+            (&left.owners, &left.waiting, left.writes)
+                == (&right.owners, &right.waiting, right.writes)
                 && close(left.ttl, right.ttl, tolerance)
         }
         // Their numbers are each store's own, see `Tokens`.
@@ -159,11 +160,15 @@ impl Coverage {
             Kinds::Only(Kind::Fair) => {
                 kind.1 != WRONG && *kind != ("pass", "granted") && !heard(kind)
             }
-            Kinds::Any(_) => true,
+            Kinds::Any(_) if kinds.may_be_wrong() => true,
+            // Nobody is given it by another.
+            Kinds::Any(_) | Kinds::Only(Kind::Read | Kind::Write) => {
+                kind.1 != WRONG && *kind != ("pass", "granted")
+            }
         };
         for kind in POSSIBLE {
             // Where all are asked for, only those are listened to who wait for one.
-            let unheard = matches!(kinds, Kinds::Any(_)) && heard(kind);
+            let unheard = kinds.may_be_wrong() && heard(kind);
             if !actions.contains(&kind.0) || !possible(kind) || unheard {
                 continue;
             }

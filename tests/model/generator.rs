@@ -35,8 +35,16 @@ impl Kinds {
     /// The one where those listen who wait.
     pub(crate) const fn main(self) -> Kind {
         match self {
-            Self::Any(_) => Kind::Mutex,
+            Self::Any(kinds) => kinds[0],
             Self::Only(kind) => kind,
+        }
+    }
+
+    /// Whether what lives under the name may be something that cannot be asked for.
+    pub(crate) fn may_be_wrong(self) -> bool {
+        match self {
+            Self::Any(kinds) => kinds.iter().any(|kind| kind.shape() != kinds[0].shape()),
+            Self::Only(_) => false,
         }
     }
 
@@ -212,8 +220,18 @@ impl Cast {
             entry: entry(attempt, count),
             lease,
             seen: seen(rng),
-            waits: (self.kinds.of(who).has_line() && rng.chance(75)).then(|| time(tick, rng)),
+            waits: (self.kinds.of(who).is_announced() && rng.chance(75)).then(|| time(tick, rng)),
+            beside: rng.chance(30).then(|| self.beside(who)).flatten(),
+            past: rng.chance(20),
         }
+    }
+
+    /// Somebody on the other side of a read/write lock, who holds it if anybody does.
+    fn beside(&self, who: usize) -> Option<OwnerId> {
+        let other = self.kinds.of(who).other_side()?;
+        let there = |who: &usize| self.kinds.of(*who) == other;
+        let all = std::iter::once(self.last).chain(0..self.owners.len());
+        all.into_iter().find(there).map(|who| self.owners[who])
     }
 
     fn release(&self, held: Option<u32>, rng: &mut SeededRng) -> Action {

@@ -47,7 +47,7 @@ impl Keyspace {
                 continue;
             }
             assert!(pttl >= 0, "`{key}` has no end");
-            if LINES.iter().any(|line| key.starts_with(line)) {
+            if PRIVATE.iter().any(|part| key.contains(part)) {
                 continue;
             }
             let undone = key.strip_prefix("distlock_undone:{");
@@ -122,11 +122,13 @@ async fn listed(engine: Arc<dyn Engine>) -> BTreeSet<String> {
     listed
 }
 
-/// The keys of those who wait in line.
-const LINES: [&str; 3] = [
+/// In the keys of those who wait, and of each reader.
+const PRIVATE: [&str; 5] = [
     "redisson_lock_queue:{",
     "redisson_lock_timeout:{",
     "distlock_alive:{",
+    "distlock_writers:{",
+    ":rwlock_timeout:",
 ];
 
 /// Redis counts whole milliseconds and reads its clock now and then.

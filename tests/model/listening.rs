@@ -40,6 +40,8 @@ impl Fence {
             lease: Duration::from_secs(60),
             seen: None,
             waits: None,
+            beside: None,
+            past: false,
         };
         for action in [take, Action::Release { owner, left: 0 }] {
             let answer = self

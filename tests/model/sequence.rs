@@ -1,11 +1,11 @@
 //! One name, what is asked of it, and whether the answers can be compared at all.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::internals::engine::{Failure, Listener};
-use distlock::internals::protocol::{Action, Moment, OwnerId, Reply, Request, Subject};
+use distlock::internals::protocol::{Action, Moment, Reply, Request, Subject};
 
 use super::compare::{Divergence, Heard, Line, Tokens, agree};
 use super::generator::{Cast, Step};
@@ -29,8 +29,8 @@ pub(crate) struct Sequence {
     lines: Vec<Line>,
     /// When memory's hold ends. Redis's ends no sooner, and later by no more than `slack`.
     until: Option<Moment>,
-    /// Until when those are believed to be there who wait in its line, likewise.
-    waiting: HashMap<OwnerId, Moment>,
+    /// What else has an end: readers, and those who are believed to wait. Likewise.
+    ends: Vec<Moment>,
     /// The slowest answer so far.
     slack: Duration,
     tokens: Tokens,
@@ -68,7 +68,7 @@ impl Sequence {
             listeners,
             lines: Vec::new(),
             until: None,
-            waiting: HashMap::new(),
+            ends: Vec::new(),
             slack: Duration::ZERO,
             tokens: Tokens::default(),
             fate: Fate::Same,
@@ -91,12 +91,15 @@ impl Sequence {
         self.slack = self.slack.max(asked.latency);
         self.until = until;
         if let Action::Acquire {
-            owner,
-            waits: Some(waits),
-            ..
+            waits: Some(waits), ..
         } = step.action
         {
-            self.waiting.insert(owner, asked.sent + waits);
+            self.ends.push(asked.sent + waits);
+        }
+        if let Action::Acquire { lease, .. } | Action::Renew { lease, .. } = step.action
+            && !step.kind.is_exclusive()
+        {
+            self.ends.push(asked.sent + lease);
         }
         let fit = self.tokens.fit(&memory, &redis);
         let same = agree(&memory, &redis, self.slack + GRAIN);
@@ -148,10 +151,11 @@ impl Sequence {
     /// Judges what Redis remembers as undone.
     pub(crate) fn remember(&mut self, undone: Option<&BTreeSet<String>>) -> Option<Divergence> {
         let marked = |line: &Line| match &line.step.action {
-            // Only a release tells that it had come, and so cannot come any more.
+            // Only a release tells that it had come, and so cannot come any more; unless it is asked many times.
             Action::Undo { owner, entry } => {
                 let released = matches!(line.memory, Ok(Reply::Released { .. }));
-                (!released).then(|| format!("{owner}#{}", entry.attempt()))
+                (!released || line.step.kind.has_line())
+                    .then(|| format!("{owner}#{}", entry.attempt()))
             }
             _ => None,
         };
@@ -177,7 +181,7 @@ impl Sequence {
     /// Whether both engines must have looked on the same side of all that ends.
     fn is_clear(&self, asked: Asked) -> bool {
         let Asked { sent, latency } = asked;
-        let ends = self.until.iter().chain(self.waiting.values());
+        let ends = self.until.iter().chain(&self.ends);
         ends.copied().all(|until| {
             if sent < until {
                 sent + latency + GRAIN < until

@@ -2,8 +2,8 @@
 
 use distlock::{Client, FencingToken, Guard};
 
-use super::support::RedisServer;
-use super::{connect, leaves_nothing};
+use super::support::{RedisServer, eventually};
+use super::{PATIENCE, connect, leaves_nothing};
 
 const COUNTER: &str = "redisson_lock_token:{order}";
 
@@ -80,27 +80,92 @@ async fn a_counter_that_was_given_an_end_loses_it_with_the_next_grant() {
 /// Greater than the server's own time would be: only what the client has seen keeps it growing.
 #[tokio::test]
 async fn a_client_that_has_seen_a_token_gets_a_greater_one_from_a_server_that_forgot() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let ahead = far_ahead(&server);
-    let guard = take(&client).await;
-    assert_eq!(guard.token().number(), ahead + 1);
-    server.flushall();
-    drop(guard);
-    let guard = take(&client).await;
-    assert_eq!(guard.token().number(), ahead + 2);
-    // Also of another lock, and where it is passed on.
-    let other = client.fenced_lock("other").acquire().await.unwrap();
-    assert!(other.token() > guard.token());
+    for parameters in WAYS {
+        for forget in FORGETTING {
+            let server = RedisServer::start();
+            let client = connect_with(&server, parameters).await;
+            let ahead = far_ahead(&server);
+            let guard = take(&client).await;
+            assert_eq!(guard.token().number(), ahead + 1);
+            forget(&server);
+            drop(guard);
+            let guard = take_in_time(&client).await;
+            assert_eq!(guard.token().number(), ahead + 2, "{parameters}");
+            // Also of another lock.
+            let other = client.fenced_lock("other").acquire().await.unwrap();
+            assert!(other.token() > guard.token());
+        }
+    }
 }
 
 #[tokio::test]
 async fn a_client_that_has_seen_nothing_goes_by_the_servers_time() {
-    let server = RedisServer::start();
-    let token = take(&connect(&server).await).await.token();
-    server.flushall();
-    let again = take(&connect(&server).await).await.token();
-    assert!(again > token, "{again} after {token}");
+    for parameters in WAYS {
+        for forget in FORGETTING {
+            let server = RedisServer::start();
+            let token = take(&connect_with(&server, parameters).await).await.token();
+            forget(&server);
+            let again = take(&connect_with(&server, parameters).await).await.token();
+            assert!(again > token, "{again} after {token}");
+        }
+    }
+}
+
+/// It has the counter as it was before.
+#[tokio::test]
+async fn a_replica_that_is_promoted_without_the_last_grants_gives_greater_tokens() {
+    let (primary, replica) = (RedisServer::start(), RedisServer::start());
+    let port = primary.port().to_string();
+    let before = take(&connect(&primary).await).await.token();
+    replica.cmd(&["REPLICAOF", "127.0.0.1", &port]);
+    eventually(PATIENCE, "it has the counter", async || {
+        counter(&replica) == Some(before.number())
+    })
+    .await;
+    replica.cmd(&["REPLICAOF", "NO", "ONE"]);
+    primary.cmd(&["DEL", "order"]);
+    let last = take(&connect(&primary).await).await.token();
+    assert_eq!(counter(&replica), Some(before.number()), "it missed that");
+    replica.cmd(&["DEL", "order"]);
+    let next = take(&connect(&replica).await).await.token();
+    assert!(next > last, "{next} after {last}");
+}
+
+/// Where the lock goes from one waiter of a client to the next in the same breath.
+#[tokio::test]
+async fn a_lock_that_is_passed_on_has_a_greater_token_though_the_counter_was_set_back() {
+    for parameters in WAYS {
+        let server = RedisServer::start();
+        let client = connect_with(&server, parameters).await;
+        let ahead = far_ahead(&server);
+        let guard = take(&client).await;
+        let next = tokio::spawn(client.fenced_lock("order").acquire());
+        tokio::task::yield_now().await;
+        server.cmd(&["SET", COUNTER, "5"]);
+        guard.release().await.unwrap();
+        let next = tokio::time::timeout(PATIENCE, next).await;
+        let next = next.expect("it is free").unwrap().unwrap();
+        assert_eq!(next.token().number(), ahead + 2, "{parameters}");
+        assert_eq!(counter(&server), Some(ahead + 2));
+    }
+}
+
+/// One hold has one token, whatever becomes of the counter meanwhile.
+#[tokio::test]
+async fn an_owner_that_enters_again_keeps_its_token_though_the_counter_has_gone() {
+    for parameters in WAYS {
+        let server = RedisServer::start();
+        let client = connect_with(&server, parameters).await;
+        let me = client.new_owner();
+        let lock = client.fenced_lock("order").with_owner(&me);
+        let outer = lock.acquire().await.unwrap();
+        server.cmd(&["DEL", COUNTER]);
+        let inner = lock.acquire().await.unwrap();
+        assert_eq!(inner.token(), outer.token());
+        drop((inner, outer));
+        let next = lock.acquire_timeout(PATIENCE).await.unwrap().unwrap();
+        assert!(Some(next.token().number()) == counter(&server));
+    }
 }
 
 #[tokio::test]
@@ -132,3 +197,25 @@ async fn take(client: &Client) -> Guard<distlock::Fenced> {
     let taken = client.fenced_lock("order").try_acquire().await;
     taken.expect("the server answers").expect("it is free")
 }
+
+/// The same of a server that was away: the first question may be lost with the connection.
+async fn take_in_time(client: &Client) -> Guard<distlock::Fenced> {
+    let mut taken = None;
+    eventually(PATIENCE, "the server is back", async || {
+        taken = client.fenced_lock("order").try_acquire().await.ok();
+        taken.is_some()
+    })
+    .await;
+    taken.flatten().expect("it is free")
+}
+
+async fn connect_with(server: &RedisServer, parameters: &str) -> Client {
+    let client = Client::connect(&(server.url() + parameters)).await;
+    client.expect("the server is up")
+}
+
+/// With scripts, and without.
+const WAYS: [&str; 2] = ["", "?scripts=off"];
+
+/// How a server loses all it knew: by order, and by a restart without persistence.
+const FORGETTING: [fn(&RedisServer); 2] = [RedisServer::flushall, RedisServer::restart];

@@ -133,6 +133,7 @@ fn little_left() {
         lease: ms(30_000),
         keep_alive: true,
         max_hold: None,
+        cut: None,
     };
     let sent = Moment::at(ms(1_000_000));
     let fresh = || Lease::granted(terms, sent, sent + ms(1)).expect("it is valid");

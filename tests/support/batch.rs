@@ -14,37 +14,39 @@ struct Batch {
 /// saying, if it has one.
 type Passenger = (&'static str, usize, &'static [Option<&'static str>]);
 
-macro_rules! passengers {
-    ($kind:literal, $first:expr, $again:expr) => {
-        [
-            (lua!($kind, "acquire"), 2, $first),
-            (lua!($kind, "release"), 1, &[None, Some("0"), None]),
-            (lua!($kind, "pass"), 2, &[None; 5]),
-            (lua!($kind, "acquire"), 2, $again),
-            (lua!($kind, "release"), 1, &[None; 3]),
-        ]
-    };
-}
-
-macro_rules! lua {
-    ($kind:literal, $script:literal) => {
-        include_str!(concat!(
-            "../../src/engine/redis/lua/",
-            $kind,
-            "/",
-            $script,
-            ".lua"
-        ))
-    };
-}
-
-static BATCHES: LazyLock<[Batch; 2]> = LazyLock::new(|| {
-    let plain: [Passenger; 5] =
-        passengers!("mutex", &[None, Some("1"), Some("1"), None], &[None; 4]);
+static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
+    let plain: [Passenger; 5] = [
+        (
+            lua!("mutex/acquire"),
+            2,
+            &[None, Some("1"), Some("1"), None],
+        ),
+        (lua!("mutex/release"), 1, RELEASED),
+        (lua!("mutex/pass"), 2, &[None; 5]),
+        (lua!("mutex/acquire"), 2, &[None; 4]),
+        (lua!("mutex/release"), 1, &[None; 3]),
+    ];
+    let fenced: [Passenger; 5] = [
+        (FENCED, 3, &[None, Some("1"), Some("1"), None, None]),
+        (lua!("mutex/release"), 1, RELEASED),
+        (lua!("fenced/token" then "fenced/pass"), 3, &[None; 6]),
+        (FENCED, 3, &[None; 5]),
+        (lua!("mutex/release"), 1, &[None; 3]),
+    ];
     // Its store does not count.
-    let simple: [Passenger; 5] = passengers!("simple", &[None, Some("1"), None], &[None; 3]);
-    [plain, simple].map(Batch::new)
+    let simple: [Passenger; 5] = [
+        (lua!("simple/acquire"), 2, &[None, Some("1"), None]),
+        (lua!("simple/release"), 1, RELEASED),
+        (lua!("simple/pass"), 2, &[None; 5]),
+        (lua!("simple/acquire"), 2, &[None; 3]),
+        (lua!("simple/release"), 1, &[None; 3]),
+    ];
+    [plain, fenced, simple].map(Batch::new)
 });
+
+/// What is given back wholly.
+const RELEASED: &[Option<&str>] = &[None, Some("0"), None];
+const FENCED: &str = lua!("fenced/token" then "fenced/acquire");
 
 impl Batch {
     fn new(passengers: [Passenger; 5]) -> Self {

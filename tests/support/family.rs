@@ -4,17 +4,26 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use distlock::{Client, Lock};
+use distlock::{Client, Guard, Lock};
 
 /// A kind of lock.
 pub(crate) trait Family: 'static {
     type Kind: 'static;
     /// Whether the store counts how often an owner holds it.
     const COUNTS: bool = true;
+    /// Whether each grant has a token.
+    const FENCED: bool = false;
     /// Whether nobody overtakes those who wait.
     const IN_ORDER: bool = false;
+    /// Whether a client hands it from one waiter to the next in its own memory.
+    const HANDED_ON: bool = false;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
+
+    /// Which grant a guard is of, where that is told.
+    fn token(_: &Guard<Self::Kind>) -> Option<u64> {
+        None
+    }
 }
 
 /// The plain lock.
@@ -22,6 +31,7 @@ pub(crate) struct Plain;
 
 impl Family for Plain {
     type Kind = distlock::Plain;
+    const HANDED_ON: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock {
         client.lock(name)
@@ -33,9 +43,14 @@ pub(crate) struct Fenced;
 
 impl Family for Fenced {
     type Kind = distlock::Fenced;
+    const FENCED: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fenced> {
         client.fenced_lock(name)
+    }
+
+    fn token(guard: &Guard<distlock::Fenced>) -> Option<u64> {
+        Some(guard.token().number())
     }
 }
 
@@ -51,12 +66,24 @@ impl Family for Fair {
     }
 }
 
+/// The writer's side of a read/write lock.
+pub(crate) struct Write;
+
+impl Family for Write {
+    type Kind = distlock::Write;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Write> {
+        client.rw_lock(name).write()
+    }
+}
+
 /// The simple lock.
 pub(crate) struct Simple;
 
 impl Family for Simple {
     type Kind = distlock::Simple;
     const COUNTS: bool = false;
+    const HANDED_ON: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Simple> {
         client.simple_lock(name)

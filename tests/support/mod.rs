@@ -10,6 +10,13 @@
     reason = "a fake network and a real server are made of threads, tasks and timers"
 )]
 
+/// The text of a script: its file, behind those that stand before it.
+macro_rules! lua {
+    ($($file:literal)then+) => {
+        concat!($(include_str!(concat!("../../src/engine/redis/lua/", $file, ".lua"))),+)
+    };
+}
+
 pub(crate) mod batch;
 pub(crate) mod command;
 pub(crate) mod family;
@@ -25,13 +32,13 @@ pub(crate) mod witness;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use self::family::{Family, Plain, Player, Simple};
+pub(crate) use self::family::{Fair, Family, Fenced, Plain, Player, Simple};
 pub(crate) use self::java::Java;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::RedisServer;
 pub(crate) use self::seed::SeededRng;
-pub(crate) use self::witness::{Script, Witness, Words};
+pub(crate) use self::witness::{Script, Witness, Words, args};
 
 /// Waits until `condition` holds, and panics with `what` if it does not `within` that time.
 ///

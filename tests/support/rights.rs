@@ -10,11 +10,17 @@ pub(crate) fn of_simple_locks() -> Vec<&'static str> {
     listed(SIMPLE, "the simple lock needs `")
 }
 
-/// What locks of either kind need in place of all that, without scripts.
+/// What fenced locks need beside that: with scripts, and without.
+pub(crate) fn of_fenced_locks() -> [Vec<&'static str>; 2] {
+    ["and the commands `", "and the command `"].map(|before| listed(FENCED, before))
+}
+
+/// What locks of other kinds need in place of all that, without scripts.
 pub(crate) fn without_scripts() -> Vec<&'static str> {
     listed(SIMPLE, "list: `")
 }
 
+const FENCED: &str = include_str!("../../docs/fencing.md");
 const SIMPLE: &str = include_str!("../../docs/simple-lock.md");
 
 fn listed(page: &'static str, before: &str) -> Vec<&'static str> {

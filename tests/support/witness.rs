@@ -21,23 +21,6 @@ pub(crate) struct Witness {
 
 pub(crate) type Words = Vec<String>;
 
-macro_rules! texts {
-    ($script:literal) => {
-        [
-            include_str!(concat!(
-                "../../src/engine/redis/lua/mutex/",
-                $script,
-                ".lua"
-            )),
-            include_str!(concat!(
-                "../../src/engine/redis/lua/simple/",
-                $script,
-                ".lua"
-            )),
-        ]
-    };
-}
-
 impl Witness {
     pub(crate) async fn start(server: &RedisServer) -> Self {
         let mut stream = TcpStream::connect(server.addr())
@@ -89,8 +72,7 @@ impl Witness {
             let Some(script) = script else {
                 return words.join(" ");
             };
-            let keys = words[2].parse().unwrap_or(0);
-            format!("{script:?} {:?}", &words[LOCK + keys..])
+            format!("{script:?} {:?}", args(words))
         });
         shown.collect()
     }
@@ -114,7 +96,14 @@ impl Drop for Witness {
     }
 }
 
-/// Where a script's call has the name of its lock.
+/// The arguments of a script's call, which follow its keys.
+pub(crate) fn args<W: AsRef<[u8]>>(words: &[W]) -> &[W] {
+    let keys = String::from_utf8_lossy(words[LOCK - 1].as_ref());
+    let keys: usize = keys.parse().expect("the number of keys");
+    &words[LOCK + keys..]
+}
+
+/// Where a script's call has the name of its lock, the first of its keys.
 const LOCK: usize = 3;
 
 /// The lock that a command is about, if it is one to note.
@@ -156,16 +145,16 @@ impl Script {
     /// as well.
     pub(crate) fn make_known(server: &RedisServer) {
         let scripts = Self::ALL.into_iter().flat_map(Self::texts);
-        for script in scripts.chain(batches()) {
+        for script in scripts.copied().chain(batches()) {
             server.cmd(&["SCRIPT", "LOAD", script]);
         }
     }
 
     /// Whether a call, given by its words, is a run of this script.
     pub(crate) fn runs(self, words: &[impl AsRef<[u8]>]) -> bool {
-        static HASHES: LazyLock<[[String; 2]; 5]> = LazyLock::new(|| {
-            let hash = |text| ::redis::Script::new(text).get_hash().to_owned();
-            Script::ALL.map(|script| script.texts().map(hash))
+        static HASHES: LazyLock<[Vec<String>; 5]> = LazyLock::new(|| {
+            let hash = |text: &&str| ::redis::Script::new(text).get_hash().to_owned();
+            Script::ALL.map(|script| script.texts().iter().map(hash).collect())
         });
         words.len() > LOCK
             && words[0].as_ref() == b"EVALSHA"
@@ -174,14 +163,32 @@ impl Script {
                 .any(|hash| words[1].as_ref() == hash.as_bytes())
     }
 
-    /// Of the plain lock and of the simple one.
-    const fn texts(self) -> [&'static str; 2] {
+    /// Of every kind of lock. What is given back, renewed or undone is a plain lock where it has no script of its own; and a
+    /// fair one is passed to nobody.
+    const fn texts(self) -> &'static [&'static str] {
         match self {
-            Self::Acquire => texts!("acquire"),
-            Self::Pass => texts!("pass"),
-            Self::Release => texts!("release"),
-            Self::Renew => texts!("renew"),
-            Self::Undo => texts!("undo"),
+            Self::Acquire => &[
+                lua!("mutex/acquire"),
+                lua!("fenced/token" then "fenced/acquire"),
+                lua!("fair/line" then "fair/acquire"),
+                lua!("simple/acquire"),
+            ],
+            Self::Pass => &[
+                lua!("mutex/pass"),
+                lua!("fenced/token" then "fenced/pass"),
+                lua!("simple/pass"),
+            ],
+            Self::Release => &[
+                lua!("mutex/release"),
+                lua!("fair/line" then "fair/release"),
+                lua!("simple/release"),
+            ],
+            Self::Renew => &[lua!("mutex/renew"), lua!("simple/renew")],
+            Self::Undo => &[
+                lua!("mutex/undo"),
+                lua!("fair/line" then "fair/undo"),
+                lua!("simple/undo"),
+            ],
         }
     }
 }

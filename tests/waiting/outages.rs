@@ -187,7 +187,8 @@ async fn watched(name: &str) -> (RedisServer, Client, Watch) {
 
 /// It hears of a hold that is too short for looks.
 async fn hears_again(server: &RedisServer, client: &Client, watch: &mut Watch) {
-    let listens = async || server.query::<u64>(&["PUBSUB", "NUMPAT"]) == 1;
+    // One pattern for each sort of lock.
+    let listens = async || server.query::<u64>(&["PUBSUB", "NUMPAT"]) == 2;
     eventually(PATIENCE, "it listens again", async || {
         let idle = tokio::time::timeout(Duration::from_millis(20), watch.next());
         assert!(idle.await.is_err(), "nothing happens meanwhile");

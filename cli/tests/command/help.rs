@@ -51,6 +51,7 @@ fn help_names_every_command_and_code() {
         "127",
         "DISTLOCK_NAME",
         "DISTLOCK_OWNER",
+        "DISTLOCK_TOKEN",
     ] {
         assert!(run.contains(word), "{word}");
     }
@@ -62,7 +63,7 @@ fn completions_are_sound() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let ran = ran(distlock(&["completions", shell]));
         assert_eq!((ran.code, &*ran.err), (0, ""));
-        for option in ["at-least", "simple"] {
+        for option in ["at-least", "fenced", "simple"] {
             assert!(ran.out.contains(option), "{shell}: {option}");
         }
         assert!(!ran.out.contains("__child "), "{shell}");

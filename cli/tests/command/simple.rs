@@ -225,7 +225,7 @@ fn a_server_that_runs_no_scripts_will_do() {
     let rights = ["~*", "&*", "+@all", "-@scripting"];
     server.cmd(&[&["ACL", "SETUSER", "plain", "on", ">p"][..], &rights].concat());
     let address = format!("redis://plain:p@127.0.0.1:{}/", server.port());
-    for kind in [&["--simple"][..], &[]] {
+    for kind in [&["--simple"][..], &["--fenced"], &[]] {
         let run = |url: &str| {
             let options = ["--url", url, "--lease", "2s", "--wait", "0"];
             let command = ["x", "--", "sh", "-c", "sleep 3; echo done"];

@@ -151,6 +151,7 @@ pub(crate) fn distlock(words: &[&str]) -> Command {
         "DISTLOCK_URL",
         "DISTLOCK_NAME",
         "DISTLOCK_OWNER",
+        "DISTLOCK_TOKEN",
         "DISTLOCK_HELD",
     ] {
         command.env_remove(variable);

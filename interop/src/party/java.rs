@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Term, Unlocked};
+use super::{Kind, Term, Unlocked};
 use crate::clock::Span;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::peer::Peer;
@@ -15,6 +15,7 @@ use crate::peer::Peer;
 /// A thread with a Redisson client of its own.
 pub(crate) struct JavaThread {
     peer: Arc<Peer>,
+    kind: Kind,
     /// The thread's name, and the client's.
     name: String,
     owner: String,
@@ -24,6 +25,7 @@ pub(crate) struct JavaThread {
 /// What a Redisson client is told.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection<'a> {
+    pub(crate) kind: Kind,
     pub(crate) address: String,
     pub(crate) watchdog: Duration,
     pub(crate) prefix: &'a str,
@@ -44,6 +46,7 @@ impl JavaThread {
             .await?;
         let mut thread = Self {
             peer: peer.clone(),
+            kind: connection.kind,
             name,
             owner: String::new(),
             prefix_by: text(&connected["prefix"])?,
@@ -121,6 +124,14 @@ impl JavaThread {
             .ok_or_else(|| Failure::new(format!("a hold count is a number, not {value}")))
     }
 
+    /// Which it was told when it locked last; the peer has looked that `getToken()` says the same.
+    pub(crate) async fn token(&self, name: &str) -> Outcome<u64> {
+        let value = self.ask(json!({"cmd": "token", "name": name})).await?;
+        value
+            .as_u64()
+            .ok_or_else(|| Failure::new(format!("a token is a number, not {value}")))
+    }
+
     pub(crate) async fn ttl(&self, name: &str) -> Outcome<Option<Duration>> {
         let value = self.ask(json!({"cmd": "ttl", "name": name})).await?;
         let left = value.as_i64();
@@ -154,6 +165,7 @@ impl JavaThread {
     fn here(&self, mut command: Value) -> Value {
         command["thread"] = self.name.clone().into();
         command["client"] = self.name.clone().into();
+        command["kind"] = self.kind.shared().word().into();
         command
     }
 }

@@ -3,30 +3,49 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use distlock::{Admin, Client, Error, Guard, Lease, Lock, Lost, Owner};
+use distlock::{Admin, Client, Error, Fenced, Guard, Lease, Lock, Lost, Owner};
 
-use super::{Term, Unlocked};
+use super::{Kind, Term, Unlocked};
 use crate::clock::{Span, Stamp};
 use crate::failure::{Failure, Outcome};
+use crate::stage::Terms;
 
 /// A task with a client of its own, and the guards it has.
 pub(crate) struct OurTask {
     client: Client,
+    kind: Kind,
     owner: Owner,
-    guards: HashMap<String, Vec<Guard>>,
+    guards: HashMap<String, Vec<AnyGuard>>,
+}
+
+/// A guard of either kind.
+enum AnyGuard {
+    Fenced(Guard<Fenced>),
+    Plain(Guard),
+}
+
+/// Does the same with a guard, whatever its kind.
+macro_rules! whichever {
+    ($any:expr, $guard:ident => $does:expr) => {
+        match $any {
+            AnyGuard::Fenced($guard) => $does,
+            AnyGuard::Plain($guard) => $does,
+        }
+    };
 }
 
 impl OurTask {
-    /// A task with a new client; `watchdog` is the lease of what it keeps alive.
-    pub(crate) async fn connect(url: &str, watchdog: Duration, prefix: &str) -> Outcome<Self> {
+    /// A task with a new client.
+    pub(crate) async fn connect(url: &str, terms: Terms) -> Outcome<Self> {
         let client = Client::builder(url)
-            .default_lease(Lease::KeepAlive(watchdog))
-            .key_prefix(prefix)
+            .default_lease(Lease::KeepAlive(terms.watchdog))
+            .key_prefix(terms.prefix)
             .connect()
             .await?;
         Ok(Self {
             owner: client.new_owner(),
             client,
+            kind: terms.kind,
             guards: HashMap::new(),
         })
     }
@@ -37,7 +56,16 @@ impl OurTask {
 
     pub(crate) async fn lock(&mut self, name: &str, term: Term) -> Outcome<Span> {
         let from = Stamp::now();
-        let guard = self.named(name, term).acquire().await?;
+        let guard = match self.kind {
+            Kind::Fenced => {
+                let lock = self.mine(self.client.fenced_lock(name), term);
+                AnyGuard::Fenced(lock.acquire().await?)
+            }
+            Kind::Plain => {
+                let lock = self.mine(self.client.lock(name), term);
+                AnyGuard::Plain(lock.acquire().await?)
+            }
+        };
         let to = Stamp::now();
         self.keep(name, guard);
         Ok(Span { from, to })
@@ -49,12 +77,16 @@ impl OurTask {
         wait: Duration,
         term: Term,
     ) -> Outcome<(bool, Span)> {
-        let lock = self.named(name, term);
         let from = Stamp::now();
-        let guard = if wait.is_zero() {
-            lock.try_acquire().await?
-        } else {
-            lock.acquire_timeout(wait).await?
+        let guard = match self.kind {
+            Kind::Fenced => {
+                let lock = self.mine(self.client.fenced_lock(name), term);
+                try_lock(&lock, wait).await?.map(AnyGuard::Fenced)
+            }
+            Kind::Plain => {
+                let lock = self.mine(self.client.lock(name), term);
+                try_lock(&lock, wait).await?.map(AnyGuard::Plain)
+            }
         };
         let to = Stamp::now();
         let granted = guard.is_some();
@@ -68,7 +100,7 @@ impl OurTask {
         let guard = self.guards.get_mut(name).and_then(Vec::pop);
         let guard = guard.ok_or_else(|| Failure::new(format!("we have no guard of `{name}`")))?;
         let from = Stamp::now();
-        let released = guard.release().await;
+        let released = whichever!(guard, guard => guard.release().await);
         let to = Stamp::now();
         match released {
             Ok(()) => Ok(Unlocked::Done(Span { from, to })),
@@ -78,17 +110,21 @@ impl OurTask {
     }
 
     pub(crate) fn hold_count(&self, name: &str) -> u64 {
-        self.guard(name)
-            .map_or(0, |guard| guard.hold_count().into())
+        self.guard(name).map_or(
+            0,
+            |guard| whichever!(guard, guard => guard.hold_count().into()),
+        )
     }
 
     /// The next news of a guard: that it was lost, or `None` when it is given back.
     pub(crate) async fn lost(&self, name: &str) -> Outcome<Option<Lost>> {
-        Ok(self.guard(name)?.lost().await)
+        let lost = whichever!(self.guard(name)?, guard => guard.lost());
+        Ok(lost.await)
     }
 
     pub(crate) fn is_held(&self, name: &str) -> bool {
-        self.guard(name).is_ok_and(|guard| guard.is_held())
+        self.guard(name)
+            .is_ok_and(|guard| whichever!(guard, guard => guard.is_held()))
     }
 
     pub(crate) async fn holders(&self, name: &str) -> Outcome<BTreeMap<String, u64>> {
@@ -101,7 +137,14 @@ impl OurTask {
     }
 
     pub(crate) fn owner(&self, name: &str) -> Outcome<String> {
-        Ok(self.guard(name)?.owner())
+        Ok(whichever!(self.guard(name)?, guard => guard.owner()))
+    }
+
+    pub(crate) fn token(&self, name: &str) -> Outcome<u64> {
+        match self.guard(name)? {
+            AnyGuard::Fenced(guard) => Ok(guard.token().number()),
+            AnyGuard::Plain(_) => Err(Failure::new(format!("`{name}` is a plain lock"))),
+        }
     }
 
     pub(crate) async fn close(&mut self) -> Outcome {
@@ -109,20 +152,28 @@ impl OurTask {
         Ok(self.client.close().await?)
     }
 
-    fn named(&self, name: &str, term: Term) -> Lock {
-        let lock = self.client.lock(name).with_owner(&self.owner);
+    fn mine<K>(&self, lock: Lock<K>, term: Term) -> Lock<K> {
+        let lock = lock.with_owner(&self.owner);
         match term {
             Term::Fixed(time) => lock.with_lease(Lease::Fixed(time)),
             Term::Kept => lock,
         }
     }
 
-    fn keep(&mut self, name: &str, guard: Guard) {
+    fn keep(&mut self, name: &str, guard: AnyGuard) {
         self.guards.entry(name.to_owned()).or_default().push(guard);
     }
 
-    fn guard(&self, name: &str) -> Outcome<&Guard> {
+    fn guard(&self, name: &str) -> Outcome<&AnyGuard> {
         let guard = self.guards.get(name).and_then(|guards| guards.last());
         guard.ok_or_else(|| Failure::new(format!("we have no guard of `{name}`")))
     }
+}
+
+async fn try_lock<K>(lock: &Lock<K>, wait: Duration) -> Outcome<Option<Guard<K>>> {
+    Ok(if wait.is_zero() {
+        lock.try_acquire().await?
+    } else {
+        lock.acquire_timeout(wait).await?
+    })
 }

@@ -92,6 +92,7 @@ async fn turns(fleet: &Fleet, parties: &mut Vec<Party>) -> Outcome<usize> {
                     who: party.title(),
                     from: span.to,
                     to,
+                    token: None,
                 });
                 party.unlock(TURNS).await?.done()?;
             }

@@ -12,8 +12,7 @@ use tokio::task::JoinHandle;
 use crate::checker::{self, Grant};
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure};
-use crate::library::Shared;
-use crate::party::{Party, Term};
+use crate::party::{Kind, Party, Term};
 use crate::stage::Stage;
 use crate::worker::{self, Manner, Tally, Work};
 use crate::world::{World, until};
@@ -25,9 +24,10 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         holder,
         other,
         world,
+        terms,
         ..
     } = stage;
-    let crowd = Crowd::gather(holder, world)?;
+    let crowd = Crowd::gather(holder, world, terms.kind)?;
     let busy = || {
         let counter: Option<u64> = world.server.query(&["GET", COUNTER]);
         counter.unwrap_or(0)
@@ -44,12 +44,17 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         ensure!(granted, "no turn within {PATIENCE:?}, at the {turn}th try");
         longest = longest.max(span.took());
         passed_over += busy() - before;
+        let token = match terms.kind {
+            Kind::Fenced => Some(other.token(NAME).await?),
+            Kind::Plain => None,
+        };
         let to = Stamp::now();
         ours.push(Grant {
             name: NAME.into(),
             who: other.title(),
             from: span.to,
             to,
+            token,
         });
         other.unlock(NAME).await?.done()?;
         // Without this it may have been alone.
@@ -64,6 +69,12 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         "{members} grants, but {counted} counted"
     );
     grants.extend(ours);
+    let setbacks = checker::setbacks(grants.clone());
+    ensure!(
+        setbacks.is_empty(),
+        "a token did not grow: {:?}",
+        setbacks[0]
+    );
     let overlaps = checker::overlaps(grants);
     ensure!(
         overlaps.is_empty(),
@@ -89,12 +100,12 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Of the same kind as `like`.
-    fn gather(like: &Party, world: &World) -> Outcome<Self> {
+    /// On the same side as `like`.
+    fn gather(like: &Party, world: &World, kind: Kind) -> Outcome<Self> {
         let log = TempDir::with_prefix("distlock-crowd-")?;
         let work = Work {
             url: world.server.url(),
-            shared: Shared::Plain,
+            shared: kind.shared(),
             names: vec![NAME.into()],
             tasks: 64,
             time: Duration::from_secs(120),

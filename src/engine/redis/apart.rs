@@ -63,9 +63,7 @@ async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Ans
     match redis.apart.run(&call).await {
         Ok(Value::Array(answers)) if answers.len() == requests.len() => {
             let answers = answers.into_iter();
-            answers
-                .map(|answer| scripts::renewed(kind, answer))
-                .collect()
+            answers.map(scripts::renewed).collect()
         }
         Ok(other) => {
             let failure = Failure::new(Cause::Unexpected, format!("unexpected {other:?}"));

@@ -172,7 +172,10 @@ impl Batches {
             requests.push(item.request);
             waiting.push(item.answer);
         }
-        let batch = Call::batch(kind, &requests, &self.keys);
+        let Some(batch) = Call::batch(kind, &requests, &self.keys) else {
+            let failure = Failure::new(Cause::Unexpected, "what goes alone was to go together");
+            return answer_all(waiting, &failure);
+        };
         // Whoever gave up is not waited for; without anyone left, the connection is to know that.
         let answers = tokio::select! {
             biased;

@@ -8,6 +8,7 @@ use crate::protocol::{Channel, ClientId};
 
 /// What the channels of all locks begin with.
 const CHANNEL: &str = "redisson_lock__channel:";
+const SHARED_CHANNEL: &str = "redisson_rwlock:";
 
 /// Turns lock names into keys and channels, and keys back into names.
 #[derive(Clone, Debug)]
@@ -33,6 +34,14 @@ impl Keys {
     /// Where releases are announced, to all who wait.
     pub(crate) fn channel<'a>(&'a self, channel: &'a Channel) -> Key<'a> {
         match channel {
+            Channel::ReadWrite(name) => {
+                let lock = self.lock(name);
+                if lock.has_brace() {
+                    lock.between(SHARED_CHANNEL, "")
+                } else {
+                    lock.between("redisson_rwlock:{", "}")
+                }
+            }
             Channel::Lock(name) | Channel::Waiter(name, _) => {
                 let lock = self.lock(name);
                 // Redisson's brace rule: a name with a brace in it is taken to carry its own hash tag.
@@ -97,10 +106,30 @@ impl Keys {
         }
     }
 
+    /// The writers of ours that wait for a read/write lock. Private to us, as [`undone`](Self::undone).
+    pub(crate) fn writers<'a>(&'a self, name: &'a str) -> Key<'a> {
+        let lock = self.lock(name);
+        if lock.has_brace() && has_hash_tag(&lock.to_string()) {
+            lock.between("distlock_writers:", "")
+        } else {
+            lock.between("distlock_writers:{", "}")
+        }
+    }
+
+    /// What the keys begin with that say how long each reader of a read/write lock is there.
+    pub(crate) fn base<'a>(&'a self, name: &'a str) -> Key<'a> {
+        let lock = self.lock(name);
+        if lock.has_brace() {
+            lock
+        } else {
+            lock.between("{", "}")
+        }
+    }
+
     /// Where one listens.
     pub(crate) fn channel_text(&self, channel: &Channel) -> String {
         match channel {
-            Channel::Lock(_) => self.channel(channel).to_string(),
+            Channel::Lock(_) | Channel::ReadWrite(_) => self.channel(channel).to_string(),
             Channel::Waiter(name, owner) => {
                 let lock = Channel::Lock(name.clone());
                 format!("{}:{owner}", self.channel(&lock))
@@ -136,12 +165,14 @@ impl Keys {
     }
 
     /// Globs of the server's that find at least the channels of every lock whose name matches `pattern`: with braces
-    /// around the key, the same for one waiter, and both without, in this order. One alone where it finds all.
+    /// around the key, the same for one waiter, and both without, then those of read/write locks with braces and without,
+    /// in this order. Or two, one for each sort of lock, where these find all.
     pub(crate) fn channel_patterns(&self, pattern: &str) -> Vec<String> {
         let key = self.pattern(pattern);
         let bare = format!("{CHANNEL}{key}");
+        let shared = format!("{SHARED_CHANNEL}{key}");
         if key.starts_with('*') && key.ends_with('*') && !key.ends_with("\\*") {
-            return vec![bare];
+            return vec![bare, shared];
         }
         let braced = format!("{CHANNEL}{{{key}}}");
         let waiters = |channel: &str| format!("{channel}:*");
@@ -150,21 +181,30 @@ impl Keys {
             waiters(&braced),
             bare.clone(),
             waiters(&bare),
+            format!("{SHARED_CHANNEL}{{{key}}}"),
+            shared,
         ]
     }
 
-    /// A glob of the server's that finds the channels of all locks.
-    pub(crate) fn every_channel() -> String {
-        format!("{CHANNEL}*")
+    /// Globs of the server's that find the channels of all locks, as [`channel_patterns`](Self::channel_patterns) does.
+    pub(crate) fn every_channel() -> Vec<String> {
+        vec![format!("{CHANNEL}*"), format!("{SHARED_CHANNEL}*")]
     }
 
     /// The name of the lock that a message at this channel is about, if the prefix is ours; and which of the
     /// [`channel_patterns`](Self::channel_patterns) finds it for certain. A fair lock is announced to one waiter, whose id
     /// follows the lock's own channel. Of two locks with one channel (`a` and `{a}`) the first is meant.
     pub(crate) fn name_in<'a>(&self, channel: &'a str) -> Option<(&'a str, usize)> {
-        let whole = channel.strip_prefix(CHANNEL)?;
-        let channel = without_owner(whole);
-        let (braced, bare) = if channel == whole { (0, 2) } else { (1, 3) };
+        let (channel, braced, bare) = match channel.strip_prefix(SHARED_CHANNEL) {
+            Some(channel) => (channel, 4, 5),
+            None => {
+                let whole = channel.strip_prefix(CHANNEL)?;
+                match without_owner(whole) {
+                    channel if channel == whole => (channel, 0, 2),
+                    channel => (channel, 1, 3),
+                }
+            }
+        };
         let key = channel
             .strip_prefix('{')
             .and_then(|rest| rest.strip_suffix('}'));
@@ -258,11 +298,13 @@ mod tests {
             r"redisson_lock__channel:{app\*/a*}:*",
             r"redisson_lock__channel:app\*/a*",
             r"redisson_lock__channel:app\*/a*:*",
+            r"redisson_rwlock:{app\*/a*}",
+            r"redisson_rwlock:app\*/a*",
         ];
         assert_eq!(keys.channel_patterns("a*"), all);
         let keys = Keys::new("".into());
-        assert_eq!(keys.channel_patterns("*"), [Keys::every_channel()]);
-        assert_eq!(keys.channel_patterns(r"*\*").len(), 4);
+        assert_eq!(keys.channel_patterns("*"), Keys::every_channel());
+        assert_eq!(keys.channel_patterns(r"*\*").len(), 6);
         let waiter = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
         for (channel, name, pattern) in [
             ("{order}", "order", 0),
@@ -277,11 +319,11 @@ mod tests {
             let channel = format!("redisson_lock__channel:{channel}");
             assert_eq!(keys.name_in(&channel), Some((name, pattern)), "{channel}");
         }
-        for channel in [
-            "redisson_lock__channel:order",
-            "order",
-            "redisson_rwlock:{a}",
-        ] {
+        for (channel, found) in [("{a}", ("a", 4)), ("a{b}c", ("a{b}c", 5))] {
+            let channel = format!("redisson_rwlock:{channel}");
+            assert_eq!(keys.name_in(&channel), Some(found));
+        }
+        for channel in ["redisson_lock__channel:order", "order"] {
             assert_eq!(keys.name_in(channel), None);
         }
         let keys = Keys::new("app/".into());

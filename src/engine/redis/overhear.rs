@@ -29,7 +29,7 @@ pub(super) struct Overhear {
 struct Translator {
     keys: Keys,
     names: Names,
-    /// One, or two where one does not find all channels.
+    /// As [`Keys::channel_patterns`] has them, or fewer that find as much.
     subscriptions: Vec<String>,
     inbox: Arc<Inbox>,
 }
@@ -38,23 +38,20 @@ impl Overhear {
     /// Connects and subscribes. The connection ends when the feed, or this future, is dropped.
     pub(super) async fn begin(&self, pattern: String) -> Result<Feed, Failure> {
         let subscriptions = self.keys.channel_patterns(&pattern);
-        let all = vec![Keys::every_channel()];
-        let only_some = subscriptions != all;
-        let begun = self.subscribe(pattern.clone(), subscriptions).await;
-        match begun {
-            // An ACL that allows `*` may still refuse a narrower pattern.
-            Err(why) if why.cause == Cause::Denied && only_some => {
-                self.subscribe(pattern, all).await
-            }
-            begun => begun,
+        let all = Keys::every_channel();
+        let mut begun = self.subscribe(&pattern, subscriptions).await;
+        // An ACL that allows `*` may still refuse a narrower pattern; or allow the channels of some locks only.
+        let mut others = [all.clone(), all[..1].to_vec()].into_iter();
+        while let Err(why) = &begun
+            && why.cause == Cause::Denied
+            && let Some(subscriptions) = others.next()
+        {
+            begun = self.subscribe(&pattern, subscriptions).await;
         }
+        begun
     }
 
-    async fn subscribe(
-        &self,
-        pattern: String,
-        subscriptions: Vec<String>,
-    ) -> Result<Feed, Failure> {
+    async fn subscribe(&self, pattern: &str, subscriptions: Vec<String>) -> Result<Feed, Failure> {
         let ear = Arc::new(Ear::default());
         let inbox = Arc::new(Inbox::new(ear.clone()));
         let translator = Translator {
@@ -104,7 +101,7 @@ impl Translator {
         let (name, pattern) = self.keys.name_in(channel)?;
         // A message that several subscriptions match comes as often.
         let again = match &*self.subscriptions {
-            [_] => false,
+            [_] | [_, _] => false,
             all => all.get(pattern).is_some_and(|certain| by != certain),
         };
         (!again && self.names.has(name)).then_some(name)

@@ -6,12 +6,25 @@ use redis::{Cmd, Value};
 
 mod batch;
 mod exclusive;
+mod shared;
 mod words;
 
 use self::words::Words;
 use super::keys::Keys;
 use crate::engine::Failure;
 use crate::protocol::{Action, Kind, Reply, Request};
+
+/// One primitive's scripts.
+trait Primitive: Sync {
+    /// The script that carries out one action.
+    fn script(&'static self, action: &Action) -> &'static Script;
+    /// The arguments of that script.
+    fn args(&self, request: &Request, keys: &Keys, words: &mut Words);
+    /// The keys of that script.
+    fn places(&self, action: &Action) -> &'static [Place];
+    /// What a script's result means for this action.
+    fn reply(&self, action: &Action, result: Value) -> Result<Reply, Failure>;
+}
 
 /// A script and the hash the server knows it by.
 #[derive(Debug)]
@@ -51,7 +64,11 @@ impl<'a> Call<'a> {
     /// One call that renews many holds of this kind.
     pub(crate) fn renew_all(kind: Kind, requests: &'a [Request], keys: &'a Keys) -> Self {
         Self {
-            script: &set(kind).renew,
+            // One for as many as there are.
+            script: requests.first().map_or_else(
+                || set(kind).script(&Action::Inspect),
+                |request| set(kind).script(&request.action),
+            ),
             requests,
             keys,
             batched: false,
@@ -59,13 +76,13 @@ impl<'a> Call<'a> {
     }
 
     /// One call for many requests of this kind that [`may_travel`], each with its own answer in the same order.
-    pub(crate) fn batch(kind: Kind, requests: &'a [Request], keys: &'a Keys) -> Self {
-        Self {
-            script: batch::script(kind),
+    pub(crate) fn batch(kind: Kind, requests: &'a [Request], keys: &'a Keys) -> Option<Self> {
+        Some(Self {
+            script: batch::script(kind)?,
             requests,
             keys,
             batched: true,
-        }
+        })
     }
 
     /// By hash: a few bytes, once the server knows the script.
@@ -92,6 +109,7 @@ impl<'a> Call<'a> {
                     Place::Queue => self.keys.queue(name),
                     Place::Timeout => self.keys.timeout(name),
                     Place::Alive => self.keys.alive(name),
+                    Place::Writers => self.keys.writers(name),
                 });
             }
         }
@@ -123,17 +141,21 @@ enum Place {
     Timeout,
     /// Until when those of ours are there.
     Alive,
+    /// Which writers wait.
+    Writers,
 }
 
 fn places(request: &Request) -> &'static [Place] {
     set(request.subject.kind).places(&request.action)
 }
 
-fn set(kind: Kind) -> &'static exclusive::Scripts {
+fn set(kind: Kind) -> &'static dyn Primitive {
     match kind {
         Kind::Mutex => &exclusive::MUTEX,
         Kind::Fenced => &exclusive::FENCED,
         Kind::Fair => &exclusive::FAIR,
+        Kind::Read => &shared::READ,
+        Kind::Write => &shared::WRITER,
         Kind::Simple => &exclusive::SIMPLE,
     }
 }
@@ -173,8 +195,6 @@ pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
 }
 
 /// What one line of the result of [`Call::renew_all`] means.
-pub(crate) fn renewed(kind: Kind, answer: Value) -> Result<Reply, Failure> {
-    match kind {
-        Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Simple => exclusive::renewal(answer),
-    }
+pub(crate) fn renewed(answer: Value) -> Result<Reply, Failure> {
+    exclusive::renewal(answer)
 }

@@ -73,8 +73,8 @@ impl Unscripted {
 
     /// Carries out a request. Dropping this leaves open whether it was.
     pub(super) fn call(&self, request: Request) -> engine::Answer<Answer> {
-        if request.subject.kind.has_line() {
-            let why = "a fair lock needs scripts, which the address turns off (scripts=off)";
+        if request.subject.kind.needs_scripts() {
+            let why = "this kind of lock needs scripts, which the address turns off (scripts=off)";
             return Box::pin(async move { Err(Failure::new(Cause::Denied, why)) });
         }
         let (answer, outcome) = oneshot::channel();

@@ -32,6 +32,7 @@ mod examine;
 mod failure;
 mod folder;
 mod forked;
+mod gone;
 mod journal;
 mod line;
 mod liveness;

@@ -13,7 +13,7 @@ use crate::engine::Failure;
 const APPLICATION: i64 = 0x646c_636b;
 
 /// What makes each version out of the one before. Never changed, only added to.
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 4] = [
     "
     CREATE TABLE machine (boot TEXT NOT NULL);
     CREATE TABLE states (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, state TEXT NOT NULL);
@@ -38,12 +38,10 @@ const STEPS: [&str; 5] = [
     )
     WHERE json_extract(state, '$.mutex') IS NOT NULL;
 ",
-    // One counter for all locks; a hold may say which grant it was.
+    // One counter for all locks, and a hold may say which grant it was; a row for each who waits for a fair lock, in the
+    // order in which they came; states of read/write locks.
     "
     CREATE TABLE tokens (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
-",
-    // A row for each who waits for a fair lock, in the order in which they came.
-    "
     CREATE TABLE line (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT NOT NULL, owner TEXT NOT NULL, client TEXT NOT NULL, until INTEGER NOT NULL,
@@ -55,7 +53,7 @@ const STEPS: [&str; 5] = [
 ];
 
 /// The version they lead to.
-const KNOWN: i64 = 5;
+const KNOWN: i64 = 4;
 
 /// How long to wait between two tries at a file that another process has to itself.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);

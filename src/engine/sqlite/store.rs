@@ -22,7 +22,7 @@ use crate::engine::{Ear, Failure, boot, tokens};
 use crate::protocol::change::{Change, changes};
 use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::state::Surroundings;
-use crate::protocol::{Action, Channel, ClientId, Moment, Reply, Request};
+use crate::protocol::{Action, Channel, ClientId, Reply, Request};
 
 /// A ttl that is longer is what is left of [`ENDLESS`](crate::protocol::lease::ENDLESS): the hold ends with its process.
 const FOR_EVER: Duration = Duration::from_secs(200 * 365 * 24 * 60 * 60);
@@ -37,7 +37,7 @@ pub(super) struct Store {
     pub(super) path: PathBuf,
     /// Which files were opened, in case others take their place.
     identity: Identity,
-    messenger: Messenger,
+    pub(super) messenger: Messenger,
     /// Others see us alive as long as it is open.
     presence: Option<fs::File>,
     /// Whether our holds end when we do.
@@ -320,74 +320,6 @@ impl Store {
         Ok(reply.map_err(Failure::from))
     }
 
-    /// Takes out those who are first in line and have gone.
-    fn bury_first(
-        &self,
-        rows: &Rows<'_>,
-        name: &str,
-        now: Moment,
-        news: &mut News,
-    ) -> rusqlite::Result<()> {
-        while let Some(first) = rows.first_client(name)?
-            && *first != *self.client
-            && rows.is_bound(&first)?
-            && self.messenger.folder.is_gone(&first)
-            && let Some(client) = ClientId::parse(&first)
-        {
-            self.bury(rows, client, now, news)?;
-        }
-        Ok(())
-    }
-
-    /// Takes out whatever a client has left that has gone.
-    fn bury(
-        &self,
-        rows: &Rows<'_>,
-        client: ClientId,
-        now: Moment,
-        news: &mut News,
-    ) -> rusqlite::Result<()> {
-        let id = client.to_string();
-        let lines = rows.lines_of(&id)?;
-        rows.leave_lines(&id)?;
-        for name in lines {
-            // Perhaps somebody else is first now.
-            self.tell_first(rows, &name, news)?;
-        }
-        for (name, mut read) in rows.of_client(&id)? {
-            let before = read.state.holders();
-            let held = read.state.held(&name, now);
-            read.state.leave(client);
-            let after = read.state.holders();
-            journal::tell(
-                rows,
-                &name,
-                changes(&before, &after, Change::Gone, now),
-                news,
-            )?;
-            rows.keep(&name, read, now)?;
-            if let Some(held) = held {
-                let channel = text(&held.channel());
-                let listeners = rows.listeners(&channel)?;
-                news.freed.push((channel, listeners));
-                self.tell_first(rows, &name, news)?;
-            }
-        }
-        rows.remove_client(&id)?;
-        news.gone.push(id);
-        Ok(())
-    }
-
-    /// Tells whoever is first in line to ask again.
-    fn tell_first(&self, rows: &Rows<'_>, name: &str, news: &mut News) -> rusqlite::Result<()> {
-        if let Some(channel) = rows.first_channel(name)? {
-            let channel = text(&channel);
-            let listeners = rows.listeners(&channel)?;
-            news.freed.push((channel, listeners));
-        }
-        Ok(())
-    }
-
     /// One transaction, and what follows from it.
     pub(super) fn transact<T>(
         &mut self,
@@ -448,9 +380,10 @@ impl Store {
 }
 
 /// A channel as it stands in the tables and is rung.
-fn text(channel: &Channel) -> String {
+pub(super) fn text(channel: &Channel) -> String {
     match channel {
         Channel::Lock(name) => format!("lock:{name}"),
+        Channel::ReadWrite(name) => format!("rw:{name}"),
         Channel::Waiter(name, owner) => format!("wait:{owner}:{name}"),
     }
 }

@@ -13,6 +13,7 @@ fn keep_alive(lease: Duration) -> Terms {
         lease,
         keep_alive: true,
         max_hold: None,
+        cut: None,
     }
 }
 
@@ -135,6 +136,7 @@ fn an_inner_fixed_lease_that_goes_leaves_the_outer_one_kept_alive() {
 fn the_longest_hold_ends_a_lease_that_is_kept_alive() {
     let terms = Terms {
         max_hold: Some(Duration::from_secs(5)),
+        cut: None,
         ..keep_alive(LEASE)
     };
     let mut lease = Lease::granted(terms, at(0), at(1)).expect("valid");
@@ -168,4 +170,53 @@ fn what_is_handed_on_keeps_its_standing_at_the_store() {
     assert!(!lease.is_valid(at(100)));
     assert_eq!((next.valid_until(), next.count()), (until, 1));
     assert!(next.is_valid(at(100)));
+}
+
+#[test]
+fn a_fixed_lease_that_others_may_cut_short_is_asked_for_anew_until_its_end() {
+    let terms = Terms {
+        cut: Some(LEASE),
+        ..fixed(Duration::from_secs(45))
+    };
+    let mut lease = Lease::granted(terms, at(0), at(1)).expect("valid");
+    assert_eq!(lease.valid_until(), at(30_000 - 302), "no longer is sure");
+    let Some(first) = lease.next_look() else {
+        panic!("it is looked at");
+    };
+    assert!(first > at(5_000) && first <= at(10_000), "{first:?}");
+    // What is left of what was promised, and no more than the others leave.
+    let asked = Tick::Renew {
+        lease: LEASE,
+        look_again: at(30_000 - 302),
+    };
+    assert_eq!(lease.tick(at(10_000)), asked);
+    lease.renewed(LEASE, at(10_000), at(10_001));
+    assert_eq!(lease.valid_until(), at(40_000 - 302));
+    let Tick::Renew { lease: last, .. } = lease.tick(at(20_000)) else {
+        panic!("it is not over yet");
+    };
+    // The allowance for clocks is taken off already.
+    assert_eq!(last, Duration::from_millis(45_000 - 452 - 20_000));
+    lease.renewed(last, at(20_000), at(20_001));
+    let end = lease.valid_until();
+    assert!(end <= at(45_000) && end > at(44_000), "{end:?}");
+    assert!(!lease.keeps_alive(0));
+    assert_eq!(lease.tick(at(30_000)), Tick::Sleep(end), "all is asked for");
+    assert_eq!(lease.tick(at(45_000)), Tick::Lost(LostReason::Expired));
+}
+
+#[test]
+fn a_lease_shorter_than_what_others_leave_is_as_any_other() {
+    let terms = Terms {
+        cut: Some(LEASE),
+        ..fixed(Duration::from_secs(10))
+    };
+    let mut lease = Lease::granted(terms, at(0), at(1)).expect("valid");
+    let end = at(10_000 - 102);
+    assert_eq!(lease.next_look(), Some(end));
+    assert_eq!(lease.tick(at(9_000)), Tick::Sleep(end));
+    // Longer, it is asked for anew as well.
+    lease.extended(Duration::from_secs(60), at(9_000), at(9_001));
+    assert_eq!(lease.valid_until(), at(39_000 - 302));
+    assert!(matches!(lease.tick(at(9_002)), Tick::Renew { .. }));
 }

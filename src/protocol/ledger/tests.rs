@@ -16,6 +16,7 @@ fn lock(name: &str, owner: &str, ttl: u64) -> Seen {
         ttl: Some(Duration::from_millis(ttl)),
         token: None,
         waiting: Vec::new(),
+        writes: false,
     };
     Seen {
         name: name.to_owned(),

@@ -17,12 +17,21 @@ CREATE TABLE journal (
     name TEXT NOT NULL, owner TEXT NOT NULL, label TEXT, turn TEXT NOT NULL
 );
 CREATE TABLE tokens (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
+CREATE TABLE line (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL, owner TEXT NOT NULL, client TEXT NOT NULL, until INTEGER NOT NULL,
+    UNIQUE (name, owner)
+);
+CREATE INDEX line_by_name ON line (name, id);
+CREATE INDEX line_by_client ON line (client);
 
 INSERT INTO machine VALUES ('BOOT');
 INSERT INTO states VALUES (1, 'nightly', '{"held":{"mutex":{"owner":"71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1","count":2,"until":1000000300000000000,"token":1794832496000001}},"marks":[{"owner":"c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22:7","attempt":1,"until":1000000300000000000}]}');
+INSERT INTO states VALUES (2, 'prices', '{"held":{"read_write":{"until":1000000300000000000,"writer":null,"readers":[{"owner":"71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1","count":1,"until":1000000300000000000}]}},"writers":[{"owner":"c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22:7","until":1000000300000000000}]}');
 INSERT INTO clients VALUES ('71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11', 1, 'ada@web1 pid 4242: ./backup.sh', 1000000300000000000);
 INSERT INTO clients VALUES ('c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22', 1, NULL, 0);
 INSERT INTO listeners VALUES ('lock:nightly', 'c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22');
 INSERT INTO listeners VALUES ('watch', 'c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22');
 INSERT INTO journal VALUES (1, 'nightly', '71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1', 'ada@web1 pid 4242: ./backup.sh', 'granted');
 INSERT INTO tokens VALUES (1, 1794832496000001);
+INSERT INTO line VALUES (1, 'nightly', 'c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22:8', 'c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22', 1000000015000000000);

@@ -29,7 +29,6 @@ struct Batch {
 // One for each kind: a server makes all of a script's functions anew each time it is run.
 static MUTEX: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::MUTEX.passengers()));
 static FENCED: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::FENCED.passengers()));
-static FAIR: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::FAIR.passengers()));
 static SIMPLE: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::SIMPLE.passengers()));
 
 impl Batch {
@@ -61,27 +60,24 @@ impl Batch {
     }
 }
 
-fn batch(kind: Kind) -> &'static Batch {
+fn batch(kind: Kind) -> Option<&'static Batch> {
     match kind {
-        Kind::Mutex => &MUTEX,
-        Kind::Fenced => &FENCED,
-        Kind::Fair => &FAIR,
-        Kind::Simple => &SIMPLE,
+        Kind::Mutex => Some(&MUTEX),
+        Kind::Fenced => Some(&FENCED),
+        // Each of them goes alone: who asks for a fair lock must not be overtaken on the way.
+        Kind::Fair | Kind::Read | Kind::Write => None,
+        Kind::Simple => Some(&SIMPLE),
     }
 }
 
-pub(super) fn script(kind: Kind) -> &'static Script {
-    &batch(kind).script
+pub(super) fn script(kind: Kind) -> Option<&'static Script> {
+    batch(kind).map(|batch| &batch.script)
 }
 
 /// Its number in a batch and the arguments it need not bring along; none if it has to go alone.
 pub(super) fn passenger(request: &Request) -> Option<(usize, Args)> {
-    let place = match request.subject.kind {
-        Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Simple => {
-            exclusive::passenger(&request.action)
-        }
-    }?;
-    let passengers = &batch(request.subject.kind).passengers;
+    let passengers = &batch(request.subject.kind)?.passengers;
+    let place = exclusive::passenger(&request.action)?;
     Some((place + 1, passengers[place].args))
 }
 
@@ -110,8 +106,8 @@ mod tests {
 
     #[test]
     fn passengers_find_their_keys_and_arguments_where_a_batch_puts_them() {
-        let passengers = Kind::ALL.map(|kind| &batch(kind).passengers);
-        for Passenger { script, keys, args } in passengers.into_iter().flatten() {
+        let batches = Kind::ALL.into_iter().filter_map(batch);
+        for Passenger { script, keys, args } in batches.flat_map(|batch| &batch.passengers) {
             let text = &script.text;
             assert_eq!(numbers(text, "KEYS"), (1..=*keys).collect(), "{text}");
             assert_eq!(numbers(text, "ARGV"), (1..=args.len()).collect(), "{text}");

@@ -11,7 +11,7 @@ use redis::Value;
 
 use super::batch::{Args, Passenger};
 use super::words::Words;
-use super::{Place, Script};
+use super::{Place, Primitive, Script};
 use crate::engine::redis::failure;
 use crate::engine::redis::keys::Keys;
 use crate::engine::{Cause, Failure};
@@ -25,7 +25,7 @@ pub(super) struct Scripts {
     inspect: LazyLock<Script>,
     pass: LazyLock<Script>,
     release: LazyLock<Script>,
-    pub(super) renew: LazyLock<Script>,
+    renew: LazyLock<Script>,
     undo: LazyLock<Script>,
     /// Whether the store counts how often an owner holds it.
     counts: bool,
@@ -110,8 +110,7 @@ impl Scripts {
             keys,
             args: if self.fenced { &[None; 6] } else { &[None; 5] },
         };
-        let pass = if self.line { release(&[None; 3]) } else { pass };
-        let (first, again): (Args, Args) = match (self.counts, self.fenced || self.line) {
+        let (first, again): (Args, Args) = match (self.counts, self.fenced) {
             (true, true) => (&[None, Some("1"), Some("1"), None, None], &[None; 5]),
             (true, false) => (&[None, Some("1"), Some("1"), None], &[None; 4]),
             (false, _) => (&[None, Some("1"), None], &[None; 3]),
@@ -125,8 +124,40 @@ impl Scripts {
         ]
     }
 
-    /// The script that carries out one action.
-    pub(super) fn script(&'static self, action: &Action) -> &'static Script {
+    fn token(&self, seen: Option<FencingToken>, words: &mut Words) {
+        if self.fenced {
+            words.number(seen.map_or(0, FencingToken::number));
+        }
+    }
+
+    /// The keys of a script that gives the lock back.
+    const fn given(&self) -> &'static [Place] {
+        if self.line {
+            return &[Place::Lock, Place::Queue, Place::Timeout, Place::Alive];
+        }
+        &[Place::Lock]
+    }
+
+    /// The keys of a script that may take the lock.
+    const fn taken(&self) -> &'static [Place] {
+        if self.fenced {
+            return &[Place::Lock, Place::Undone, Place::Token];
+        }
+        if self.line {
+            return &[
+                Place::Lock,
+                Place::Undone,
+                Place::Queue,
+                Place::Timeout,
+                Place::Alive,
+            ];
+        }
+        &[Place::Lock, Place::Undone]
+    }
+}
+
+impl Primitive for Scripts {
+    fn script(&'static self, action: &Action) -> &'static Script {
         match action {
             Action::Acquire { .. } => &self.acquire,
             Action::ForceRelease => &self.force_release,
@@ -138,8 +169,7 @@ impl Scripts {
         }
     }
 
-    /// The arguments of that script.
-    pub(super) fn args(&self, request: &Request, keys: &Keys, words: &mut Words) {
+    fn args(&self, request: &Request, keys: &Keys, words: &mut Words) {
         // An argument, not a key: it is published to, never stored, and in a cluster has no slot.
         let channel = request.subject.channel();
         let channel = keys.channel(&channel);
@@ -150,6 +180,7 @@ impl Scripts {
                 lease,
                 seen,
                 waits,
+                ..
             } => {
                 words.owner(owner);
                 words.number(entry.attempt());
@@ -210,14 +241,7 @@ impl Scripts {
         }
     }
 
-    fn token(&self, seen: Option<FencingToken>, words: &mut Words) {
-        if self.fenced {
-            words.number(seen.map_or(0, FencingToken::number));
-        }
-    }
-
-    /// The keys of that script.
-    pub(super) const fn places(&self, action: &Action) -> &'static [Place] {
+    fn places(&self, action: &Action) -> &'static [Place] {
         match action {
             Action::Pass { .. } if self.line => self.given(),
             Action::Acquire { .. } | Action::Pass { .. } => self.taken(),
@@ -231,33 +255,7 @@ impl Scripts {
         }
     }
 
-    /// The keys of a script that gives the lock back.
-    const fn given(&self) -> &'static [Place] {
-        if self.line {
-            return &[Place::Lock, Place::Queue, Place::Timeout, Place::Alive];
-        }
-        &[Place::Lock]
-    }
-
-    /// The keys of a script that may take the lock.
-    const fn taken(&self) -> &'static [Place] {
-        if self.fenced {
-            return &[Place::Lock, Place::Undone, Place::Token];
-        }
-        if self.line {
-            return &[
-                Place::Lock,
-                Place::Undone,
-                Place::Queue,
-                Place::Timeout,
-                Place::Alive,
-            ];
-        }
-        &[Place::Lock, Place::Undone]
-    }
-
-    /// What a script's result means for this action.
-    pub(super) fn reply(&self, action: &Action, result: Value) -> Result<Reply, Failure> {
+    fn reply(&self, action: &Action, result: Value) -> Result<Reply, Failure> {
         match (action, result) {
             (Action::Acquire { .. }, Value::Int(code)) => match code {
                 -3 => Ok(Reply::Granted { token: None }),
@@ -277,15 +275,7 @@ impl Scripts {
             (
                 Action::Release { .. } | Action::Pass { .. } | Action::Undo { .. },
                 Value::Int(code),
-            ) => match code {
-                -6 => Ok(Reply::Marked),
-                -3 => Ok(Reply::Kept),
-                -2 => Ok(Reply::Taken),
-                -1 => Ok(Reply::Gone),
-                listeners => Ok(Reply::Released {
-                    listeners: u32::try_from(listeners).unwrap_or(0),
-                }),
-            },
+            ) => Ok(held_or_not(code)),
             (_, other) => Err(unexpected(&other)),
         }
     }
@@ -303,6 +293,19 @@ pub(super) const fn passenger(action: &Action) -> Option<usize> {
         Action::Acquire { .. } => Some(3),
         Action::Release { .. } => Some(4),
         Action::ForceRelease | Action::Inspect | Action::Renew { .. } | Action::Undo { .. } => None,
+    }
+}
+
+/// What a release or an undo has found.
+pub(super) fn held_or_not(code: i64) -> Reply {
+    match code {
+        -6 => Reply::Marked,
+        -3 => Reply::Kept,
+        -2 => Reply::Taken,
+        -1 => Reply::Gone,
+        listeners => Reply::Released {
+            listeners: u32::try_from(listeners).unwrap_or(0),
+        },
     }
 }
 
@@ -351,7 +354,10 @@ fn inspected(answer: Vec<Value>, whole: bool) -> Result<Reply, Failure> {
     while let (Some(owner), Some(count)) = (answer.next(), answer.next()) {
         let owner: String = redis::from_redis_value(owner).map_err(|e| unexpected(&e))?;
         let count: String = redis::from_redis_value(count).map_err(|e| unexpected(&e))?;
-        // Fields of other primitives (a read/write lock's `mode`), or of none, are no owners.
+        if owner == "mode" {
+            return Err(Failure::new(Cause::WrongKind, "a read/write lock"));
+        }
+        // Fields of other primitives, or of none, are no owners.
         let client = owner.split(':').next().unwrap_or_default();
         let is_owner = uuid::Uuid::try_parse(client).is_ok();
         if let Ok(count) = count.parse()
@@ -371,13 +377,14 @@ fn inspected(answer: Vec<Value>, whole: bool) -> Result<Reply, Failure> {
         ttl: remaining(ttl),
         token,
         waiting,
+        writes: false,
     })))
 }
 
-fn remaining(ttl: i64) -> Option<Duration> {
+pub(super) fn remaining(ttl: i64) -> Option<Duration> {
     u64::try_from(ttl).ok().map(Duration::from_millis)
 }
 
-fn unexpected(what: &impl std::fmt::Debug) -> Failure {
+pub(super) fn unexpected(what: &impl std::fmt::Debug) -> Failure {
     Failure::new(Cause::Unexpected, format!("unexpected answer {what:?}"))
 }

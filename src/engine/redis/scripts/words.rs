@@ -52,6 +52,10 @@ impl Words {
         }
     }
 
+    pub(super) fn nothing(&mut self) {
+        self.cmd.write_arg(b"");
+    }
+
     pub(super) fn owner(&mut self, owner: &OwnerId) {
         if let Some(value) = self.omitted() {
             return debug_assert_eq!(value, owner.to_string());

@@ -13,7 +13,7 @@ use crate::protocol::line::Queue;
 use crate::protocol::marks::Marks;
 use crate::protocol::state::{Held, State, Surroundings};
 use crate::protocol::{
-    Action, ClientId, Entry, FencingToken, Holding, Kind, Moment, OwnerId, Reply, Request, Shape,
+    Action, ClientId, Entry, FencingToken, Holding, Moment, OwnerId, Reply, Request, Shape,
 };
 
 /// The moment of the decision. The rules only compare; the server's own time is added where it is written.
@@ -57,7 +57,7 @@ impl<'a> Reading<'a> {
         commands.cmd("WATCH").arg(&lock).arg(&undone).arg(&token);
         commands.cmd("PTTL").arg(&lock);
         match kind.shape() {
-            Shape::Counted => commands.cmd("HGETALL").arg(&lock),
+            Shape::Counted | Shape::Shared => commands.cmd("HGETALL").arg(&lock),
             // Whatever is longer is no owner of ours, and need not be read.
             Shape::Value => commands
                 .cmd("GETRANGE")
@@ -176,6 +176,8 @@ impl<'a> Reading<'a> {
                     }
                 }
             }
+            // Asked for with scripts alone.
+            (Shape::Shared, _) => seen.other = true,
             (Shape::Value, _) if pttl == -2 => {}
             (Shape::Value, answer) => {
                 let owner: Vec<u8> = value(answer)?;
@@ -198,9 +200,9 @@ impl<'a> Reading<'a> {
             Err(_) => now() + Duration::MAX,
         };
         if seen.other {
-            let shapes = Kind::SHAPES.map(Kind::shape);
+            let shapes = [Shape::Counted, Shape::Value];
             let other = shapes.into_iter().find(|other| *other != shape);
-            return other.map(|other| Held::new(other, SOMEBODY, 1, until, None));
+            return other.and_then(|other| Held::new(other, SOMEBODY, 1, until, None));
         }
         let asks = giver(&self.request.action).map(|owner| owner.to_string());
         let mine = seen
@@ -210,7 +212,7 @@ impl<'a> Reading<'a> {
         let (owner, count) = mine.or(seen.owners.first())?;
         // One that is not ours need only be another.
         let owner = owner.parse().unwrap_or(SOMEBODY);
-        Some(Held::new(shape, owner, *count, until, seen.token))
+        Held::new(shape, owner, *count, until, seen.token)
     }
 }
 
@@ -260,6 +262,7 @@ fn inspected(seen: Seen) -> Answer {
         ttl: u64::try_from(seen.pttl).ok().map(Duration::from_millis),
         token: seen.token,
         waiting: Vec::new(),
+        writes: false,
     })))
 }
 

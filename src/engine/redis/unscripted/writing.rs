@@ -41,22 +41,22 @@ impl Writing {
         now: Moment,
     ) {
         let shape = request.subject.kind.shape();
-        let owner = |held: &Held| held.holder().0;
-        let same = before.map(owner) == after.map(owner);
-        if let Some(before) = before.filter(|_| !same) {
+        let owner = |held: &Held| held.holder().map(|(owner, _)| owner);
+        let same = before.and_then(owner) == after.and_then(owner);
+        if let Some(before) = before.filter(|_| !same).and_then(owner) {
             match shape {
                 // Others may have their fields beside it.
                 Shape::Counted if request.action != Action::ForceRelease => {
-                    let field = owner(before).to_string();
+                    let field = before.to_string();
                     self.add("HDEL", |cmd| cmd.arg(field));
                 }
-                Shape::Counted | Shape::Value => self.add("DEL", |cmd| cmd),
+                Shape::Counted | Shape::Shared | Shape::Value => self.add("DEL", |cmd| cmd),
             }
         }
-        let Some(after) = after else {
+        let Some((after, (holder, until))) = after.and_then(|held| Some((held, held.holder()?)))
+        else {
             return;
         };
-        let (holder, until) = after.holder();
         let lease = u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX);
         let count = before.filter(|_| same).map(Held::count);
         match shape {
@@ -70,9 +70,10 @@ impl Writing {
                 let field = holder.to_string();
                 self.add("HSET", |cmd| cmd.arg(field).arg(after.count()));
             }
-            Shape::Counted | Shape::Value => {}
+            Shape::Counted | Shape::Shared | Shape::Value => {}
         }
-        if before.filter(|_| same).map(|held| held.holder().1) != Some(until) {
+        let ends = before.filter(|_| same).and_then(Held::holder);
+        if ends.map(|(_, ends)| ends) != Some(until) {
             self.add("PEXPIRE", |cmd| cmd.arg(lease));
         }
     }

@@ -22,6 +22,8 @@ fn acquire() -> Request {
         lease: Duration::from_secs(1),
         seen: None,
         waits: None,
+        beside: None,
+        past: false,
     })
 }
 

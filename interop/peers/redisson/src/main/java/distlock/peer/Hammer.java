@@ -22,7 +22,7 @@ import org.redisson.client.codec.StringCodec;
  * Many threads that add one to a counter under a lock, by reading and then writing it, and note when they held it.
  *
  * <p>Each grant is a line of the log, `name who from to`, with the machine's monotonic clock: from after the lock was
- * granted until before it is given back. Our own workers write the same.
+ * granted until before it is given back; and, of a fenced lock, its token. Our own workers write the same.
  */
 final class Hammer {
     private final Clients clients;
@@ -37,7 +37,7 @@ final class Hammer {
     }
 
     /**
-     * `names`, `threads`, `millis`, `seed`, `log`, `who`, and the `manner`: `alike` if all lock in the same way, `mixed`
+     * `names`, `threads`, `millis`, `seed`, `log`, `who`, `shared`: which lock, and the `manner`: `alike` if all lock in the same way, `mixed`
      * if in all the ways there are, `unlocked` for a control run.
      */
     private Object hammer(Command command) throws InterruptedException {
@@ -46,6 +46,7 @@ final class Hammer {
         List<String> names = command.texts("names");
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(command.number("millis"));
         String manner = command.text("manner");
+        boolean fenced = command.text("shared").equals("fenced");
         AtomicLong grants = new AtomicLong();
         AtomicLong refused = new AtomicLong();
         AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -61,7 +62,7 @@ final class Hammer {
                     try {
                         while (!stopped && failure.get() == null && System.nanoTime() < end) {
                             String name = names.get(random.nextInt(names.size()));
-                            boolean granted = turn(redisson, name, who, number, manner, random, log);
+                            boolean granted = turn(redisson, fenced, name, who, number, manner, random, log);
                             (granted ? grants : refused).incrementAndGet();
                         }
                     } catch (Throwable problem) {
@@ -84,13 +85,34 @@ final class Hammer {
 
     /** One grant, if it comes. The ways to lock are spread over the threads. */
     private static boolean turn(
-            RedissonClient redisson, String name, String who, int number, String manner, Random random, PrintWriter log)
-            throws InterruptedException {
-        RLock lock = redisson.getLock(name);
+            RedissonClient redisson,
+            boolean fenced,
+            String name,
+            String who,
+            int number,
+            String manner,
+            Random random,
+            PrintWriter log)
+            throws Exception {
+        RLock lock = fenced ? Fenced.named(redisson, name) : redisson.getLock(name);
         boolean locked = !manner.equals("unlocked");
         int way = manner.equals("mixed") ? number % 8 : 0;
         boolean twice = way == 5;
-        if (locked) {
+        String token = "";
+        if (locked && fenced) {
+            Long told = switch (way) {
+                case 7 -> Fenced.tryLock(lock, 2_000, -1);
+                case 6 -> Fenced.lock(lock, 10_000);
+                default -> Fenced.lock(lock, -1);
+            };
+            if (told == null) {
+                return false;
+            }
+            token = " " + told;
+            if (twice) {
+                lock.lock();
+            }
+        } else if (locked) {
             switch (way) {
                 case 7 -> {
                     if (!lock.tryLock(2_000, -1, TimeUnit.MILLISECONDS)) {
@@ -113,7 +135,7 @@ final class Hammer {
         counter.set(Long.toString(value == null ? 1 : Long.parseLong(value) + 1));
         long to = System.nanoTime();
         // One call writes one line; PrintWriter keeps lines of several threads apart.
-        log.println(name + " " + who + " " + from + " " + to);
+        log.println(name + " " + who + " " + from + " " + to + token);
         if (locked) {
             if (twice) {
                 lock.unlock();

@@ -6,19 +6,28 @@ import java.util.concurrent.TimeUnit;
 import org.redisson.api.RLock;
 import org.redisson.client.codec.StringCodec;
 
-/** The plain lock: Redisson's RLock. Times are milliseconds; a lease of -1 is kept by the watchdog. */
+/**
+ * The plain lock, Redisson's RLock, and where the `kind` is `fenced`, its RFencedLock. Times are milliseconds; a lease
+ * of -1 is kept by the watchdog.
+ */
 final class Locks {
     private final Clients clients;
 
     /** One object per thread, client and name, as a method that locks and unlocks in one place would have it. */
     private final ThreadLocal<Map<String, RLock>> mine = ThreadLocal.withInitial(HashMap::new);
 
+    /** What each of a thread's fenced locks was told when it was taken last. */
+    private final ThreadLocal<Map<RLock, Long>> tokens = ThreadLocal.withInitial(HashMap::new);
+
     Locks(Clients clients) {
         this.clients = clients;
     }
 
     Map<String, Deed> deeds() {
-        return Map.of(
+        // More of them than `Map.of` takes.
+        Map<String, Deed> deeds = new HashMap<>();
+        deeds.put("token", this::token);
+        deeds.putAll(Map.of(
                 "lock", this::lock,
                 "try_lock", this::tryLock,
                 "unlock", command -> {
@@ -31,12 +40,15 @@ final class Locks {
                 "hold_count", command -> named(command).getHoldCount(),
                 "ttl", command -> named(command).remainTimeToLive(),
                 "holders", this::holders,
-                "owner", this::owner);
+                "owner", this::owner));
+        return deeds;
     }
 
-    private Object lock(Command command) {
+    private Object lock(Command command) throws Exception {
         long lease = command.number("lease", -1);
-        if (lease < 0) {
+        if (isFenced(command)) {
+            tokens.get().put(named(command), Fenced.lock(named(command), lease));
+        } else if (lease < 0) {
             named(command).lock();
         } else {
             named(command).lock(lease, TimeUnit.MILLISECONDS);
@@ -45,9 +57,16 @@ final class Locks {
     }
 
     /** Without `wait` and `lease` it is the `tryLock()` that asks once. */
-    private Object tryLock(Command command) throws InterruptedException {
+    private Object tryLock(Command command) throws Exception {
         long wait = command.number("wait", -1);
         long lease = command.number("lease", -1);
+        if (isFenced(command)) {
+            Long token = Fenced.tryLock(named(command), wait, lease);
+            if (token != null) {
+                tokens.get().put(named(command), token);
+            }
+            return token != null;
+        }
         if (wait < 0 && lease < 0) {
             return named(command).tryLock();
         }
@@ -66,10 +85,30 @@ final class Locks {
         return clients.of(command).redisson().getId() + ":" + Thread.currentThread().getId();
     }
 
-    private RLock named(Command command) {
+    /** What this thread was told when it took a fenced lock, as long as the lock itself says the same. */
+    private Object token(Command command) throws Exception {
+        Long told = tokens.get().get(named(command));
+        Long now = Fenced.token(named(command));
+        if (told == null || !told.equals(now)) {
+            throw new IllegalStateException("it was told " + told + ", and getToken() says " + now);
+        }
+        return told;
+    }
+
+    private static boolean isFenced(Command command) {
+        return command.text("kind", "plain").equals("fenced");
+    }
+
+    private RLock named(Command command) throws Exception {
         Clients.Client client = clients.of(command);
         String name = command.text("name");
-        String key = client.redisson().getId() + ":" + name;
-        return mine.get().computeIfAbsent(key, absent -> client.redisson().getLock(client.mapped(name)));
+        String key = client.redisson().getId() + ":" + command.text("kind", "plain") + ":" + name;
+        RLock lock = mine.get().get(key);
+        if (lock == null) {
+            String mapped = client.mapped(name);
+            lock = isFenced(command) ? Fenced.named(client.redisson(), mapped) : client.redisson().getLock(mapped);
+            mine.get().put(key, lock);
+        }
+        return lock;
     }
 }

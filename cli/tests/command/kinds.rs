@@ -1,0 +1,128 @@
+//! `--fair`, `--read` and `--write`.
+
+use serde_json::Value;
+
+use crate::stage::{Stage, object, wait_until};
+
+on_every_store! {
+    commands_run_in_the_order_in_which_they_came,
+    a_fair_lock_and_a_plain_one_keep_each_other_out,
+    those_who_wait_in_line_are_shown,
+    readers_run_together_and_keep_writers_out,
+    a_writer_runs_alone,
+    a_reader_inside_a_writer_runs_under_its_hold,
+    a_writer_inside_a_reader_is_refused,
+    every_reader_is_shown,
+    one_kind_at_a_time,
+}
+
+const US: &str = env!("CARGO_BIN_EXE_distlock");
+
+fn commands_run_in_the_order_in_which_they_came(stage: &Stage) {
+    let holder = stage.hold_with(&["--fair", "x"]);
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        let script = format!("echo {number} >> {}", stage.file("order"));
+        waiting.push(stage.start(&["run", "--fair", "x", "--", "sh", "-c", &script]));
+        wait_for_waiters(stage, number + 1);
+    }
+    drop(holder);
+    for run in waiting {
+        assert_eq!(run.end().code, 0);
+    }
+    assert_eq!(stage.read("order"), "0\n1\n2\n3\n");
+    assert!(!stage.is_held("x"));
+}
+
+fn a_fair_lock_and_a_plain_one_keep_each_other_out(stage: &Stage) {
+    for (held, wanted) in [(&["--fair"][..], &[][..]), (&[], &["--fair"])] {
+        let _holder = stage.hold_with(&[held, &["x"]].concat());
+        let busy = stage.run(&[&["run"], wanted, &["--wait", "0", "x", "--", "true"]].concat());
+        assert_eq!((busy.code, &*busy.out), (75, ""), "{busy:?}");
+    }
+}
+
+fn those_who_wait_in_line_are_shown(stage: &Stage) {
+    let _holder = stage.hold_with(&["--fair", "x"]);
+    let _waiter = stage.start(&["run", "--fair", "x", "--", "true"]);
+    wait_for_waiters(stage, 1);
+    let shown = stage.run(&["show", "--json", "x"]);
+    let lock = object(&shown.out);
+    assert_eq!(lock["kind"], "fair", "{lock}");
+    let first = lock["waiting"][0].as_str().expect("an owner");
+    let shown = stage.run(&["show", "x"]);
+    let line = format!("waiting   1 in line, {first} first\n");
+    assert!(shown.out.contains(&line), "{shown:?}");
+}
+
+fn readers_run_together_and_keep_writers_out(stage: &Stage) {
+    let one = stage.hold_with(&["--read", "x"]);
+    let other = stage.hold_with(&["--read", "x"]);
+    let busy = ["run", "--write", "--wait", "0", "x", "--", "true"];
+    let refused = stage.run(&busy);
+    assert_eq!((refused.code, &*refused.out), (75, ""), "{refused:?}");
+    let mut writer = stage.start(&["run", "--write", "x", "--", "echo", "alone"]);
+    wait_for_waiters(stage, 1);
+    drop(one);
+    assert!(writer.is_running());
+    drop(other);
+    writer.says("alone");
+    assert_eq!(writer.end().code, 0);
+}
+
+fn a_writer_runs_alone(stage: &Stage) {
+    let _writer = stage.hold_with(&["--write", "x"]);
+    for kind in ["--read", "--write"] {
+        let busy = stage.run(&["run", kind, "--wait", "0", "x", "--", "true"]);
+        assert_eq!((busy.code, &*busy.out), (75, ""), "{kind}: {busy:?}");
+    }
+}
+
+fn a_reader_inside_a_writer_runs_under_its_hold(stage: &Stage) {
+    let script = format!("exec {US} run --read x -- echo inside");
+    let ran = stage.run(&["run", "--write", "x", "--", "sh", "-c", &script]);
+    assert_eq!((ran.code, &*ran.out), (0, "inside\n"), "{ran:?}");
+}
+
+fn a_writer_inside_a_reader_is_refused(stage: &Stage) {
+    for kind in ["--write", ""] {
+        let script = format!("exec {US} run {kind} x -- echo inside");
+        let ran = stage.run(&["run", "--read", "x", "--", "sh", "-c", &script]);
+        assert_eq!((ran.code, &*ran.out), (64, ""), "{ran:?}");
+        assert!(ran.err.contains("it has to be `--write`"), "{ran:?}");
+    }
+    let script = format!("exec {US} run --read x -- echo inside");
+    let ran = stage.run(&["run", "--read", "x", "--", "sh", "-c", &script]);
+    assert_eq!((ran.code, &*ran.out), (0, "inside\n"), "{ran:?}");
+}
+
+fn every_reader_is_shown(stage: &Stage) {
+    let _one = stage.hold_with(&["--read", "x"]);
+    let _other = stage.hold_with(&["--read", "x"]);
+    let lock = object(&stage.run(&["show", "--json", "x"]).out);
+    assert_eq!(
+        (&lock["kind"], length(&lock, "holders")),
+        (&"read".into(), 2)
+    );
+    let listed = stage.run(&["ls"]);
+    assert_eq!(listed.out.matches("  read  ").count(), 2, "{listed:?}");
+}
+
+fn one_kind_at_a_time(stage: &Stage) {
+    for kinds in [["--read", "--write"], ["--fair", "--fenced"]] {
+        let ran = stage.run(&[&["run"][..], &kinds, &["x", "--", "true"]].concat());
+        assert_eq!((ran.code, &*ran.out), (64, ""), "{ran:?}");
+    }
+}
+
+/// Until so many are known to wait for `x`.
+fn wait_for_waiters(stage: &Stage, count: usize) {
+    wait_until("they wait", || {
+        let shown = stage.run(&["show", "--json", "x"]);
+        length(&object(&shown.out), "waiting") == count
+    });
+}
+
+fn length(lock: &Value, list: &str) -> usize {
+    lock[list].as_array().map_or(0, Vec::len)
+}

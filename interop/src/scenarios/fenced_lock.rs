@@ -1,0 +1,275 @@
+//! The fenced lock: one counter of tokens for both sides.
+
+use std::time::Duration;
+
+use super::LONG;
+use super::names::ODD;
+use crate::failure::{Outcome, ensure};
+use crate::party::{Kind, Party, Term};
+use crate::stage::{Stage, Terms, java_thread};
+use crate::world::{World, counter};
+
+/// Whoever has the lock, and however it was taken, its token is greater than the one before and stands where both look.
+pub(super) async fn tokens_grow(stage: &mut Stage) -> Outcome<String> {
+    let mut grants = 0;
+    for name in ODD {
+        grants += take_turns(stage, name, name)
+            .await
+            .map_err(|failure| failure.during(format_args!("{name:?}")))?;
+    }
+    Ok(format!("{grants} grants of {} names", ODD.len()))
+}
+
+/// The counter of a prefixed lock is that of its key.
+pub(super) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
+    let prefix = stage.terms.prefix;
+    let mut grants = 0;
+    for name in ["order", "a{b}c"] {
+        grants += take_turns(stage, name, &format!("{prefix}{name}")).await?;
+    }
+    Ok(format!("{grants} grants"))
+}
+
+/// Both sides, one after the other, in every way there is to lock; says how many grants that were.
+async fn take_turns(stage: &mut Stage, name: &str, key: &str) -> Outcome<u32> {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let mut tokens = Tokens::of(world, key);
+    for term in [Term::Kept, Term::Fixed(LONG)] {
+        for party in [&mut *holder, &mut *other] {
+            party.lock(name, term).await?;
+            tokens.grow(party, name).await?;
+            party.unlock(name).await?.done()?;
+            for wait in [Duration::ZERO, LONG] {
+                let (granted, _) = party.try_lock(name, wait, term).await?;
+                ensure!(granted, "{} did not get it", party.title());
+                tokens.grow(party, name).await?;
+                party.unlock(name).await?.done()?;
+            }
+        }
+    }
+    // One that has waited, in both directions.
+    for _ in 0..2 {
+        holder.lock(name, Term::Kept).await?;
+        tokens.grow(holder, name).await?;
+        let unlock = async {
+            world.asleep(key).await?;
+            holder.unlock(name).await?.done()
+        };
+        tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
+        tokens.grow(other, name).await?;
+        other.unlock(name).await?.done()?;
+        std::mem::swap(holder, other);
+    }
+    let counters = world.server.keys();
+    let expected = counter(key);
+    ensure!(
+        counters.contains(&expected) && !counters.contains(&key.to_owned()),
+        "there is no `{expected}` in {counters:?}"
+    );
+    Ok(tokens.grants)
+}
+
+/// Ours is a hold's own. Redisson raises its counter at each way in, and the last is what it goes by.
+pub(super) async fn reentry(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let name = "fenced-reentry";
+    let mut tokens = Tokens::of(world, name);
+    holder.lock(name, Term::Kept).await?;
+    tokens.grow(holder, name).await?;
+    let first = tokens.last;
+    for count in 2..=3 {
+        holder.lock(name, Term::Kept).await?;
+        let again = holder.token(name).await?;
+        match holder {
+            Party::Java(_) => ensure!(
+                again == first + count - 1,
+                "Redisson's is {again} the {count}nd time, after {first}"
+            ),
+            Party::Ours(_) => ensure!(again == first, "ours is {again} after {first}"),
+        }
+        tokens.last = again;
+        let shown = world.counter(name);
+        ensure!(
+            shown == Some(again),
+            "the counter is {shown:?}, not {again}"
+        );
+        other.is_kept_out(name).await?;
+        let counted = world.counter(name);
+        ensure!(
+            counted == shown,
+            "who was kept out has counted: {counted:?}"
+        );
+    }
+    for _ in 0..3 {
+        other.is_kept_out(name).await?;
+        holder.unlock(name).await?.done()?;
+    }
+    other.lock(name, Term::Kept).await?;
+    tokens.grow(other, name).await?;
+    other.unlock(name).await?.done()?;
+    Ok(String::new())
+}
+
+/// However a hold ends, the next has a greater token.
+pub(super) async fn after_a_loss(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let name = "fenced-lost";
+    let mut tokens = Tokens::of(world, name);
+    let lease = Duration::from_millis(400);
+    holder.lock(name, Term::Fixed(lease)).await?;
+    tokens.grow(holder, name).await?;
+    other.lock(name, Term::Kept).await?;
+    tokens.grow(other, name).await?;
+    // What the late one says is its own, not that of the one after it.
+    if let Party::Ours(late) = holder {
+        let late = late.token(name)?;
+        ensure!(late < tokens.last, "a lost guard says {late}");
+    }
+    holder.unlock(name).await?.refused()?;
+    ensure!(holder.force_unlock(name).await?, "it was not forced");
+    holder.lock(name, Term::Kept).await?;
+    tokens.grow(holder, name).await?;
+    other.unlock(name).await?.refused()?;
+    holder.unlock(name).await?.done()?;
+    Ok(String::new())
+}
+
+/// Ours go by the server's clock where its memory fails; Redisson's have only the memory.
+pub(super) async fn forgotten(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let name = "fenced-forgotten";
+    for party in [holder, other] {
+        let mut tokens = Tokens::of(world, name);
+        // Ours, so that there is something great to forget.
+        let mut ours = Party::ours(world, stage.terms).await?;
+        ours.lock(name, Term::Kept).await?;
+        tokens.grow(&ours, name).await?;
+        ours.unlock(name).await?.done()?;
+        ours.close().await?;
+        world.server.flushall();
+        party.lock(name, Term::Kept).await?;
+        match party {
+            Party::Java(_) => {
+                let token = party.token(name).await?;
+                ensure!(token == 1, "Redisson has learnt to go on, with {token}");
+            }
+            Party::Ours(_) => tokens.grow(party, name).await?,
+        }
+        party.unlock(name).await?.done()?;
+        // From ours on, everybody's are right again.
+        for party in [
+            Party::ours(world, stage.terms).await?,
+            Party::Java(java_thread(world, &world.peer(&stage.build).await?, stage.terms).await?),
+        ] {
+            let mut party = party;
+            party.lock(name, Term::Kept).await?;
+            tokens.grow(&party, name).await?;
+            party.unlock(name).await?.done()?;
+            party.close().await?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// They are one lock in the store: the plain one has no token, and raises none.
+pub(super) async fn beside_plain(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        build,
+        ..
+    } = stage;
+    let name = "fenced-plain";
+    let mut tokens = Tokens::of(world, name);
+    holder.lock(name, Term::Kept).await?;
+    tokens.grow(holder, name).await?;
+    // The same two sides with plain locks.
+    let jvm = world.peer(build).await?;
+    let plain = Terms {
+        kind: Kind::Plain,
+        ..stage.terms
+    };
+    for mut plain in [
+        Party::ours(world, plain).await?,
+        Party::java(world, &jvm, plain).await?,
+    ] {
+        plain.is_kept_out(name).await?;
+        holder.unlock(name).await?.done()?;
+        plain.lock(name, Term::Kept).await?;
+        holder.is_kept_out(name).await?;
+        other.is_kept_out(name).await?;
+        let counted = world.counter(name);
+        ensure!(
+            counted == Some(tokens.last),
+            "the counter is {counted:?}, not {}",
+            tokens.last
+        );
+        plain.unlock(name).await?.done()?;
+        holder.lock(name, Term::Kept).await?;
+        tokens.grow(holder, name).await?;
+        plain.close().await?;
+    }
+    holder.unlock(name).await?.done()?;
+    Ok(String::new())
+}
+
+/// The tokens of one lock, as they come.
+struct Tokens<'a> {
+    world: &'a World,
+    key: String,
+    last: u64,
+    grants: u32,
+}
+
+impl<'a> Tokens<'a> {
+    fn of(world: &'a World, key: &str) -> Self {
+        Self {
+            world,
+            key: key.into(),
+            last: 0,
+            grants: 0,
+        }
+    }
+
+    /// That of the party which holds the lock now is the next.
+    async fn grow(&mut self, party: &Party, name: &str) -> Outcome {
+        let (token, last) = (party.token(name).await?, self.last);
+        let who = party.title();
+        ensure!(token > last, "{who} got {token} after {last}");
+        if matches!(party, Party::Ours(_)) {
+            ensure!(token > CALENDAR, "ours is {token}, below the server's time");
+        }
+        let counted = self.world.counter(&self.key);
+        ensure!(
+            counted == Some(token),
+            "the counter is {counted:?}, not {token} of {who}"
+        );
+        self.last = token;
+        self.grants += 1;
+        Ok(())
+    }
+}
+
+/// 2025, in microseconds.
+const CALENDAR: u64 = 1_735_689_600_000_000;

@@ -1,0 +1,21 @@
+-- Says who holds a read/write lock, and which writers wait.
+--
+-- KEYS  1 the lock   2 the writers that wait
+-- ARGV  1 what the readers' keys begin with
+-- Returns  remaining ms (-1 no end, -2 free), its mode, the first hundred writers that wait, then owner, count,
+--          owner, count ... of those who are there; a writer's owner ends in :write
+local mode, ttl, wrong = mode_of(KEYS[1])
+if wrong then
+  return wrong
+end
+local writers = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. clock(), '+inf', 'LIMIT', 0, 100)
+local answer = {ttl, mode or '', writers}
+local fields = redis.call('HGETALL', KEYS[1])
+for i = 1, #fields, 2 do
+  local field, times = fields[i], tonumber(fields[i + 1])
+  if times and (string.find(field, ':write', 1, true) or left(ARGV[1], field, times) > 0) then
+    answer[#answer + 1] = field
+    answer[#answer + 1] = fields[i + 1]
+  end
+end
+return answer

@@ -1,0 +1,43 @@
+-- Gives the read/write lock back as a reader, wholly or in part.
+--
+-- KEYS  1 the lock
+-- ARGV  1 owner   2 count to hold afterwards, 0 for none   3 the lock's channel   4 what the readers' keys begin with
+-- Returns  -1 nobody holds it   -2 somebody else does   -3 still held by the owner
+--          otherwise released, and how many listened
+local _, _, wrong = mode_of(KEYS[1])
+if wrong then
+  return wrong
+end
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+local there = held and left(ARGV[4], ARGV[1], held) or -2
+if held and there > 0 and ARGV[2] ~= '0' then
+  local count = tonumber(ARGV[2])
+  if tonumber(held) > count then
+    -- What frees comes first, so that a server short of memory lets the rest through.
+    forget(ARGV[4], ARGV[1], count + 1, held)
+    stay(ARGV[4], ARGV[1], count, there)
+    redis.call('HDEL', KEYS[1], '')
+    redis.call('HSET', KEYS[1], ARGV[1], count)
+  end
+  return -3
+end
+if held then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+  forget(ARGV[4], ARGV[1], 1, held)
+end
+local gone = not held or there <= 0
+if held and redis.call('HGET', KEYS[1], 'mode') == 'read' then
+  local count, longest = readers(KEYS[1], ARGV[4])
+  if count == 0 then
+    redis.call('DEL', KEYS[1])
+    if not gone then
+      return redis.call('PUBLISH', ARGV[3], '0')
+    end
+  else
+    redis.call('PEXPIRE', KEYS[1], longest)
+  end
+end
+if gone then
+  return redis.call('EXISTS', KEYS[1]) == 1 and -2 or -1
+end
+return 0

@@ -1,0 +1,20 @@
+-- Makes many writers' holds last longer, never shorter.
+--
+-- KEYS  the locks
+-- ARGV  for each lock: owner, lease in ms
+-- Returns, for each lock  1 renewed   -1 nobody holds it   -2 somebody else does   or its error's text
+local answers = {}
+for i, lock in ipairs(KEYS) do
+  local writer, lease = ARGV[2 * i - 1] .. ':write', ARGV[2 * i]
+  -- One bad key must not cost the others their lease.
+  local held = redis.pcall('HEXISTS', lock, writer)
+  if type(held) == 'table' then
+    answers[i] = held.err
+  elseif held == 1 then
+    last(lock, lease)
+    answers[i] = 1
+  else
+    answers[i] = redis.call('EXISTS', lock) == 1 and -2 or -1
+  end
+end
+return answers

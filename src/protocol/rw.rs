@@ -1,0 +1,311 @@
+//! The read/write lock, Redisson's `RReadWriteLock`: many readers, or one writer, who may read as well.
+//!
+//! Every reader has a lease of its own. What is held has one, too, as long as the longest of them; a writer has no other.
+
+use std::time::Duration;
+
+mod held;
+
+pub use self::held::ReadWrite;
+use self::held::{Reader, Writer};
+use super::marks::Marks;
+use super::state::{Outcome, Surroundings};
+use super::writers::Writers;
+use super::{Action, Entry, Holding, Kind, Moment, OwnerId, Reply, Request};
+
+/// Decides one request of a reader or a writer.
+pub fn apply(
+    held: &mut Option<ReadWrite>,
+    marks: &mut Marks,
+    writers: &mut Writers,
+    request: &Request,
+    around: &Surroundings,
+) -> Outcome {
+    let mut lock = Lock {
+        held,
+        marks,
+        writers,
+        writes: request.subject.kind == Kind::Write,
+        now: around.now,
+        news: false,
+    };
+    let mut reply = lock.decide(&request.action);
+    let news = lock.news;
+    if let Reply::Released { listeners } = &mut reply
+        && news
+    {
+        *listeners = around.listeners;
+    }
+    Outcome {
+        reply: Ok(reply),
+        news: news.then(|| request.subject.channel()),
+    }
+}
+
+struct Lock<'a> {
+    held: &'a mut Option<ReadWrite>,
+    marks: &'a mut Marks,
+    writers: &'a mut Writers,
+    /// Whether it is a writer's request.
+    writes: bool,
+    now: Moment,
+    /// Whether it is worth asking again for those who wait.
+    news: bool,
+}
+
+/// Nobody has to hear of it, so far.
+const RELEASED: Reply = Reply::Released { listeners: 0 };
+const GRANTED: Reply = Reply::Granted { token: None };
+
+impl Lock<'_> {
+    fn decide(&mut self, action: &Action) -> Reply {
+        match action {
+            Action::Acquire { owner, entry, .. } if self.marks.has(owner, *entry) => Reply::Undone,
+            Action::Acquire {
+                owner,
+                entry,
+                lease,
+                beside,
+                past,
+                ..
+            } if !self.writes => self.read(*owner, *entry, *lease, *beside, *past),
+            Action::Acquire {
+                owner,
+                entry,
+                lease,
+                beside,
+                waits,
+                ..
+            } => {
+                let reply = self.write(*owner, *entry, *lease, *beside);
+                match (&reply, waits) {
+                    (Reply::Granted { .. }, _) => {
+                        self.writers.leave(owner);
+                    }
+                    (Reply::Busy { .. }, Some(waits)) if *entry == Entry::First => {
+                        self.writers.stand(*owner, self.now + *waits, self.now);
+                    }
+                    _ => {}
+                }
+                reply
+            }
+            Action::ForceRelease => {
+                self.news = self.held.take().is_some();
+                Reply::Forced(self.news)
+            }
+            Action::Inspect => Reply::Inspected(self.inspect()),
+            // Whoever asks first gets it, and not whom its holder likes.
+            Action::Pass { from, .. } => self.release(from, 0),
+            Action::Release { owner, left } => self.release(owner, *left),
+            Action::Renew { owner, lease } => self.renew(owner, self.now + *lease),
+            Action::Undo { owner, entry } => self.undo(owner, *entry),
+        }
+    }
+
+    fn read(
+        &mut self,
+        owner: OwnerId,
+        entry: Entry,
+        lease: Duration,
+        own_writer: Option<OwnerId>,
+        past: bool,
+    ) -> Reply {
+        let until = self.now + lease;
+        let writer_waits = !past && self.writers.wait(self.now);
+        let Some(held) = self.held.as_mut() else {
+            return match entry {
+                // Granting it would make up the hold it goes by.
+                Entry::Again { .. } => Reply::Gone,
+                Entry::First if writer_waits => Reply::Busy { ttl: None },
+                Entry::First => {
+                    *self.held = Some(ReadWrite {
+                        until,
+                        writer: None,
+                        readers: vec![Reader::new(owner, until)],
+                    });
+                    GRANTED
+                }
+            };
+        };
+        let busy = Reply::Busy {
+            ttl: Some(held.until.since(self.now)),
+        };
+        if let Some(reader) = held.reader(&owner) {
+            if let Entry::Again { count, .. } = entry {
+                reader.count = reader.count.max(count);
+            }
+            reader.until = reader.until.max(until);
+        } else if entry != Entry::First {
+            return busy;
+        } else if held.writes() {
+            if !own_writer.is_some_and(|writer| held.is_written_by(&writer)) {
+                return busy;
+            }
+            held.readers.push(Reader::new(owner, until));
+        } else if writer_waits {
+            return Reply::Busy { ttl: None };
+        } else {
+            held.readers.push(Reader::new(owner, until));
+        }
+        held.raise(until);
+        GRANTED
+    }
+
+    fn write(
+        &mut self,
+        owner: OwnerId,
+        entry: Entry,
+        lease: Duration,
+        own_reader: Option<OwnerId>,
+    ) -> Reply {
+        let until = self.now + lease;
+        let Some(held) = self.held.as_mut() else {
+            if entry != Entry::First {
+                return Reply::Gone;
+            }
+            *self.held = Some(ReadWrite {
+                until,
+                writer: Some(Writer { owner, count: 1 }),
+                readers: Vec::new(),
+            });
+            return GRANTED;
+        };
+        match &mut held.writer {
+            Some(writer) if writer.owner == owner => {
+                if let Entry::Again { count, .. } = entry {
+                    writer.count = writer.count.max(count);
+                }
+            }
+            None if entry == Entry::First
+                && own_reader.is_some()
+                && held.readers.len() == 1
+                && own_reader == held.readers.first().map(|reader| reader.owner) =>
+            {
+                held.writer = Some(Writer { owner, count: 1 });
+            }
+            Some(_) | None => {
+                return Reply::Busy {
+                    ttl: Some(held.until.since(self.now)),
+                };
+            }
+        }
+        held.raise(until);
+        GRANTED
+    }
+
+    /// Removes every trace of an owner, or lowers its count.
+    fn release(&mut self, owner: &OwnerId, left: u32) -> Reply {
+        let Some(count) = self.count(owner) else {
+            if self.writes && left == 0 {
+                self.stop_waiting(owner);
+            }
+            return self.refusal();
+        };
+        if left > 0 {
+            *count = (*count).min(left);
+            return Reply::Kept;
+        }
+        let Some(held) = self.held.as_mut() else {
+            return self.refusal();
+        };
+        if self.writes {
+            held.writer = None;
+            // Readers may come in beside the one that was left of it.
+            self.news = true;
+        } else {
+            held.readers.retain(|reader| reader.owner != *owner);
+        }
+        if held.writes() {
+            return RELEASED;
+        }
+        held.end_with_readers();
+        if held.readers.is_empty() {
+            *self.held = None;
+            self.news = true;
+        }
+        RELEASED
+    }
+
+    fn renew(&mut self, owner: &OwnerId, until: Moment) -> Reply {
+        if self.count(owner).is_none() {
+            return self.refusal();
+        }
+        if let Some(held) = self.held.as_mut() {
+            if !self.writes
+                && let Some(reader) = held.reader(owner)
+            {
+                reader.until = reader.until.max(until);
+            }
+            held.raise(until);
+        }
+        Reply::Renewed
+    }
+
+    fn undo(&mut self, owner: &OwnerId, entry: Entry) -> Reply {
+        let count = self.count(owner).map(|count| *count);
+        let left = match entry {
+            // Carried out, it cannot come again: no mark is needed.
+            Entry::First if count.is_some() => return self.release(owner, 0),
+            Entry::First => 0,
+            Entry::Again { count, .. } => count,
+        };
+        // Into a hold that goes on one cannot tell by the count: others may have left meanwhile.
+        self.marks.put(owner, entry, self.now);
+        if count.is_some_and(|count| count > left) {
+            return self.release(owner, left);
+        }
+        if self.writes && entry == Entry::First {
+            self.stop_waiting(owner);
+        }
+        Reply::Marked
+    }
+
+    /// Readers that waited behind this writer alone need not any longer.
+    fn stop_waiting(&mut self, owner: &OwnerId) {
+        if self.writers.leave(owner) {
+            let written = self.held.as_ref().is_some_and(ReadWrite::writes);
+            self.news = !written && !self.writers.wait(self.now);
+        }
+    }
+
+    fn inspect(&self) -> Option<Holding> {
+        let held = self.held.as_ref()?;
+        let writer = held
+            .writer
+            .iter()
+            .map(|writer| (writer.owner, writer.count));
+        let readers = held
+            .readers
+            .iter()
+            .map(|reader| (reader.owner, reader.count));
+        let owners = writer.chain(readers);
+        let mut owners: Vec<_> = owners
+            .map(|(owner, count)| (owner.to_string(), u64::from(count)))
+            .collect();
+        owners.sort();
+        Some(Holding {
+            owners,
+            ttl: Some(held.until.since(self.now)),
+            token: None,
+            waiting: self.writers.waiting(self.now),
+            writes: held.writes(),
+        })
+    }
+
+    /// How often the owner holds it, in the way that is asked for.
+    fn count(&mut self, owner: &OwnerId) -> Option<&mut u32> {
+        let held = self.held.as_mut()?;
+        if !self.writes {
+            return held.reader(owner).map(|reader| &mut reader.count);
+        }
+        let writer = held.writer.as_mut()?;
+        (writer.owner == *owner).then_some(&mut writer.count)
+    }
+
+    const fn refusal(&self) -> Reply {
+        match self.held {
+            Some(_) => Reply::Taken,
+            None => Reply::Gone,
+        }
+    }
+}

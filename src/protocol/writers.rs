@@ -1,0 +1,65 @@
+//! Writers that wait for a read/write lock: readers that come later wait behind them.
+
+use super::{ClientId, Moment, OwnerId};
+
+/// Those of one name. Each is believed to be there until a moment that it puts off by asking again.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(transparent)
+)]
+pub struct Writers(Vec<Waiting>);
+
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
+struct Waiting {
+    owner: OwnerId,
+    until: Moment,
+}
+
+impl Writers {
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether any of them is there.
+    pub fn wait(&self, now: Moment) -> bool {
+        self.0.iter().any(|writer| writer.until > now)
+    }
+
+    /// One waits until then.
+    pub fn stand(&mut self, owner: OwnerId, until: Moment, now: Moment) {
+        self.expire(now);
+        self.leave(&owner);
+        self.0.push(Waiting { owner, until });
+    }
+
+    /// One waits no longer; says whether it did.
+    pub fn leave(&mut self, owner: &OwnerId) -> bool {
+        let before = self.0.len();
+        self.0.retain(|writer| writer.owner != *owner);
+        self.0.len() < before
+    }
+
+    /// Who is there, the one that asked least lately first.
+    pub fn waiting(&self, now: Moment) -> Vec<String> {
+        let mut there: Vec<_> = self.0.iter().filter(|writer| writer.until > now).collect();
+        there.sort_by_key(|writer| writer.until);
+        there
+            .iter()
+            .map(|writer| writer.owner.to_string())
+            .collect()
+    }
+
+    /// Forgets who has gone.
+    pub fn expire(&mut self, now: Moment) {
+        self.0.retain(|writer| writer.until > now);
+    }
+
+    /// Forgets a client of which nothing can come any more.
+    pub fn forget(&mut self, client: ClientId) {
+        self.0.retain(|writer| writer.owner.client() != client);
+    }
+}

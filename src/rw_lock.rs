@@ -1,0 +1,180 @@
+//! The read/write lock: many readers, or one writer.
+
+use std::sync::Arc;
+
+use crate::driver::Core;
+use crate::driver::acquire::{self, Wish};
+use crate::error::{Error, LostReason};
+use crate::guard::Guard;
+use crate::lock::Lock;
+use crate::options::{Lease, Wait};
+use crate::protocol::{Kind, Subject};
+
+/// A lock that many may hold to read, or one to write. Redisson's `RReadWriteLock`.
+///
+/// Each reader has a lease of its own: one that dies ends alone. Readers that come while a writer waits stand behind it,
+/// so that writers get their turn.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// let client = distlock::Client::connect("memory:").await?;
+/// let prices = client.rw_lock("prices");
+/// let one = prices.read().acquire().await?;
+/// let other = prices.read().acquire().await?;
+/// assert!(prices.write().try_acquire().await?.is_none(), "somebody reads");
+/// # one.release().await?;
+/// # other.release().await }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    core: Arc<Core>,
+    name: Arc<str>,
+    lease: Lease,
+}
+
+/// The reader's side of a [`RwLock`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Read;
+
+/// The writer's side of a [`RwLock`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Write;
+
+impl RwLock {
+    pub(crate) const fn new(core: Arc<Core>, name: Arc<str>, lease: Lease) -> Self {
+        Self { core, name, lease }
+    }
+
+    /// To read: with others, while nobody writes.
+    ///
+    /// Whoever [writes](Self::write) `with_owner` may read as that owner meanwhile.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.rw_lock("prices").read().acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn read(&self) -> Lock<Read> {
+        self.side(Kind::Read)
+    }
+
+    /// To write: alone.
+    ///
+    /// Who [reads](Self::read) `with_owner` and wants to write as that owner gets it if nobody else reads; otherwise
+    /// [`Error::Reads`], because it would wait for itself. See [`Guard::try_upgrade`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.rw_lock("prices").write().acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn write(&self) -> Lock<Write> {
+        self.side(Kind::Write)
+    }
+
+    /// The lock's name.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// assert_eq!(client.rw_lock("prices").name(), "prices");
+    /// # Ok(()) }
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn side<K>(&self, kind: Kind) -> Lock<K> {
+        Lock::new(self.core.clone(), self.name.clone(), kind, self.lease)
+    }
+}
+
+impl Guard<Read> {
+    /// Takes the lock to write as well, if nobody else reads; `None` if somebody does. Never waits: who reads and waits to
+    /// write would wait for itself, and two of them for each other.
+    ///
+    /// This guard stays. When the writer's is given back first, the lock is held to read again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if it is not held any more; otherwise as [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`]; this guard stays.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let read = client.rw_lock("prices").read().acquire().await?;
+    /// let write = read.try_upgrade().await?.expect("nobody else reads");
+    /// write.release().await?;
+    /// assert!(read.is_held());
+    /// # read.release().await }
+    /// ```
+    pub async fn try_upgrade(&self) -> Result<Option<Guard<Write>>, Error> {
+        self.check()?;
+        let wish = self.other_side(Kind::Write);
+        let claim = acquire::beside(&self.hold.core, &wish).await;
+        let claim = claim.map_err(|trouble| Error::of(&wish.subject.name, trouble))?;
+        Ok(claim.map(Guard::new))
+    }
+}
+
+impl Guard<Write> {
+    /// Goes on as a reader, and lets others read at once. Nobody writes in between.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if it was not ours any more. Any other error means that the store has not answered; the lock is then
+    /// given back in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it gives the lock back in the background.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let prices = client.rw_lock("prices");
+    /// let write = prices.write().acquire().await?;
+    /// let read = write.downgrade().await?;
+    /// assert!(prices.read().try_acquire().await?.is_some(), "others may read");
+    /// # read.release().await }
+    /// ```
+    pub async fn downgrade(self) -> Result<Guard<Read>, Error> {
+        self.check()?;
+        let wish = self.other_side(Kind::Read);
+        let claim = acquire::beside(&self.hold.core, &wish).await;
+        let claim = claim.map_err(|trouble| Error::of(&wish.subject.name, trouble))?;
+        let Some(claim) = claim else {
+            // Somebody else writes.
+            let (name, reason) = (wish.subject.name, LostReason::TakenOver);
+            return Err(Error::Lost { name, reason });
+        };
+        let read = Guard::new(claim);
+        match self.release().await {
+            // What does not answer is told in the background; the reader's hold is there.
+            Err(error) if error.is_transient() => Ok(read),
+            released => released.map(|()| read),
+        }
+    }
+}
+
+impl<K> Guard<K> {
+    /// The other side of the lock, on the same terms and for the same user.
+    fn other_side(&self, kind: Kind) -> Wish {
+        let hold = &self.hold;
+        Wish {
+            subject: Subject::new(kind, hold.subject.name.clone()),
+            terms: hold.core.terms(kind, hold.terms),
+            hearing: Wait::default().hearing(),
+            user: hold.user,
+            beside: Some(hold.owner),
+        }
+    }
+}

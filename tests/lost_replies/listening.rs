@@ -1,0 +1,104 @@
+//! Listening, and its end, when they are lost, late or cut off: who waits gets its turn all the same, and nobody listens
+//! in the end.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::timeout;
+
+use super::corners::injected;
+use super::support::{ChaosProxy, Fair, Family, Fault, Fenced, Match, Plain, Simple, eventually};
+use super::world::{World, client_behind};
+use super::{COMMAND_TIMEOUT, PATIENCE};
+
+mod whatever_becomes_of_its_listening_a_waiter_gets_its_turn {
+    use super::*;
+
+    #[tokio::test]
+    async fn with_plain_locks() {
+        listen_everyhow::<Plain>().await;
+    }
+
+    #[tokio::test]
+    async fn with_simple_locks() {
+        listen_everyhow::<Simple>().await;
+    }
+
+    #[tokio::test]
+    async fn with_fenced_locks() {
+        listen_everyhow::<Fenced>().await;
+    }
+
+    #[tokio::test]
+    async fn with_fair_locks() {
+        listen_everyhow::<Fair>().await;
+    }
+}
+
+async fn listen_everyhow<F: Family>() {
+    let world = Rc::new(World::<F>::start().await);
+    let cases = async {
+        let mut cases = JoinSet::new();
+        for (number, (word, fault)) in WRONG.iter().copied().enumerate() {
+            let name = format!("heard-{number}-{word}");
+            cases.spawn_local(listen(world.clone(), name, word, fault));
+        }
+        cases.join_all().await;
+    };
+    LocalSet::new().run_until(cases).await;
+}
+
+async fn listen<F: Family>(
+    world: Rc<World<F>>,
+    name: String,
+    word: &'static str,
+    fault: Option<Fault>,
+) {
+    let proxy = ChaosProxy::start(world.server.addr());
+    let client = client_behind::<F>(&proxy.url()).await;
+    let theirs = world.other.lock(name.as_str()).acquire().await;
+    let theirs = theirs.expect("their network is fine");
+    if let Some(fault) = fault {
+        proxy.rule(Match::command(word).nth(1), fault);
+    }
+    let listened_to = async || {
+        let heard = format!("*{name}*");
+        let channels = redis::cmd("PUBSUB").arg("CHANNELS").arg(heard).to_owned();
+        !world.ask::<Vec<String>>(&channels).await.is_empty()
+    };
+    let waiting = tokio::spawn(client.lock(name.as_str()).acquire());
+    if word == "SUBSCRIBE" && fault.is_some() {
+        injected(&proxy, 1).await;
+    } else {
+        eventually(PATIENCE, "it listens", listened_to).await;
+    }
+    if fault.is_none() {
+        proxy.cut_all();
+    }
+    theirs.release().await.expect("their network is fine");
+    let turn = timeout(SOON, waiting).await;
+    let turn = turn.unwrap_or_else(|_| panic!("{word}, {fault:?}: no turn"));
+    let guard = turn.expect("no panic").expect("it has waited");
+    injected(&proxy, usize::from(fault.is_some())).await;
+    assert_eq!(world.holds(&name).await.len(), 1);
+    guard.release().await.expect("nothing else goes wrong");
+    proxy.let_go();
+    let what = format!("{word}, {fault:?}: nobody listens");
+    eventually(SOON, &what, async || !listened_to().await).await;
+    assert_eq!(world.leftovers(&name).await, [""; 0]);
+}
+
+/// What goes wrong with the first of these commands, or once it has been carried out.
+const WRONG: &[(&str, Option<Fault>)] = &[
+    ("SUBSCRIBE", Some(Fault::CutBefore)),
+    ("SUBSCRIBE", Some(Fault::DelayRequest(LONG))),
+    ("SUBSCRIBE", Some(Fault::HoldRequest)),
+    ("SUBSCRIBE", None),
+    ("UNSUBSCRIBE", Some(Fault::CutBefore)),
+    ("UNSUBSCRIBE", Some(Fault::DelayRequest(LONG))),
+    ("UNSUBSCRIBE", Some(Fault::HoldRequest)),
+];
+const LONG: Duration = COMMAND_TIMEOUT.saturating_mul(2);
+/// Longer than anybody sleeps without asking; sooner than those who have gone would be passed over in a line.
+const SOON: Duration = Duration::from_secs(8);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use distlock::{Client, Error, Lease, LockKind, RwLock};
 
+use super::memory_limit::{assert_out_of_memory, fill};
 use super::permissions::{assert_denied, can_do_everything, user};
 use super::support::{RedisServer, eventually, rights};
 use super::wrong_kind::assert_wrong_kind;
@@ -197,6 +198,55 @@ async fn a_hold_that_something_else_has_overwritten_is_lost_and_what_is_there_st
     client.close().await.ok();
     assert_eq!(server.hgetall("trampled")["visits"], "7");
     assert_eq!(server.pttl("trampled"), -1);
+}
+
+/// A reader's time is a key of its own, and none of them may have to be written anew.
+#[tokio::test]
+async fn a_server_without_memory_lets_nobody_in_and_renews_and_takes_back_what_is_held() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let me = client.new_owner();
+    let alive = Lease::KeepAlive(LEASE);
+    let nested = client.rw_lock("nested");
+    let reading = nested.read().with_owner(&me).with_lease(alive);
+    let (outer, inner) = (reading.acquire().await, reading.acquire().await);
+    let (outer, inner) = (outer.unwrap(), inner.unwrap());
+    let fixed = nested.read().with_lease(Lease::Fixed(LEASE * 20));
+    let fixed = fixed.acquire().await.unwrap();
+    let written = client.rw_lock("written");
+    let writing = written.write().with_owner(&me).with_lease(alive);
+    let (above, beneath) = (writing.acquire().await, writing.acquire().await);
+    let (above, beneath) = (above.unwrap(), beneath.unwrap());
+    let dropped = client.rw_lock("dropped").read().acquire().await.unwrap();
+    fill(&server);
+
+    let free = client.rw_lock("free");
+    assert_out_of_memory("free", free.read().acquire().await.unwrap_err());
+    assert_out_of_memory("free", free.write().try_acquire().await.unwrap_err());
+    assert!(written.read().try_acquire().await.unwrap().is_none());
+    tokio::time::sleep(LEASE * 3 / 2).await;
+    for (held, risk) in [
+        (outer.is_held(), outer.at_risk()),
+        (fixed.is_held(), fixed.at_risk()),
+        (above.is_held(), above.at_risk()),
+    ] {
+        assert!(held, "it was renewed");
+        assert_eq!(risk, None);
+    }
+    fixed.extend(LEASE * 30).await.expect("it needs no memory");
+    inner.release().await.expect("nor does a part");
+    beneath.release().await.expect("of either");
+    outer.release().await.expect("nor the whole");
+    above.release().await.expect("of either");
+    fixed.release().await.expect("it is ours");
+    drop(dropped);
+    eventually(PATIENCE, "everything is free", async || {
+        let mut keys = server.keys();
+        // A writer that was refused is taken back, and that is remembered for a while.
+        keys.retain(|key| !key.starts_with("blob:") && !key.starts_with("distlock_undone:"));
+        keys.is_empty()
+    })
+    .await;
 }
 
 /// All that a read/write lock of this name needs.

@@ -134,7 +134,10 @@ for _, key in ipairs(redis.call('KEYS', base .. '*')) do
     found[#found + 1], found[#found + 2] = key, '1'
   end
 end
-for _, writer in ipairs(redis.call('ZRANGE', 'distlock_writers:{' .. lock .. '}', 0, -1)) do
+-- A ghost that has been seen is not to go by itself.
+local writers = 'distlock_writers:{' .. lock .. '}'
+redis.call('PERSIST', writers)
+for _, writer in ipairs(redis.call('ZRANGE', writers, 0, -1)) do
   found[#found + 1], found[#found + 2] = writer .. ' waits', '1'
 end
 return found";

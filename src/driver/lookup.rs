@@ -10,8 +10,11 @@ use crate::protocol::lease::LostReason;
 use crate::protocol::ledger::Seen;
 use crate::protocol::{Action, Kind, OwnerId, Reply, Shape, Subject};
 
-/// What lives under a name is given back as one of these. As a fair lock before a plain one: whoever is first in line then
-/// hears of it; but the line has keys of its own, which a user may not be allowed to touch.
+/// What lives under a name is forced open as one of these, most often as the first. As a fair lock before a plain one:
+/// whoever is first in line then hears of it; but the line has keys of its own, which a user may not be allowed to touch.
+const FORCED_AS: [Kind; 4] = [Kind::Fair, Kind::Write, Kind::Mutex, Kind::Simple];
+
+/// And given back as one of these: a reader would pass for the owner of a plain lock.
 const GIVEN_BACK_AS: [Kind; 4] = [Kind::Write, Kind::Fair, Kind::Mutex, Kind::Simple];
 
 /// Trouble, and the lock or pattern that it is about.
@@ -133,7 +136,7 @@ pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Feed, Troub
 pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, Trouble> {
     // Looked up before: whoever gets the lock next is not to blame.
     let before = holders(core, name);
-    let (subject, reply) = call_any(core, name, &GIVEN_BACK_AS, Action::ForceRelease).await?;
+    let (subject, reply) = call_any(core, name, &FORCED_AS, Action::ForceRelease).await?;
     let forced = match reply {
         Reply::Forced(forced) => forced,
         other => return Err(Trouble::Failure(unexpected(&other))),

@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, LocalSet, spawn_local};
 use super::case::{Case, MANNERS, Verdict};
 use super::mix::{EVERYTHING, IN_ORDER, MIXES, Mix};
 use super::rules::RULES;
-use super::support::{Fair, Family, Fault, Fenced, Plain, Simple};
+use super::support::{Family, Fault, Fenced, Plain, Simple};
 use super::world::World;
 
 mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_get_their_turn {
@@ -34,12 +34,6 @@ mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_g
     #[tokio::test]
     async fn of_fenced_locks() {
         let sweep = sweep::<Fenced>(EVERYTHING, 80);
-        LocalSet::new().run_until(sweep).await;
-    }
-
-    #[tokio::test]
-    async fn of_fair_locks() {
-        let sweep = sweep::<Fair>(IN_ORDER, 80);
         LocalSet::new().run_until(sweep).await;
     }
 }

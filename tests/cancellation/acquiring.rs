@@ -76,7 +76,7 @@ pub(crate) async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind<F: Fa
 ) {
     let story = async |at: At| {
         let name = stage.name();
-        let theirs = hold(&stage.theirs.lock(name.as_str())).await;
+        let theirs = hold(&stage.theirs.against(name.as_str())).await;
         let lock = stage.ours.lock(name.as_str());
         let mut behind = None;
         let acquiring = followed(lock.acquire_timeout(A_MOMENT), &lock, &mut behind);

@@ -10,6 +10,10 @@ if size == 0 then
 end
 -- Nobody has that many owners; a great hash is not worth reading.
 local fields = size <= 100 and redis.call('HGETALL', KEYS[1]) or {}
+-- A read/write lock has keys beside it, and others to be told.
+if redis.call('HEXISTS', KEYS[1], 'mode') == 1 then
+  fields = {}
+end
 for i = 1, #fields, 2 do
   if string.match(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+') then
     redis.call('DEL', KEYS[1])

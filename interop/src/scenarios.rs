@@ -242,7 +242,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "rw-watchdog",
-        shows: "a long read is held while a watchdog of 1.5 s renews beside it, and after",
+        shows: "a long read is held while a watchdog of 1.5 s renews beside it, and when that has left or died",
         play: Play::Pair(RW_SHORT, |stage| Box::pin(read_write::watchdogs(stage))),
     },
     Scenario {

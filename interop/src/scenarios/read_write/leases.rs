@@ -14,49 +14,50 @@ use crate::stage::{Stage, Terms};
 use crate::world::{World, rw_channel};
 
 /// One reads for long and with a fixed lease; beside it, the other side renews its own by the watchdog, which sets what is
-/// left of the whole lock. The first keeps its hold, while the other is there and when it has gone.
+/// left of the whole lock. The first keeps its hold, while the other is there and when it has left or was killed.
 pub(in super::super) async fn watchdogs(stage: &mut Stage) -> Outcome<String> {
+    let mortal = Mortal::lock(stage, reading(stage), Death::Kill, WATCHED).await?;
     let (mut holder, mut other) = both(stage);
-    let Stage {
-        world,
-        build,
-        terms,
-        ..
-    } = stage;
-    let name = "rw-watchdog";
-    let writers = [
-        Party::ours(world, *terms).await?,
-        Party::java(world, &world.peer(build).await?, *terms).await?,
-    ];
-    other.read.lock(name, Term::Fixed(LONG)).await?;
-    holder.read.lock(name, Term::Kept).await?;
-    let mut lowest = LONG;
-    let mut both_read = true;
-    let mut writers = writers;
-    for half in 0..2 {
-        let until = Stamp::now() + terms.watchdog * 3;
-        while Stamp::now() < until {
-            sleep(Duration::from_millis(100)).await;
-            lowest = lowest.min(world.left(name)?);
-            ensure!(other.read.is_held(name).await?, "its hold was cut");
-            if both_read {
-                ensure!(holder.read.is_held(name).await?, "its hold was not kept");
-            }
-            for writer in &mut writers {
-                writer.is_kept_out(name).await?;
-            }
-        }
-        if half == 0 {
-            holder.read.unlock(name).await?.done()?;
-            both_read = false;
-        }
-    }
-    other.read.unlock(name).await?.done()?;
+    let time = stage.terms.watchdog * 3;
+    let mut writers = [writer(stage, false).await?, writer(stage, true).await?];
+    other.read.lock(WATCHED, Term::Fixed(LONG)).await?;
+    let beside = reads_on(stage, &other, &mut writers, time).await?;
+    mortal.die(WATCHED).await?;
+    reads_on(stage, &other, &mut writers, time).await?;
+
+    holder.read.lock(WATCHED, Term::Kept).await?;
+    reads_on(stage, &other, &mut writers, time).await?;
+    in_time!(holder.read.is_held(WATCHED).await?, "it was not kept");
+    holder.read.unlock(WATCHED).await?.done()?;
+    reads_on(stage, &other, &mut writers, time).await?;
+
+    other.read.unlock(WATCHED).await?.done()?;
     for writer in &mut writers {
-        writer.finds_it_free(name).await?;
+        writer.finds_it_free(WATCHED).await?;
         writer.close().await?;
     }
-    Ok(format!("lowest {} ms", lowest.as_millis()))
+    Ok(format!("lowest {} ms beside it", beside.as_millis()))
+}
+
+/// For so long a reader keeps its hold, and writers are kept out. The least that was left of the lock.
+async fn reads_on(
+    stage: &Stage,
+    reader: &Sides,
+    writers: &mut [Party],
+    time: Duration,
+) -> Outcome<Duration> {
+    let until = Stamp::now() + time;
+    let mut lowest = LONG;
+    while Stamp::now() < until {
+        sleep(Duration::from_millis(100)).await;
+        lowest = lowest.min(stage.world.left(WATCHED)?);
+        // A machine that stood still for a lease explains it, but not three times.
+        in_time!(reader.read.is_held(WATCHED).await?, "its hold was cut");
+        for writer in &mut *writers {
+            writer.is_kept_out(WATCHED).await?;
+        }
+    }
+    Ok(lowest)
 }
 
 /// A reader that is killed ends alone, when its own lease is over: not sooner, and not later because others go on.
@@ -189,3 +190,4 @@ fn is_old(thread: &JavaThread) -> bool {
 }
 
 const NAME: &str = "rw-death";
+const WATCHED: &str = "rw-watchdog";

@@ -280,12 +280,9 @@ impl<F: Family> Stage<F> {
         let waiting = tokio::spawn(self.theirs.lock(name.as_str()).acquire());
         assert_eq!(tasks(), before + 1);
         eventually(SOON, "they wait", async || {
-            // Who stands in the store's line does so for itself alone.
-            let known = match F::IN_ORDER {
-                true => self.line(&name).await.len() == 1,
-                false => remembers(&self.theirs, &name),
-            };
-            known && (self.server.is_none() || self.listened_to(&name))
+            let known = remembers(&self.theirs, &name);
+            let in_line = usize::from(F::IN_ORDER) == self.line(&name).await.len();
+            known && in_line && (self.server.is_none() || self.listened_to(&name))
         })
         .await;
         if F::IN_ORDER && self.server.is_some() {

@@ -225,7 +225,7 @@ impl Job {
         }
     }
 
-    fn name(&self) -> &Arc<str> {
+    pub(super) fn name(&self) -> &Arc<str> {
         match self {
             Self::Recount { hold, .. } | Self::Release(hold) => &hold.subject.name,
             Self::Undo { subject, .. } => &subject.name,

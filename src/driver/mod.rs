@@ -2,7 +2,7 @@
 //!
 //! - [`acquire`] drives one acquisition: past the line ([`reenter`]), in it, and at its head ([`head`]), which asks the
 //!   store ([`ask`]); [`release`] one release;
-//! - [`queue`] waits in a line that the store keeps; [`waiters`] keeps the line for each name ([`place`]) and passes locks on in memory; a waiter has a [`spot`] in it,
+//! - [`queue`] waits in a line that the store keeps, and is known to stand there ([`lines`]); [`waiters`] keeps the line for each name ([`place`]) and passes locks on in memory; a waiter has a [`spot`] in it,
 //!   and a [`seat`] where it is told;
 //! - [`hold`] is one grant while it lasts, shared by its guards (a [`claim`] each) and the watchdog; [`owners`] finds it
 //!   again for who may re-enter, [`tokens`] is what its client has seen of them;
@@ -40,6 +40,7 @@ mod head;
 pub(crate) mod hold;
 mod job;
 pub(crate) mod label;
+mod lines;
 pub(crate) mod lookup;
 mod overdue;
 pub(crate) mod owners;
@@ -62,6 +63,7 @@ use self::cleanup::Cleanup;
 use self::clock::{Clock, within};
 use self::hold::Hold;
 use self::label::Label;
+use self::lines::Lines;
 use self::overdue::Overdue;
 use self::owners::{Owners, User};
 use self::tokens::Tokens;
@@ -98,6 +100,7 @@ pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) owners: Owners,
     pub(crate) waiters: Waiters,
+    lines: Lines,
     tokens: Tokens,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) cleanup: Cleanup,
@@ -163,6 +166,7 @@ impl Core {
             holds: AtomicU64::new(0),
             owners: Owners::default(),
             waiters: Waiters::default(),
+            lines: Lines::default(),
             tokens: Tokens::default(),
             engine,
             clock,
@@ -308,6 +312,9 @@ impl Core {
         self.closed.store(true, Ordering::Release);
         self.closing.notify_waiters();
         self.waiters.close();
+        for takes_out in self.lines.close() {
+            self.cleanup.push(takes_out);
+        }
         loop {
             for hold in self.schedule.all() {
                 hold.lose(LostReason::Closed);
@@ -340,6 +347,7 @@ impl fmt::Debug for Core {
             .field("holds", &self.schedule.all().len())
             .field("waiting", &self.waiters.waiting())
             .field("names", &self.waiters.some_names(SHOWN_NAMES))
+            .field("lines", &self.lines.some_names(SHOWN_NAMES))
             .field("owned", &self.owners.some_names(SHOWN_NAMES))
             .finish_non_exhaustive()
     }

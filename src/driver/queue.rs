@@ -151,10 +151,13 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn new(core: &'a Arc<Core>, wish: &'a Wish) -> Self {
+        let owner = core.fresh_owner();
+        let undo = Job::undo(core, &wish.subject, owner, wish.terms.lease);
+        core.lines.enter(owner, undo);
         Self {
             core,
             wish,
-            owner: core.fresh_owner(),
+            owner,
             known: false,
             echoes: false,
         }
@@ -203,7 +206,11 @@ impl<'a> Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if !self.known || self.core.is_forked() {
+        if self.core.is_forked() {
+            return;
+        }
+        // A client that is closed has seen to it.
+        if !self.core.lines.leave(&self.owner) || !self.known {
             return;
         }
         let Wish { subject, terms, .. } = self.wish;

@@ -76,12 +76,6 @@ pub(crate) const MIXES: &[Mix] = &[
 /// The last of them alone.
 pub(crate) const EVERYTHING: &[Mix] = MIXES.split_at(2).1;
 
-/// The same without what is passed on.
-pub(crate) const IN_ORDER: &[Mix] = &[Mix {
-    name: "everything in order",
-    kinds: EVERYTHING[0].kinds.split_at(8).0,
-}];
-
 /// One lock of a batch, and everyone who has to do with it.
 pub(crate) struct Item<F: Family> {
     pub(crate) kind: Kind,

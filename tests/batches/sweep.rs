@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 
 use super::case::{Case, MANNERS, Verdict};
-use super::mix::{EVERYTHING, IN_ORDER, MIXES, Mix};
+use super::mix::{EVERYTHING, MIXES, Mix};
 use super::rules::RULES;
 use super::support::{Family, Fault, Fenced, Plain, Simple};
 use super::world::World;

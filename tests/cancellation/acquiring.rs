@@ -61,7 +61,7 @@ pub(crate) async fn an_acquire_of_another_clients_lock_leaves_nothing_behind<F: 
                 acquired.unwrap().release().await.unwrap();
             }
             if let Some(behind) = behind {
-                behind.gets_its_turn().await.release().await.unwrap();
+                stage.turn_of(behind).await.release().await.unwrap();
             }
             stage.is_gone(&name).await;
             finished
@@ -89,7 +89,7 @@ pub(crate) async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind<F: Fa
         stage.held_by(&theirs).await;
         theirs.release().await.unwrap();
         if let Some(behind) = behind {
-            behind.gets_its_turn().await.release().await.unwrap();
+            stage.turn_of(behind).await.release().await.unwrap();
         }
         stage.is_gone(&name).await;
         finished
@@ -127,7 +127,7 @@ pub(crate) async fn an_acquire_in_line_leaves_nothing_behind_and_lets_the_next_o
                     acquired.unwrap().release().await.unwrap();
                 }
                 if let Some(behind) = behind {
-                    behind.gets_its_turn().await.release().await.unwrap();
+                    stage.turn_of(behind).await.release().await.unwrap();
                 }
                 stage.is_gone(&name).await;
                 finished

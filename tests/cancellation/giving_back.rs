@@ -59,12 +59,12 @@ pub(crate) async fn a_release_that_is_dropped_lets_the_next_one_in<F: Family>(st
             let guard = hold(&stage.ours.against(name.as_str())).await;
             let (next, last) = (Behind::wait(&lock), Behind::wait(&lock));
             let released = at.hit(guard.release(), never_mind).await;
-            let next = next.gets_its_turn().await;
+            let next = stage.turn_of(next).await;
             if !F::SHARED {
                 stage.held_by(&next).await;
             }
             next.release().await.unwrap();
-            let last = last.gets_its_turn().await;
+            let last = stage.turn_of(last).await;
             stage.held_by(&last).await;
             last.release().await.unwrap();
             stage.is_gone(&name).await;

@@ -191,7 +191,8 @@ pub(crate) async fn undo<F: Family>(case: &mut Case<F>) {
     }
     let lock = case.lock();
     for _ in 0..3 {
-        case.acquire(lock.try_acquire()).await;
+        // Without scripts it may still be carried out when its call has failed, and has to be waited for until it is undone.
+        case.acquire(lock.acquire_timeout(PATIENCE)).await;
         case.release_all().await;
     }
 }

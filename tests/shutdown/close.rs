@@ -75,6 +75,35 @@ async fn closing_flushes_what_was_dropped_just_before() {
     assert!(begun.elapsed() > Duration::from_millis(300), "it waited");
 }
 
+/// Those behind would else wait for who is gone: a process may end as soon as it has closed its client.
+#[tokio::test]
+async fn closing_leaves_the_line_of_a_fair_lock() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let theirs = other.fair_lock("stock").acquire().await.unwrap();
+    let length = || -> usize { server.query(&["LLEN", "redisson_lock_queue:{stock}"]) };
+    let mut unpolled = Vec::new();
+    for number in 1..=20 {
+        let mut waiting = Box::pin(client.fair_lock("stock").acquire());
+        while length() < number {
+            let polled = tokio::time::timeout(Duration::from_millis(5), waiting.as_mut()).await;
+            assert!(polled.is_err(), "somebody else holds it");
+        }
+        match number % 2 {
+            0 => unpolled.push(waiting),
+            _ => drop(tokio::spawn(waiting)),
+        }
+    }
+    client.close().await.unwrap();
+    assert_eq!(length(), 0, "they have left");
+    for waiting in unpolled {
+        assert!(matches!(waiting.await, Err(Error::Closed { .. })));
+    }
+    theirs.release().await.unwrap();
+    assert_eq!(server.keys(), ["distlock_undone:{stock}"]);
+}
+
 #[tokio::test]
 async fn closing_tells_whoever_waits_and_refuses_newcomers() {
     let _company = COMPANY.read().await;

@@ -1,5 +1,7 @@
 //! Everybody at once: three processes of ours and those of others add to the same counters under the same locks.
 
+pub(crate) mod read_write;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -67,7 +69,7 @@ fn time(fleet: &Fleet) -> Duration {
     let time = fleet.world.pace.hammer;
     match fleet.shared {
         Shared::Plain => time,
-        Shared::Fenced => time.mul_f64(0.5),
+        Shared::Fenced | Shared::ReadWrite => time.mul_f64(0.5),
         Shared::Simple => time.mul_f64(0.3).max(Duration::from_secs(1)),
     }
 }
@@ -119,6 +121,31 @@ async fn round(
     time: Duration,
     random: &mut SeededRng,
 ) -> Outcome<Report> {
+    let (tally, logs) = work(fleet, manner, time, random).await?;
+    let report = Report {
+        counted: count(&fleet.world, "counter")?,
+        refused: tally.refused,
+        ..examine(logs)
+    };
+    ensure!(
+        report.grants() == tally.grants,
+        "{} grants were logged, {} reported",
+        report.grants(),
+        tally.grants
+    );
+    Ok(report)
+}
+
+/// What each worker logged.
+type Logs = BTreeMap<String, Vec<Grant>>;
+
+/// Lets everybody work at once.
+async fn work(
+    fleet: &Fleet,
+    manner: Manner,
+    time: Duration,
+    random: &mut SeededRng,
+) -> Outcome<(Tally, Logs)> {
     let world = &fleet.world;
     let logs = TempDir::with_prefix("distlock-hammer-")?;
     let mut order = |who: String| Work {
@@ -167,24 +194,14 @@ async fn round(
         peer.ask(json!({"cmd": "close", "client": CLIENT})).await?;
     }
 
-    let report = Report {
-        counted: count(world)?,
-        refused: tally.refused,
-        ..examine(logs.path())?
-    };
+    let logs = read(logs.path())?;
     let all = fleet.peers.len() + PROCESSES as usize;
     ensure!(
-        report.by_worker.len() == all,
+        logs.len() == all,
         "{} of {all} workers have left a log",
-        report.by_worker.len()
+        logs.len()
     );
-    ensure!(
-        report.grants() == tally.grants,
-        "{} grants were logged, {} reported",
-        report.grants(),
-        tally.grants
-    );
-    Ok(report)
+    Ok((tally, logs))
 }
 
 async fn connect(world: &World, peer: &Arc<Peer>) -> Outcome {
@@ -219,29 +236,37 @@ async fn our_worker(work: Work) -> Outcome<Tally> {
 }
 
 /// Adds the counters up, and removes them.
-fn count(world: &World) -> Outcome<u64> {
+fn count(world: &World, what: &str) -> Outcome<u64> {
     let mut counted = 0;
     for name in NAMES {
-        let counter: Option<u64> = world.server.query(&["GETDEL", &format!("counter:{name}")]);
+        let counter: Option<u64> = world.server.query(&["GETDEL", &format!("{what}:{name}")]);
         counted += counter.ok_or_else(|| Failure::new(format!("nobody counted {name}")))?;
     }
     Ok(counted)
 }
 
-/// Reads all logs.
-fn examine(logs: &Path) -> Outcome<Report> {
-    let mut grants: Vec<Grant> = Vec::new();
-    let mut by_worker: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
-    for log in fs::read_dir(logs)? {
+fn read(folder: &Path) -> Outcome<Logs> {
+    let mut logs = Logs::new();
+    for log in fs::read_dir(folder)? {
         let log = log?;
         let worker = log.file_name().to_string_lossy().into_owned();
+        let grants = checker::read(&fs::read_to_string(log.path())?)?;
+        logs.insert(worker, grants);
+    }
+    Ok(logs)
+}
+
+fn examine(logs: Logs) -> Report {
+    let mut grants: Vec<Grant> = Vec::new();
+    let mut by_worker: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for (worker, log) in logs {
         let by_name = by_worker.entry(worker).or_default();
-        for grant in checker::read(&fs::read_to_string(log.path())?)? {
+        for grant in log {
             *by_name.entry(grant.name.clone()).or_default() += 1;
             grants.push(grant);
         }
     }
-    Ok(Report {
+    Report {
         counted: 0,
         by_worker,
         refused: 0,
@@ -251,7 +276,7 @@ fn examine(logs: &Path) -> Outcome<Report> {
             .sum(),
         setbacks: checker::setbacks(grants.clone()),
         overlaps: checker::overlaps(grants),
-    })
+    }
 }
 
 const NAMES: [&str; 3] = ["hammer-1", "hammer-2", "hammer-3"];

@@ -20,6 +20,8 @@ pub(crate) enum Shared {
     Fenced,
     /// `Client::lock`, Redisson's `RLock`.
     Plain,
+    /// `Client::rw_lock`, Redisson's `RReadWriteLock`.
+    ReadWrite,
     /// `Client::simple_lock`, that of the others.
     Simple,
 }
@@ -45,12 +47,13 @@ impl Library {
 }
 
 impl Shared {
-    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::Fenced, Self::Simple];
+    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Fenced, Self::ReadWrite, Self::Simple];
 
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Fenced => "The fenced lock",
             Self::Plain => "The plain lock",
+            Self::ReadWrite => "The read/write lock",
             Self::Simple => "The simple lock",
         }
     }
@@ -58,7 +61,7 @@ impl Shared {
     /// What the table says when it is the other side that holds.
     pub(crate) const fn they_hold(self) -> &'static str {
         match self {
-            Self::Fenced | Self::Plain => "Java holds",
+            Self::Fenced | Self::Plain | Self::ReadWrite => "Java holds",
             Self::Simple => "they hold",
         }
     }
@@ -68,6 +71,7 @@ impl Shared {
         match self {
             Self::Fenced => "fenced",
             Self::Plain => "plain",
+            Self::ReadWrite => "read-write",
             Self::Simple => "simple",
         }
     }
@@ -101,7 +105,7 @@ impl Build {
     pub(crate) fn has(&self, shared: Shared) -> bool {
         match (self.library, shared) {
             (Library::Redisson, Shared::Fenced) => self.release() >= FIRST_FENCED,
-            (Library::Redisson, Shared::Plain) => true,
+            (Library::Redisson, Shared::Plain | Shared::ReadWrite) => true,
             (Library::RedisPy | Library::Redlock | Library::Redsync, Shared::Simple) => true,
             (Library::Redisson, Shared::Simple)
             | (Library::RedisPy | Library::Redlock | Library::Redsync, _) => false,
@@ -192,7 +196,7 @@ mod tests {
                     .starts_with(|digit: char| digit.is_ascii_digit())
             );
             let has = Shared::ALL.map(|shared| build.has(shared));
-            assert_eq!(has, [false, false, true]);
+            assert_eq!(has, [false, false, false, true]);
         }
     }
 
@@ -206,7 +210,7 @@ mod tests {
         ] {
             let build = Build::redisson(Path::new("p"), version);
             let has = Shared::ALL.map(|shared| build.has(shared));
-            assert_eq!(has, [true, fenced, false], "{version}");
+            assert_eq!(has, [true, fenced, true, false], "{version}");
         }
     }
 }

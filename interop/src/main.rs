@@ -40,12 +40,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use distlock::{Client, Lease};
+use distlock::{Client, Lease, Lock};
 use tokio::io::AsyncReadExt;
 
 use crate::failure::Outcome;
 use crate::library::Shared;
 use crate::options::{Options, Order};
+use crate::party::Kind;
 use crate::worker::Work;
 use crate::world::World;
 
@@ -59,7 +60,12 @@ async fn main() -> ExitCode {
         }
     };
     let done = match order {
-        Order::Hold { url, name, lease } => hold(&url, &name, lease).await,
+        Order::Hold {
+            url,
+            kind,
+            name,
+            lease,
+        } => hold(&url, kind, &name, lease).await,
         Order::List => list(),
         Order::Run(options) => run(options).await,
         Order::Worker(work) => work_alone(work).await,
@@ -104,9 +110,18 @@ async fn work_alone(work: Work) -> Outcome<ExitCode> {
 }
 
 /// A process that holds a lock until it is killed, or until its stdin ends: then it kills itself.
-async fn hold(url: &str, name: &str, lease: std::time::Duration) -> Outcome<ExitCode> {
+async fn hold(url: &str, kind: Kind, name: &str, lease: std::time::Duration) -> Outcome<ExitCode> {
     let client = Client::connect(url).await?;
-    let lock = client.lock(name).with_lease(Lease::KeepAlive(lease));
+    let lease = Lease::KeepAlive(lease);
+    match kind {
+        Kind::Fenced => keep(client.fenced_lock(name).with_lease(lease)).await,
+        Kind::Plain => keep(client.lock(name).with_lease(lease)).await,
+        Kind::Read => keep(client.rw_lock(name).read().with_lease(lease)).await,
+        Kind::Write => keep(client.rw_lock(name).write().with_lease(lease)).await,
+    }
+}
+
+async fn keep<K: Send + Sync>(lock: Lock<K>) -> Outcome<ExitCode> {
     let guard = lock.acquire().await?;
     println!("held");
     let (mut stdin, mut rest) = (tokio::io::stdin(), Vec::new());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::failure::{Failure, Outcome, ensure};
 use crate::library::Build;
+use crate::party::Kind;
 use crate::scenarios::{self, Scenario};
 use crate::table::Times;
 use crate::worker::Work;
@@ -12,9 +13,10 @@ use crate::world::Pace;
 
 /// What this process is to do.
 pub(crate) enum Order {
-    /// `hold URL NAME MILLIS`: take a lock and keep it.
+    /// `hold URL KIND NAME MILLIS`: take a lock and keep it.
     Hold {
         url: String,
+        kind: Kind,
         name: String,
         lease: Duration,
     },
@@ -45,6 +47,7 @@ impl Order {
         match next("what to do")?.as_str() {
             "hold" => Ok(Self::Hold {
                 url: next("the address")?,
+                kind: kind(&next("the kind")?)?,
                 name: next("the name")?,
                 lease: Duration::from_millis(next("the lease")?.parse()?),
             }),
@@ -101,6 +104,12 @@ impl Options {
             times,
         })
     }
+}
+
+fn kind(word: &str) -> Outcome<Kind> {
+    let mut all = [Kind::Fenced, Kind::Plain, Kind::Read, Kind::Write].into_iter();
+    all.find(|kind| kind.word() == word)
+        .ok_or_else(|| Failure::new(format!("there is no kind `{word}`")))
 }
 
 fn named(name: &str) -> Outcome<&'static Scenario> {
@@ -164,7 +173,8 @@ mod tests {
         for line in [
             "",
             "walk",
-            "hold url name",
+            "hold url plain name",
+            "hold url strange name 5",
             "run --peers p",
             "run --version 4",
             "run --peers p --version 4 sleepwalk",

@@ -4,6 +4,7 @@
 
 mod java;
 mod ours;
+mod read_write;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use crate::failure::{Failure, Outcome, ensure};
 use crate::library::Shared;
 pub(crate) use java::{Connection, JavaThread};
 pub(crate) use ours::OurTask;
+pub(crate) use read_write::Sides;
 
 /// Somebody who locks.
 pub(crate) enum Party {
@@ -25,6 +27,10 @@ pub(crate) enum Party {
 pub(crate) enum Kind {
     Fenced,
     Plain,
+    /// The reader's side of a read/write lock.
+    Read,
+    /// The writer's.
+    Write,
 }
 
 impl Kind {
@@ -32,6 +38,16 @@ impl Kind {
         match self {
             Self::Fenced => Shared::Fenced,
             Self::Plain => Shared::Plain,
+            Self::Read | Self::Write => Shared::ReadWrite,
+        }
+    }
+
+    /// What the peers are told.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Fenced | Self::Plain => self.shared().word(),
+            Self::Read => "read",
+            Self::Write => "write",
         }
     }
 }

@@ -302,6 +302,11 @@ mod tests {
                 include_str!("../../docs/redisson.md"),
             ),
             (
+                Shared::ReadWrite,
+                "docs/redisson.md",
+                include_str!("../../docs/redisson.md"),
+            ),
+            (
                 Shared::Simple,
                 "docs/simple-lock.md",
                 include_str!("../../docs/simple-lock.md"),

@@ -6,6 +6,7 @@ mod fenced_lock;
 mod leases;
 mod leftovers;
 mod names;
+mod read_write;
 mod reentry;
 mod refusals;
 mod simple_lock;
@@ -198,6 +199,80 @@ pub(crate) const ALL: &[Scenario] = &[
         play: Play::Fleet(Shared::Fenced, |fleet| Box::pin(hammer::play(fleet))),
     },
     Scenario {
+        name: "rw-beside",
+        shows: "readers of both sides hold it together and keep writers out",
+        play: Play::Pair(RW, |stage| Box::pin(read_write::beside(stage))),
+    },
+    Scenario {
+        name: "rw-exclude",
+        shows: "a writer keeps the other's readers and writers out",
+        play: Play::Pair(RW, |stage| Box::pin(read_write::excludes(stage))),
+    },
+    Scenario {
+        name: "rw-wake",
+        shows: "a waiting reader or writer wakes on unlock within 200 ms, by message",
+        play: Play::Pair(RW, |stage| Box::pin(read_write::wakes(stage))),
+    },
+    Scenario {
+        name: "rw-all",
+        shows: "a writer's unlock lets all waiting readers in together",
+        play: Play::Pair(RW, |stage| Box::pin(read_write::wakes_all_readers(stage))),
+    },
+    Scenario {
+        name: "rw-downgrade",
+        shows: "a writer that reads on lets the other's readers in: at once after our downgrade",
+        play: Play::Pair(RW, |stage| Box::pin(read_write::downgrades(stage))),
+    },
+    Scenario {
+        name: "rw-upgrade",
+        shows: "our reader may write if nobody else reads, and goes back to reading",
+        play: Play::Pair(RW, |stage| Box::pin(read_write::upgrades(stage))),
+    },
+    Scenario {
+        name: "rw-reentry",
+        shows: "readers and writers enter again, and are waited for",
+        play: Play::Pair(RW, |stage| Box::pin(read_write::reentry(stage))),
+    },
+    Scenario {
+        name: "rw-pass",
+        shows: "our readers stand behind our waiting writer, and Java's pass it",
+        play: Play::Pair(RW, |stage| {
+            Box::pin(read_write::readers_pass_a_writer(stage))
+        }),
+    },
+    Scenario {
+        name: "rw-watchdog",
+        shows: "a long read is held while a watchdog of 1.5 s renews beside it, and after",
+        play: Play::Pair(RW_SHORT, |stage| Box::pin(read_write::watchdogs(stage))),
+    },
+    Scenario {
+        name: "rw-death",
+        shows: "a reader that is killed keeps writers out for its own lease, whoever else reads",
+        play: Play::Pair(RW_SHORT, |stage| Box::pin(read_write::dead_reader(stage))),
+    },
+    Scenario {
+        name: "rw-force",
+        shows: "what is forced open is its readers' and its writer's loss",
+        play: Play::Pair(RW_SHORT, |stage| Box::pin(read_write::forced(stage))),
+    },
+    Scenario {
+        name: "rw-names",
+        shows: "read/write locks with braces, colons, spaces, unicode",
+        play: Play::Pair(RW, |stage| Box::pin(read_write::odd_names(stage))),
+    },
+    Scenario {
+        name: "rw-prefix",
+        shows: "a key prefix is Redisson's NameMapper for read/write locks, too",
+        play: Play::Pair(RW_PREFIXED, |stage| Box::pin(read_write::prefixed(stage))),
+    },
+    Scenario {
+        name: "rw-hammer",
+        shows: "a hammer of readers and writers: counters exact, writers alone, readers together",
+        play: Play::Fleet(Shared::ReadWrite, |fleet| {
+            Box::pin(hammer::read_write::play(fleet))
+        }),
+    },
+    Scenario {
         name: "simple-exclude",
         shows: "a hold is one string with a time to live, and keeps the other out",
         play: Play::Simple(Scripts::On, |stage| Box::pin(simple_lock::excludes(stage))),
@@ -261,6 +336,21 @@ const FENCED: Terms = Terms {
 
 const FENCED_PREFIXED: Terms = Terms {
     kind: Kind::Fenced,
+    ..PREFIXED
+};
+
+const RW: Terms = Terms {
+    kind: Kind::Write,
+    ..Terms::DEFAULT
+};
+
+const RW_SHORT: Terms = Terms {
+    kind: Kind::Write,
+    ..SHORT
+};
+
+const RW_PREFIXED: Terms = Terms {
+    kind: Kind::Write,
     ..PREFIXED
 };
 

@@ -1,6 +1,8 @@
 //! Our half of the hammer: tasks that add one to a counter under a lock, by reading and then writing
 //! it, and note when they held it. The other half does the same.
 
+mod read_write;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -180,25 +182,29 @@ impl Task {
         let mut grants = Vec::new();
         while !is_over() {
             let name = random.pick(&self.work.names).clone();
-            let grant = match self.work.shared {
+            let held: Vec<Grant> = match self.work.shared {
                 Shared::Fenced => {
                     let lock = self.client.fenced_lock(&*name);
                     let token = |guard: &Guard<Fenced>| Some(guard.token().number());
-                    self.turn(lock, token, name, &mut random).await?
+                    let turn = self.turn(lock, token, name, &mut random);
+                    turn.await?.into_iter().collect()
                 }
                 Shared::Plain => {
                     let lock = self.client.lock(&*name);
-                    self.turn(lock, |_| None, name, &mut random).await?
+                    let turn = self.turn(lock, |_| None, name, &mut random);
+                    turn.await?.into_iter().collect()
                 }
+                Shared::ReadWrite => self.read_or_write(name, &mut random).await?,
                 Shared::Simple => {
                     let lock = self.client.simple_lock(&*name);
-                    self.turn(lock, |_| None, name, &mut random).await?
+                    let turn = self.turn(lock, |_| None, name, &mut random);
+                    turn.await?.into_iter().collect()
                 }
             };
-            match grant {
-                Some(grant) => grants.push(grant),
-                None => drop(self.refused.fetch_add(1, Ordering::Relaxed)),
+            if held.is_empty() {
+                self.refused.fetch_add(1, Ordering::Relaxed);
             }
+            grants.extend(held);
         }
         Ok(grants)
     }

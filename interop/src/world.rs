@@ -102,8 +102,12 @@ impl World {
 
     /// Waits until somebody sleeps for this lock: listens, and has asked once more since.
     pub(crate) async fn asleep(&self, key: &str) -> Outcome {
-        let channel = channel(key);
-        until("somebody listens", || self.listeners(&channel) > 0).await?;
+        self.asleep_on(&channel(key)).await
+    }
+
+    /// The same for who listens here.
+    pub(crate) async fn asleep_on(&self, channel: &str) -> Outcome {
+        until("somebody listens", || self.listeners(channel) > 0).await?;
         // The last question before the sleep follows the subscription; nothing tells when it is answered.
         // Woken a little earlier or later, the waiter passes or fails alike.
         tokio::time::sleep(Duration::from_millis(150)).await;
@@ -201,6 +205,16 @@ async fn until_within(limit: Duration, what: &str, holds: impl Fn() -> bool + Se
 /// Where a key's release is announced.
 pub(crate) fn channel(key: &str) -> String {
     named_after("redisson_lock__channel:", key)
+}
+
+/// Where a read/write lock's is.
+pub(crate) fn rw_channel(key: &str) -> String {
+    named_after("redisson_rwlock:", key)
+}
+
+/// Redisson's key for one of a reader's holds: as long as it is there, so is the hold.
+pub(crate) fn reader_key(key: &str, owner: &str, number: u32) -> String {
+    format!("{}:{owner}:rwlock_timeout:{number}", named_after("", key))
 }
 
 /// Where the last token of a fenced lock is.

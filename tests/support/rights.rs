@@ -15,12 +15,18 @@ pub(crate) fn of_fenced_locks() -> [Vec<&'static str>; 2] {
     ["and the commands `", "and the command `"].map(|before| listed(FENCED, before))
 }
 
+/// What read/write locks need beside that.
+pub(crate) fn of_read_write_locks() -> Vec<&'static str> {
+    listed(REDISSON, "read/write locks need `")
+}
+
 /// What locks of other kinds need in place of all that, without scripts.
 pub(crate) fn without_scripts() -> Vec<&'static str> {
     listed(SIMPLE, "list: `")
 }
 
 const FENCED: &str = include_str!("../../docs/fencing.md");
+const REDISSON: &str = include_str!("../../docs/redisson.md");
 const SIMPLE: &str = include_str!("../../docs/simple-lock.md");
 
 fn listed(page: &'static str, before: &str) -> Vec<&'static str> {

@@ -16,8 +16,8 @@ use crate::peer::Peer;
 pub(crate) struct JavaThread {
     peer: Arc<Peer>,
     kind: Kind,
-    /// The thread's name, and the client's.
     name: String,
+    client: String,
     owner: String,
     prefix_by: String,
 }
@@ -34,8 +34,7 @@ pub(crate) struct Connection<'a> {
 impl JavaThread {
     /// A new thread with a new client.
     pub(crate) async fn connect(peer: &Arc<Peer>, connection: &Connection<'_>) -> Outcome<Self> {
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let name = format!("t{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let name = next_name();
         let connected = peer
             .ask(json!({
                 "cmd": "connect", "thread": name, "client": name,
@@ -47,6 +46,7 @@ impl JavaThread {
         let mut thread = Self {
             peer: peer.clone(),
             kind: connection.kind,
+            client: name.clone(),
             name,
             owner: String::new(),
             prefix_by: text(&connected["prefix"])?,
@@ -55,13 +55,33 @@ impl JavaThread {
         Ok(thread)
     }
 
+    /// Another thread with the same client.
+    pub(crate) async fn sibling(&self) -> Outcome<Self> {
+        let mut thread = self.side(self.kind);
+        thread.name = next_name();
+        thread.owner = text(&thread.ask(json!({"cmd": "owner"})).await?)?;
+        Ok(thread)
+    }
+
+    /// The same thread, which takes locks of this kind.
+    pub(crate) fn side(&self, kind: Kind) -> Self {
+        Self {
+            peer: self.peer.clone(),
+            kind,
+            name: self.name.clone(),
+            client: self.client.clone(),
+            owner: self.owner.clone(),
+            prefix_by: self.prefix_by.clone(),
+        }
+    }
+
     pub(crate) const fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }
 
     /// The name of its client, for commands that are sent to the peer directly.
     pub(crate) fn client(&self) -> &str {
-        &self.name
+        &self.client
     }
 
     pub(crate) fn owner(&self) -> &str {
@@ -164,10 +184,15 @@ impl JavaThread {
 
     fn here(&self, mut command: Value) -> Value {
         command["thread"] = self.name.clone().into();
-        command["client"] = self.name.clone().into();
-        command["kind"] = self.kind.shared().word().into();
+        command["client"] = self.client.clone().into();
+        command["kind"] = self.kind.word().into();
         command
     }
+}
+
+fn next_name() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    format!("t{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
 fn lease(term: Term) -> i64 {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use distlock::{Admin, Client, Error, Fenced, Guard, Lease, Lock, Lost, Owner};
+use distlock::{Admin, Client, Error, Fenced, Guard, Lease, Lock, Lost, Owner, Read, Write};
 
 use super::{Kind, Term, Unlocked};
 use crate::clock::{Span, Stamp};
@@ -18,10 +18,12 @@ pub(crate) struct OurTask {
     guards: HashMap<String, Vec<AnyGuard>>,
 }
 
-/// A guard of either kind.
-enum AnyGuard {
+/// A guard of any kind.
+pub(super) enum AnyGuard {
     Fenced(Guard<Fenced>),
     Plain(Guard),
+    Read(Guard<Read>),
+    Write(Guard<Write>),
 }
 
 /// Does the same with a guard, whatever its kind.
@@ -30,6 +32,8 @@ macro_rules! whichever {
         match $any {
             AnyGuard::Fenced($guard) => $does,
             AnyGuard::Plain($guard) => $does,
+            AnyGuard::Read($guard) => $does,
+            AnyGuard::Write($guard) => $does,
         }
     };
 }
@@ -39,6 +43,7 @@ impl OurTask {
     pub(crate) async fn connect(url: &str, terms: Terms) -> Outcome<Self> {
         let client = Client::builder(url)
             .default_lease(Lease::KeepAlive(terms.watchdog))
+            .peer_watchdog(terms.watchdog)
             .key_prefix(terms.prefix)
             .connect()
             .await?;
@@ -48,6 +53,24 @@ impl OurTask {
             kind: terms.kind,
             guards: HashMap::new(),
         })
+    }
+
+    /// Another task with the same client.
+    pub(crate) fn sibling(&self) -> Self {
+        Self {
+            owner: self.client.new_owner(),
+            ..self.side(self.kind)
+        }
+    }
+
+    /// The same task, which takes locks of this kind.
+    pub(crate) fn side(&self, kind: Kind) -> Self {
+        Self {
+            client: self.client.clone(),
+            kind,
+            owner: self.owner.clone(),
+            guards: HashMap::new(),
+        }
     }
 
     pub(crate) fn admin(&self) -> Admin {
@@ -64,6 +87,14 @@ impl OurTask {
             Kind::Plain => {
                 let lock = self.mine(self.client.lock(name), term);
                 AnyGuard::Plain(lock.acquire().await?)
+            }
+            Kind::Read => {
+                let lock = self.mine(self.client.rw_lock(name).read(), term);
+                AnyGuard::Read(lock.acquire().await?)
+            }
+            Kind::Write => {
+                let lock = self.mine(self.client.rw_lock(name).write(), term);
+                AnyGuard::Write(lock.acquire().await?)
             }
         };
         let to = Stamp::now();
@@ -87,6 +118,14 @@ impl OurTask {
                 let lock = self.mine(self.client.lock(name), term);
                 try_lock(&lock, wait).await?.map(AnyGuard::Plain)
             }
+            Kind::Read => {
+                let lock = self.mine(self.client.rw_lock(name).read(), term);
+                try_lock(&lock, wait).await?.map(AnyGuard::Read)
+            }
+            Kind::Write => {
+                let lock = self.mine(self.client.rw_lock(name).write(), term);
+                try_lock(&lock, wait).await?.map(AnyGuard::Write)
+            }
         };
         let to = Stamp::now();
         let granted = guard.is_some();
@@ -97,8 +136,7 @@ impl OurTask {
     }
 
     pub(crate) async fn unlock(&mut self, name: &str) -> Outcome<Unlocked> {
-        let guard = self.guards.get_mut(name).and_then(Vec::pop);
-        let guard = guard.ok_or_else(|| Failure::new(format!("we have no guard of `{name}`")))?;
+        let guard = self.take(name)?;
         let from = Stamp::now();
         let released = whichever!(guard, guard => guard.release().await);
         let to = Stamp::now();
@@ -143,7 +181,9 @@ impl OurTask {
     pub(crate) fn token(&self, name: &str) -> Outcome<u64> {
         match self.guard(name)? {
             AnyGuard::Fenced(guard) => Ok(guard.token().number()),
-            AnyGuard::Plain(_) => Err(Failure::new(format!("`{name}` is a plain lock"))),
+            AnyGuard::Plain(_) | AnyGuard::Read(_) | AnyGuard::Write(_) => {
+                Err(Failure::new(format!("`{name}` has no tokens")))
+            }
         }
     }
 
@@ -160,11 +200,17 @@ impl OurTask {
         }
     }
 
-    fn keep(&mut self, name: &str, guard: AnyGuard) {
+    /// The last one, out of its hands.
+    pub(super) fn take(&mut self, name: &str) -> Outcome<AnyGuard> {
+        let guard = self.guards.get_mut(name).and_then(Vec::pop);
+        guard.ok_or_else(|| Failure::new(format!("we have no guard of `{name}`")))
+    }
+
+    pub(super) fn keep(&mut self, name: &str, guard: AnyGuard) {
         self.guards.entry(name.to_owned()).or_default().push(guard);
     }
 
-    fn guard(&self, name: &str) -> Outcome<&AnyGuard> {
+    pub(super) fn guard(&self, name: &str) -> Outcome<&AnyGuard> {
         let guard = self.guards.get(name).and_then(|guards| guards.last());
         guard.ok_or_else(|| Failure::new(format!("we have no guard of `{name}`")))
     }

@@ -10,13 +10,13 @@ use super::{ROUNDING, SLACK};
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure, in_time};
 use crate::party::{JavaThread, Party, Term};
-use crate::stage::{Stage, java_thread};
+use crate::stage::{Stage, Terms, java_thread};
 
 /// However it dies, the lock stays the dead one's until its lease is over, and is the waiter's then.
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     let mut remarks = Vec::new();
     for death in Death::ALL {
-        let mortal = Mortal::lock(stage, death, NAME).await?;
+        let mortal = Mortal::lock(stage, stage.terms, death, NAME).await?;
         let after = inherit(stage, mortal).await?;
         let millis = after.as_millis();
         remarks.push(format!("{death:?}: free after {millis} ms"));
@@ -33,7 +33,7 @@ async fn inherit(stage: &mut Stage, mortal: Mortal) -> Outcome<Duration> {
         world.asleep(name).await?;
         let seen = Stamp::now();
         let promised = seen + world.left(name)?;
-        Ok((mortal.die().await?, promised))
+        Ok((mortal.die(NAME).await?, promised))
     };
     let (waited, (died, promised)) = tokio::try_join!(other.lock(name, Term::Kept), kill)?;
     ensure!(waited.to > died, "the other had it while the holder lived");
@@ -51,7 +51,7 @@ async fn inherit(stage: &mut Stage, mortal: Mortal) -> Outcome<Duration> {
 
 /// How a process may go without a word.
 #[derive(Clone, Copy, Debug)]
-enum Death {
+pub(super) enum Death {
     /// By itself: `Runtime.halt` in Java, `abort` here.
     Halt,
     /// By `kill -9`.
@@ -63,30 +63,34 @@ impl Death {
 }
 
 /// A process of its own that holds a lock.
-enum Mortal {
+pub(super) enum Mortal {
     Java(JavaThread, Death),
     Ours(Child, Death),
 }
 
 impl Mortal {
-    /// Of the same kind as the holder.
-    async fn lock(stage: &Stage, death: Death, name: &str) -> Outcome<Self> {
+    /// On the holder's side.
+    pub(super) async fn lock(
+        stage: &Stage,
+        terms: Terms,
+        death: Death,
+        name: &str,
+    ) -> Outcome<Self> {
         let Stage {
             holder,
             world,
             build,
-            terms,
             ..
         } = stage;
         if matches!(holder, Party::Java(_)) {
             let jvm = world.fresh_peer(build).await?;
-            let thread = java_thread(world, &jvm, *terms).await?;
+            let thread = java_thread(world, &jvm, terms).await?;
             thread.lock(name, Term::Kept).await?;
             return Ok(Self::Java(thread, death));
         }
         let lease = terms.watchdog.as_millis().to_string();
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["hold", &world.server.url(), name, &lease])
+            .args(["hold", &world.server.url(), terms.kind.word(), name, &lease])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -98,11 +102,11 @@ impl Mortal {
     }
 
     /// Without a last word. Says when.
-    async fn die(self) -> Outcome<Stamp> {
+    pub(super) async fn die(self, name: &str) -> Outcome<Stamp> {
         match self {
             Self::Java(thread, death) => {
                 // It must not have died by itself before.
-                let held = thread.ask_bool("is_locked", NAME).await?;
+                let held = thread.ask_bool("is_locked", name).await?;
                 ensure!(held, "it was not locked any more");
                 match death {
                     Death::Halt => thread.peer().halt().await,

@@ -47,6 +47,7 @@ final class Hammer {
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(command.number("millis"));
         String manner = command.text("manner");
         boolean fenced = command.text("shared").equals("fenced");
+        boolean sides = command.text("shared").equals("read-write");
         AtomicLong grants = new AtomicLong();
         AtomicLong refused = new AtomicLong();
         AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -62,7 +63,9 @@ final class Hammer {
                     try {
                         while (!stopped && failure.get() == null && System.nanoTime() < end) {
                             String name = names.get(random.nextInt(names.size()));
-                            boolean granted = turn(redisson, fenced, name, who, number, manner, random, log);
+                            boolean granted = sides
+                                    ? ReadWrite.turn(redisson, name, who, number, manner, random, log)
+                                    : turn(redisson, fenced, name, who, number, manner, random, log);
                             (granted ? grants : refused).incrementAndGet();
                         }
                     } catch (Throwable problem) {

@@ -7,8 +7,8 @@ import org.redisson.api.RLock;
 import org.redisson.client.codec.StringCodec;
 
 /**
- * The plain lock, Redisson's RLock, and where the `kind` is `fenced`, its RFencedLock. Times are milliseconds; a lease
- * of -1 is kept by the watchdog.
+ * The plain lock, Redisson's RLock, and where the `kind` is `fenced`, its RFencedLock; where it is `read` or `write`, a
+ * side of its RReadWriteLock. Times are milliseconds; a lease of -1 is kept by the watchdog.
  */
 final class Locks {
     private final Clients clients;
@@ -102,11 +102,14 @@ final class Locks {
     private RLock named(Command command) throws Exception {
         Clients.Client client = clients.of(command);
         String name = command.text("name");
-        String key = client.redisson().getId() + ":" + command.text("kind", "plain") + ":" + name;
+        String kind = command.text("kind", "plain");
+        String key = client.redisson().getId() + ":" + kind + ":" + name;
         RLock lock = mine.get().get(key);
         if (lock == null) {
             String mapped = client.mapped(name);
-            lock = isFenced(command) ? Fenced.named(client.redisson(), mapped) : client.redisson().getLock(mapped);
+            lock = ReadWrite.is(kind)
+                    ? ReadWrite.side(client.redisson(), mapped, kind)
+                    : isFenced(command) ? Fenced.named(client.redisson(), mapped) : client.redisson().getLock(mapped);
             mine.get().put(key, lock);
         }
         return lock;

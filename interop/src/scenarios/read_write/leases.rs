@@ -1,0 +1,191 @@
+//! Each reader has a lease of its own.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::super::deaths::{Death, Mortal};
+use super::super::{AT_ONCE, LONG, ROUNDING, SLACK};
+use super::both;
+use crate::clock::Stamp;
+use crate::failure::{Failure, Outcome, ensure, in_time};
+use crate::party::{JavaThread, Kind, Party, Sides, Term};
+use crate::stage::{Stage, Terms};
+use crate::world::{World, rw_channel};
+
+/// One reads for long and with a fixed lease; beside it, the other side renews its own by the watchdog, which sets what is
+/// left of the whole lock. The first keeps its hold, while the other is there and when it has gone.
+pub(in super::super) async fn watchdogs(stage: &mut Stage) -> Outcome<String> {
+    let (mut holder, mut other) = both(stage);
+    let Stage {
+        world,
+        build,
+        terms,
+        ..
+    } = stage;
+    let name = "rw-watchdog";
+    let writers = [
+        Party::ours(world, *terms).await?,
+        Party::java(world, &world.peer(build).await?, *terms).await?,
+    ];
+    other.read.lock(name, Term::Fixed(LONG)).await?;
+    holder.read.lock(name, Term::Kept).await?;
+    let mut lowest = LONG;
+    let mut both_read = true;
+    let mut writers = writers;
+    for half in 0..2 {
+        let until = Stamp::now() + terms.watchdog * 3;
+        while Stamp::now() < until {
+            sleep(Duration::from_millis(100)).await;
+            lowest = lowest.min(world.left(name)?);
+            ensure!(other.read.is_held(name).await?, "its hold was cut");
+            if both_read {
+                ensure!(holder.read.is_held(name).await?, "its hold was not kept");
+            }
+            for writer in &mut writers {
+                writer.is_kept_out(name).await?;
+            }
+        }
+        if half == 0 {
+            holder.read.unlock(name).await?.done()?;
+            both_read = false;
+        }
+    }
+    other.read.unlock(name).await?.done()?;
+    for writer in &mut writers {
+        writer.finds_it_free(name).await?;
+        writer.close().await?;
+    }
+    Ok(format!("lowest {} ms", lowest.as_millis()))
+}
+
+/// A reader that is killed ends alone, when its own lease is over: not sooner, and not later because others go on.
+pub(in super::super) async fn dead_reader(stage: &mut Stage) -> Outcome<String> {
+    let mut remarks = Vec::new();
+    for java_writes in [false, true] {
+        let who = if java_writes { "Java" } else { "we" };
+        let alone = inherits(stage, java_writes).await;
+        let alone = alone.map_err(|failure| failure.during(format_args!("alone, {who} write")))?;
+        let beside = outlives(stage, java_writes).await;
+        let beside = beside
+            .map_err(|failure| failure.during(format_args!("beside another, {who} write")))?;
+        remarks.push(format!(
+            "{who} write {} ms after the death, {} ms after the other reader",
+            alone.as_millis(),
+            beside.as_millis()
+        ));
+    }
+    Ok(remarks.join("; "))
+}
+
+/// A writer has the lock when the dead reader's lease is over. How long after the death.
+async fn inherits(stage: &Stage, java_writes: bool) -> Outcome<Duration> {
+    let world = &stage.world;
+    let mortal = Mortal::lock(stage, reading(stage), Death::Kill, NAME).await?;
+    let mut writer = writer(stage, java_writes).await?;
+    let kill = async {
+        world.asleep_on(&rw_channel(NAME)).await?;
+        let promised = Stamp::now() + world.left(NAME)?;
+        Ok((mortal.die(NAME).await?, promised))
+    };
+    let (waited, (died, promised)) = tokio::try_join!(writer.lock(NAME, Term::Kept), kill)?;
+    ensure!(
+        waited.to + ROUNDING >= promised,
+        "free {:?} before the lease was over",
+        promised.since(waited.to)
+    );
+    let after = waited.to.since(died);
+    in_time!(
+        after <= stage.terms.watchdog + SLACK,
+        "it took {after:?} to be free"
+    );
+    writer.unlock(NAME).await?.done()?;
+    writer.close().await?;
+    Ok(after)
+}
+
+/// A reader of the other side goes on past the end of the dead one's lease, and then leaves: the writer is let in. How
+/// long after.
+async fn outlives(stage: &Stage, java_writes: bool) -> Outcome<Duration> {
+    let (lease, world) = (stage.terms.watchdog, &*stage.world);
+    let (_, mut survivor) = both(stage);
+    let mortal = Mortal::lock(stage, reading(stage), Death::Kill, NAME).await?;
+    survivor.read.lock(NAME, Term::Kept).await?;
+    let mut writer = writer(stage, java_writes).await?;
+    let stay = async {
+        world.asleep_on(&rw_channel(NAME)).await?;
+        mortal.die(NAME).await?;
+        sleep(lease * 2).await;
+        survivor.read.unlock(NAME).await?.done()
+    };
+    let (waited, freed) = tokio::try_join!(writer.lock(NAME, Term::Kept), stay)?;
+    ensure!(waited.to > freed.from, "it wrote while somebody read");
+    let after = super::after(waited, freed);
+    // Until 4.4, Redisson's watchdog keeps everybody's holds, those of the dead as well.
+    let limit = if keeps_the_dead(&survivor) {
+        lease + SLACK
+    } else {
+        AT_ONCE
+    };
+    in_time!(after <= limit, "it took {after:?} after the last reader");
+    writer.unlock(NAME).await?.done()?;
+    writer.close().await?;
+    Ok(after)
+}
+
+/// What the other side takes by force is lost to a reader or a writer: ours is told by itself, Java's when it unlocks, but
+/// not by 3.13.6.
+pub(in super::super) async fn forced(stage: &mut Stage) -> Outcome<String> {
+    let (mut holder, mut other) = both(stage);
+    let name = "rw-force";
+    for kind in [Kind::Read, Kind::Write] {
+        let holder = holder.side(kind);
+        holder.lock(name, Term::Kept).await?;
+        ensure!(other.side(kind).force_unlock(name).await?, "not forced");
+        if let Party::Ours(task) = holder {
+            let lost = tokio::time::timeout(stage.terms.watchdog + SLACK, task.lost(name));
+            let lost = lost
+                .await
+                .map_err(|_| Failure::late("we were not told within a lease"))??;
+            ensure!(lost.is_some() && !task.is_held(name), "lost, and yet held");
+        }
+        let unlocked = holder.unlock(name).await?;
+        match holder {
+            Party::Java(thread) if is_old(thread) => drop(unlocked.done()?),
+            Party::Java(_) | Party::Ours(_) => drop(unlocked.refused()?),
+        }
+        other.write.finds_it_free(name).await?;
+        other.read.finds_it_free(name).await?;
+    }
+    Ok(String::new())
+}
+
+const fn reading(stage: &Stage) -> Terms {
+    Terms {
+        kind: Kind::Read,
+        ..stage.terms
+    }
+}
+
+async fn writer(stage: &Stage, java: bool) -> Outcome<Party> {
+    let world: &World = &stage.world;
+    if java {
+        let jvm = world.peer(&stage.build).await?;
+        Party::java(world, &jvm, stage.terms).await
+    } else {
+        Party::ours(world, stage.terms).await
+    }
+}
+
+fn keeps_the_dead(reader: &Sides) -> bool {
+    match &reader.read {
+        Party::Java(thread) => is_old(thread),
+        Party::Ours(_) => false,
+    }
+}
+
+fn is_old(thread: &JavaThread) -> bool {
+    thread.peer().build().version.starts_with("3.")
+}
+
+const NAME: &str = "rw-death";

@@ -1,0 +1,162 @@
+//! Who is let in, who is kept out, and who is woken.
+
+use std::time::Duration;
+
+use super::super::names::ODD;
+use super::super::{AT_ONCE, BRIEF, LONG, ROUNDING, SLACK};
+use super::{both, handed_over, is_held, is_let_in};
+use crate::failure::{Outcome, ensure, in_time};
+use crate::party::{Kind, Term};
+use crate::stage::Stage;
+use crate::world::{reader_key, rw_channel};
+
+/// Both sides read at the same time, in whatever order they come and go; no one writes meanwhile.
+pub(in super::super) async fn beside(stage: &mut Stage) -> Outcome<String> {
+    let (mut holder, mut other) = both(stage);
+    let world = &stage.world;
+    let name = "rw-beside";
+    for term in [Term::Kept, Term::Fixed(LONG)] {
+        for first_leaves_first in [true, false] {
+            holder.read.lock(name, term).await?;
+            is_let_in(&mut other.read, name).await?;
+            let owners = [(holder.read.owner(name)?, 1), (other.read.owner(name)?, 1)];
+            is_held(world, name, "read", &owners)?;
+            for reader in [&holder.read, &other.read] {
+                ensure!(reader.is_held(name).await?, "{} reads", reader.title());
+                let count = reader.hold_count(name).await?;
+                ensure!(count == 1, "{} holds it {count} times", reader.title());
+            }
+            let (first, last) = if first_leaves_first {
+                (&mut holder, &mut other)
+            } else {
+                (&mut other, &mut holder)
+            };
+            first.write.is_kept_out(name).await?;
+            last.write.is_kept_out(name).await?;
+            first.read.unlock(name).await?.done()?;
+            is_held(world, name, "read", &[(last.read.owner(name)?, 1)])?;
+            first.write.is_kept_out(name).await?;
+            last.read.unlock(name).await?.done()?;
+            first.write.finds_it_free(name).await?;
+            last.write.finds_it_free(name).await?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// While one writes, the other neither reads nor writes.
+pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
+    let (mut holder, mut other) = both(stage);
+    let world = &stage.world;
+    let name = "rw-exclude";
+    for term in [Term::Kept, Term::Fixed(LONG)] {
+        holder.write.lock(name, term).await?;
+        let writer = format!("{}:write", holder.write.owner(name)?);
+        is_held(world, name, "write", &[(writer, 1)])?;
+        for party in [&mut other.read, &mut other.write] {
+            party.is_kept_out(name).await?;
+            let (granted, span) = party.try_lock(name, BRIEF, Term::Kept).await?;
+            let took = span.took();
+            ensure!(!granted, "{} got it while it is written", party.title());
+            ensure!(took + ROUNDING >= BRIEF, "it gave up after {took:?}");
+            in_time!(took <= BRIEF + SLACK, "it took {took:?} to give up");
+        }
+        // Who gave up left nothing that keeps readers out.
+        holder.write.unlock(name).await?.done()?;
+        other.read.finds_it_free(name).await?;
+        other.write.finds_it_free(name).await?;
+    }
+    Ok(String::new())
+}
+
+/// A sleeping reader or writer has the lock soon after it is free, and it is the message that wakes it.
+pub(in super::super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
+    let (mut holder, mut other) = both(stage);
+    let world = &stage.world;
+    let name = "rw-wake";
+    let rounds = world.pace.rounds(5);
+    let mut longest = Duration::ZERO;
+    for round in 0..=rounds {
+        for (leaves, waits) in [
+            (Kind::Read, Kind::Write),
+            (Kind::Write, Kind::Read),
+            (Kind::Write, Kind::Write),
+        ] {
+            let (leaves, waits) = (holder.side(leaves), other.side(waits));
+            leaves.lock(name, Term::Fixed(LONG)).await?;
+            let late = handed_over(world, name, name, leaves, waits).await?;
+            waits.unlock(name).await?.done()?;
+            // The first time, Java compiles.
+            if round > 0 {
+                longest = longest.max(late);
+                in_time!(late <= AT_ONCE, "round {round}: it took {late:?}");
+            }
+        }
+        // The last of two readers tells, not the first.
+        holder.read.lock(name, Term::Fixed(LONG)).await?;
+        let mut second = holder.sibling().await?;
+        second.read.lock(name, Term::Fixed(LONG)).await?;
+        let messages = world.messages();
+        second.read.unlock(name).await?.done()?;
+        let told = world.messages() - messages;
+        ensure!(told == 0, "one of two readers told when it left");
+        handed_over(world, name, name, &mut holder.read, &mut other.write).await?;
+        other.write.unlock(name).await?.done()?;
+    }
+    let longest = longest.as_secs_f64() * 1e3;
+    Ok(format!("longest {longest:.1} ms of {}", rounds * 3))
+}
+
+/// Whatever it is called, both sides mean the same lock, the same keys of its readers and the same channel.
+pub(in super::super) async fn odd_names(stage: &mut Stage) -> Outcome<String> {
+    for name in ODD {
+        meets(stage, name, name)
+            .await
+            .map_err(|failure| failure.during(format_args!("{name:?}")))?;
+    }
+    Ok(format!("{} names", ODD.len()))
+}
+
+/// The prefix is part of all of them.
+pub(in super::super) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
+    let prefix = stage.terms.prefix;
+    for name in ["order", "a{b}c"] {
+        meets(stage, name, &format!("{prefix}{name}")).await?;
+    }
+    Ok(String::new())
+}
+
+async fn meets(stage: &Stage, name: &str, key: &str) -> Outcome {
+    let (mut holder, mut other) = both(stage);
+    let world = &stage.world;
+    holder.read.lock(name, Term::Fixed(LONG)).await?;
+    is_let_in(&mut other.read, name).await?;
+    let mut expected = vec![key.to_owned()];
+    for reader in [&holder.read, &other.read] {
+        expected.push(reader_key(key, &reader.owner(name)?, 1));
+    }
+    expected.sort();
+    let mut keys = world.server.keys();
+    keys.sort();
+    ensure!(keys == expected, "the keys are {keys:?}, not {expected:?}");
+    other.read.unlock(name).await?.done()?;
+
+    let late = handed_over(world, key, name, &mut holder.read, &mut other.write).await?;
+    in_time!(late <= AT_ONCE * 2, "after the unlock it took {late:?}");
+    let keys = world.server.keys();
+    ensure!(keys == [key], "the keys are {keys:?}, not {key:?}");
+    let waits = async {
+        world.asleep_on(&rw_channel(key)).await?;
+        let channels = world.server.pubsub_channels();
+        ensure!(
+            channels == [rw_channel(key)],
+            "the channels are {channels:?}"
+        );
+        other.write.unlock(name).await?.done()
+    };
+    let (waited, freed) = tokio::try_join!(holder.read.lock(name, Term::Kept), waits)?;
+    let late = super::after(waited, freed);
+    in_time!(late <= AT_ONCE * 2, "after the unlock it took {late:?}");
+    holder.read.unlock(name).await?.done()?;
+    world.is_clean().await
+}

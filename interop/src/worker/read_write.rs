@@ -1,0 +1,132 @@
+//! A turn at the read/write lock: writers count twice over, readers look whether both counts agree.
+//!
+//! A line of the log says in its second word on which side it was: `we-1/3/write`.
+
+use std::time::Duration;
+
+use distlock::{Guard, Lease};
+use redis::AsyncCommands;
+
+use super::{Manner, Task};
+use crate::checker::Grant;
+use crate::clock::Stamp;
+use crate::failure::{Outcome, ensure};
+use crate::support::SeededRng;
+
+impl Task {
+    /// One turn, in this task's way; nothing if the wait was over before the lock was free.
+    pub(super) async fn read_or_write(
+        &mut self,
+        name: String,
+        random: &mut SeededRng,
+    ) -> Outcome<Vec<Grant>> {
+        let (name, slowly) = (&*name, random.chance(6));
+        if self.work.manner == Manner::Unlocked {
+            let writes = self.number.is_multiple_of(2);
+            return Ok(vec![if writes {
+                self.add(name, slowly).await?
+            } else {
+                self.look(name, slowly).await?
+            }]);
+        }
+        let lock = self.client.rw_lock(name);
+        let (read, write) = (lock.read(), lock.write());
+        let owner = self.client.new_owner();
+        let mut held = Vec::new();
+        match self.number % 8 {
+            0 | 5 | 7 => {
+                let guards = match self.number % 8 {
+                    5 => {
+                        let write = write.with_owner(&owner);
+                        vec![write.acquire().await?, write.acquire().await?]
+                    }
+                    7 => Vec::from_iter(write.acquire_timeout(PATIENCE).await?),
+                    _ => vec![write.acquire().await?],
+                };
+                if !guards.is_empty() {
+                    held.push(self.add(name, slowly).await?);
+                }
+                give_back(guards, random).await?;
+            }
+            2 => {
+                let reader = read.acquire().await?;
+                held.push(self.look(name, slowly).await?);
+                if let Some(writer) = reader.try_upgrade().await? {
+                    held.push(self.add(name, slowly).await?);
+                    give_back(vec![writer], random).await?;
+                }
+                give_back(vec![reader], random).await?;
+            }
+            4 => {
+                let writer = write.acquire().await?;
+                held.push(self.add(name, slowly).await?);
+                let reader = writer.downgrade().await?;
+                held.push(self.look(name, slowly).await?);
+                give_back(vec![reader], random).await?;
+            }
+            number => {
+                let guards = match number {
+                    3 => {
+                        let read = read.with_owner(&owner);
+                        vec![read.acquire().await?, read.acquire().await?]
+                    }
+                    6 => {
+                        let lease = Lease::Fixed(Duration::from_secs(10));
+                        vec![read.with_lease(lease).acquire().await?]
+                    }
+                    _ => vec![read.acquire().await?],
+                };
+                held.push(self.look(name, slowly).await?);
+                give_back(guards, random).await?;
+            }
+        }
+        Ok(held)
+    }
+
+    async fn add(&mut self, name: &str, slowly: bool) -> Outcome<Grant> {
+        let from = Stamp::now();
+        self.add_one(name, slowly).await?;
+        let counted: u64 = self.counters.get(format!("counter:{name}")).await?;
+        let () = self.counters.set(format!("mirror:{name}"), counted).await?;
+        Ok(self.grant(name, "write", from))
+    }
+
+    async fn look(&mut self, name: &str, slowly: bool) -> Outcome<Grant> {
+        let from = Stamp::now();
+        let counted: Option<u64> = self.counters.get(format!("counter:{name}")).await?;
+        if slowly {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mirrored: Option<u64> = self.counters.get(format!("mirror:{name}")).await?;
+        ensure!(
+            counted == mirrored || self.work.manner == Manner::Unlocked,
+            "somebody wrote {name} while {} read it: {counted:?}, {mirrored:?}",
+            self.work.who
+        );
+        Ok(self.grant(name, "read", from))
+    }
+
+    /// Held until now.
+    fn grant(&self, name: &str, side: &str, from: Stamp) -> Grant {
+        Grant {
+            name: name.into(),
+            who: format!("{}/{}/{side}", self.work.who, self.number),
+            from,
+            to: Stamp::now(),
+            token: None,
+        }
+    }
+}
+
+/// In both ways there are: the other is to drop it.
+async fn give_back<K>(guards: Vec<Guard<K>>, random: &mut SeededRng) -> Outcome {
+    for guard in guards.into_iter().rev() {
+        guard.check()?;
+        if random.chance(50) {
+            guard.release().await?;
+        }
+    }
+    Ok(())
+}
+
+const PATIENCE: Duration = Duration::from_secs(2);

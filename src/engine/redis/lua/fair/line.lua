@@ -27,9 +27,19 @@ local function first(queue, timeout, alive, now)
   end
 end
 
--- Somebody leaves, if it stands in line, or would again by its mark. Whoever is first then has to know: that the lock is
--- free, or when it will be.
-local function leave(queue, timeout, alive, now, owner, channel)
+-- Tells whoever has come to be the first, where nobody gives the lock back: that it is free, or when it will be. To
+-- Redisson, which asks by itself when a hold ends, '0' says that it is free. Ours come whatever the word, and whoever only
+-- watches must not take it for a release.
+local function remind(lock, alive, head, channel)
+  if redis.call('ZSCORE', alive, head) then
+    redis.call('PUBLISH', channel .. ':' .. head, '2')
+  elseif redis.call('EXISTS', lock) == 0 then
+    redis.call('PUBLISH', channel .. ':' .. head, '0')
+  end
+end
+
+-- Somebody leaves, if it stands in line, or would again by its mark.
+local function leave(lock, queue, timeout, alive, now, owner, channel)
   if not redis.call('ZSCORE', timeout, owner) and not redis.call('ZSCORE', alive, owner) then
     return
   end
@@ -39,7 +49,7 @@ local function leave(queue, timeout, alive, now, owner, channel)
   redis.call('LREM', queue, 0, owner)
   local head = was_first and first(queue, timeout, alive, now)
   if head then
-    redis.call('PUBLISH', channel .. ':' .. head, '0')
+    remind(lock, alive, head, channel)
   end
 end
 

@@ -10,20 +10,23 @@ local function clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Who is first, of those who are there. One without a score is nobody: Redisson would wait for it for ever.
+-- Who is first, of those who are there; and whether others were passed over. One without a score is nobody: Redisson would
+-- wait for it for ever.
 local function first(queue, timeout, alive, now)
+  local passed = false
   while true do
     local head = redis.call('LINDEX', queue, 0)
     if not head then
-      return nil
+      return nil, passed
     end
     local there = redis.call('ZSCORE', alive, head) or redis.call('ZSCORE', timeout, head)
     if there and tonumber(there) > now then
-      return head
+      return head, passed
     end
     redis.call('LPOP', queue)
     redis.call('ZREM', timeout, head)
     redis.call('ZREM', alive, head)
+    passed = true
   end
 end
 

@@ -181,9 +181,12 @@ fn wait(
                         spot.hold(claim.hold(), now);
                         return Ok(Some(claim));
                     }
-                    _ if core.is_closed() => return Err(Trouble::Closed),
                     asked => {
+                        // From here on it leaves what the store knows of it when it goes.
                         attempt = Some(Attempt::new(core, wish, begun, deadline, Some(asked)));
+                        if core.is_closed() {
+                            return Err(Trouble::Closed);
+                        }
                     }
                 }
                 Turn::Ask { not_before: None }

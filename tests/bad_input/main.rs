@@ -13,6 +13,7 @@ mod memory_limit;
 mod names;
 mod passwords;
 mod permissions;
+mod read_write;
 mod times;
 mod wrong_kind;
 

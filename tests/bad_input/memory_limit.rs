@@ -8,7 +8,7 @@ use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually};
 use super::{PATIENCE, connect, said_of};
 
 /// Writes until the server takes no more.
-fn fill(server: &RedisServer) {
+pub(crate) fn fill(server: &RedisServer) {
     let info: String = server.query(&["INFO", "memory"]);
     let used = info
         .lines()
@@ -33,7 +33,7 @@ fn fill(server: &RedisServer) {
     assert!(refused.is_err(), "the server still has memory");
 }
 
-fn assert_out_of_memory(name: &str, error: Error) {
+pub(crate) fn assert_out_of_memory(name: &str, error: Error) {
     let error = said_of(name, error);
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error:?}");
     assert!(error.to_string().contains("raise its limit"), "{error}");

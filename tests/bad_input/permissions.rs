@@ -14,7 +14,7 @@ async fn without(server: &RedisServer, rules: &[&str]) -> Client {
 }
 
 /// The address of such a user.
-fn user(server: &RedisServer, rules: &[&str]) -> String {
+pub(crate) fn user(server: &RedisServer, rules: &[&str]) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let user = format!("user{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     let mut words = vec![
@@ -26,7 +26,7 @@ fn user(server: &RedisServer, rules: &[&str]) -> String {
 }
 
 /// The missing permission's error: typed, about this lock, naming what is missing.
-fn assert_denied(error: Error, name: &str, missing: &str) {
+pub(crate) fn assert_denied(error: Error, name: &str, missing: &str) {
     let error = said_of(name, error);
     assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
     let text = error.to_string().to_lowercase();
@@ -209,52 +209,6 @@ async fn a_user_with_what_fenced_locks_need_has_them() {
 }
 
 #[tokio::test]
-async fn a_user_with_what_read_write_locks_need_has_them() {
-    let keys = vec!["~{needed}:*", "~distlock_writers:*", "&redisson_rwlock:*"];
-    let rules = [rights::commands(), rights::of_read_write_locks(), keys].concat();
-    can_do_everything(&rules, "", |client| client.rw_lock("needed").write()).await;
-    // One that reads keeps no other reader out, but a writer.
-    let server = RedisServer::start();
-    let mut limits = vec!["resetkeys", "resetchannels", "-@all"];
-    limits.extend(["~needed", "~distlock_undone:*"]);
-    let rules = [limits, rules].concat();
-    let first = connect(&user(&server, &rules)).await;
-    let second = connect(&user(&server, &rules)).await;
-    let lock = first.rw_lock("needed");
-    let read = lock.read().with_owner(&first.new_owner());
-    let read = read.with_lease(Lease::KeepAlive(Duration::from_secs(3)));
-    let (outer, inner) = (read.acquire().await.unwrap(), read.acquire().await.unwrap());
-    let writer = second.rw_lock("needed").write();
-    let waiting = tokio::spawn(writer.clone().acquire());
-    let waits = async || {
-        let seen = first.admin().inspect("needed").await.unwrap();
-        seen.is_some_and(|seen| !seen.waiting.is_empty())
-    };
-    eventually(PATIENCE, "it waits", &waits).await;
-    let renewals = server.commandstats("pexpire");
-    eventually(PATIENCE, "it is renewed", async || {
-        server.commandstats("pexpire") > renewals + 1
-    })
-    .await;
-    assert!(outer.is_held() && outer.at_risk().is_none());
-    inner.release().await.unwrap();
-    outer.release().await.unwrap();
-    let waited = tokio::time::timeout(PATIENCE, waiting).await;
-    let held = waited.unwrap().unwrap().unwrap();
-    let reader = held.downgrade().await.unwrap();
-    drop(reader.try_upgrade().await.unwrap().expect("it is alone"));
-    let other = tokio::spawn(writer.acquire());
-    eventually(PATIENCE, "it waits", &waits).await;
-    other.abort();
-    let _ = other.await;
-    assert!(first.admin().force_release("needed").await.unwrap());
-    drop(reader);
-    gone(&server, "needed").await;
-    first.close().await.unwrap();
-    second.close().await.unwrap();
-}
-
-#[tokio::test]
 async fn a_user_who_may_not_touch_the_tokens_is_told_at_acquire_and_holds_nothing() {
     let server = RedisServer::start();
     for parameters in ["", "?scripts=off"] {
@@ -281,7 +235,7 @@ async fn a_user_with_what_is_needed_without_scripts_has_locks() {
 }
 
 /// All there is to do with one lock, by users with these commands only.
-async fn can_do_everything<K: 'static>(
+pub(crate) async fn can_do_everything<K: 'static>(
     commands: &[&str],
     parameters: &str,
     needed: impl Fn(&Client) -> Lock<K>,

@@ -13,7 +13,7 @@ pub(crate) fn hold_as_stranger(server: &RedisServer, name: &str, ttl: Duration) 
     server.cmd(&["PEXPIRE", name, &ttl.as_millis().to_string()]);
 }
 
-fn assert_wrong_kind(name: &str, error: Error) {
+pub(crate) fn assert_wrong_kind(name: &str, error: Error) {
     let error = said_of(name, error);
     assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
     // The way out.

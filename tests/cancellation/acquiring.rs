@@ -47,7 +47,7 @@ pub(crate) async fn an_acquire_of_another_clients_lock_leaves_nothing_behind<F: 
     ] {
         let story = async |at: At| {
             let name = stage.name();
-            let mut theirs = Some(hold(&stage.theirs.lock(name.as_str())).await);
+            let mut theirs = Some(hold(&stage.theirs.against(name.as_str())).await);
             let lock = stage.ours.lock(name.as_str()).with_wait(wait);
             let mut behind = None;
             let acquiring = followed(lock.acquire(), &lock, &mut behind);
@@ -112,7 +112,7 @@ pub(crate) async fn an_acquire_in_line_leaves_nothing_behind_and_lets_the_next_o
             let story = async |at: At| {
                 let name = stage.name();
                 let lock = stage.ours.lock(name.as_str());
-                let mut holder = Some(hold(&lock).await);
+                let mut holder = Some(hold(&stage.ours.against(name.as_str())).await);
                 let mut behind = None;
                 let acquiring = followed(lock.acquire(), &lock, &mut behind);
                 let acquired = at

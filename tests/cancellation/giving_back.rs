@@ -56,11 +56,13 @@ pub(crate) async fn a_release_that_is_dropped_lets_the_next_one_in<F: Family>(st
         let story = async |at: At| {
             let name = stage.name();
             let lock = stage.ours.lock(name.as_str());
-            let guard = hold(&lock).await;
+            let guard = hold(&stage.ours.against(name.as_str())).await;
             let (next, last) = (Behind::wait(&lock), Behind::wait(&lock));
             let released = at.hit(guard.release(), never_mind).await;
             let next = next.gets_its_turn().await;
-            stage.held_by(&next).await;
+            if !F::SHARED {
+                stage.held_by(&next).await;
+            }
             next.release().await.unwrap();
             let last = last.gets_its_turn().await;
             stage.held_by(&last).await;
@@ -95,7 +97,7 @@ pub(crate) async fn a_close_goes_on_without_its_caller<F: Family>(stage: &Stage<
         stage.is_at_rest();
         let (name, waited_for) = (stage.name(), stage.name());
         let guard = hold(&stage.ours.lock(name.as_str())).await;
-        let theirs = hold(&stage.theirs.lock(waited_for.as_str())).await;
+        let theirs = hold(&stage.theirs.against(waited_for.as_str())).await;
         let mut waiting = Box::pin(stage.ours.lock(waited_for.as_str()).acquire());
         assert!(super::polls::begin(waiting.as_mut()));
         let closed = at.hit(stage.ours.close(), never_mind).await;

@@ -39,13 +39,25 @@ macro_rules! with_every_lock {
             #[cfg(feature = "sqlite")]
             on_store! { sqlite, #[tokio::test], Fair: $($stories)* }
         }
+        mod readers {
+            on_every_store_with_scripts! { Read: $($stories)* }
+        }
+        mod writers {
+            on_every_store_with_scripts! { Write: $($stories)* }
+        }
     };
 }
 
 macro_rules! on_every_store {
     ($family:ident: $($module:ident: $($story:ident)*;)*) => {
-        on_store!(redis, #[tokio::test], $family: $($module: $($story)*;)*);
+        on_every_store_with_scripts!($family: $($module: $($story)*;)*);
         on_store!(redis_without_scripts, #[tokio::test], $family: $($module: $($story)*;)*);
+    };
+}
+
+macro_rules! on_every_store_with_scripts {
+    ($family:ident: $($module:ident: $($story:ident)*;)*) => {
+        on_store!(redis, #[tokio::test], $family: $($module: $($story)*;)*);
         on_store!(memory, #[tokio::test(start_paused = true)], $family: $($module: $($story)*;)*);
         #[cfg(feature = "sqlite")]
         on_store!(sqlite, #[tokio::test], $family: $($module: $($story)*;)*);

@@ -12,7 +12,7 @@ use super::acquiring::hold;
 use super::polls::{At, begin, never_mind};
 use super::stage::{Behind, Stage};
 use super::support::{
-    Fair, Family, Fenced, Plain, Player, RedisServer, SeededRng, Simple, eventually,
+    Fair, Family, Fenced, Plain, Player, RedisServer, SeededRng, Simple, Write, eventually,
 };
 use super::{LEASE, SOON};
 
@@ -37,6 +37,11 @@ mod a_storm_of_timeouts_leaves_everything_free {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn on_redis_of_fair_locks() {
         storm(&Stage::<Fair>::redis().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_redis_of_writers() {
+        storm(&Stage::<Write>::redis().await).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,9 @@ use super::rules::{LetGo, Rule};
 use super::stories::{Repeated, Story};
 use super::support::batch::apart;
 use super::support::command::{Command, last_acquire};
-use super::support::{ChaosProxy, Family, Fault, Player, Script, Words, args, eventually};
+use super::support::{
+    ChaosProxy, Family, Fault, Opposite, Player, Script, Words, args, eventually,
+};
 use super::tokens::Tokens;
 use super::world::{World, client_behind};
 
@@ -240,11 +242,11 @@ impl<F: Family> Case<F> {
         assert!(marks <= 300_000, "a mark that stays for {marks} ms");
     }
 
-    async fn taken_by_another(&mut self) -> Guard<F::Kind> {
-        let lock = self.world.other.lock(self.name.as_str());
+    async fn taken_by_another(&mut self) -> Guard<Opposite<F>> {
+        let lock = self.world.other.against(self.name.as_str());
         let guard = lock.acquire_timeout(PATIENCE / 4).await;
         let guard = guard.expect("its network is fine").expect("it is free");
-        self.tokens.seen::<F>(&guard);
+        self.tokens.seen::<F::Against>(&guard);
         guard
     }
 

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::PATIENCE;
 use super::case::Case;
 use super::support::{Family, Fault, Player, eventually};
-use super::tellings::{asks, taken_by_another, waits};
+use super::tellings::{asks, taken, waits};
 
 /// Waits in front of somebody else. Whatever is lost, it has one place and keeps it.
 pub(crate) async fn stand<F: Family>(case: &mut Case<F>) {
@@ -144,3 +144,7 @@ type Acquiring<F> = JoinHandle<Result<Guard<<F as Family>::Kind>, Error>>;
 
 /// Long enough to ask and to listen.
 const A_WHILE: Duration = Duration::from_millis(100);
+
+async fn taken_by_another<F: Family>(case: &Case<F>) -> Guard<F::Kind> {
+    taken(case, case.world.other.lock(case.name.as_str())).await
+}

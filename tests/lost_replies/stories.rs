@@ -51,9 +51,8 @@ pub(crate) enum Repeated {
 impl<F: Family> Story<F> {
     /// Those that are told with this kind of lock.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
-        // What waits in the store's line is passed on by nobody.
         let alone = Self::OF_EVERY_LOCK.iter();
-        let alone = alone.filter(|story| !F::IN_ORDER || story.script != Script::Pass);
+        let alone = alone.filter(|story| F::PASSED_ON || story.script != Script::Pass);
         alone.chain(Self::IN_LINE.iter().filter(|_| F::IN_ORDER))
     }
 

@@ -13,7 +13,7 @@ use super::case::{Case, Verdict};
 use super::moments::Moment;
 use super::rules::{RULES, Rule};
 use super::stories::Story;
-use super::support::{Fair, Family, Fault, Fenced, Plain, Simple};
+use super::support::{Fair, Family, Fault, Fenced, Plain, Read, Simple, Write};
 use super::world::World;
 
 mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
@@ -37,6 +37,16 @@ mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
     #[tokio::test]
     async fn of_fair_locks() {
         tell::<Fair>(700, every_request).await;
+    }
+
+    #[tokio::test]
+    async fn of_readers() {
+        tell::<Read>(550, every_request).await;
+    }
+
+    #[tokio::test]
+    async fn of_writers() {
+        tell::<Write>(550, every_request).await;
     }
 }
 

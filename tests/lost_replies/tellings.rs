@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use distlock::{Backoff, Error, Guard, Lease, Wait};
+use distlock::{Backoff, Error, Guard, Lease, Lock, Wait};
 use tokio::task::JoinHandle;
 
 use super::case::Case;
-use super::support::{Family, Fault, Match, Script, eventually};
+use super::support::{Family, Fault, Match, Opposite, Script, eventually};
 use super::{LEASE, PATIENCE};
 
 pub(crate) async fn acquire<F: Family>(case: &mut Case<F>) {
@@ -39,9 +39,13 @@ pub(crate) async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize)
     case.release_all().await;
 }
 
+/// What keeps it out, held by another client.
+async fn taken_by_another<F: Family>(case: &Case<F>) -> Guard<Opposite<F>> {
+    taken(case, case.world.other.against(case.name.as_str())).await
+}
+
 /// What another client holds, and the witness has seen it take.
-pub(crate) async fn taken_by_another<F: Family>(case: &Case<F>) -> Guard<F::Kind> {
-    let theirs = case.world.other.lock(case.name.as_str());
+pub(crate) async fn taken<F: Family, K>(case: &Case<F>, theirs: Lock<K>) -> Guard<K> {
     let theirs = theirs.acquire().await.expect("their network is fine");
     let executed = async || {
         let owner = theirs.owner();

@@ -40,6 +40,9 @@ impl<F: Family> World<F> {
 
     /// Who holds the lock in Redis, and how often.
     pub(crate) async fn holds(&self, name: &str) -> BTreeMap<String, u32> {
+        if F::TWO_SIDED {
+            return self.ask(redis::cmd("EVAL").arg(RW).arg(1).arg(name)).await;
+        }
         if F::COUNTS {
             return self.ask(redis::cmd("HGETALL").arg(name)).await;
         }
@@ -106,6 +109,38 @@ impl<F: Family> World<F> {
         cmd.query_async(&mut direct).await.expect("the server runs")
     }
 }
+
+/// KEYS the lock, whose name has no brace. Its readers and its writer, how often each holds it; and beside them whatever does
+/// not fit: a time-out that is nobody's, one that is missing, a writer that waits.
+const RW: &str = "
+local lock, base, found, known = KEYS[1], '{' .. KEYS[1] .. '}:', {}, {}
+local fields = redis.call('HGETALL', lock)
+for i = 1, #fields, 2 do
+  local field, times = fields[i], fields[i + 1]
+  if field ~= 'mode' then
+    local owner, writers = string.gsub(field, ':write$', '')
+    found[#found + 1], found[#found + 2] = owner, times
+    for number = 1, writers == 0 and tonumber(times) or 0 do
+      local key = base .. owner .. ':rwlock_timeout:' .. number
+      known[key] = true
+      if redis.call('PTTL', key) <= 0 then
+        found[#found + 1], found[#found + 2] = 'no ' .. key, '1'
+      end
+    end
+  end
+end
+for _, key in ipairs(redis.call('KEYS', base .. '*')) do
+  if not known[key] then
+    found[#found + 1], found[#found + 2] = key, '1'
+  end
+end
+-- A ghost that has been seen is not to go by itself.
+local writers = 'distlock_writers:{' .. lock .. '}'
+redis.call('PERSIST', writers)
+for _, writer in ipairs(redis.call('ZRANGE', writers, 0, -1)) do
+  found[#found + 1], found[#found + 2] = writer .. ' waits', '1'
+end
+return found";
 
 /// The client of one case, whose network may break.
 pub(crate) async fn client_behind<F: Family>(url: &str) -> Player<F> {

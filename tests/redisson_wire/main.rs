@@ -10,6 +10,9 @@ mod fair;
 mod fenced;
 mod format;
 mod peers;
+mod rw;
+mod rw_defects;
+mod rw_peers;
 mod turns;
 mod without_end;
 

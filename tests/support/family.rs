@@ -9,6 +9,8 @@ use distlock::{Client, Guard, Lock};
 /// A kind of lock.
 pub(crate) trait Family: 'static {
     type Kind: 'static;
+    /// What keeps it out, and is kept out by it.
+    type Against: Family;
     /// Whether the store counts how often an owner holds it.
     const COUNTS: bool = true;
     /// Whether each grant has a token.
@@ -17,6 +19,12 @@ pub(crate) trait Family: 'static {
     const IN_ORDER: bool = false;
     /// Whether a client hands it from one waiter to the next in its own memory.
     const HANDED_ON: bool = false;
+    /// Whether the store gives it to the next in the same breath.
+    const PASSED_ON: bool = true;
+    /// Whether many may hold it at once.
+    const SHARED: bool = false;
+    /// Whether it is a side of a lock that has two.
+    const TWO_SIDED: bool = false;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
 
@@ -31,6 +39,7 @@ pub(crate) struct Plain;
 
 impl Family for Plain {
     type Kind = distlock::Plain;
+    type Against = Self;
     const HANDED_ON: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock {
@@ -43,6 +52,7 @@ pub(crate) struct Fenced;
 
 impl Family for Fenced {
     type Kind = distlock::Fenced;
+    type Against = Self;
     const FENCED: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fenced> {
@@ -59,6 +69,8 @@ pub(crate) struct Fair;
 
 impl Family for Fair {
     type Kind = distlock::Fair;
+    type Against = Self;
+    const PASSED_ON: bool = false;
     const IN_ORDER: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Fair> {
@@ -66,11 +78,29 @@ impl Family for Fair {
     }
 }
 
-/// The writer's side of a read/write lock.
+/// The reader's side of a read/write lock.
+pub(crate) struct Read;
+
+impl Family for Read {
+    type Kind = distlock::Read;
+    type Against = Write;
+    const PASSED_ON: bool = false;
+    const SHARED: bool = true;
+    const TWO_SIDED: bool = true;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Read> {
+        client.rw_lock(name).read()
+    }
+}
+
+/// The writer's.
 pub(crate) struct Write;
 
 impl Family for Write {
     type Kind = distlock::Write;
+    type Against = Read;
+    const PASSED_ON: bool = false;
+    const TWO_SIDED: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Write> {
         client.rw_lock(name).write()
@@ -82,6 +112,7 @@ pub(crate) struct Simple;
 
 impl Family for Simple {
     type Kind = distlock::Simple;
+    type Against = Self;
     const COUNTS: bool = false;
     const HANDED_ON: bool = true;
 
@@ -89,6 +120,9 @@ impl Family for Simple {
         client.simple_lock(name)
     }
 }
+
+/// The kind of lock that a family's are kept out by.
+pub(crate) type Opposite<F> = <<F as Family>::Against as Family>::Kind;
 
 /// A client whose locks are of one kind.
 pub(crate) struct Player<F> {
@@ -105,6 +139,11 @@ impl<F: Family> Player<F> {
     /// In place of the client's own, which is for plain locks alone.
     pub(crate) fn lock(&self, name: impl Into<Arc<str>>) -> Lock<F::Kind> {
         F::lock(&self.client, name.into())
+    }
+
+    /// One that is kept out by it.
+    pub(crate) fn against(&self, name: impl Into<Arc<str>>) -> Lock<Opposite<F>> {
+        F::Against::lock(&self.client, name.into())
     }
 
     /// What the store says of an owner that holds a lock so often.

@@ -3,6 +3,8 @@
 //! The scripts are written anew from what Redisson's do; it is state and messages that must fit, not
 //! text.
 
+mod rw;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
+pub(crate) use self::rw::{rw_channel, timeout_key};
 use super::redis::RedisServer;
 use super::resp::{Frames, words};
 

@@ -32,7 +32,7 @@ pub(crate) mod witness;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use self::family::{Fair, Family, Fenced, Plain, Player, Simple};
+pub(crate) use self::family::{Fair, Family, Fenced, Opposite, Plain, Player, Read, Simple, Write};
 pub(crate) use self::java::Java;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};

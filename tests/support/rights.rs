@@ -15,9 +15,14 @@ pub(crate) fn of_fenced_locks() -> [Vec<&'static str>; 2] {
     ["and the commands `", "and the command `"].map(|before| listed(FENCED, before))
 }
 
-/// What read/write locks need beside that.
-pub(crate) fn of_read_write_locks() -> Vec<&'static str> {
-    listed(REDISSON, "read/write locks need `")
+/// What read/write locks need beside that, the keys of one of this name among it.
+pub(crate) fn of_rw_locks(name: &str) -> Vec<String> {
+    let rules = ["the commands `", "the keys `", "the channel `"];
+    let (_, section) = REDISSON
+        .split_once("the read/write lock needs")
+        .expect("the page has the list");
+    let rules = rules.iter().flat_map(|before| listed(section, before));
+    rules.map(|rule| rule.replace("NAME", name)).collect()
 }
 
 /// What locks of other kinds need in place of all that, without scripts.

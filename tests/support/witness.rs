@@ -163,14 +163,16 @@ impl Script {
                 .any(|hash| words[1].as_ref() == hash.as_bytes())
     }
 
-    /// Of every kind of lock. What is given back, renewed or undone is a plain lock where it has no script of its own; and a
-    /// fair one is passed to nobody.
+    /// Of every kind of lock. What is given back, renewed or undone is a plain lock where it has no script of its own; and
+    /// some are passed to nobody.
     const fn texts(self) -> &'static [&'static str] {
         match self {
             Self::Acquire => &[
                 lua!("mutex/acquire"),
                 lua!("fenced/token" then "fenced/acquire"),
                 lua!("fair/line" then "fair/acquire"),
+                lua!("rw/holds" then "rw/read"),
+                lua!("rw/holds" then "rw/write"),
                 lua!("simple/acquire"),
             ],
             Self::Pass => &[
@@ -181,12 +183,21 @@ impl Script {
             Self::Release => &[
                 lua!("mutex/release"),
                 lua!("fair/line" then "fair/release"),
+                lua!("rw/holds" then "rw/release_read"),
+                lua!("rw/holds" then "rw/release_write"),
                 lua!("simple/release"),
             ],
-            Self::Renew => &[lua!("mutex/renew"), lua!("simple/renew")],
+            Self::Renew => &[
+                lua!("mutex/renew"),
+                lua!("rw/holds" then "rw/renew_read"),
+                lua!("rw/holds" then "rw/renew_write"),
+                lua!("simple/renew"),
+            ],
             Self::Undo => &[
                 lua!("mutex/undo"),
                 lua!("fair/line" then "fair/undo"),
+                lua!("rw/holds" then "rw/undo_read"),
+                lua!("rw/holds" then "rw/undo_write"),
                 lua!("simple/undo"),
             ],
         }

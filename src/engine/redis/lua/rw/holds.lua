@@ -27,8 +27,12 @@ end
 local function stay(base, reader, count, lease)
   for number = 1, tonumber(count) do
     local own = key(base, reader, number)
-    if redis.call('PTTL', own) < tonumber(lease) then
+    local there = redis.call('PTTL', own)
+    if there == -2 then
       redis.call('SET', own, '1', 'PX', lease)
+    elseif there < tonumber(lease) then
+      -- Not written anew: a server short of memory would refuse that.
+      redis.call('PEXPIRE', own, lease)
     end
   end
 end

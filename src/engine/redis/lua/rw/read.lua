@@ -37,10 +37,11 @@ if mode == 'write' then
 elseif ARGV[7] ~= '1' and redis.call('ZCOUNT', KEYS[3], '(' .. now, '+inf') > 0 then
   return -1
 end
+-- Its time first: a user who may not write that key must not leave a reader without an end.
+stay(ARGV[5], owner, 1, ARGV[4])
 if not mode then
   redis.call('HSET', KEYS[1], 'mode', 'read')
 end
 redis.call('HSET', KEYS[1], owner, 1)
-stay(ARGV[5], owner, 1, ARGV[4])
 last(KEYS[1], ARGV[4])
 return -3

@@ -1,0 +1,337 @@
+//! What a read/write lock of ours looks like to anyone else: its hash, its readers' time-outs and its messages.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use distlock::{Client, Guard, Lease, Read, RwLock, Write};
+
+use super::format::assert_is_redissons;
+use super::support::java::{Subscriber, rw_channel, timeout_key};
+use super::support::{RedisServer, eventually};
+use super::{LEASE, PATIENCE, assert_just_set, connect, leaves_nothing};
+
+#[tokio::test]
+async fn a_reader_is_a_mode_a_field_and_a_key_that_says_how_long() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let lock = client.rw_lock("prices");
+    let one = read(&lock, LEASE).await;
+    assert_is_redissons(&one.owner());
+    let key = timeout_key("prices", &one.owner(), 1);
+    assert_eq!(key, format!("{{prices}}:{}:rwlock_timeout:1", one.owner()));
+    assert_eq!(server.keys(), sorted(&["prices", &key]));
+    assert_eq!(
+        server.hgetall("prices"),
+        hash("read", &[(&one.owner(), "1")])
+    );
+    assert_eq!(server.query::<String>(&["GET", &key]), "1");
+    assert_just_set(server.pttl("prices"), LEASE);
+    assert_just_set(server.pttl(&key), LEASE);
+
+    let other = read(&lock, LEASE).await;
+    let fields = [(&*one.owner(), "1"), (&*other.owner(), "1")];
+    assert_eq!(server.hgetall("prices"), hash("read", &fields));
+    assert_eq!(server.keys().len(), 3);
+    one.release().await.unwrap();
+    assert!(!server.keys().contains(&key));
+    assert_eq!(
+        server.hgetall("prices"),
+        hash("read", &[(&other.owner(), "1")])
+    );
+    other.release().await.unwrap();
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn a_writer_is_a_mode_and_a_field_and_nothing_else() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let me = client.new_owner();
+    let lock = client.rw_lock("prices").write().with_owner(&me);
+    let lock = lock.with_lease(Lease::Fixed(LEASE));
+    let outer = lock.acquire().await.unwrap();
+    assert_is_redissons(&outer.owner());
+    let field = format!("{}:write", outer.owner());
+    assert_eq!(server.keys(), ["prices"]);
+    assert_eq!(server.hgetall("prices"), hash("write", &[(&field, "1")]));
+    assert_just_set(server.pttl("prices"), LEASE);
+    let inner = lock.acquire().await.unwrap();
+    assert_eq!(server.hgetall("prices"), hash("write", &[(&field, "2")]));
+    inner.release().await.unwrap();
+    assert_eq!(server.hgetall("prices"), hash("write", &[(&field, "1")]));
+    outer.release().await.unwrap();
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn readers_say_0_and_writers_1_on_redissons_channel_whatever_the_name() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    for (name, channel, base) in [
+        ("prices", "redisson_rwlock:{prices}", "{prices}"),
+        ("a{b}c", "redisson_rwlock:a{b}c", "a{b}c"),
+        (
+            "{test}:abc:key",
+            "redisson_rwlock:{test}:abc:key",
+            "{test}:abc:key",
+        ),
+        ("foo{bar", "redisson_rwlock:foo{bar", "foo{bar"),
+        ("foo}bar", "redisson_rwlock:{foo}bar}", "{foo}bar}"),
+        (
+            "naïve 🔒\r\n",
+            "redisson_rwlock:{naïve 🔒\r\n}",
+            "{naïve 🔒\r\n}",
+        ),
+    ] {
+        let mut ear = Subscriber::start(&server, channel).await;
+        let lock = client.rw_lock(name);
+        let (one, other) = (read(&lock, LEASE).await, read(&lock, LEASE).await);
+        let key = |guard: &Guard<Read>| format!("{base}:{}:rwlock_timeout:1", guard.owner());
+        assert_eq!(server.keys(), sorted(&[name, &key(&one), &key(&other)]));
+        one.release().await.unwrap();
+        assert!(ear.rest(&server).await.is_empty(), "{name}: one reads on");
+        other.release().await.unwrap();
+        assert_eq!(ear.rest(&server).await, [b"0"], "{name}");
+        let writer = write(&lock, LEASE).await;
+        writer.release().await.unwrap();
+        assert_eq!(ear.rest(&server).await, [b"1"], "{name}");
+        // Dropped, it is the same.
+        drop(read(&lock, LEASE).await);
+        assert_eq!(ear.message().await, b"0", "{name}");
+        drop(write(&lock, LEASE).await);
+        assert_eq!(ear.message().await, b"1", "{name}");
+        assert!(server.keys().is_empty(), "{:?}", server.keys());
+        ear.unsubscribe().await;
+    }
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn a_prefix_stands_before_every_key_of_it() {
+    let server = RedisServer::start();
+    for (prefix, key, base) in [
+        ("app:", "app:prices", "{app:prices}"),
+        ("{app}:", "{app}:prices", "{app}:prices"),
+    ] {
+        let client = Client::builder(&server.url()).key_prefix(prefix);
+        let client = client.connect().await.unwrap();
+        let mut ear = Subscriber::start(&server, &rw_channel(key)).await;
+        let reader = read(&client.rw_lock("prices"), LEASE).await;
+        let timeout = format!("{base}:{}:rwlock_timeout:1", reader.owner());
+        assert_eq!(server.keys(), sorted(&[key, &timeout]));
+        reader.release().await.unwrap();
+        assert_eq!(ear.rest(&server).await, [b"0"]);
+        ear.unsubscribe().await;
+        leaves_nothing(&server, client).await;
+    }
+}
+
+/// Redisson's unlock deletes the highest time-out, whichever is the longest.
+#[tokio::test]
+async fn each_time_a_reader_holds_it_has_a_key_and_the_last_to_stay_has_the_longest_time() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let me = client.new_owner();
+    let lock = client.rw_lock("prices").read().with_owner(&me);
+    let mut guards = Vec::new();
+    for _ in 0..3 {
+        let lock = lock.clone().with_lease(Lease::Fixed(LEASE));
+        guards.push(lock.acquire().await.unwrap());
+    }
+    let owner = guards[0].owner();
+    let keys: Vec<_> = (1..=3).map(|n| timeout_key("prices", &owner, n)).collect();
+    assert_eq!(server.hgetall("prices"), hash("read", &[(&owner, "3")]));
+    assert_eq!(
+        server.keys(),
+        sorted(&["prices", &keys[0], &keys[1], &keys[2]])
+    );
+    // As if it had been asked for last.
+    server.cmd(&["PEXPIRE", &keys[2], "90000"]);
+    server.cmd(&["PEXPIRE", "prices", "90000"]);
+    let longest = Duration::from_secs(90);
+    for left in (1..3).rev() {
+        guards.pop().expect("one more").release().await.unwrap();
+        assert_eq!(
+            server.hgetall("prices"),
+            hash("read", &[(&owner, &left.to_string())])
+        );
+        assert_eq!(server.pttl(&keys[left]), -2, "the key goes with the count");
+        assert_just_set(server.pttl(&keys[left - 1]), longest);
+        assert_just_set(server.pttl("prices"), longest);
+    }
+    guards.pop().expect("the last").release().await.unwrap();
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn the_hash_lasts_as_long_as_its_longest_reader() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let lock = client.rw_lock("prices");
+    let long = read(&lock, LEASE).await;
+    let short = read(&lock, LEASE / 4).await;
+    assert_just_set(server.pttl("prices"), LEASE);
+    assert_just_set(
+        server.pttl(&timeout_key("prices", &short.owner(), 1)),
+        LEASE / 4,
+    );
+    let longest = read(&lock, LEASE * 2).await;
+    assert_just_set(server.pttl("prices"), LEASE * 2);
+    longest.release().await.unwrap();
+    assert_just_set(server.pttl("prices"), LEASE);
+    long.release().await.unwrap();
+    assert_just_set(server.pttl("prices"), LEASE / 4);
+    short.release().await.unwrap();
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn a_downgrade_leaves_a_reader_of_its_own_name_and_says_1() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
+    let writer = write(&client.rw_lock("prices"), LEASE).await;
+    let reader = writer.downgrade().await.unwrap();
+    let key = timeout_key("prices", &reader.owner(), 1);
+    assert_eq!(
+        server.hgetall("prices"),
+        hash("read", &[(&reader.owner(), "1")])
+    );
+    assert_eq!(server.keys(), sorted(&["prices", &key]));
+    assert_just_set(server.pttl("prices"), LEASE);
+    // D18: Redisson says nothing, and readers wait until the lease is over.
+    assert_eq!(ear.rest(&server).await, [b"1"]);
+    reader.release().await.unwrap();
+    assert_eq!(ear.rest(&server).await, [b"0"]);
+    ear.unsubscribe().await;
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_is_a_writer_beside_its_reader() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
+    let reader = read(&client.rw_lock("prices"), LEASE).await;
+    let writer = reader.try_upgrade().await.unwrap().expect("alone");
+    let field = format!("{}:write", writer.owner());
+    let both = [(&*reader.owner(), "1"), (&*field, "1")];
+    assert_eq!(server.hgetall("prices"), hash("write", &both));
+    writer.release().await.unwrap();
+    assert_eq!(
+        server.hgetall("prices"),
+        hash("read", &[(&reader.owner(), "1")])
+    );
+    assert_eq!(ear.rest(&server).await, [b"1"]);
+    let writer = reader.try_upgrade().await.unwrap().expect("alone");
+    // What is left of the writer is not cut to what was left of the reader.
+    reader.release().await.unwrap();
+    let field = format!("{}:write", writer.owner());
+    assert_eq!(server.hgetall("prices"), hash("write", &[(&field, "1")]));
+    assert_eq!(server.keys(), ["prices"]);
+    assert!(ear.rest(&server).await.is_empty(), "it writes on");
+    writer.release().await.unwrap();
+    assert_eq!(ear.rest(&server).await, [b"1"]);
+    ear.unsubscribe().await;
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn a_lock_forced_open_leaves_no_time_outs_and_says_1() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
+    let lock = client.rw_lock("prices");
+    let guards = [read(&lock, LEASE).await, read(&lock, LEASE).await];
+    assert_eq!(server.keys().len(), 3);
+    assert!(client.admin().force_release("prices").await.unwrap());
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
+    // A writer may wait, and so may readers behind it.
+    assert_eq!(ear.rest(&server).await, [b"1"]);
+    drop(guards);
+    ear.unsubscribe().await;
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
+    let server = RedisServer::start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    for (name, key) in [
+        ("prices", "distlock_writers:{prices}"),
+        ("a{b}c", "distlock_writers:a{b}c"),
+    ] {
+        for how in ["granted", "dropped", "out of time"] {
+            let reader = read(&client.rw_lock(name), LEASE).await;
+            let patience = match how {
+                "out of time" => Duration::from_secs(2),
+                _ => PATIENCE,
+            };
+            let writer = other.rw_lock(name).write().acquire_timeout(patience);
+            let writer = tokio::spawn(writer);
+            let waits = || server.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]);
+            eventually(PATIENCE, "it waits", async || waits().len() == 1).await;
+            assert_is_redissons(&waits()[0]);
+            let pttl = server.pttl(key);
+            assert!((1..=60_000).contains(&pttl), "{how}: {pttl}");
+            // Redisson's own keys know nothing of it: a field in the hash would confuse Java's unlock.
+            assert_eq!(
+                server.hgetall(name),
+                hash("read", &[(&reader.owner(), "1")])
+            );
+            if how == "dropped" {
+                writer.abort();
+            }
+            if how == "granted" {
+                reader.release().await.unwrap();
+                let writer = writer.await.unwrap().unwrap().expect("granted");
+                assert_eq!(server.keys(), [name]);
+                writer.release().await.unwrap();
+                continue;
+            }
+            eventually(PATIENCE, how, async || waits().is_empty()).await;
+            reader.release().await.unwrap();
+        }
+    }
+    other.close().await.unwrap();
+    gone_but_for_marks(&server, client).await;
+}
+
+/// A waiter that left while it asked has the request taken back: a mark of that stays for a while.
+async fn gone_but_for_marks(server: &RedisServer, client: Client) {
+    eventually(PATIENCE, "nothing is left", async || {
+        let keys = server.keys();
+        keys.iter().all(|key| key.starts_with("distlock_undone:"))
+    })
+    .await;
+    client.close().await.expect("there is nothing to give back");
+}
+
+pub(crate) async fn read(lock: &RwLock, lease: Duration) -> Guard<Read> {
+    let lock = lock.read().with_lease(Lease::Fixed(lease));
+    let taken = lock.try_acquire().await.expect("the server answers");
+    taken.expect("nobody writes")
+}
+
+pub(crate) async fn write(lock: &RwLock, lease: Duration) -> Guard<Write> {
+    let lock = lock.write().with_lease(Lease::Fixed(lease));
+    let taken = lock.try_acquire().await.expect("the server answers");
+    taken.expect("nobody holds it")
+}
+
+pub(crate) fn hash(mode: &str, holders: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let mode = ("mode", mode);
+    let fields = holders.iter().copied().chain([mode]);
+    fields
+        .map(|(field, value)| (field.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn sorted(keys: &[&str]) -> Vec<String> {
+    let mut keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+    keys.sort();
+    keys
+}

@@ -99,10 +99,19 @@ impl Fair<'_> {
         let reply = match self.held {
             Some(_) => mutex::acquire(self.held, owner, entry, lease, now, || None),
             None if entry != Entry::First => Reply::Gone,
-            None => match self.line.first_at(now) {
-                Some(first) if first != *owner => Reply::Busy { ttl: None },
-                _ => mutex::acquire(self.held, owner, entry, lease, now, || None),
-            },
+            None => {
+                let before = self.line.first().map(|(owner, _)| owner);
+                match self.line.first_at(now) {
+                    Some(first) if first != *owner => {
+                        if before != Some(first) {
+                            // Whoever was told that it is free has gone.
+                            self.told = Some(Some(first));
+                        }
+                        Reply::Busy { ttl: None }
+                    }
+                    _ => mutex::acquire(self.held, owner, entry, lease, now, || None),
+                }
+            }
         };
         match (reply, waits) {
             (Reply::Granted { token }, _) => {

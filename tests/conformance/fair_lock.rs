@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Backoff, LockKind, Wait};
+use distlock::{Backoff, Change, LockKind, Wait};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -19,6 +19,7 @@ on_every_engine_with_scripts! { play with Fair:
     a_lock_forced_open_goes_to_the_first_in_line,
     a_lease_that_ends_lets_the_first_in_line_have_it,
     a_closed_client_leaves_the_line,
+    who_leaves_the_line_is_no_news_to_a_watch,
 }
 
 /// Enough that chance would not put them in order.
@@ -189,6 +190,32 @@ async fn a_closed_client_leaves_the_line(stage: &Stage<Fair>) -> Played {
     assert!(in_time(waiting).await.expect("it does not panic").is_err());
     wait_for_line(&a, &name, 0).await?;
     held.release().await
+}
+
+/// The one behind it is told, which on a server anybody can hear.
+async fn who_leaves_the_line_is_no_news_to_a_watch(stage: &Stage<Fair>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let held = a.lock(&*name).acquire().await?;
+    let mut watch = b.admin().watch(&*name);
+    assert_eq!(in_time(watch.next()).await?.change, Change::Held);
+    let first = tokio::spawn(a.lock(&*name).acquire());
+    wait_for_line(&a, &name, 1).await?;
+    let second = tokio::spawn(b.lock(&*name).acquire());
+    wait_for_line(&a, &name, 2).await?;
+    first.abort();
+    wait_for_line(&a, &name, 1).await?;
+    let old = held.owner();
+    held.release().await?;
+    let next = in_time(second).await.expect("it does not panic")?;
+    let event = in_time(watch.next()).await?;
+    assert_eq!((event.change, event.owner), (Change::Released, Some(old)));
+    let event = in_time(watch.next()).await?;
+    assert_eq!(
+        (event.change, event.owner),
+        (Change::Granted, Some(next.owner()))
+    );
+    next.release().await
 }
 
 /// Until so many stand in line for a lock that is held.

@@ -16,6 +16,9 @@ use crate::engine::feed::{Batch, Inbox, Notice, Source};
 use crate::engine::names::Names;
 use crate::engine::{Answer, Cause, Ear, Failure, Feed, Listener};
 
+/// What the next in a fair lock's line is told when one before it has left: nothing was freed.
+const NO_RELEASE: &[u8] = b"2";
+
 /// How such connections are made.
 #[derive(Debug)]
 pub(super) struct Overhear {
@@ -85,7 +88,12 @@ impl Translator {
         match push.kind {
             PushKind::Disconnection => self.inbox.close(),
             PushKind::PMessage => {
-                if let [Value::BulkString(by), Value::BulkString(channel), ..] = &*push.data
+                if let [
+                    Value::BulkString(by),
+                    Value::BulkString(channel),
+                    Value::BulkString(word),
+                ] = &*push.data
+                    && word != NO_RELEASE
                     && let (Ok(by), Ok(channel)) =
                         (std::str::from_utf8(by), std::str::from_utf8(channel))
                     && let Some(name) = self.name(by, channel)

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::super::support::{RedisServer, paced};
 use super::super::{connect, leaves_nothing};
-use super::java::{FIVE_MINUTES, Javas};
-use super::{granted, hold, line, stand};
+use super::java::{FIVE_MINUTES, Javas, queue, timeout};
+use super::{ALIVE, granted, hold, line, now, stand};
 
 #[tokio::test]
 async fn javas_and_ours_have_their_turns_in_the_order_in_which_they_came() {
@@ -72,5 +72,31 @@ async fn nobody_overtakes_one_of_ours_that_is_first_and_has_not_asked_yet() {
     assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
     assert_eq!(java.unlock(1).await, Some(true));
     other.close().await.expect("the server answers");
+    leaves_nothing(&server, client).await;
+}
+
+/// The message that the lock is free went to one who had died, and Java would sleep for as long as the holder might have
+/// held it.
+#[tokio::test]
+async fn who_passes_over_a_dead_first_in_line_tells_the_java_behind_it() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    let held = hold(&client).await;
+    // One of ours that will not ask again.
+    let (dead, over) = (java.owner(-1), now(&server));
+    server.cmd(&["RPUSH", &queue(), &dead]);
+    server.cmd(&["ZADD", &timeout(), &(over + 360_000).to_string(), &dead]);
+    server.cmd(&["ZADD", ALIVE, &(over + 1500).to_string(), &dead]);
+    let mut ear = java.listen(&server, 1).await;
+    java.lock(1, FIVE_MINUTES).await.expect("it is held");
+    let (waiting, _) = stand(&server, &client).await;
+    held.release().await.expect("it is ours");
+    assert_eq!(line(&server)[0], dead, "it was told");
+    assert_eq!(ear.message().await, b"0");
+    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+    assert!(ear.rest(&server).await.is_empty(), "once is enough");
+    ear.unsubscribe().await;
+    assert_eq!(java.unlock(1).await, Some(true));
+    granted(waiting).await.release().await.expect("it is ours");
     leaves_nothing(&server, client).await;
 }

@@ -39,7 +39,7 @@ if ttl == -2 then
   if ARGV[2] ~= '1' then
     return -5
   end
-  local head = first(KEYS[3], KEYS[4], KEYS[5], now)
+  local head, passed = first(KEYS[3], KEYS[4], KEYS[5], now)
   if not head or head == owner then
     if head then
       redis.call('LPOP', KEYS[3])
@@ -49,6 +49,11 @@ if ttl == -2 then
     redis.call('HSET', KEYS[1], owner, ARGV[3])
     redis.call('PEXPIRE', KEYS[1], ARGV[4])
     return -3
+  end
+  if passed then
+    -- Whoever was told that it is free has gone. The channel is called as the line is.
+    local channel = 'redisson_lock__channel:' .. string.sub(KEYS[3], string.len('redisson_lock_queue:') + 1)
+    remind(KEYS[1], KEYS[5], head, channel)
   end
 elseif ttl == -1 then
   -- No lock is without an end, so it may be somebody's data: then nobody must wait for it.

@@ -10,26 +10,39 @@ local function clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Who is first, of those who are there. One without a score is nobody: Redisson would wait for it for ever.
+-- Who is first, of those who are there; and whether others were passed over. One without a score is nobody: Redisson would
+-- wait for it for ever.
 local function first(queue, timeout, alive, now)
+  local passed = false
   while true do
     local head = redis.call('LINDEX', queue, 0)
     if not head then
-      return nil
+      return nil, passed
     end
     local there = redis.call('ZSCORE', alive, head) or redis.call('ZSCORE', timeout, head)
     if there and tonumber(there) > now then
-      return head
+      return head, passed
     end
     redis.call('LPOP', queue)
     redis.call('ZREM', timeout, head)
     redis.call('ZREM', alive, head)
+    passed = true
   end
 end
 
--- Somebody leaves, if it stands in line, or would again by its mark. Whoever is first then has to know: that the lock is
--- free, or when it will be.
-local function leave(queue, timeout, alive, now, owner, channel)
+-- Tells whoever has come to be the first, where nobody gives the lock back: that it is free, or when it will be. To
+-- Redisson, which asks by itself when a hold ends, '0' says that it is free. Ours come whatever the word, and whoever only
+-- watches must not take it for a release.
+local function remind(lock, alive, head, channel)
+  if redis.call('ZSCORE', alive, head) then
+    redis.call('PUBLISH', channel .. ':' .. head, '2')
+  elseif redis.call('EXISTS', lock) == 0 then
+    redis.call('PUBLISH', channel .. ':' .. head, '0')
+  end
+end
+
+-- Somebody leaves, if it stands in line, or would again by its mark.
+local function leave(lock, queue, timeout, alive, now, owner, channel)
   if not redis.call('ZSCORE', timeout, owner) and not redis.call('ZSCORE', alive, owner) then
     return
   end
@@ -39,7 +52,7 @@ local function leave(queue, timeout, alive, now, owner, channel)
   redis.call('LREM', queue, 0, owner)
   local head = was_first and first(queue, timeout, alive, now)
   if head then
-    redis.call('PUBLISH', channel .. ':' .. head, '0')
+    remind(lock, alive, head, channel)
   end
 end
 

@@ -22,5 +22,5 @@ if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
   redis.call('PUBLISH', head and ARGV[3] .. ':' .. head or ARGV[3], '0')
   return 0
 end
-leave(KEYS[2], KEYS[3], KEYS[4], clock(), ARGV[1], ARGV[3])
+leave(KEYS[1], KEYS[2], KEYS[3], KEYS[4], clock(), ARGV[1], ARGV[3])
 return redis.call('EXISTS', KEYS[1]) == 1 and -2 or -1

@@ -15,7 +15,7 @@ if released then
   local head = first(KEYS[3], KEYS[4], KEYS[5], now)
   redis.call('PUBLISH', head and ARGV[5] .. ':' .. head or ARGV[5], '0')
 elseif ARGV[2] == '1' then
-  leave(KEYS[3], KEYS[4], KEYS[5], now, ARGV[1], ARGV[5])
+  leave(KEYS[1], KEYS[3], KEYS[4], KEYS[5], now, ARGV[1], ARGV[5])
 end
 -- Though it was carried out, it may come: who waits in line asks many times.
 -- What frees comes before what is written, so that a server short of memory lets it through.

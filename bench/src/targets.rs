@@ -371,7 +371,7 @@ mod tests {
             "distlock",
             &[
                 (figure::RATE, 1.0),
-                (figure::SERVER_CPU, 1.3),
+                (figure::SERVER_CPU, 1.6),
                 (figure::CLIENT_CPU, 1.2),
                 (figure::COMMANDS, 2.0),
             ],

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use distlock::{Client, Error, Holder, HoldsEndWith};
+use distlock::{Client, HoldsEndWith};
 
 use crate::args::Release;
 use crate::exit::{self, Failure};
@@ -48,9 +48,8 @@ async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
     }
     let holder = match &lock.holders[..] {
         [] => return Err(nobody(name)),
-        [holder] if is_plain(&holder.owner) => holder,
-        // All that could be done about these would end whatever is there by then.
-        [holder, ..] => return Err(another_kind(name, holder)),
+        [holder] => holder,
+        holders => return Err(many(name, holders.len())),
     };
     let question = format!("take `{}` from {}?", shown(name), Who::of(holder));
     if !is_agreed(&question) {
@@ -61,24 +60,15 @@ async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
     match client.admin().release(name, &holder.owner).await {
         Ok(true) => Ok(0),
         Ok(false) => Err(Failure::new(exit::NO, "it was given back meanwhile")),
-        Err(Error::InvalidOption { .. }) => Err(another_kind(name, holder)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Whether that is an owner of a plain lock, `<uuid>:<number>`; Redisson's other locks have others
-/// (`<uuid>:<number>:write`).
-fn is_plain(owner: &str) -> bool {
-    let number = owner
-        .split_once(':')
-        .map(|(_, number)| number.parse::<i64>());
-    number.is_some_and(|number| number.is_ok())
-}
-
-fn another_kind(name: &str, holder: &Holder) -> Failure {
-    let (name, who) = (shown(name), Who::of(holder));
+fn many(name: &str, holders: usize) -> Failure {
     let message = format!(
-        "`{name}` is held by {who}, and not as a plain lock is; `--force` ends whoever holds it"
+        "`{}` has {holders} holders: `--owner` takes it from one of them (`distlock show` names them), `--force` \
+         from all",
+        shown(name)
     );
     Failure::new(exit::NO, message)
 }

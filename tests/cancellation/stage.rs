@@ -285,7 +285,8 @@ impl<F: Family> Stage<F> {
         assert_eq!(tasks(), before + 1);
         eventually(SOON, "they wait", async || {
             let known = remembers(&self.theirs, &name);
-            let in_line = usize::from(F::IN_ORDER) == self.line(&name).await.len();
+            // So does a writer that readers keep out.
+            let in_line = usize::from(F::IN_ORDER || F::SHARED) == self.line(&name).await.len();
             known && in_line && (self.server.is_none() || self.listened_to(&name))
         })
         .await;

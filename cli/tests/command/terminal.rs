@@ -215,27 +215,44 @@ fn a_waiter_for_another_librarys_lock_is_shown_that_it_waits() {
 }
 
 #[test]
-fn a_lock_of_another_kind_is_not_taken_from_whoever_holds_it_by_then() {
+fn of_many_readers_none_is_chosen() {
     let stage = Stage::redis();
     let owner = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";
     // As Redisson's read/write lock leaves them.
     let (one, other) = (&*format!("{owner}:1"), &*format!("{owner}:2"));
-    let writer = &*format!("{one}:write");
-    for hash in [
-        &["mode", "write", writer, "1"][..],
-        &["mode", "read", one, "1", other, "1"],
-    ] {
-        stage.server().cmd(&["DEL", "x"]);
-        stage.server().cmd(&[&["HSET", "x"], hash].concat());
-        let before = stage.server().hgetall("x");
-        let mut release = Terminal::start(&stage, &["release", "x"], &[]);
-        // It would say yes, if it were asked.
-        release.types("y\n");
-        release.shows("`--force`");
-        assert_eq!(release.end(), 1);
-        assert_eq!(stage.server().hgetall("x"), before);
-        assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    let hash = ["mode", "read", one, "1", other, "1"];
+    stage.server().cmd(&[&["HSET", "x"], &hash[..]].concat());
+    for reader in [one, other] {
+        let timeout = format!("{{x}}:{reader}:rwlock_timeout:1");
+        stage.server().cmd(&["SET", &timeout, "1", "PX", "60000"]);
     }
+    stage.server().cmd(&["PEXPIRE", "x", "60000"]);
+    let before = stage.server().hgetall("x");
+    let mut release = Terminal::start(&stage, &["release", "x"], &[]);
+    // It would say yes, if it were asked.
+    release.types("y\n");
+    release.shows("`x` has 2 holders");
+    assert_eq!(release.end(), 1);
+    assert_eq!(stage.server().hgetall("x"), before);
+    assert_eq!(stage.run(&["release", "x", "--owner", one]).code, 0);
+    let left = stage.server().hgetall("x");
+    assert!(left.contains_key(other) && !left.contains_key(one));
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    assert!(stage.server().hgetall("x").is_empty());
+}
+
+#[test]
+fn a_writer_is_asked_about_as_a_plain_owner_is() {
+    let stage = Stage::redis();
+    let writer = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1:write";
+    stage
+        .server()
+        .cmd(&["HSET", "x", "mode", "write", writer, "1"]);
+    let mut release = Terminal::start(&stage, &["release", "x"], &[]);
+    release.shows("take `x` from 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1?");
+    release.types("y\n");
+    assert_eq!(release.end(), 0);
+    assert!(stage.server().hgetall("x").is_empty());
 }
 
 fn a_signal_from_elsewhere_still_reaches_the_command(stage: &Stage) {

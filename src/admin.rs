@@ -9,7 +9,7 @@ use crate::engine::Finding;
 use crate::error::Error;
 use crate::lock::check_name;
 use crate::protocol::ledger::Seen;
-use crate::protocol::{FencingToken, Holding, Kind, OwnerId};
+use crate::protocol::{FencingToken, Holding, LockKind, OwnerId};
 use crate::watch::Watch;
 
 /// Looks at locks from outside, without holding them.
@@ -55,25 +55,6 @@ pub struct LockInfo {
     pub token: Option<FencingToken>,
     /// Who waits in line for a fair lock, by owner: the first hundred.
     pub waiting: Vec<String>,
-}
-
-/// The kinds of locks.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum LockKind {
-    /// [`Client::lock`](crate::Client::lock).
-    Plain,
-    /// [`Client::fenced_lock`](crate::Client::fenced_lock). On a server a plain lock is taken for one if the name has been a
-    /// fenced one's before.
-    Fenced,
-    /// [`Client::fair_lock`](crate::Client::fair_lock), while somebody waits for it; otherwise it looks like a plain one.
-    Fair,
-    /// [`Client::rw_lock`](crate::Client::rw_lock), to read.
-    Read,
-    /// [`Client::rw_lock`](crate::Client::rw_lock), to write. Its writer may read as well.
-    Write,
-    /// [`Client::simple_lock`](crate::Client::simple_lock).
-    Simple,
 }
 
 /// One owner of a lock.
@@ -270,14 +251,7 @@ impl LockInfo {
         });
         Self {
             name,
-            kind: match kind {
-                Kind::Mutex => LockKind::Plain,
-                Kind::Fenced => LockKind::Fenced,
-                Kind::Fair => LockKind::Fair,
-                Kind::Read => LockKind::Read,
-                Kind::Write => LockKind::Write,
-                Kind::Simple => LockKind::Simple,
-            },
+            kind: kind.into(),
             holders: holders.collect(),
             ttl,
             token,

@@ -62,7 +62,7 @@ mod protocol;
 mod rw_lock;
 mod watch;
 
-pub use admin::{Admin, Holder, LockInfo, LockKind};
+pub use admin::{Admin, Holder, LockInfo};
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use engine::{Finding, Verdict};
@@ -72,8 +72,8 @@ pub use held::{Held, LostSignal};
 pub use lock::{Fair, Fenced, Lock, Plain, Simple};
 pub use options::{Backoff, Lease, Wait};
 pub use owner::Owner;
-pub use protocol::FencingToken;
 pub use protocol::holds_end_with::HoldsEndWith;
+pub use protocol::{FencingToken, LockKind};
 pub use rw_lock::{Read, RwLock, Write};
 pub use watch::{Change, Event, Watch};
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use distlock::{Change, Event, HoldsEndWith};
+use distlock::{Change, Event, HoldsEndWith, LockKind};
 use serde::Serialize;
 
 use crate::args;
 use crate::date::Date;
 use crate::exit::Failure;
+use crate::kind;
 use crate::label::Who;
 use crate::out::{Out, say, shown};
 use crate::store;
@@ -60,6 +61,7 @@ struct Line<'a> {
     at: String,
     event: &'static str,
     name: &'a str,
+    kind: Option<&'static str>,
     owner: Option<&'a str>,
     label: Option<&'a str>,
 }
@@ -70,6 +72,7 @@ impl<'a> Line<'a> {
             at: now.to_string(),
             event: word(event.change),
             name: &event.name,
+            kind: event.kind.map(kind::word),
             owner: event.owner.as_deref(),
             label: event.label.as_deref(),
         }
@@ -88,7 +91,11 @@ fn line(event: &Event, now: Date, style: Style) -> String {
         None => "somebody (held too briefly to be seen)".to_owned(),
     };
     let at = style.dim(&now.to_string());
-    format!("{at}  {word}  {}  {who}", style.bold(&shown(&event.name)))
+    let name = style.bold(&shown(&event.name));
+    match event.kind {
+        None | Some(LockKind::Plain) => format!("{at}  {word}  {name}  {who}"),
+        Some(kind) => format!("{at}  {word}  {name} ({})  {who}", kind::word(kind)),
+    }
 }
 
 const fn word(change: Change) -> &'static str {

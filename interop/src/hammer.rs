@@ -69,7 +69,7 @@ fn time(fleet: &Fleet) -> Duration {
     let time = fleet.world.pace.hammer;
     match fleet.shared {
         Shared::Plain => time,
-        Shared::Fenced | Shared::ReadWrite => time.mul_f64(0.5),
+        Shared::Fair | Shared::Fenced | Shared::ReadWrite => time.mul_f64(0.5),
         Shared::Simple => time.mul_f64(0.3).max(Duration::from_secs(1)),
     }
 }

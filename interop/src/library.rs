@@ -16,6 +16,8 @@ pub(crate) enum Library {
 /// Which lock two sides share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Shared {
+    /// `Client::fair_lock`, Redisson's `RFairLock`.
+    Fair,
     /// `Client::fenced_lock`, Redisson's `RFencedLock`.
     Fenced,
     /// `Client::lock`, Redisson's `RLock`.
@@ -47,10 +49,17 @@ impl Library {
 }
 
 impl Shared {
-    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Fenced, Self::ReadWrite, Self::Simple];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Plain,
+        Self::Fair,
+        Self::Fenced,
+        Self::ReadWrite,
+        Self::Simple,
+    ];
 
     pub(crate) const fn title(self) -> &'static str {
         match self {
+            Self::Fair => "The fair lock",
             Self::Fenced => "The fenced lock",
             Self::Plain => "The plain lock",
             Self::ReadWrite => "The read/write lock",
@@ -61,7 +70,7 @@ impl Shared {
     /// What the table says when it is the other side that holds.
     pub(crate) const fn they_hold(self) -> &'static str {
         match self {
-            Self::Fenced | Self::Plain | Self::ReadWrite => "Java holds",
+            Self::Fair | Self::Fenced | Self::Plain | Self::ReadWrite => "Java holds",
             Self::Simple => "they hold",
         }
     }
@@ -69,6 +78,7 @@ impl Shared {
     /// What the peers are told.
     pub(crate) const fn word(self) -> &'static str {
         match self {
+            Self::Fair => "fair",
             Self::Fenced => "fenced",
             Self::Plain => "plain",
             Self::ReadWrite => "read-write",
@@ -105,7 +115,7 @@ impl Build {
     pub(crate) fn has(&self, shared: Shared) -> bool {
         match (self.library, shared) {
             (Library::Redisson, Shared::Fenced) => self.release() >= FIRST_FENCED,
-            (Library::Redisson, Shared::Plain | Shared::ReadWrite) => true,
+            (Library::Redisson, Shared::Fair | Shared::Plain | Shared::ReadWrite) => true,
             (Library::RedisPy | Library::Redlock | Library::Redsync, Shared::Simple) => true,
             (Library::Redisson, Shared::Simple)
             | (Library::RedisPy | Library::Redlock | Library::Redsync, _) => false,
@@ -196,7 +206,7 @@ mod tests {
                     .starts_with(|digit: char| digit.is_ascii_digit())
             );
             let has = Shared::ALL.map(|shared| build.has(shared));
-            assert_eq!(has, [false, false, false, true]);
+            assert_eq!(has, [false, false, false, false, true]);
         }
     }
 
@@ -210,7 +220,7 @@ mod tests {
         ] {
             let build = Build::redisson(Path::new("p"), version);
             let has = Shared::ALL.map(|shared| build.has(shared));
-            assert_eq!(has, [true, fenced, true, false], "{version}");
+            assert_eq!(has, [true, true, fenced, true, false], "{version}");
         }
     }
 }

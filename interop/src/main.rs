@@ -99,6 +99,10 @@ fn list() -> Outcome<ExitCode> {
     for scenario in scenarios::ALL {
         println!("{:<17} {}", scenario.name, scenario.shows);
     }
+    println!("\nonly if named:");
+    for scenario in scenarios::LONG_FORMS {
+        println!("{:<17} {}", scenario.name, scenario.shows);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -114,6 +118,7 @@ async fn hold(url: &str, kind: Kind, name: &str, lease: std::time::Duration) -> 
     let client = Client::connect(url).await?;
     let lease = Lease::KeepAlive(lease);
     match kind {
+        Kind::Fair => keep(client.fair_lock(name).with_lease(lease)).await,
         Kind::Fenced => keep(client.fenced_lock(name).with_lease(lease)).await,
         Kind::Plain => keep(client.lock(name).with_lease(lease)).await,
         Kind::Read => keep(client.rw_lock(name).read().with_lease(lease)).await,

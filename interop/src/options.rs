@@ -107,18 +107,23 @@ impl Options {
 }
 
 fn kind(word: &str) -> Outcome<Kind> {
-    let mut all = [Kind::Fenced, Kind::Plain, Kind::Read, Kind::Write].into_iter();
+    let mut all = [
+        Kind::Fair,
+        Kind::Fenced,
+        Kind::Plain,
+        Kind::Read,
+        Kind::Write,
+    ]
+    .into_iter();
     all.find(|kind| kind.word() == word)
         .ok_or_else(|| Failure::new(format!("there is no kind `{word}`")))
 }
 
 fn named(name: &str) -> Outcome<&'static Scenario> {
-    let found = scenarios::ALL.iter().find(|scenario| scenario.name == name);
+    let all = || scenarios::ALL.iter().chain(scenarios::LONG_FORMS);
+    let found = all().find(|scenario| scenario.name == name);
     found.ok_or_else(|| {
-        let names: Vec<&str> = scenarios::ALL
-            .iter()
-            .map(|scenario| scenario.name)
-            .collect();
+        let names: Vec<&str> = all().map(|scenario| scenario.name).collect();
         Failure::new(format!(
             "there is no scenario `{name}`; there are {}",
             names.join(", ")

@@ -25,6 +25,7 @@ pub(crate) enum Party {
 /// Which of Redisson's locks it is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
+    Fair,
     Fenced,
     Plain,
     /// The reader's side of a read/write lock.
@@ -36,6 +37,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const fn shared(self) -> Shared {
         match self {
+            Self::Fair => Shared::Fair,
             Self::Fenced => Shared::Fenced,
             Self::Plain => Shared::Plain,
             Self::Read | Self::Write => Shared::ReadWrite,
@@ -45,7 +47,7 @@ impl Kind {
     /// What the peers are told.
     pub(crate) const fn word(self) -> &'static str {
         match self {
-            Self::Fenced | Self::Plain => self.shared().word(),
+            Self::Fair | Self::Fenced | Self::Plain => self.shared().word(),
             Self::Read => "read",
             Self::Write => "write",
         }

@@ -103,7 +103,7 @@ fn parts(builds: &[Build], scenario: &Scenario) -> Vec<Part> {
             });
             each.collect()
         }
-        Play::Fleet(..) => {
+        Play::Fleet(..) | Play::Long(..) => {
             let twice = builds.iter();
             let twice = twice.map(|build| part(&[build.clone(), build.clone()], None));
             let mixed = (builds.len() > 1).then(|| part(&builds, None));
@@ -191,7 +191,13 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
             stage.close().await?;
             Ok(remark)
         }
-        (Play::Fleet(_, play) | Play::SimpleFleet(play) | Play::Together(play), _) => {
+        (
+            Play::Fleet(_, play)
+            | Play::Long(_, play)
+            | Play::SimpleFleet(play)
+            | Play::Together(play),
+            _,
+        ) => {
             let mut peers = Vec::new();
             for (number, build) in part.builds.iter().enumerate() {
                 let second = part.builds[..number].contains(build);
@@ -233,15 +239,17 @@ async fn finish(mut playing: JoinHandle<Outcome<String>>, limit: Duration) -> Ou
 }
 
 fn limit(world: &World, scenario: &Scenario) -> Duration {
-    let hammering = match scenario.play {
-        Play::Fleet(..) | Play::SimpleFleet(_) => world.pace.hammer * 2,
-        Play::Pair(..) | Play::Simple(..) | Play::Together(_) => Duration::ZERO,
-    };
-    LONGEST + hammering
+    LONGEST
+        + match scenario.play {
+            Play::Fleet(..) | Play::SimpleFleet(_) => world.pace.hammer * 2,
+            Play::Long(..) => HOURS,
+            Play::Pair(..) | Play::Simple(..) | Play::Together(_) => Duration::ZERO,
+        }
 }
 
 /// Far longer than any scenario takes, far shorter than anybody's patience.
 const LONGEST: Duration = Duration::from_secs(90);
+const HOURS: Duration = Duration::from_secs(3 * 3600);
 
 #[cfg(test)]
 mod tests {
@@ -293,6 +301,11 @@ mod tests {
         for (shared, file, page) in [
             (
                 Shared::Plain,
+                "docs/redisson.md",
+                include_str!("../../docs/redisson.md"),
+            ),
+            (
+                Shared::Fair,
                 "docs/redisson.md",
                 include_str!("../../docs/redisson.md"),
             ),

@@ -2,6 +2,7 @@
 
 mod deaths;
 mod exclusion;
+mod fair_lock;
 mod fenced_lock;
 mod leases;
 mod leftovers;
@@ -39,6 +40,8 @@ pub(crate) enum Play {
     Pair(Terms, for<'a> fn(&'a mut Stage) -> Playing<'a>),
     /// Two JVMs of each version that has the lock and us, and then one of each version and us.
     Fleet(Shared, for<'a> fn(&'a mut Fleet) -> Playing<'a>),
+    /// The same, for as long as it takes.
+    Long(Shared, for<'a> fn(&'a mut Fleet) -> Playing<'a>),
     /// All versions and us, once.
     Together(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
     /// Each of the other libraries and us, both ways round.
@@ -52,7 +55,7 @@ impl Play {
     pub(crate) const fn shared(&self) -> Shared {
         match self {
             Self::Pair(terms, _) => terms.kind.shared(),
-            Self::Fleet(shared, _) => *shared,
+            Self::Fleet(shared, _) | Self::Long(shared, _) => *shared,
             Self::Together(_) => Shared::Plain,
             Self::Simple(..) | Self::SimpleFleet(_) => Shared::Simple,
         }
@@ -145,6 +148,81 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "hammer",
         shows: "hammer: counters exact, no overlap",
         play: Play::Fleet(Shared::Plain, |fleet| Box::pin(hammer::play(fleet))),
+    },
+    Scenario {
+        name: "fair-exclude",
+        shows: "a fair hold keeps the other out",
+        play: Play::Pair(FAIR, |stage| Box::pin(exclusion::play(stage))),
+    },
+    Scenario {
+        name: "fair-wake",
+        shows: "the first in line wakes on unlock within 200 ms, by a message of its own",
+        play: Play::Pair(FAIR, |stage| Box::pin(waiting::wakes(stage))),
+    },
+    Scenario {
+        name: "fair-patience",
+        shows: "a wait in line ends on time",
+        play: Play::Pair(FAIR, |stage| Box::pin(waiting::ends_on_time(stage))),
+    },
+    Scenario {
+        name: "fair-reentry",
+        shows: "re-entry into a fair lock is counted, read and respected",
+        play: Play::Pair(FAIR, |stage| Box::pin(reentry::counts(stage))),
+    },
+    Scenario {
+        name: "fair-names",
+        shows: "fair locks with braces, colons, spaces, unicode in their names",
+        play: Play::Pair(FAIR, |stage| Box::pin(names::odd(stage))),
+    },
+    Scenario {
+        name: "fair-prefix",
+        shows: "a key prefix is Redisson's NameMapper for the line, too",
+        play: Play::Pair(FAIR_PREFIXED, |stage| Box::pin(names::prefixed(stage))),
+    },
+    Scenario {
+        name: "fair-order",
+        shows: "Java's threads and our tasks by turns: each has it in the order in which it came",
+        play: Play::Pair(FAIR, |stage| Box::pin(fair_lock::in_order(stage))),
+    },
+    Scenario {
+        name: "fair-leave",
+        shows: "who gives up leaves the line, and those left keep their order",
+        play: Play::Pair(FAIR, |stage| Box::pin(fair_lock::some_give_up(stage))),
+    },
+    Scenario {
+        name: "fair-death",
+        shows: "a holder that dies frees the fair lock within its lease",
+        play: Play::Pair(FAIR_SHORT, |stage| Box::pin(deaths::play(stage))),
+    },
+    Scenario {
+        name: "fair-dead-java",
+        shows: "a JVM that was killed in line is passed over when Redisson's time for it is over",
+        play: Play::Pair(FAIR_SHORT, |stage| Box::pin(fair_lock::dead_java(stage))),
+    },
+    Scenario {
+        name: "fair-dead-ours",
+        shows: "a process of ours that was killed in line is passed over within seconds, and Java is told",
+        play: Play::Pair(FAIR_SHORT, |stage| Box::pin(fair_lock::dead_ours(stage))),
+    },
+    Scenario {
+        name: "fair-lost",
+        shows: "an unlock of a lost fair lock: ours says so, Redisson's only if another has it",
+        play: Play::Pair(FAIR, |stage| Box::pin(fair_lock::lost(stage))),
+    },
+    Scenario {
+        name: "fair-plain",
+        shows: "a plain lock of the same name keeps the fair one out, and the other way round",
+        play: Play::Pair(FAIR, |stage| Box::pin(fair_lock::beside_plain(stage))),
+    },
+    Scenario {
+        name: "fair-mix",
+        shows: "25 who wait 50 ms to 5 s each, again and again: everybody gets on, nothing is left",
+        play: Play::Fleet(Shared::Fair, |fleet| Box::pin(fair_lock::mix(fleet))),
+    },
+    Scenario {
+        name: "fair-hammer",
+        shows: "a hammer on the fair lock: counters exact, no overlap",
+        play: Play::Fleet(Shared::Fair, |fleet| Box::pin(hammer::play(fleet))),
     },
     Scenario {
         name: "fenced-exclude",
@@ -318,6 +396,13 @@ pub(crate) const ALL: &[Scenario] = &[
     },
 ];
 
+/// What takes too long to be played unless it is named.
+pub(crate) const LONG_FORMS: &[Scenario] = &[Scenario {
+    name: "fair-long",
+    shows: "the same, a thousand times each",
+    play: Play::Long(Shared::Fair, |fleet| Box::pin(fair_lock::long_mix(fleet))),
+}];
+
 /// What is renewed soon and ends soon.
 const SHORT: Terms = Terms {
     watchdog: Duration::from_millis(1_500),
@@ -327,6 +412,22 @@ const SHORT: Terms = Terms {
 const PREFIXED: Terms = Terms {
     prefix: "team-7:",
     ..Terms::DEFAULT
+};
+
+const FAIR: Terms = Terms {
+    kind: Kind::Fair,
+    ..Terms::DEFAULT
+};
+
+const FAIR_SHORT: Terms = Terms {
+    kind: Kind::Fair,
+    fair_wait: Duration::from_secs(3),
+    ..SHORT
+};
+
+const FAIR_PREFIXED: Terms = Terms {
+    kind: Kind::Fair,
+    ..PREFIXED
 };
 
 const FENCED: Terms = Terms {

@@ -33,6 +33,8 @@ pub(crate) struct Terms {
     pub(crate) watchdog: Duration,
     /// Redisson's `NameMapper`, and our `key_prefix`.
     pub(crate) prefix: &'static str,
+    /// Redisson's `fairLockWaitTimeout`, where it has one.
+    pub(crate) fair_wait: Duration,
 }
 
 impl Terms {
@@ -41,6 +43,7 @@ impl Terms {
         kind: Kind::Plain,
         watchdog: Duration::from_secs(30),
         prefix: "",
+        fair_wait: Duration::from_secs(300),
     };
 }
 
@@ -106,6 +109,7 @@ pub(crate) async fn java_thread(
         address: world.address(),
         watchdog: terms.watchdog,
         prefix: terms.prefix,
+        fair_wait: terms.fair_wait,
     };
     JavaThread::connect(jvm, &connection).await
 }

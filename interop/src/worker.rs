@@ -183,6 +183,11 @@ impl Task {
         while !is_over() {
             let name = random.pick(&self.work.names).clone();
             let held: Vec<Grant> = match self.work.shared {
+                Shared::Fair => {
+                    let lock = self.client.fair_lock(&*name);
+                    let turn = self.turn(lock, |_| None, name, &mut random);
+                    turn.await?.into_iter().collect()
+                }
                 Shared::Fenced => {
                     let lock = self.client.fenced_lock(&*name);
                     let token = |guard: &Guard<Fenced>| Some(guard.token().number());

@@ -100,9 +100,46 @@ impl World {
         format!("redis://{}", self.server.addr())
     }
 
-    /// Waits until somebody sleeps for this lock: listens, and has asked once more since.
-    pub(crate) async fn asleep(&self, key: &str) -> Outcome {
-        self.asleep_on(&channel(key)).await
+    /// Waits until somebody sleeps for this lock: listens, and has asked once more since. Says where it listens: those who
+    /// wait for a fair lock each have a channel of their own.
+    pub(crate) async fn asleep(&self, key: &str) -> Outcome<String> {
+        let all = channel(key);
+        let own = format!("{all}:");
+        let at = || {
+            let mut channels = self.server.pubsub_channels().into_iter();
+            channels.find(|channel| *channel == all || channel.starts_with(&own))
+        };
+        until("somebody listens", || at().is_some()).await?;
+        let at = at().ok_or_else(|| Failure::late("who listened has gone"))?;
+        self.asleep_on(&at).await?;
+        Ok(at)
+    }
+
+    /// Waits until so many stand in a fair lock's line, and the last of them sleeps.
+    pub(crate) async fn in_line(&self, key: &str, length: usize) -> Outcome<Vec<String>> {
+        let line = || self.line(key);
+        until("it stands in line", || line().len() == length).await?;
+        let owners = line();
+        if let Some(last) = owners.last() {
+            self.asleep_on(&format!("{}:{last}", channel(key))).await?;
+        }
+        Ok(owners)
+    }
+
+    /// Who stands in a fair lock's line, the first one first.
+    pub(crate) fn line(&self, key: &str) -> Vec<String> {
+        let queue = named_after("redisson_lock_queue:", key);
+        self.server.query(&["LRANGE", &queue, "0", "-1"])
+    }
+
+    /// How long one in that line has before Redisson passes it over.
+    pub(crate) fn patience_with(&self, key: &str, owner: &str) -> Outcome<Duration> {
+        let timeout = named_after("redisson_lock_timeout:", key);
+        let score: Option<f64> = self.server.query(&["ZSCORE", &timeout, owner]);
+        let score = score.ok_or_else(|| Failure::new(format!("{owner} has no time")))?;
+        let (seconds, micros): (u64, u64) = self.server.query(&["TIME"]);
+        let now = (seconds * 1000 + micros / 1000) as f64;
+        Ok(Duration::from_millis((score - now).max(0.0) as u64))
     }
 
     /// The same for who listens here.
@@ -122,6 +159,11 @@ impl World {
     /// How many messages have been sent so far, on any channel.
     pub(crate) fn messages(&self) -> u64 {
         self.server.commandstats("publish")
+    }
+
+    /// Waits until nobody has this lock.
+    pub(crate) async fn until_free(&self, key: &str) -> Outcome {
+        until("it is free", || self.server.pttl(key) == -2).await
     }
 
     /// What is left of a lease.

@@ -136,7 +136,7 @@ impl Memory {
         if let Some(before) = before {
             let after = state.get().holders();
             let changes = changes(&before, &after, Change::by(&request.action), now);
-            watchers.tell(state.key(), changes, labels);
+            watchers.tell(state.key(), Some(request.subject.kind), changes, labels);
         }
         if state.get_mut().is_empty(now) {
             state.remove();
@@ -277,7 +277,7 @@ impl Store {
             state.expire(now);
             let after = state.holders();
             let changes = changes(&before, &after, Change::Released, now);
-            self.watchers.tell(key, changes, &self.labels);
+            self.watchers.tell(key, None, changes, &self.labels);
         }
     }
 

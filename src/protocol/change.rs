@@ -1,6 +1,6 @@
 //! What happens to holds, for those who watch.
 
-use super::{Action, Moment, OwnerId};
+use super::{Action, Kind, LockKind, Moment, OwnerId};
 
 /// What happened to a lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,6 +26,8 @@ pub enum Change {
 pub struct Event {
     /// The lock's name.
     pub name: String,
+    /// Which kind of lock it is, as far as the store tells ([`LockKind`]). Not known of a hold that was never seen.
+    pub kind: Option<LockKind>,
     /// Whose hold it is about: `<client uuid>:<number>`. Not known of a hold on Redis that ended before it was seen.
     pub owner: Option<String>,
     /// What that owner's client calls itself, if it says.
@@ -39,6 +41,8 @@ pub struct Event {
 pub struct Changed {
     /// The lock's name, without a prefix.
     pub name: String,
+    /// As which kind whoever changed it asked for the lock; the store alone may have done it.
+    pub kind: Option<Kind>,
     /// Whose hold.
     pub owner: String,
     /// What that owner's client calls itself, if the store knows.

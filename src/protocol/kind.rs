@@ -132,3 +132,35 @@ impl Kind {
         }
     }
 }
+
+/// The kinds of locks, as a user knows them.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// [`Client::lock`](crate::Client::lock).
+    Plain,
+    /// [`Client::fenced_lock`](crate::Client::fenced_lock). On a server a plain lock is taken for one if the name has been a
+    /// fenced one's before.
+    Fenced,
+    /// [`Client::fair_lock`](crate::Client::fair_lock), while somebody waits for it; otherwise it looks like a plain one.
+    Fair,
+    /// [`Client::rw_lock`](crate::Client::rw_lock), to read.
+    Read,
+    /// [`Client::rw_lock`](crate::Client::rw_lock), to write. Its writer may read as well.
+    Write,
+    /// [`Client::simple_lock`](crate::Client::simple_lock).
+    Simple,
+}
+
+impl From<Kind> for LockKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Mutex => Self::Plain,
+            Kind::Fenced => Self::Fenced,
+            Kind::Fair => Self::Fair,
+            Kind::Read => Self::Read,
+            Kind::Write => Self::Write,
+            Kind::Simple => Self::Simple,
+        }
+    }
+}

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::change::{Change, Changed, Event};
-use super::{Holding, Kind, Moment};
+use super::{Holding, Kind, LockKind, Moment, Shape};
 
 /// A lock that is held, and what the clients of its owners call themselves.
 #[derive(Clone, Debug)]
@@ -47,9 +47,10 @@ enum Doubt {
 }
 
 /// One hold that was told.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Hold {
     owner: String,
+    kind: Option<Kind>,
     label: Option<String>,
     end: End,
 }
@@ -99,38 +100,49 @@ impl Ledger {
     pub fn changed(&mut self, changed: Changed, now: Moment) {
         let Changed {
             name,
+            kind,
             owner,
             label,
             change,
         } = changed;
         self.heard_of(&name);
         let known = self.take(&name, &owner);
-        if self.is_doubtful() {
+        if self.is_doubtful() && kind.is_none_or(Kind::is_exclusive) {
             // One holds it at a time: whoever had it before has left, and nobody told us.
             for hold in self.gone(&name, None) {
-                self.tell(&name, Some(hold.owner), hold.label, Change::Released, now);
+                self.tell(&name, Some(hold), Change::Released, now);
             }
         }
         if change == Change::Granted {
             let new = known.is_none();
-            let hold = known.unwrap_or_else(|| Hold {
-                owner: owner.clone(),
-                label: label.clone(),
+            let hold = known.unwrap_or(Hold {
+                owner,
+                kind,
+                label,
                 end: End::Unknown,
             });
-            self.held.entry(name.clone()).or_default().push(hold);
             if new {
-                self.tell(&name, Some(owner), label, change, now);
+                self.tell(&name, Some(hold.clone()), change, now);
             }
+            self.held.entry(name).or_default().push(hold);
             return;
         }
         // A store may notice long after a look that a lease had run out.
         if known.is_none() && change == Change::Expired {
             return;
         }
-        let label = label.or(known.and_then(|hold| hold.label));
+        // Who ended it may have asked as anything that it could be.
+        let (kind, known) = known.map_or((None, None), |hold| (hold.kind, hold.label));
+        let label = label.or(known);
         self.name_grant(&name, &owner, label.as_deref());
-        self.tell(&name, Some(owner), label, change, now);
+        let end = End::Unknown;
+        let hold = Hold {
+            owner,
+            kind,
+            label,
+            end,
+        };
+        self.tell(&name, Some(hold), change, now);
     }
 
     /// This many holds of a lock have ended since the last look at it, and this is who holds it now.
@@ -141,10 +153,10 @@ impl Ledger {
             let change = hold.ended(now, Change::Released);
             // If its lease was over, the message was about another's hold.
             known += u32::from(change == Change::Released);
-            self.tell(name, Some(hold.owner), hold.label, change, now);
+            self.tell(name, Some(hold), change, now);
         }
         for _ in known..times {
-            self.tell(name, None, None, Change::Released, now);
+            self.tell(name, None, Change::Released, now);
         }
         self.come(name, lock, Change::Granted, now);
     }
@@ -169,7 +181,7 @@ impl Ledger {
             };
             for hold in self.gone(name, lock) {
                 let change = hold.ended(now, unknown);
-                self.tell(name, Some(hold.owner), hold.label, change, now);
+                self.tell(name, Some(hold), change, now);
             }
             self.come(name, lock, change, now);
         }
@@ -254,22 +266,28 @@ impl Ledger {
             return;
         };
         let Seen {
-            holding, labels, ..
+            kind,
+            holding,
+            labels,
+            ..
         } = lock;
         let end = holding.ttl.map_or(End::Never, |ttl| End::At(now + ttl));
         for ((owner, _), label) in holding.owners.iter().zip(labels) {
             let known = self.take(name, owner);
             let new = known.is_none();
-            let label = label.clone().or(known.and_then(|hold| hold.label));
+            let (told, known) = known.map_or((None, None), |hold| (hold.kind, hold.label));
+            // A look may take a fair lock for a plain one; but who wrote may read by now.
+            let told = told.filter(|told| told.shape() == Shape::Counted);
             let hold = Hold {
                 owner: owner.clone(),
-                label: label.clone(),
+                kind: told.or(Some(*kind)),
+                label: label.clone().or(known),
                 end,
             };
-            self.held.entry(name.to_owned()).or_default().push(hold);
             if new {
-                self.tell(name, Some(owner.clone()), label, change, now);
+                self.tell(name, Some(hold.clone()), change, now);
             }
+            self.held.entry(name.to_owned()).or_default().push(hold);
         }
     }
 
@@ -292,16 +310,12 @@ impl Ledger {
         }
     }
 
-    fn tell(
-        &mut self,
-        name: &str,
-        owner: Option<String>,
-        label: Option<String>,
-        change: Change,
-        heard: Moment,
-    ) {
+    fn tell(&mut self, name: &str, hold: Option<Hold>, change: Change, heard: Moment) {
+        let kind = hold.as_ref().and_then(|hold| hold.kind);
+        let (owner, label) = hold.map_or((None, None), |hold| (Some(hold.owner), hold.label));
         let event = Event {
             name: name.to_owned(),
+            kind: kind.map(LockKind::from),
             owner,
             label,
             change,

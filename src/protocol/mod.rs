@@ -42,7 +42,7 @@ pub mod state;
 pub mod token;
 pub mod writers;
 
-pub use kind::{Kind, Shape};
+pub use kind::{Kind, LockKind, Shape};
 pub use moment::Moment;
 pub use owner::{ClientId, OwnerId};
 pub use request::{Action, Channel, Entry, Holding, Reply, Request, Subject};

@@ -9,6 +9,7 @@ mod support;
 mod addresses;
 mod diary;
 mod eviction;
+mod fair;
 mod memory_limit;
 mod names;
 mod passwords;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet, LocalSet, spawn_local};
@@ -230,6 +230,7 @@ async fn tell_one<F: Family>(world: Rc<World<F>>, loss: &Loss<F>) -> Result<Verd
         if !(harmed && rule.harmless && story.is_whole() && tries < TRIES) {
             return told;
         }
+        tokio::time::sleep(REST * tries).await;
     }
 }
 
@@ -269,4 +270,6 @@ fn print<F: Family>(tallies: &BTreeMap<(&str, &str), Tally>) {
 }
 
 /// How often a case may bring an error that it should not before somebody is to blame.
-const TRIES: u32 = 3;
+const TRIES: u32 = 8;
+/// How long the first of these pauses is: what makes the machine busy may be over by then.
+const REST: Duration = Duration::from_millis(200);

@@ -45,7 +45,7 @@ const BOTH: [Kind; 2] = [Kind::Read, Kind::Write];
 /// What can be had without scripts.
 const UNSCRIPTED: [Kind; 3] = [Kind::Mutex, Kind::Fenced, Kind::Simple];
 
-/// How often to run more of them if too few counted.
+/// How often to run more of them if too few counted, beside as often as they all need.
 const ROUNDS: u32 = 4;
 
 /// Two clients of a store, and how much of it there is to try.
@@ -221,7 +221,7 @@ async fn against_a_file(kinds: Kinds) {
     let contest = Contest {
         engines: [open(101).await, open(102).await],
         kinds,
-        enough: 2_000,
+        enough: enough_of_a_file(),
         lanes: 8,
         sequences: 270,
         patient: true,
@@ -237,17 +237,25 @@ async fn against_a_file(kinds: Kinds) {
     .await;
 }
 
+/// A file is slower: the suite plays some of what a command of its own plays, with `DISTLOCK_SEQUENCES=10000`.
+fn enough_of_a_file() -> usize {
+    std::env::var("DISTLOCK_SEQUENCES").map_or(2_000, |enough| {
+        enough.parse().expect("a number of sequences")
+    })
+}
+
 impl Contest {
     /// Plays it, and panics if anything differs.
     async fn play(&self, look: impl AsyncFn(Instant) -> Keyspace) -> Outcome {
         let begun = Instant::now();
         let mut rng = SeededRng::from_env_or(0x6d6f_6465_6c00_0001);
         let mut seen = Outcome::default();
-        for round in 0..ROUNDS {
+        let lanes = usize::try_from(self.lanes).expect("a few");
+        let rounds = ROUNDS + u32::try_from(self.enough / (self.sequences * lanes)).expect("a few");
+        for round in 0..rounds {
             let round_begun = Instant::now();
             // Only as many as are missing, and some to spare.
             let missing = self.enough - seen.sequences;
-            let lanes = usize::try_from(self.lanes).expect("a few");
             let sequences = self.sequences.min(missing.div_ceil(lanes) * 3 + 5);
             let mut running = JoinSet::new();
             for lane in 0..self.lanes {

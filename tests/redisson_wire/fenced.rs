@@ -1,6 +1,8 @@
 //! Redisson's counter of fencing tokens: it goes on from ours, and we from its.
 
-use distlock::{Client, FencingToken, Guard};
+use std::time::{Duration, Instant};
+
+use distlock::{Client, FencingToken, Guard, Lease};
 
 use super::support::{RedisServer, eventually};
 use super::{PATIENCE, connect, leaves_nothing};
@@ -58,6 +60,38 @@ async fn a_small_counter_of_redissons_is_raised() {
     guard.release().await.unwrap();
     let theirs: u64 = server.query(&["INCR", COUNTER]);
     assert!(theirs > 1_000_000_000_000_000);
+}
+
+/// Redisson takes what PTTL says of it, -1, for a token.
+#[tokio::test]
+async fn d8_a_hold_without_an_end_is_nobodys_grant() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let stranger = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
+    server.cmd(&["HSET", "order", stranger, "1"]);
+    let lock = client.fenced_lock("order");
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let brief = Duration::from_millis(300);
+    assert!(lock.acquire_timeout(brief).await.unwrap().is_none());
+    assert_eq!(server.hgetall("order").len(), 1);
+    assert_eq!(server.keys(), ["order"], "no token was given");
+}
+
+/// Redisson's `lockAndGetToken` forgets its lease, and its `tryLockAndGetToken` waits.
+#[tokio::test]
+async fn d28_a_fixed_lease_is_kept_to_and_who_only_tries_does_not_wait() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let lease = Duration::from_secs(5);
+    let lock = client.fenced_lock("order").with_lease(Lease::Fixed(lease));
+    let guard = lock.acquire().await.unwrap();
+    let left = server.pttl("order");
+    assert!((1..=5_000).contains(&left), "{left} ms");
+    let begun = Instant::now();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(begun.elapsed() < lease / 2, "{:?}", begun.elapsed());
+    guard.lost().await;
+    assert!(begun.elapsed() >= lease / 2, "{:?}", begun.elapsed());
 }
 
 /// Its MultiLock does that to every key of a lock.

@@ -10,6 +10,30 @@ pub(crate) fn of_simple_locks() -> Vec<&'static str> {
     listed(SIMPLE, "the simple lock needs `")
 }
 
+/// What fair locks need beside that.
+pub(crate) fn of_fair_locks() -> Vec<&'static str> {
+    let (_, section) = REDISSON
+        .split_once("the fair lock needs")
+        .expect("the page has the list");
+    let rules = ["the commands\n`", "the keys\n`"];
+    rules
+        .iter()
+        .flat_map(|before| listed(section, before))
+        .collect()
+}
+
+/// And what one needs to see who waits.
+pub(crate) fn of_seeing_the_line() -> [&'static str; 2] {
+    let (_, section) = REDISSON
+        .split_once("it also\nneeds `")
+        .expect("the page has the list");
+    let mut rules = section.split('`');
+    let mut next = || rules.next().expect("the page has the list");
+    let command = next();
+    next();
+    [command, next()]
+}
+
 /// What fenced locks need beside that: with scripts, and without.
 pub(crate) fn of_fenced_locks() -> [Vec<&'static str>; 2] {
     ["and the commands `", "and the command `"].map(|before| listed(FENCED, before))

@@ -65,6 +65,50 @@ async fn locks_of_a_closed_client_are_never_renewed_again() {
     assert_eq!(journal.count(&guard.owner()), counted);
 }
 
+/// Redisson's timers multiply with every lock that is taken while none is held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d30_locks_that_come_and_go_make_nobody_be_renewed_more_often() {
+    let proxy = ChaosProxy::start(SHARED.addr());
+    let client = connect_with(&proxy.url(), LEASE, LEASE / 3).await;
+    let journal = Journal::of(&proxy);
+    for _ in 0..300 {
+        let guard = client.lock("comes-and-goes").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    let guard = client.lock("stays").acquire().await.unwrap();
+    let begun = std::time::Instant::now();
+    for _ in 0..3 {
+        renewed_once_more(&journal, &[&guard]).await;
+    }
+    // One more may be under way.
+    let periods = begun.elapsed().div_duration_f64(LEASE / 3);
+    let renewals = journal.count(&guard.owner());
+    assert!(
+        renewals as f64 <= periods + 2.0,
+        "{renewals} renewals in {periods} periods"
+    );
+}
+
+/// Redisson renews the first thread of a name alone, also when that has lost it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d31_whoever_follows_a_lost_hold_is_renewed() {
+    let proxy = ChaosProxy::start(SHARED.addr());
+    let client = connect_with(&proxy.url(), LEASE, LEASE / 3).await;
+    let journal = Journal::of(&proxy);
+    let lock = client.lock("followed");
+    let loser = lock.clone().with_owner(&client.new_owner());
+    let mut lost = Vec::new();
+    for _ in 0..3 {
+        lost.push(loser.acquire().await.unwrap());
+    }
+    SHARED.cmd(&["DEL", "followed"]);
+    let guard = lock.acquire().await.unwrap();
+    for _ in 0..2 {
+        renewed_once_more(&journal, &[&guard]).await;
+    }
+    assert!(lost.iter().all(|lost| !lost.is_held()));
+}
+
 /// Waits until another renewal of each of them was seen and answered.
 async fn renewed_once_more(journal: &Journal, guards: &[&Guard]) {
     let count = |guard: &&Guard| journal.count(&guard.owner());

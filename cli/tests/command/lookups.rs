@@ -19,6 +19,7 @@ on_every_store! {
     a_lock_is_not_taken_from_its_holder_unasked,
     a_watch_tells_what_happens,
     a_watch_sees_the_shortest_run,
+    a_watch_knows_each_kind,
 }
 
 fn nothing_is_listed_where_nothing_is_held(stage: &Stage) {
@@ -237,6 +238,35 @@ fn a_watch_tells_what_happens(stage: &Stage) {
         line.contains("  held      old  ") && line.contains("sleep 1000"),
         "{line}"
     );
+}
+
+fn a_watch_knows_each_kind(stage: &Stage) {
+    let _held = stage.hold("old");
+    let mut watch = stage.start(&["watch", "--json"]);
+    assert_eq!(object(&watch.line())["kind"], "plain");
+    for kind in ["read", "write", "simple", "fenced", "fair"] {
+        let option = format!("--{kind}");
+        let owner = stage.run(&["acquire", kind, &option, "--lease", "10m"]).out;
+        let owner = owner.split_whitespace().next().expect("an owner");
+        let shown = match kind {
+            // Nobody waits for it: a server cannot tell it from a plain one.
+            "fair" if stage.lasts(true, false) => "plain",
+            kind => kind,
+        };
+        let mut is_told = |event: &str| {
+            let told = object(&watch.line());
+            assert_eq!(told["event"], event, "{told}");
+            assert_eq!(told["kind"], shown, "{told}");
+        };
+        is_told("granted");
+        assert_eq!(stage.run(&["release", kind, "--owner", owner]).code, 0);
+        is_told("released");
+    }
+    let guard = stage.run(&["acquire", "prices", "--write", "--lease", "10m"]);
+    assert_eq!(guard.code, 0);
+    let mut words = Running::start(stage.command(&["watch", "pri*"]));
+    let line = words.line();
+    assert!(line.contains("  held      prices (write)  "), "{line}");
 }
 
 fn a_watch_sees_the_shortest_run(stage: &Stage) {

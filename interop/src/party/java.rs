@@ -20,6 +20,7 @@ pub(crate) struct JavaThread {
     client: String,
     owner: String,
     prefix_by: String,
+    fair_wait: bool,
 }
 
 /// What a Redisson client is told.
@@ -29,6 +30,7 @@ pub(crate) struct Connection<'a> {
     pub(crate) address: String,
     pub(crate) watchdog: Duration,
     pub(crate) prefix: &'a str,
+    pub(crate) fair_wait: Duration,
 }
 
 impl JavaThread {
@@ -41,6 +43,7 @@ impl JavaThread {
                 "address": connection.address,
                 "watchdog": millis(connection.watchdog),
                 "prefix": connection.prefix,
+                "fair_wait": millis(connection.fair_wait),
             }))
             .await?;
         let mut thread = Self {
@@ -50,6 +53,7 @@ impl JavaThread {
             name,
             owner: String::new(),
             prefix_by: text(&connected["prefix"])?,
+            fair_wait: connected["fair_wait"] == true,
         };
         thread.owner = text(&thread.ask(json!({"cmd": "owner"})).await?)?;
         Ok(thread)
@@ -72,6 +76,7 @@ impl JavaThread {
             client: self.client.clone(),
             owner: self.owner.clone(),
             prefix_by: self.prefix_by.clone(),
+            fair_wait: self.fair_wait,
         }
     }
 
@@ -91,6 +96,11 @@ impl JavaThread {
     /// By which means a prefix goes before its names: `NameMapper` or, in versions without, `name`.
     pub(crate) fn prefix_by(&self) -> &str {
         &self.prefix_by
+    }
+
+    /// Whether this version can be told how long a waiter for a fair lock may be silent.
+    pub(crate) const fn has_fair_wait(&self) -> bool {
+        self.fair_wait
     }
 
     pub(crate) async fn lock(&self, name: &str, term: Term) -> Outcome<Span> {

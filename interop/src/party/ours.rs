@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use distlock::{Admin, Client, Error, Fenced, Guard, Lease, Lock, Lost, Owner, Read, Write};
+use distlock::{Admin, Client, Error, Fair, Fenced, Guard, Lease, Lock, Lost, Owner, Read, Write};
 
 use super::{Kind, Term, Unlocked};
 use crate::clock::{Span, Stamp};
@@ -20,6 +20,7 @@ pub(crate) struct OurTask {
 
 /// A guard of any kind.
 pub(super) enum AnyGuard {
+    Fair(Guard<Fair>),
     Fenced(Guard<Fenced>),
     Plain(Guard),
     Read(Guard<Read>),
@@ -30,6 +31,7 @@ pub(super) enum AnyGuard {
 macro_rules! whichever {
     ($any:expr, $guard:ident => $does:expr) => {
         match $any {
+            AnyGuard::Fair($guard) => $does,
             AnyGuard::Fenced($guard) => $does,
             AnyGuard::Plain($guard) => $does,
             AnyGuard::Read($guard) => $does,
@@ -80,6 +82,10 @@ impl OurTask {
     pub(crate) async fn lock(&mut self, name: &str, term: Term) -> Outcome<Span> {
         let from = Stamp::now();
         let guard = match self.kind {
+            Kind::Fair => {
+                let lock = self.mine(self.client.fair_lock(name), term);
+                AnyGuard::Fair(lock.acquire().await?)
+            }
             Kind::Fenced => {
                 let lock = self.mine(self.client.fenced_lock(name), term);
                 AnyGuard::Fenced(lock.acquire().await?)
@@ -110,6 +116,10 @@ impl OurTask {
     ) -> Outcome<(bool, Span)> {
         let from = Stamp::now();
         let guard = match self.kind {
+            Kind::Fair => {
+                let lock = self.mine(self.client.fair_lock(name), term);
+                try_lock(&lock, wait).await?.map(AnyGuard::Fair)
+            }
             Kind::Fenced => {
                 let lock = self.mine(self.client.fenced_lock(name), term);
                 try_lock(&lock, wait).await?.map(AnyGuard::Fenced)
@@ -181,7 +191,7 @@ impl OurTask {
     pub(crate) fn token(&self, name: &str) -> Outcome<u64> {
         match self.guard(name)? {
             AnyGuard::Fenced(guard) => Ok(guard.token().number()),
-            AnyGuard::Plain(_) | AnyGuard::Read(_) | AnyGuard::Write(_) => {
+            AnyGuard::Fair(_) | AnyGuard::Plain(_) | AnyGuard::Read(_) | AnyGuard::Write(_) => {
                 Err(Failure::new(format!("`{name}` has no tokens")))
             }
         }

@@ -34,7 +34,7 @@ impl Sides {
     pub(crate) const fn side(&mut self, kind: Kind) -> &mut Party {
         match kind {
             Kind::Read => &mut self.read,
-            Kind::Fenced | Kind::Plain | Kind::Write => &mut self.write,
+            Kind::Fair | Kind::Fenced | Kind::Plain | Kind::Write => &mut self.write,
         }
     }
 

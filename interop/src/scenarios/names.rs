@@ -4,7 +4,6 @@ use super::{AT_ONCE, LONG};
 use crate::failure::{Outcome, ensure, in_time};
 use crate::party::{Party, Term};
 use crate::stage::Stage;
-use crate::world::channel;
 
 /// Names that an escape, an encoding or the brace rule could spoil.
 pub(super) const ODD: [&str; 13] = [
@@ -67,9 +66,9 @@ async fn meets(stage: &mut Stage, name: &str, key: &str) -> Outcome {
     ensure!(keys == [key], "the keys are {keys:?}, not {key:?}");
     other.is_kept_out(name).await?;
     let unlock = async {
-        world.asleep(key).await?;
+        let at = world.asleep(key).await?;
         let channels = world.server.pubsub_channels();
-        ensure!(channels == [channel(key)], "the channels are {channels:?}");
+        ensure!(channels == [at], "the channels are {channels:?}");
         holder.unlock(name).await?.done()
     };
     let (waited, freed) = tokio::try_join!(other.lock(name, Term::Kept), unlock)?;

@@ -46,7 +46,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         passed_over += busy() - before;
         let token = match terms.kind {
             Kind::Fenced => Some(other.token(NAME).await?),
-            Kind::Plain | Kind::Read | Kind::Write => None,
+            Kind::Fair | Kind::Plain | Kind::Read | Kind::Write => None,
         };
         let to = Stamp::now();
         ours.push(Grant {

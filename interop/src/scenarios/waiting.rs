@@ -7,7 +7,6 @@ use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure, in_time};
 use crate::party::Term;
 use crate::stage::Stage;
-use crate::world::channel;
 
 /// A sleeping waiter has the lock soon after its unlock, and it is the message that wakes it: the lease
 /// has a minute to go, and without the message it sleeps on.
@@ -70,11 +69,11 @@ async fn sleeps_without_message(stage: &mut Stage, name: &str) -> Outcome {
     holder.lock(name, Term::Fixed(LONG)).await?;
     let tell = async {
         let from = Stamp::now();
-        world.asleep(name).await?;
+        let channel = world.asleep(name).await?;
         world.server.cmd(&["DEL", name]);
         tokio::time::sleep(Duration::from_millis(400)).await;
         let told = Stamp::now();
-        world.server.cmd(&["PUBLISH", &channel(name), "0"]);
+        world.server.cmd(&["PUBLISH", &channel, "0"]);
         // Ours asks again every two seconds, message or not.
         let meanwhile = told.since(from);
         in_time!(

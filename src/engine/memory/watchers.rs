@@ -7,8 +7,8 @@ use foldhash::HashMap;
 use crate::engine::feed::{Batch, Inbox, Notice, Source};
 use crate::engine::names::Names;
 use crate::engine::{Answer, Failure};
-use crate::protocol::OwnerId;
 use crate::protocol::change::{Change, Changed};
+use crate::protocol::{Kind, OwnerId};
 
 /// All watches of a store.
 #[derive(Debug, Default)]
@@ -39,6 +39,7 @@ impl Watchers {
     pub(super) fn tell(
         &self,
         key: &str,
+        kind: Option<Kind>,
         changes: impl Iterator<Item = (OwnerId, Change)>,
         labels: &HashMap<Arc<str>, Arc<str>>,
     ) {
@@ -49,6 +50,7 @@ impl Watchers {
                 if let (Some(name), Some(inbox)) = (name, watcher.inbox.upgrade()) {
                     inbox.put(Notice::Changed(Changed {
                         name: name.to_owned(),
+                        kind,
                         owner: owner.to_string(),
                         label: label.map(ToString::to_string),
                         change,

@@ -50,6 +50,7 @@ impl Store {
             journal::tell(
                 rows,
                 &name,
+                held.as_ref().map(|held| held.kind),
                 changes(&before, &after, Change::Gone, now),
                 news,
             )?;

@@ -17,8 +17,8 @@ use super::store::Store;
 use crate::engine::feed::{Batch, Notice, Source};
 use crate::engine::names::Names;
 use crate::engine::{Answer, Cause, Ear, Failure, boot};
-use crate::protocol::OwnerId;
 use crate::protocol::change::{Change, Changed};
+use crate::protocol::{Kind, OwnerId};
 
 /// The channel of all watches.
 const CHANNEL: &str = "watch";
@@ -86,6 +86,7 @@ impl Store {
 pub(super) fn tell(
     rows: &Rows<'_>,
     key: &str,
+    kind: Option<Kind>,
     changes: impl Iterator<Item = (OwnerId, Change)>,
     news: &mut News,
 ) -> Result<()> {
@@ -98,7 +99,7 @@ pub(super) fn tell(
         return Ok(());
     }
     for (owner, change) in changes {
-        rows.write_down(key, owner, change)?;
+        rows.write_down(key, kind, owner, change)?;
     }
     // Once, however many rows there are.
     if !news.freed.iter().any(|(channel, _)| channel == CHANNEL) {
@@ -115,10 +116,21 @@ impl Rows<'_> {
         self.execute(sql, [CHANNEL])
     }
 
-    fn write_down(&self, key: &str, owner: OwnerId, change: Change) -> Result<()> {
+    fn write_down(
+        &self,
+        key: &str,
+        kind: Option<Kind>,
+        owner: OwnerId,
+        change: Change,
+    ) -> Result<()> {
         let label = self.label_of(&owner.client().to_string(), boot::time())?;
-        let sql = "INSERT INTO journal (name, owner, label, turn) VALUES (?1, ?2, ?3, ?4)";
-        self.execute(sql, params![key, owner.to_string(), label, word(change)])?;
+        let sql =
+            "INSERT INTO journal (name, owner, label, turn, kind) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let kind = kind.map(kind_word);
+        self.execute(
+            sql,
+            params![key, owner.to_string(), label, word(change), kind],
+        )?;
         let oldest = self.0.last_insert_rowid() - KEPT;
         self.execute("DELETE FROM journal WHERE id <= ?1", [oldest])
     }
@@ -135,11 +147,12 @@ impl Rows<'_> {
     /// The rows behind the cursor, with their numbers.
     fn behind(&self, cursor: i64) -> Result<Vec<(i64, Changed)>> {
         let mut rows = self.0.prepare_cached(
-            "SELECT id, name, owner, label, turn FROM journal WHERE id > ?1 ORDER BY id",
+            "SELECT id, name, owner, label, turn, kind FROM journal WHERE id > ?1 ORDER BY id",
         )?;
         let rows = rows.query_map([cursor], |row| {
             let changed = Changed {
                 name: row.get(1)?,
+                kind: row.get_ref(5)?.as_str_or_null()?.and_then(kind),
                 owner: row.get(2)?,
                 label: row.get(3)?,
                 change: change(row.get_ref(4)?.as_str()?)?,
@@ -160,6 +173,23 @@ const fn word(change: Change) -> &'static str {
         Change::Held => "held",
         Change::Released => "released",
     }
+}
+
+/// A kind of lock as the file has it.
+const fn kind_word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mutex => "plain",
+        Kind::Fenced => "fenced",
+        Kind::Fair => "fair",
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::Simple => "simple",
+    }
+}
+
+/// One that a later version may know is not known here.
+fn kind(word: &str) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| kind_word(*kind) == word)
 }
 
 fn change(word: &str) -> Result<Change> {

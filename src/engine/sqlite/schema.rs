@@ -39,7 +39,7 @@ const STEPS: [&str; 4] = [
     WHERE json_extract(state, '$.mutex') IS NOT NULL;
 ",
     // One counter for all locks, and a hold may say which grant it was; a row for each who waits for a fair lock, in the
-    // order in which they came; states of read/write locks.
+    // order in which they came; states of read/write locks; what happened, to which kind of lock.
     "
     CREATE TABLE tokens (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
     CREATE TABLE line (
@@ -49,6 +49,7 @@ const STEPS: [&str; 4] = [
     );
     CREATE INDEX line_by_name ON line (name, id);
     CREATE INDEX line_by_client ON line (client);
+    ALTER TABLE journal ADD COLUMN kind TEXT;
 ",
 ];
 

@@ -288,7 +288,7 @@ impl Store {
         }
         let after = read.state.holders();
         let changes = changes(&before, &after, Change::by(&request.action), now);
-        journal::tell(rows, &name, changes, news)?;
+        journal::tell(rows, &name, Some(request.subject.kind), changes, news)?;
         let mut reply = outcome.reply;
         if let Ok(Reply::Inspected(Some(holding))) = &mut reply {
             holding.ttl = holding.ttl.filter(|ttl| *ttl < FOR_EVER);

@@ -29,6 +29,7 @@ fn lock(name: &str, owner: &str, ttl: u64) -> Seen {
 fn changed(name: &str, owner: &str, change: Change) -> Changed {
     Changed {
         name: name.to_owned(),
+        kind: Some(Kind::Mutex),
         owner: owner.to_owned(),
         label: None,
         change,
@@ -254,4 +255,39 @@ fn a_message_about_another_hold_is_not_taken_for_the_release_of_one_that_ran_out
         &mut ledger,
         &[("a", "x", Change::Expired), ("a", "?", Change::Released)],
     );
+}
+
+#[test]
+fn a_reader_ends_no_other_reader_however_much_was_missed() {
+    let mut ledger = begun(&[]);
+    let reads = |owner: &str, change| Changed {
+        kind: Some(Kind::Read),
+        ..changed("a", owner, change)
+    };
+    ledger.changed(reads("one", Change::Granted), at(10));
+    ledger.missed();
+    ledger.changed(reads("two", Change::Granted), at(20));
+    let granted = |owner: &str| ("a".to_owned(), owner.to_owned(), Change::Granted);
+    assert_eq!(told(&mut ledger), [granted("one"), granted("two")]);
+}
+
+#[test]
+fn each_event_says_of_which_kind_its_lock_is() {
+    let mut ledger = begun(&[]);
+    let fair = |owner: &str, kind, change| Changed {
+        kind: Some(kind),
+        ..changed("a", owner, change)
+    };
+    ledger.changed(fair("one", Kind::Fair, Change::Granted), at(10));
+    // A look cannot tell a fair lock for which nobody waits from a plain one.
+    look(&mut ledger, &[lock("a", "one", 1000)], 20);
+    // It was forced open, as whatever it is.
+    ledger.changed(fair("one", Kind::Mutex, Change::Forced), at(30));
+    ledger.changed(fair("two", Kind::Fenced, Change::Granted), at(40));
+    ledger.freed("b", 1, None, at(50));
+    let kinds: Vec<_> = std::iter::from_fn(|| ledger.pop())
+        .map(|event| event.kind)
+        .collect();
+    let fair = Some(LockKind::Fair);
+    assert_eq!(kinds, [fair, fair, Some(LockKind::Fenced), None]);
 }

@@ -39,7 +39,10 @@ final class Clients {
         clients.clear();
     }
 
-    /** `address`, `watchdog` in ms, `prefix`; says by which means the prefix is put. */
+    /**
+     * `address`, `watchdog` in ms, `prefix`, `fair_wait` in ms; says by which means the prefix is put, and whether this
+     * version can be told how long a waiter for a fair lock may be silent.
+     */
     private Object connect(Command command) throws ReflectiveOperationException {
         Config config = new Config();
         // The codec is for values; locks never use it. The default ones do not all start on every Java.
@@ -56,12 +59,13 @@ final class Clients {
 
         String prefix = command.text("prefix", "");
         boolean mapped = prefix.isEmpty() || setNameMapper(config, prefix);
+        boolean waits = setFairLockWaitTimeout(config, command.number("fair_wait", 300_000));
         RedissonClient redisson = Redisson.create(config);
         Client old = clients.put(command.client(), new Client(redisson, mapped ? "" : prefix));
         if (old != null) {
             old.redisson().shutdown(0, 2, TimeUnit.SECONDS);
         }
-        return Map.of("uuid", redisson.getId(), "prefix", mapped ? "NameMapper" : "name");
+        return Map.of("uuid", redisson.getId(), "prefix", mapped ? "NameMapper" : "name", "fair_wait", waits);
     }
 
     private Object close(Command command) {
@@ -70,6 +74,15 @@ final class Clients {
             client.redisson().shutdown(0, 2, TimeUnit.SECONDS);
         }
         return client != null;
+    }
+
+    private static boolean setFairLockWaitTimeout(Config config, long millis) throws ReflectiveOperationException {
+        try {
+            Config.class.getMethod("setFairLockWaitTimeout", long.class).invoke(config, millis);
+            return true;
+        } catch (NoSuchMethodException absent) {
+            return false;
+        }
     }
 
     /**

@@ -46,8 +46,8 @@ final class Hammer {
         List<String> names = command.texts("names");
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(command.number("millis"));
         String manner = command.text("manner");
-        boolean fenced = command.text("shared").equals("fenced");
-        boolean sides = command.text("shared").equals("read-write");
+        String shared = command.text("shared");
+        boolean sides = shared.equals("read-write");
         AtomicLong grants = new AtomicLong();
         AtomicLong refused = new AtomicLong();
         AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -65,7 +65,7 @@ final class Hammer {
                             String name = names.get(random.nextInt(names.size()));
                             boolean granted = sides
                                     ? ReadWrite.turn(redisson, name, who, number, manner, random, log)
-                                    : turn(redisson, fenced, name, who, number, manner, random, log);
+                                    : turn(redisson, shared, name, who, number, manner, random, log);
                             (granted ? grants : refused).incrementAndGet();
                         }
                     } catch (Throwable problem) {
@@ -89,7 +89,7 @@ final class Hammer {
     /** One grant, if it comes. The ways to lock are spread over the threads. */
     private static boolean turn(
             RedissonClient redisson,
-            boolean fenced,
+            String shared,
             String name,
             String who,
             int number,
@@ -97,7 +97,8 @@ final class Hammer {
             Random random,
             PrintWriter log)
             throws Exception {
-        RLock lock = fenced ? Fenced.named(redisson, name) : redisson.getLock(name);
+        RLock lock = Locks.of(redisson, shared, name);
+        boolean fenced = shared.equals("fenced");
         boolean locked = !manner.equals("unlocked");
         int way = manner.equals("mixed") ? number % 8 : 0;
         boolean twice = way == 5;

@@ -4,11 +4,12 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
 /**
- * The plain lock, Redisson's RLock, and where the `kind` is `fenced`, its RFencedLock; where it is `read` or `write`, a
- * side of its RReadWriteLock. Times are milliseconds; a lease of -1 is kept by the watchdog.
+ * The plain lock, Redisson's RLock, or by its `kind` the `fair`, `fenced`, `read` or `write` one. Times are
+ * milliseconds; a lease of -1 is kept by the watchdog.
  */
 final class Locks {
     private final Clients clients;
@@ -99,6 +100,16 @@ final class Locks {
         return command.text("kind", "plain").equals("fenced");
     }
 
+    /** The lock of this kind and name. */
+    static RLock of(RedissonClient redisson, String kind, String name) throws Exception {
+        return switch (kind) {
+            case "fair" -> redisson.getFairLock(name);
+            case "fenced" -> Fenced.named(redisson, name);
+            case "plain" -> redisson.getLock(name);
+            default -> ReadWrite.side(redisson, name, kind);
+        };
+    }
+
     private RLock named(Command command) throws Exception {
         Clients.Client client = clients.of(command);
         String name = command.text("name");
@@ -107,9 +118,7 @@ final class Locks {
         RLock lock = mine.get().get(key);
         if (lock == null) {
             String mapped = client.mapped(name);
-            lock = ReadWrite.is(kind)
-                    ? ReadWrite.side(client.redisson(), mapped, kind)
-                    : isFenced(command) ? Fenced.named(client.redisson(), mapped) : client.redisson().getLock(mapped);
+            lock = of(client.redisson(), kind, mapped);
             mine.get().put(key, lock);
         }
         return lock;

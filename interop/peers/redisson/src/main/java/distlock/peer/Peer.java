@@ -35,6 +35,7 @@ final class Peer {
         deeds.putAll(clients.deeds());
         deeds.putAll(new Locks(clients).deeds());
         deeds.putAll(new Hammer(clients).deeds());
+        deeds.putAll(new Mix(clients).deeds());
         deeds.put("clock", command -> System.nanoTime());
         deeds.put("exit", command -> {
             clients.closeAll();

@@ -13,10 +13,6 @@ import org.redisson.client.codec.StringCodec;
 final class ReadWrite {
     private ReadWrite() {}
 
-    static boolean is(String kind) {
-        return kind.equals("read") || kind.equals("write");
-    }
-
     static RLock side(RedissonClient redisson, String name, String kind) {
         RReadWriteLock lock = redisson.getReadWriteLock(name);
         return kind.equals("read") ? lock.readLock() : lock.writeLock();

@@ -1,0 +1,234 @@
+//! The fair lock: one line for both sides.
+
+mod deaths;
+mod mix;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+pub(super) use self::deaths::{dead_java, dead_ours};
+pub(super) use self::mix::{long_mix, mix};
+use super::LONG;
+use crate::clock::Span;
+use crate::failure::{Failure, Outcome, ensure};
+use crate::party::{Kind, Party, Term};
+use crate::stage::{Stage, Terms};
+use crate::world::World;
+
+/// Threads of Java's and tasks of ours by turns, some of one client and some of clients of their own.
+pub(super) async fn in_order(stage: &mut Stage) -> Outcome<String> {
+    let name = "fair-order";
+    let rounds = stage.world.pace.rounds(3);
+    for _ in 0..rounds {
+        stage.holder.lock(name, Term::Kept).await?;
+        let mut line = Line::new(&stage.world, name);
+        for party in crowd(stage).await? {
+            line.join(party, LONG).await?;
+        }
+        stage.holder.unlock(name).await?.done()?;
+        line.are_served().await?;
+        stage.world.is_clean().await?;
+    }
+    Ok(format!("{rounds} times {CROWD}"))
+}
+
+/// The first, the last and some in between.
+pub(super) async fn some_give_up(stage: &mut Stage) -> Outcome<String> {
+    let name = "fair-leave";
+    let brief = Duration::from_millis(1_500);
+    let world = stage.world.clone();
+    stage.holder.lock(name, Term::Kept).await?;
+    let mut line = Line::new(&world, name);
+    let mut leaving = Vec::new();
+    for (number, party) in crowd(stage).await?.into_iter().enumerate() {
+        if [0, 3, 4, CROWD - 1].contains(&number) {
+            leaving.push(line.stand(party, brief).await?);
+        } else {
+            line.join(party, LONG).await?;
+        }
+    }
+    for waiting in leaving {
+        let mut waited = waiting.await??;
+        ensure!(!waited.granted, "it got a lock that is held");
+        waited.party.close().await?;
+    }
+    let left = world.line(name);
+    ensure!(
+        left.len() == line.waiting.len(),
+        "{} wait, and in line are {left:?}",
+        line.waiting.len()
+    );
+    stage.holder.unlock(name).await?.done()?;
+    line.are_served().await?;
+    Ok(String::new())
+}
+
+/// A lease that is over, and then one that somebody else has taken.
+pub(super) async fn lost(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let name = "fair-lost";
+    let lease = Duration::from_millis(400);
+    holder.lock(name, Term::Fixed(lease)).await?;
+    other.lock(name, Term::Kept).await?;
+    holder.unlock(name).await?.refused()?;
+    ensure!(other.is_held(name).await?, "it is still the other's");
+    other.unlock(name).await?.done()?;
+
+    holder.lock(name, Term::Fixed(lease)).await?;
+    world.until_free(name).await?;
+    let unlocked = holder.unlock(name).await?;
+    match holder {
+        // Redisson takes a lock that nobody has for one that was given back.
+        Party::Java(_) => drop(unlocked.done()?),
+        Party::Ours(_) => drop(unlocked.refused()?),
+    }
+    Ok(String::new())
+}
+
+/// They are one lock in the store. Who waits in line is not told of a plain one's end, and asks.
+pub(super) async fn beside_plain(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        build,
+        ..
+    } = stage;
+    let name = "fair-plain";
+    let plain = Terms {
+        kind: Kind::Plain,
+        ..stage.terms
+    };
+    let jvm = world.peer(build).await?;
+    for mut plain in [
+        Party::ours(world, plain).await?,
+        Party::java(world, &jvm, plain).await?,
+    ] {
+        holder.lock(name, Term::Kept).await?;
+        plain.is_kept_out(name).await?;
+        holder.unlock(name).await?.done()?;
+        plain.lock(name, Term::Kept).await?;
+        holder.is_kept_out(name).await?;
+        other.is_kept_out(name).await?;
+        plain.unlock(name).await?.done()?;
+        plain.close().await?;
+    }
+    Ok(String::new())
+}
+
+/// Everybody who comes to stand in line: Java and we by turns, each side the first in one direction.
+async fn crowd(stage: &Stage) -> Outcome<Vec<Party>> {
+    let Stage {
+        world,
+        build,
+        terms,
+        holder,
+        ..
+    } = stage;
+    let jvm = world.peer(build).await?;
+    let ours_first = matches!(holder, Party::Java(_));
+    let mut crowd: Vec<Party> = Vec::new();
+    for number in 0..CROWD {
+        let ours = (number % 2 == 0) == ours_first;
+        // Every second one of each side shares the client of the one before it.
+        let before = crowd.len().checked_sub(2).filter(|_| number % 4 >= 2);
+        crowd.push(match (before.map(|at| &crowd[at]), ours) {
+            (Some(Party::Java(thread)), _) => Party::Java(thread.sibling().await?),
+            (Some(Party::Ours(task)), _) => Party::Ours(task.sibling()),
+            (None, true) => Party::ours(world, *terms).await?,
+            (None, false) => Party::java(world, &jvm, *terms).await?,
+        });
+    }
+    Ok(crowd)
+}
+
+const CROWD: usize = 8;
+
+/// Those who wait, in the order in which they came.
+struct Line {
+    world: Arc<World>,
+    name: &'static str,
+    length: usize,
+    waiting: Vec<JoinHandle<Outcome<Waited>>>,
+}
+
+struct Waited {
+    party: Party,
+    granted: bool,
+    waited: Span,
+    /// When it was given back, if it was granted.
+    unlocked: Option<Span>,
+}
+
+impl Line {
+    fn new(world: &Arc<World>, name: &'static str) -> Self {
+        Self {
+            world: world.clone(),
+            name,
+            length: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Somebody comes to stand in line, and is expected to be served.
+    async fn join(&mut self, party: Party, patience: Duration) -> Outcome {
+        let waiting = self.stand(party, patience).await?;
+        self.waiting.push(waiting);
+        Ok(())
+    }
+
+    async fn stand(
+        &mut self,
+        mut party: Party,
+        patience: Duration,
+    ) -> Outcome<JoinHandle<Outcome<Waited>>> {
+        let name = self.name;
+        let waiting = tokio::spawn(async move {
+            let (granted, waited) = party.try_lock(name, patience, Term::Kept).await?;
+            let unlocked = match granted {
+                true => Some(party.unlock(name).await?.done()?),
+                false => None,
+            };
+            Ok(Waited {
+                party,
+                granted,
+                waited,
+                unlocked,
+            })
+        });
+        self.length += 1;
+        self.world.in_line(name, self.length).await?;
+        Ok(waiting)
+    }
+
+    /// All of them get it, one after the other.
+    async fn are_served(self) -> Outcome {
+        let mut last: Option<(String, Span)> = None;
+        for waiting in self.waiting {
+            let done = tokio::time::timeout(PATIENCE, waiting).await;
+            let done = done.map_err(|_| Failure::new("somebody in line was forgotten"))?;
+            let mut done = done??;
+            let who = done.party.title();
+            ensure!(done.granted, "{who} was not served");
+            if let Some((before, unlocked)) = &last {
+                ensure!(
+                    done.waited.to > unlocked.from,
+                    "{who} had it before {before}, who came first"
+                );
+            }
+            let unlocked = done.unlocked.ok_or_else(|| Failure::new("not unlocked"))?;
+            last = Some((who, unlocked));
+            done.party.close().await?;
+        }
+        Ok(())
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,127 @@
+//! Waiters that are killed in line.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::clock::Stamp;
+use crate::failure::{Outcome, ensure, in_time};
+use crate::party::{Party, Term};
+use crate::scenarios::{ROUNDING, SLACK};
+use crate::stage::{Stage, java_thread};
+
+/// It is the first in line when the lock is given back. Nobody can know that it is dead, so everybody behind it waits for as
+/// long as Redisson says: five minutes, unless it was told otherwise.
+pub(crate) async fn dead_java(stage: &mut Stage) -> Outcome<String> {
+    let name = "fair-dead-java";
+    let terms = stage.terms;
+    let world = stage.world.clone();
+    stage.holder.lock(name, Term::Kept).await?;
+    let jvm = world.fresh_peer(&stage.build).await?;
+    let dying = java_thread(&world, &jvm, terms).await?;
+    let (owner, told) = (dying.owner().to_owned(), dying.has_fair_wait());
+    let waiting = tokio::spawn(async move {
+        match told {
+            true => dying.lock(name, Term::Kept).await.map(drop),
+            // An older one takes as its time what it is willing to wait.
+            false => dying
+                .try_lock(name, terms.fair_wait, Term::Kept)
+                .await
+                .map(drop),
+        }
+    });
+    world.in_line(name, 1).await?;
+    jvm.kill_hard().await?;
+    ensure!(waiting.await?.is_err(), "it was killed and has its turn");
+    let patience = world.patience_with(name, &owner)?;
+    let longest = terms.fair_wait + terms.watchdog;
+    ensure!(
+        patience <= longest,
+        "its time is {patience:?}, more than {longest:?}"
+    );
+    let over = Stamp::now() + patience;
+
+    let mut ours = Party::ours(&world, terms).await?;
+    let unlock = async {
+        world.in_line(name, 2).await?;
+        stage.holder.unlock(name).await?.done()
+    };
+    let (waited, _) = tokio::try_join!(ours.lock(name, Term::Kept), unlock)?;
+    ensure!(
+        waited.to + ROUNDING + READING >= over,
+        "passed over {:?} before its time was over",
+        over.since(waited.to)
+    );
+    let late = waited.to.since(over);
+    in_time!(
+        late <= ASKS_EVERY + SLACK,
+        "passed over {late:?} after its time was over"
+    );
+    ours.unlock(name).await?.done()?;
+    ours.close().await?;
+    let by = if told {
+        "fairLockWaitTimeout"
+    } else {
+        "tryLock"
+    };
+    let (patience, late) = (patience.as_millis(), late.as_millis());
+    Ok(format!("{patience} ms by {by}, {late} ms late"))
+}
+
+/// It is the first in line when the lock is given back, and a thread of Java's is behind it, and one of ours behind that.
+pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
+    let name = "fair-dead-ours";
+    let terms = stage.terms;
+    let world = stage.world.clone();
+    // So long that Java would not wake by itself in time.
+    stage.holder.lock(name, Term::Fixed(HELD)).await?;
+    let mut dying = Command::new(std::env::current_exe()?)
+        .args(["hold", &world.server.url(), "fair", name, "30000"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    world.in_line(name, 1).await?;
+    let jvm = world.peer(&stage.build).await?;
+    let mut java = Party::java(&world, &jvm, terms).await?;
+    let mut ours = Party::ours(&world, terms).await?;
+    let java_waits = async {
+        let waited = java.lock(name, Term::Kept).await?;
+        java.unlock(name).await?.done()?;
+        Ok(waited)
+    };
+    let ours_wait = async {
+        world.in_line(name, 2).await?;
+        ours.lock(name, Term::Kept).await
+    };
+    let kill = async {
+        world.in_line(name, 3).await?;
+        let killed = Stamp::now();
+        dying.kill().await?;
+        stage.holder.unlock(name).await?.done()?;
+        Ok(killed)
+    };
+    let (first, second, killed) = tokio::try_join!(java_waits, ours_wait, kill)?;
+    let after = first.to.since(killed);
+    in_time!(
+        after <= BELIEVED + ASKS_EVERY + SLACK,
+        "it took {after:?} to pass it over"
+    );
+    ensure!(
+        second.to > first.to,
+        "ours had it before Java, who came first"
+    );
+    ours.unlock(name).await?.done()?;
+    java.close().await?;
+    ours.close().await?;
+    Ok(format!("{} ms after the kill", after.as_millis()))
+}
+
+/// How often a waiter of ours asks.
+const ASKS_EVERY: Duration = Duration::from_secs(3);
+/// How long one is believed to be there that has not asked.
+const BELIEVED: Duration = Duration::from_secs(10);
+const HELD: Duration = Duration::from_secs(60);
+/// Two clocks were read one after the other.
+const READING: Duration = Duration::from_millis(50);

@@ -1,0 +1,119 @@
+//! The fair lock where its user may not do everything.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Error, LockKind};
+use tokio::task::JoinSet;
+
+use super::permissions::{can_do_everything, user};
+use super::support::{RedisServer, rights};
+use super::{PATIENCE, connect};
+
+#[tokio::test]
+async fn a_user_with_what_fair_locks_need_has_them() {
+    let rules = [rights::commands(), rights::of_fair_locks()].concat();
+    can_do_everything(&rules, "", |client| client.fair_lock("needed")).await;
+}
+
+#[tokio::test]
+async fn a_user_with_what_it_takes_sees_who_waits() {
+    let server = RedisServer::start();
+    for seeing in [false, true] {
+        let mut rules = with_only("", "needed");
+        if seeing {
+            rules.extend(rights::of_seeing_the_line().map(str::to_owned));
+        }
+        let client = limited(&server, &rules).await;
+        let held = client.fair_lock("needed").acquire().await.expect("free");
+        let waiting = tokio::spawn(client.fair_lock("needed").acquire());
+        in_line(&server, "needed", 1).await;
+        let seen = client.admin().inspect("needed").await.expect("it may look");
+        let seen = seen.expect("it is held");
+        assert_eq!(seen.holders[0].owner, held.owner());
+        assert_eq!(seen.waiting.len(), usize::from(seeing));
+        assert_eq!(seen.kind == LockKind::Fair, seeing);
+        waiting.abort();
+        in_line(&server, "needed", 0).await;
+        held.release().await.expect("it is ours");
+    }
+}
+
+/// All that happens in a line, with each of the rights missing: somebody is told, or cannot leave. With all of them, nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_the_rights_is_needed() {
+    let server = std::sync::Arc::new(RedisServer::start());
+    let mut all = JoinSet::new();
+    for (number, missing) in ["nothing"]
+        .into_iter()
+        .chain(rights::of_fair_locks())
+        .enumerate()
+    {
+        let server = server.clone();
+        all.spawn(async move {
+            let name = format!("needed-{number}");
+            let client = limited(&server, &with_only(missing, &name)).await;
+            let played = tokio::time::timeout(PATIENCE, everything(&server, &client, &name)).await;
+            match played {
+                Ok(Ok(())) => assert_eq!(missing, "nothing", "it is for nothing"),
+                Ok(Err(error)) => {
+                    let is_told = matches!(error, Error::PermissionDenied { .. });
+                    assert!(is_told && missing != "nothing", "{missing}: {error}");
+                }
+                Err(_) => assert_eq!(missing, "+lrem", "somebody waits for ever"),
+            }
+        });
+    }
+    all.join_all().await;
+}
+
+/// Stands in a line that has to be mended, is passed over and comes back, gives up, and has its turn.
+async fn everything(server: &RedisServer, client: &Client, name: &str) -> Result<(), Error> {
+    let lock = client.fair_lock(name);
+    let held = lock.acquire().await?;
+    let timeout = format!("redisson_lock_timeout:{{{name}}}");
+    let queue = format!("redisson_lock_queue:{{{name}}}");
+    server.cmd(&["ZADD", &timeout, "9999999999999", "nobody"]);
+    let mut waiting = tokio::spawn(lock.acquire());
+    tokio::select! {
+        told = &mut waiting => told.expect("no panic")?.release().await?,
+        () = in_line(server, name, 1) => {}
+    }
+    // As Redisson does with one whose time is over.
+    let owner: String = server.query(&["LPOP", &queue]);
+    server.cmd(&["ZREM", &timeout, &owner]);
+    tokio::select! {
+        told = &mut waiting => told.expect("no panic")?.release().await?,
+        () = in_line(server, name, 1) => {}
+    }
+    let hasty = lock.acquire_timeout(Duration::from_millis(300)).await?;
+    assert!(hasty.is_none(), "it is held");
+    in_line(server, name, 1).await;
+    held.release().await?;
+    waiting.await.expect("no panic")?.release().await
+}
+
+/// Until so many stand in line.
+async fn in_line(server: &RedisServer, name: &str, length: usize) {
+    let queue = format!("redisson_lock_queue:{{{name}}}");
+    let until = Instant::now() + PATIENCE * 2;
+    while server.query::<usize>(&["LLEN", &queue]) != length {
+        assert!(Instant::now() < until, "not {length} in line for `{name}`");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What a fair lock of this name needs, but for one.
+fn with_only(missing: &str, name: &str) -> Vec<String> {
+    let rules = [rights::commands(), rights::of_fair_locks()].concat();
+    let rules = rules.into_iter().filter(|rule| *rule != missing);
+    let mut rules: Vec<String> = rules.map(str::to_owned).collect();
+    rules.push(format!("~{name}"));
+    rules
+}
+
+async fn limited(server: &RedisServer, rules: &[String]) -> Client {
+    let mut all = vec!["resetkeys", "resetchannels", "-@all"];
+    all.extend(["~distlock_undone:*", "&redisson_lock__channel:*"]);
+    all.extend(rules.iter().map(String::as_str));
+    connect(&user(server, &all)).await
+}

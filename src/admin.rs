@@ -53,7 +53,7 @@ pub struct LockInfo {
     pub ttl: Option<Duration>,
     /// The last grant's token, of a fenced lock.
     pub token: Option<FencingToken>,
-    /// Who waits in line for a fair lock, by owner: the first hundred.
+    /// Who waits in line for a fair lock, or to write, by owner: the first hundred.
     pub waiting: Vec<String>,
 }
 

@@ -94,7 +94,7 @@ pub enum Error {
     },
     /// Who wants to write reads, and so do others: it would wait for itself.
     #[error("`{}` is read by this owner and by others; give that back before you ask to write, or use `try_upgrade`", Shown(.name))]
-    Reads {
+    WouldDeadlock {
         /// The lock's name.
         name: Arc<str>,
     },
@@ -162,7 +162,7 @@ impl Error {
             | Self::InvalidUrl { .. }
             | Self::Lost { .. }
             | Self::PermissionDenied { .. }
-            | Self::Reads { .. }
+            | Self::WouldDeadlock { .. }
             | Self::Released { .. }
             | Self::Storage { .. }
             | Self::WrongKind { .. } => false,
@@ -202,7 +202,7 @@ impl Error {
             Trouble::Failure(failure) => Self::from_failure(&name, failure),
             Trouble::Forked => Self::Closed { name, forked: true },
             Trouble::Lost(reason) => Self::Lost { name, reason },
-            Trouble::Reads => Self::Reads { name },
+            Trouble::WouldDeadlock => Self::WouldDeadlock { name },
             Trouble::TimedOut => Self::Timeout {
                 name,
                 detail: "the wait is over and the store has not said who holds it".into(),

@@ -13,8 +13,8 @@
 //!
 //! # Where to begin
 //!
-//! - [`Client`] connects to a store; [`Client::lock`] names a lock ([`Client::fenced_lock`],
-//!   [`Client::rw_lock`] and [`Client::simple_lock`] one of another kind); [`Lock::acquire`], [`Lock::try_acquire`],
+//! - [`Client`] connects to a store; [`Client::lock`] names a lock ([`Client::fair_lock`],
+//!   [`Client::fenced_lock`], [`Client::rw_lock`] and [`Client::simple_lock`] one of another kind); [`Lock::acquire`], [`Lock::try_acquire`],
 //!   [`Lock::acquire_timeout`] and [`Lock::run`] take it.
 //! - [`Guard`] is proof that it is held, and says when it is not any more: [`Held::check`],
 //!   [`Held::lost`], [`Guard::while_held`].

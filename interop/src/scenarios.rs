@@ -465,6 +465,9 @@ const BRIEF: Duration = Duration::from_millis(400);
 /// How soon a message has to wake a waiter.
 const AT_ONCE: Duration = Duration::from_millis(200);
 
+/// How often a waiter of ours that stands in line asks.
+const ASKS_EVERY: Duration = Duration::from_secs(3);
+
 /// What a busy machine may add to an interval that ends by the clock.
 const SLACK: Duration = Duration::from_millis(700);
 

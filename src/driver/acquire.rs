@@ -14,7 +14,7 @@ use super::spot::Spot;
 use super::waiters::Asker;
 use super::{Core, Trouble, needs_a_runtime};
 use crate::engine::Failure;
-use crate::protocol::acquire::{Hearing, LONGEST_POLL};
+use crate::protocol::acquire::Hearing;
 use crate::protocol::lease::{LostReason, Terms};
 use crate::protocol::{Kind, Moment, OwnerId, Subject};
 
@@ -38,13 +38,8 @@ impl Wish {
     /// How one asks who is going to wait.
     pub(super) fn patiently(&self) -> Manner {
         let kind = self.subject.kind;
-        let pause = match self.hearing {
-            Hearing::Notify => Duration::ZERO,
-            Hearing::Poll { longest, .. } => longest.min(LONGEST_POLL),
-        };
-        let stays = kind.longest_sleep() * 3 + pause;
         Manner {
-            waits: kind.is_announced().then_some(stays),
+            waits: kind.is_announced().then_some(kind.longest_sleep() * 3),
             past: false,
         }
     }
@@ -92,16 +87,19 @@ pub(crate) fn acquire(
             Patience::Within(wait) => Some(begun + wait),
         };
         let mut got = reenter(core, wish, deadline).await?;
+        let mut asked = false;
         if got.is_none() && core.other_side(wish).is_some() {
+            asked = true;
             // Past the line: behind a stranger it would wait for itself.
             got = Box::pin(once(core, wish, begun)).await?;
             let waits = !matches!(patience, Patience::Once);
             if got.is_none() && waits && wish.subject.kind == Kind::Write {
-                return Err(Trouble::Reads);
+                return Err(Trouble::WouldDeadlock);
             }
         }
         if got.is_none() {
             got = match patience {
+                Patience::Once if asked => None,
                 Patience::Once => Box::pin(once(core, wish, begun)).await?,
                 Patience::Endless | Patience::Within(_) if wish.subject.kind.has_line() => {
                     Box::pin(queue(core, wish, deadline)).await?

@@ -128,7 +128,7 @@ pub(crate) enum Trouble {
     /// The lock was held and is not any more.
     Lost(LostReason),
     /// Who wants to write reads, and so do others: it would wait for itself.
-    Reads,
+    WouldDeadlock,
     /// The deadline passed before anybody could say whether the lock is free.
     TimedOut,
 }

@@ -17,7 +17,7 @@ use super::unfinished::Unfinished;
 use super::waiters::Asker;
 use super::{Core, Trouble, needs_a_runtime, no_answer, unexpected};
 use crate::engine::{Failure, Listener};
-use crate::protocol::acquire::{Acquire, Hearing, LONGEST_POLL, Step};
+use crate::protocol::acquire::{Acquire, Step};
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Action, Channel, Entry, Moment, OwnerId, Reply};
 
@@ -170,7 +170,7 @@ impl<'a> Place<'a> {
             entry: Entry::First,
             lease: terms.lease,
             seen: self.core.tokens.seen(subject.kind),
-            waits: Some(self.alive()),
+            waits: Some(ALIVE),
             beside: None,
             past: false,
         });
@@ -185,14 +185,6 @@ impl<'a> Place<'a> {
         self.echoes |= in_doubt;
         self.known = known || in_doubt || answer.is_ok();
         answer
-    }
-
-    /// Long enough for a poller to ask again.
-    fn alive(&self) -> Duration {
-        match self.wish.hearing {
-            Hearing::Notify => ALIVE,
-            Hearing::Poll { longest, .. } => ALIVE + longest.min(LONGEST_POLL),
-        }
     }
 
     /// The lock is ours.

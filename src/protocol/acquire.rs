@@ -8,9 +8,6 @@ use std::time::Duration;
 use super::jitter::{fraction, spread};
 use super::{Kind, Moment};
 
-/// A poller may be as patient as it likes; longer than this makes no difference.
-pub const LONGEST_POLL: Duration = Duration::from_secs(86_400);
-
 /// How a waiter learns that it is worth asking again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Hearing {
@@ -48,6 +45,8 @@ pub struct Acquire {
     hearing: Hearing,
     /// A message may be lost; it never sleeps longer than this without asking again.
     longest_sleep: Duration,
+    /// Nor, if it polls, than this.
+    longest_poll: Duration,
     deadline: Option<Moment>,
     listening: bool,
     /// What the store last said, if it ever said anything.
@@ -69,6 +68,7 @@ impl Acquire {
         Self {
             hearing,
             longest_sleep: kind.longest_sleep(),
+            longest_poll: kind.longest_poll(),
             deadline,
             listening: false,
             answered: None,
@@ -109,7 +109,7 @@ impl Acquire {
                 self.sleep(lapse.min(longest), now)
             }
             Hearing::Poll { first, longest } => {
-                let longest = longest.min(LONGEST_POLL);
+                let longest = longest.min(self.longest_poll);
                 self.pause = (self.pause * 2).clamp(first.min(longest), longest);
                 let pause = self.pause.mul_f64(0.5 + 0.5 * self.fraction());
                 let lapse = ttl.map(|ttl| ttl + self.spread(20));

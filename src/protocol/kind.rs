@@ -105,6 +105,14 @@ impl Kind {
         }
     }
 
+    /// Nor does a poller, however patient it wants to be, where the store believes for a while only that it is there.
+    pub const fn longest_poll(self) -> Duration {
+        if self.is_announced() {
+            return self.longest_sleep();
+        }
+        Duration::from_secs(86_400)
+    }
+
     /// Whether one hold keeps all others out. Behind a hold of our own nobody then needs to ask the
     /// store.
     pub const fn is_exclusive(self) -> bool {

@@ -1,5 +1,6 @@
 //! Writers that wait for a read/write lock: readers that come later wait behind them.
 
+use super::fair::SHOWN;
 use super::{ClientId, Moment, OwnerId};
 
 /// Those of one name. Each is believed to be there until a moment that it puts off by asking again.
@@ -47,10 +48,8 @@ impl Writers {
     pub fn waiting(&self, now: Moment) -> Vec<String> {
         let mut there: Vec<_> = self.0.iter().filter(|writer| writer.until > now).collect();
         there.sort_by_key(|writer| writer.until);
-        there
-            .iter()
-            .map(|writer| writer.owner.to_string())
-            .collect()
+        let shown = there.iter().take(SHOWN);
+        shown.map(|writer| writer.owner.to_string()).collect()
     }
 
     /// Forgets who has gone.

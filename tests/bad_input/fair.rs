@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{Client, Error, LockKind};
 use tokio::task::JoinSet;
 
+use super::memory_limit::{assert_out_of_memory, fill};
 use super::permissions::{can_do_everything, user};
 use super::support::{RedisServer, rights};
 use super::{PATIENCE, connect};
@@ -36,6 +37,26 @@ async fn a_user_with_what_it_takes_sees_who_waits() {
         in_line(&server, "needed", 0).await;
         held.release().await.expect("it is ours");
     }
+}
+
+/// To ask is to write, and a server short of memory refuses that to whoever frees nothing first.
+#[tokio::test]
+async fn who_stands_in_line_keeps_its_place_on_a_server_without_memory() {
+    let server = RedisServer::start();
+    let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let held = client.fair_lock("full").acquire().await.expect("free");
+    let waiting = tokio::spawn(other.fair_lock("full").acquire());
+    in_line(&server, "full", 1).await;
+    fill(&server);
+    let too_late = client.fair_lock("full").acquire().await;
+    assert_out_of_memory("full", too_late.map(drop).expect_err("no place is left"));
+    // It has asked once more by then.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!waiting.is_finished(), "it waits");
+    in_line(&server, "full", 1).await;
+    held.release().await.expect("it needs no memory");
+    let next = waiting.await.expect("no panic").expect("it is its turn");
+    next.release().await.expect("it is its own");
 }
 
 /// All that happens in a line, with each of the rights missing: somebody is told, or cannot leave. With all of them, nobody.

@@ -233,6 +233,11 @@ async fn a_server_without_memory_lets_nobody_in_and_renews_and_takes_back_what_i
         assert!(held, "it was renewed");
         assert_eq!(risk, None);
     }
+    for lease in [alive, Lease::Fixed(LEASE / 3)] {
+        let again = reading.clone().with_lease(lease).acquire().await;
+        let again = again.expect("who reads may enter again");
+        again.release().await.expect("and leave");
+    }
     fixed.extend(LEASE * 30).await.expect("it needs no memory");
     inner.release().await.expect("nor does a part");
     beneath.release().await.expect("of either");

@@ -256,6 +256,37 @@ async fn a_lock_forced_open_leaves_no_time_outs_and_says_1() {
     leaves_nothing(&server, client).await;
 }
 
+/// Nothing was freed: nobody who watches may take it for that.
+#[tokio::test]
+async fn a_writer_that_stops_waiting_is_no_release() {
+    let server = RedisServer::start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let lock = client.rw_lock("prices");
+    let reader = read(&lock, LEASE).await;
+    let mut watch = client.admin().watch("prices");
+    assert_eq!(watch.next().await.unwrap().owner, Some(reader.owner()));
+    for how in ["dropped", "out of time"] {
+        let patience = match how {
+            "dropped" => PATIENCE,
+            _ => Duration::from_millis(500),
+        };
+        let writer = other.rw_lock("prices").write().acquire_timeout(patience);
+        let writer = tokio::spawn(writer);
+        let waits = || server.keys().contains(&"distlock_writers:{prices}".into());
+        eventually(PATIENCE, "it waits", async || waits()).await;
+        if how == "dropped" {
+            writer.abort();
+        }
+        eventually(PATIENCE, "it has stopped", async || !waits()).await;
+    }
+    let owner = reader.owner();
+    reader.release().await.unwrap();
+    assert_eq!(watch.next().await.unwrap().owner, Some(owner));
+    drop(watch);
+    other.close().await.unwrap();
+    leaves_nothing(&server, client).await;
+}
+
 #[tokio::test]
 async fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
     let server = RedisServer::start();

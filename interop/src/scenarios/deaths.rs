@@ -1,16 +1,19 @@
 //! A process that holds a lock is killed.
 
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
 
-use super::{ROUNDING, SLACK};
+use super::{ASKS_EVERY, ROUNDING, SLACK};
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure, in_time};
-use crate::party::{JavaThread, Party, Term};
+use crate::party::{JavaThread, Kind, Party, Term};
 use crate::stage::{Stage, Terms, java_thread};
+use crate::world::World;
 
 /// However it dies, the lock stays the dead one's until its lease is over, and is the waiter's then.
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
@@ -26,19 +29,31 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
 
 /// How long after the death the other had the lock.
 async fn inherit(stage: &mut Stage, mortal: Mortal) -> Outcome<Duration> {
-    let lease = stage.terms.watchdog;
-    let name = NAME;
+    let (terms, name) = (stage.terms, NAME);
+    let lease = terms.watchdog;
     let Stage { other, world, .. } = stage;
     let kill = async {
         world.asleep(name).await?;
         let seen = Stamp::now();
         let promised = seen + world.left(name)?;
-        Ok((mortal.die(NAME).await?, promised))
+        let behind = match terms.kind {
+            Kind::Fair => Some(follow(world, terms).await?),
+            _ => None,
+        };
+        Ok((mortal.die(NAME).await?, promised, behind))
     };
-    let (waited, (died, promised)) = tokio::try_join!(other.lock(name, Term::Kept), kill)?;
+    let (waited, (died, promised, behind)) = tokio::try_join!(other.lock(name, Term::Kept), kill)?;
     ensure!(waited.to > died, "the other had it while the holder lived");
     let after = waited.to.since(died);
-    in_time!(after <= lease + SLACK, "it took {after:?} to be free");
+    let asked = if behind.is_some() {
+        ASKS_EVERY
+    } else {
+        Duration::ZERO
+    };
+    in_time!(
+        after <= lease + asked + SLACK,
+        "it took {after:?} to be free"
+    );
     // What the last renewal promised is kept, even to the dead.
     ensure!(
         waited.to + ROUNDING >= promised,
@@ -46,7 +61,22 @@ async fn inherit(stage: &mut Stage, mortal: Mortal) -> Outcome<Duration> {
         promised.since(waited.to)
     );
     other.unlock(name).await?.done()?;
+    if let Some(behind) = behind {
+        behind.await??;
+    }
     Ok(after)
+}
+
+/// Somebody of ours in line behind the other: Redisson before 3.32 may sleep on where a holder has died, unless it is woken.
+async fn follow(world: &Arc<World>, terms: Terms) -> Outcome<JoinHandle<Outcome>> {
+    let mut ours = Party::ours(world, terms).await?;
+    let waiting = tokio::spawn(async move {
+        ours.lock(NAME, Term::Kept).await?;
+        ours.unlock(NAME).await?.done()?;
+        ours.close().await
+    });
+    world.in_line(NAME, 2).await?;
+    Ok(waiting)
 }
 
 /// How a process may go without a word.

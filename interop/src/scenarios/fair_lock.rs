@@ -3,6 +3,7 @@
 mod deaths;
 mod mix;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(super) async fn in_order(stage: &mut Stage) -> Outcome<String> {
             line.join(party, LONG).await?;
         }
         stage.holder.unlock(name).await?.done()?;
-        line.are_served().await?;
+        close_all(line.are_served().await?).await?;
         stage.world.is_clean().await?;
     }
     Ok(format!("{rounds} times {CROWD}"))
@@ -41,7 +42,7 @@ pub(super) async fn some_give_up(stage: &mut Stage) -> Outcome<String> {
     let world = stage.world.clone();
     stage.holder.lock(name, Term::Kept).await?;
     let mut line = Line::new(&world, name);
-    let mut leaving = Vec::new();
+    let (mut leaving, mut left) = (Vec::new(), Vec::new());
     for (number, party) in crowd(stage).await?.into_iter().enumerate() {
         if [0, 3, 4, CROWD - 1].contains(&number) {
             leaving.push(line.stand(party, brief).await?);
@@ -50,18 +51,19 @@ pub(super) async fn some_give_up(stage: &mut Stage) -> Outcome<String> {
         }
     }
     for waiting in leaving {
-        let mut waited = waiting.await??;
+        let waited = waiting.await??;
         ensure!(!waited.granted, "it got a lock that is held");
-        waited.party.close().await?;
+        left.push(waited.party);
     }
-    let left = world.line(name);
+    let there = world.line(name);
     ensure!(
-        left.len() == line.waiting.len(),
-        "{} wait, and in line are {left:?}",
+        there.len() == line.waiting.len(),
+        "{} wait, and in line are {there:?}",
         line.waiting.len()
     );
     stage.holder.unlock(name).await?.done()?;
-    line.are_served().await?;
+    left.extend(line.are_served().await?);
+    close_all(left).await?;
     Ok(String::new())
 }
 
@@ -209,12 +211,13 @@ impl Line {
     }
 
     /// All of them get it, one after the other.
-    async fn are_served(self) -> Outcome {
+    async fn are_served(self) -> Outcome<Vec<Party>> {
+        let mut served = Vec::new();
         let mut last: Option<(String, Span)> = None;
         for waiting in self.waiting {
             let done = tokio::time::timeout(PATIENCE, waiting).await;
             let done = done.map_err(|_| Failure::new("somebody in line was forgotten"))?;
-            let mut done = done??;
+            let done = done??;
             let who = done.party.title();
             ensure!(done.granted, "{who} was not served");
             if let Some((before, unlocked)) = &last {
@@ -225,10 +228,25 @@ impl Line {
             }
             let unlocked = done.unlocked.ok_or_else(|| Failure::new("not unlocked"))?;
             last = Some((who, unlocked));
-            done.party.close().await?;
+            served.push(done.party);
         }
-        Ok(())
+        Ok(served)
     }
+}
+
+/// Each client once; some of them share one.
+async fn close_all(parties: Vec<Party>) -> Outcome {
+    let mut closed = BTreeSet::new();
+    for mut party in parties {
+        let is_first = match &party {
+            Party::Java(thread) => closed.insert(thread.client().to_owned()),
+            Party::Ours(_) => true,
+        };
+        if is_first {
+            party.close().await?;
+        }
+    }
+    Ok(())
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);

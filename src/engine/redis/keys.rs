@@ -215,6 +215,12 @@ impl Keys {
         }
     }
 
+    /// Whether one who waits for a fair lock is told there, and nobody else.
+    pub(crate) fn is_waiters(channel: &str) -> bool {
+        let whole = channel.strip_prefix(CHANNEL);
+        whole.is_some_and(|whole| without_owner(whole) != whole)
+    }
+
     /// The names behind our prefix that match a pattern.
     pub(crate) fn names(&self, pattern: impl Into<String>) -> Names {
         Names::new(&self.prefix, pattern)
@@ -318,6 +324,7 @@ mod tests {
         ] {
             let channel = format!("redisson_lock__channel:{channel}");
             assert_eq!(keys.name_in(&channel), Some((name, pattern)), "{channel}");
+            assert_eq!(Keys::is_waiters(&channel), [1, 3].contains(&pattern));
         }
         for (channel, found) in [("{a}", ("a", 4)), ("a{b}c", ("a{b}c", 5))] {
             let channel = format!("redisson_rwlock:{channel}");

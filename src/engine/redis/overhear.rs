@@ -16,8 +16,10 @@ use crate::engine::feed::{Batch, Inbox, Notice, Source};
 use crate::engine::names::Names;
 use crate::engine::{Answer, Cause, Ear, Failure, Feed, Listener};
 
-/// What the next in a fair lock's line is told when one before it has left: nothing was freed.
+/// What those who wait are told to make them ask, though nothing was freed.
 const NO_RELEASE: &[u8] = b"2";
+/// What Redisson's are told in its place, on their own channels; on that of a read/write lock its writer has left.
+const WAKE_UP: &[u8] = b"1";
 
 /// How such connections are made.
 #[derive(Debug)]
@@ -93,9 +95,9 @@ impl Translator {
                     Value::BulkString(channel),
                     Value::BulkString(word),
                 ] = &*push.data
-                    && word != NO_RELEASE
                     && let (Ok(by), Ok(channel)) =
                         (std::str::from_utf8(by), std::str::from_utf8(channel))
+                    && !(word == NO_RELEASE || word == WAKE_UP && Keys::is_waiters(channel))
                     && let Some(name) = self.name(by, channel)
                 {
                     self.inbox.put(Notice::Freed(name.to_owned()));

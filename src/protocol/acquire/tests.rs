@@ -108,3 +108,28 @@ fn waiters_do_not_move_in_step() {
         .collect();
     assert!(sleeps.len() > 90, "{} different sleeps", sleeps.len());
 }
+
+/// The store believes for a while only that it is there.
+#[test]
+fn a_poller_in_a_line_asks_as_often_as_those_who_listen() {
+    let day = Duration::from_secs(86_400);
+    let hearing = Hearing::Poll {
+        first: day,
+        longest: day,
+    };
+    for (kind, longest) in [
+        (Kind::Fair, Kind::Fair.longest_sleep()),
+        (Kind::Write, Kind::Write.longest_sleep()),
+        (Kind::Mutex, day),
+    ] {
+        let mut poller = Acquire::new(kind, hearing, None, 7);
+        let Step::Sleep(until) = poller.busy(None, at(0)) else {
+            panic!("it sleeps");
+        };
+        let pause = until.since(at(0));
+        assert!(
+            pause <= longest && pause >= longest / 2,
+            "{kind:?}: {pause:?}"
+        );
+    }
+}

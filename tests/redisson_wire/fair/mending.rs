@@ -27,6 +27,23 @@ async fn one_in_the_list_without_a_time_is_passed_over() {
     leaves_nothing(&server, client).await;
 }
 
+/// While it stood there, every question would look at the whole line.
+#[tokio::test]
+async fn nobody_deep_in_the_line_is_taken_out_at_the_next_question() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let held = hold(&client).await;
+    let (first, one) = stand(&server, &client).await;
+    server.cmd(&["RPUSH", &queue(), &stranger(1)]);
+    let (second, two) = stand(&server, &client).await;
+    assert_eq!(line(&server), [one, two]);
+    held.release().await.expect("it is ours");
+    for waiting in [first, second] {
+        granted(waiting).await.release().await.expect("it is ours");
+    }
+    leaves_nothing(&server, client).await;
+}
+
 /// Redisson believes of itself that it stands in line, and is never told.
 #[tokio::test]
 async fn a_java_with_a_time_and_no_place_gets_a_place() {

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use distlock::Change;
+
 use super::super::support::{RedisServer, paced};
 use super::super::{connect, leaves_nothing};
 use super::java::{FIVE_MINUTES, Javas, queue, timeout};
-use super::{ALIVE, granted, hold, line, now, stand};
+use super::{ALIVE, NAME, granted, hold, line, now, stand};
 
 #[tokio::test]
 async fn javas_and_ours_have_their_turns_in_the_order_in_which_they_came() {
@@ -72,6 +74,33 @@ async fn nobody_overtakes_one_of_ours_that_is_first_and_has_not_asked_yet() {
     assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
     assert_eq!(java.unlock(1).await, Some(true));
     other.close().await.expect("the server answers");
+    leaves_nothing(&server, client).await;
+}
+
+/// The holder has died, so there was no message; and of a hold that was renewed meanwhile Java before 3.32 does not know the
+/// end. It would sleep for five minutes, or for ever, and everybody behind it.
+#[tokio::test]
+async fn a_java_that_sleeps_though_the_lock_is_free_is_woken_by_ours_behind_it() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    let held = hold(&client).await;
+    let mut ear = java.listen(&server, 1).await;
+    java.lock(1, FIVE_MINUTES).await.expect("it is held");
+    let (waiting, _) = stand(&server, &client).await;
+    let mut watch = client.admin().watch(NAME);
+    assert_eq!(watch.next().await.expect("it looks").change, Change::Held);
+    server.cmd(&["DEL", NAME]);
+    // It wakes whoever sleeps, and nobody else: no permit is left behind.
+    assert_eq!(ear.message().await, b"1");
+    let gone = watch.next().await.expect("it looks");
+    assert_eq!(gone.owner, Some(held.owner()));
+    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+    let taken = watch.next().await.expect("it looks");
+    assert_eq!(taken.change, Change::Granted, "nobody else gave it back");
+    ear.unsubscribe().await;
+    assert_eq!(java.unlock(1).await, Some(true));
+    granted(waiting).await.release().await.expect("it is ours");
+    drop((watch, held));
     leaves_nothing(&server, client).await;
 }
 

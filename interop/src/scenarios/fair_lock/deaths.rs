@@ -8,7 +8,7 @@ use tokio::process::Command;
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure, in_time};
 use crate::party::{Party, Term};
-use crate::scenarios::{ROUNDING, SLACK};
+use crate::scenarios::{ASKS_EVERY, ROUNDING, SLACK};
 use crate::stage::{Stage, java_thread};
 
 /// It is the first in line when the lock is given back. Nobody can know that it is dead, so everybody behind it waits for as
@@ -118,8 +118,6 @@ pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("{} ms after the kill", after.as_millis()))
 }
 
-/// How often a waiter of ours asks.
-const ASKS_EVERY: Duration = Duration::from_secs(3);
 /// How long one is believed to be there that has not asked.
 const BELIEVED: Duration = Duration::from_secs(10);
 const HELD: Duration = Duration::from_secs(60);

@@ -50,10 +50,15 @@ if ttl == -2 then
     redis.call('PEXPIRE', KEYS[1], ARGV[4])
     return -3
   end
+  -- It is called as the line is.
+  local channel = 'redisson_lock__channel:' .. string.sub(KEYS[3], string.len('redisson_lock_queue:') + 1)
   if passed then
-    -- Whoever was told that it is free has gone. The channel is called as the line is.
-    local channel = 'redisson_lock__channel:' .. string.sub(KEYS[3], string.len('redisson_lock_queue:') + 1)
+    -- Whoever was told that it is free has gone.
     remind(KEYS[1], KEYS[5], head, channel)
+  elseif not redis.call('ZSCORE', KEYS[5], head) then
+    -- If the holder has died, nobody was told, and Redisson before 3.32 may not know when to ask. This wakes whoever
+    -- sleeps there; who does not is asking, and hears nothing of it.
+    redis.call('PUBLISH', channel .. ':' .. head, '1')
   end
 elseif ttl == -1 then
   -- No lock is without an end, so it may be somebody's data: then nobody must wait for it.
@@ -85,6 +90,8 @@ if not own and not back then
   end
   redis.call('RPUSH', KEYS[3], owner)
 end
+-- A server short of memory refuses ZADD as a script's first write: whoever stands here would lose its place.
+redis.call('ZREM', KEYS[5], '')
 if not own or tonumber(own) < score then
   redis.call('ZADD', KEYS[4], string.format('%.0f', score), owner)
 end

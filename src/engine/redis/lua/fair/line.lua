@@ -67,6 +67,10 @@ local function mend(queue, timeout, alive, now)
   local places = {}
   for _, owner in ipairs(redis.call('LRANGE', queue, 0, -1)) do
     places[owner] = true
+    if not redis.call('ZSCORE', timeout, owner) and not redis.call('ZSCORE', alive, owner) then
+      -- Nobody: left here, it would have the whole line looked at with every question.
+      redis.call('LREM', queue, 0, owner)
+    end
   end
   for _, owner in ipairs(redis.call('ZRANGE', timeout, 0, -1)) do
     if not places[owner] then

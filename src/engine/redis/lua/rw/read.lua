@@ -16,6 +16,8 @@ end
 local held = mode and redis.call('HGET', KEYS[1], owner)
 if held and left(ARGV[5], owner, held) > 0 then
   local count = math.max(tonumber(held), tonumber(ARGV[3]))
+  -- What frees comes first, so that a server short of memory lets the rest through. Nobody is called ''.
+  redis.call('HDEL', KEYS[1], '')
   stay(ARGV[5], owner, count, ARGV[4])
   if count > tonumber(held) then
     redis.call('HSET', KEYS[1], owner, count)

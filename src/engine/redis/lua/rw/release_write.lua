@@ -31,7 +31,8 @@ if held then
 end
 if ARGV[2] == '0' and redis.call('ZREM', KEYS[2], ARGV[1]) == 1 and mode ~= 'write'
     and redis.call('ZCOUNT', KEYS[2], '(' .. clock(), '+inf') == 0 then
-  -- Readers that waited behind this one alone need not any longer.
-  redis.call('PUBLISH', ARGV[3], '1')
+  -- Readers of ours that waited behind this one alone need not any longer. Nothing was freed: Redisson's, and who only
+  -- watches, are not told so.
+  redis.call('PUBLISH', ARGV[3], '2')
 end
 return mode and -2 or -1

@@ -24,8 +24,9 @@ end
 if ARGV[2] == '1' and redis.call('ZREM', KEYS[3], ARGV[1]) == 1
     and redis.call('ZCOUNT', KEYS[3], '(' .. now, '+inf') == 0
     and redis.pcall('HGET', KEYS[1], 'mode') ~= 'write' then
-  -- Readers that waited behind this one alone need not any longer.
-  redis.call('PUBLISH', ARGV[5], '1')
+  -- Readers of ours that waited behind this one alone need not any longer. Nothing was freed: Redisson's, and who only
+  -- watches, are not told so.
+  redis.call('PUBLISH', ARGV[5], '2')
 end
 -- What frees comes before what is written, so that a server short of memory lets it through.
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)

@@ -282,6 +282,9 @@ async fn a_writer_that_stops_waiting_is_no_release() {
     let owner = reader.owner();
     reader.release().await.unwrap();
     assert_eq!(watch.next().await.unwrap().owner, Some(owner));
+    let next = read(&lock, LEASE).await;
+    assert_eq!(watch.next().await.unwrap().owner, Some(next.owner()));
+    next.release().await.unwrap();
     drop(watch);
     other.close().await.unwrap();
     leaves_nothing(&server, client).await;

@@ -134,8 +134,8 @@ impl Client {
         RwLock::new(self.core.clone(), name.into(), self.lease)
     }
 
-    /// The simple lock of this name: one value with a time to live, the lock of redsync, redis-py, node-redlock and rslock,
-    /// which share it with us.
+    /// The simple lock of this name: one value with a time to live, the format of redsync, redis-py, node-redlock
+    /// and rslock; the first three have been tried, and share it with us.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

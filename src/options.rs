@@ -68,13 +68,15 @@ impl Default for Lease {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// By the store's message, and by asking every two seconds in case one is lost.
+    /// By the store's message, and by asking now and then in case one is lost: every two seconds, in a fair lock's line
+    /// every three, for a simple lock ten times a second, since other libraries tell nobody.
     #[default]
     Notify,
     /// By asking, with growing pauses.
     ///
     /// Nobody hears of a poller, so nobody makes room for it: where the tasks of another client queue for
-    /// the same lock, it has to ask often to find it free.
+    /// the same lock, it has to ask often to find it free. But in a fair lock's line it has its place, and readers stand
+    /// behind a writer that polls; these never pause for longer than those who listen.
     Poll(Backoff),
 }
 

@@ -64,7 +64,7 @@ impl RwLock {
     /// To write: alone.
     ///
     /// Who [reads](Self::read) `with_owner` and wants to write as that owner gets it if nobody else reads; otherwise
-    /// [`Error::WouldDeadlock`], because it would wait for itself. See [`Guard::try_upgrade`].
+    /// who would wait gets [`Error::WouldDeadlock`], because it would wait for itself, and `try_acquire` is `None`. See [`Guard::try_upgrade`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

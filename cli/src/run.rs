@@ -162,9 +162,11 @@ fn wish(args: &Run) -> Wish<'_> {
 /// reader's to one that was to be alone.
 fn has_what_is_needed(hold: &Hold, args: &Run) -> Result<(), Failure> {
     let missing = match args.kind.kind() {
-        Kind::Fenced if hold.token.is_none() => "without a token: it has to be `--fenced` as well",
+        Kind::Fenced if hold.token.is_none() => {
+            "without a token: that one has to be `--fenced` as well"
+        }
         Kind::Read => return Ok(()),
-        _ if hold.reads => "to read, as others may: it has to be `--write`",
+        _ if hold.reads => "to read, as others may: that one has to be `--write`",
         _ => return Ok(()),
     };
     let name = shown(&args.name);

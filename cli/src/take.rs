@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Lease};
+use distlock::{Client, Lease, LockKind};
 
 use crate::duration::short;
 use crate::exit::{self, Failure};
@@ -60,10 +60,27 @@ pub(crate) async fn busy(client: &Client, wish: &Wish<'_>, code: u8) -> Failure 
         return Failure::silent(0);
     }
     let seen = client.admin().inspect(wish.name).await.ok().flatten();
-    let holder = seen.and_then(|lock| Some(Who::of(lock.holders.first()?)));
-    let holder = holder.map_or_else(|| "somebody else".to_owned(), |who| who.to_string());
+    let name = shown(wish.name);
+    let why = match (wish.kind, seen) {
+        // Readers keep no reader out.
+        (Kind::Read, Some(lock)) if lock.kind == LockKind::Read => {
+            format!("a writer waits for `{name}`, and readers stand behind it")
+        }
+        (_, Some(lock)) => match &lock.holders[..] {
+            [] => format!("`{name}` is held by somebody else"),
+            [holder] => format!("`{name}` is held by {}", Who::of(holder)),
+            [holder, others @ ..] => {
+                format!(
+                    "`{name}` is held by {} and {} more",
+                    Who::of(holder),
+                    others.len()
+                )
+            }
+        },
+        (Kind::Fair, None) => format!("others came first for `{name}`"),
+        (_, None) => format!("`{name}` is held by somebody else"),
+    };
     let waited = wish.wait.filter(|wait| !wait.is_zero());
     let waited = waited.map_or_else(String::new, |wait| format!(" (waited {})", short(wait)));
-    let message = format!("`{}` is held by {holder}{waited}", shown(wish.name));
-    Failure::new(code, message)
+    Failure::new(code, format!("{why}{waited}"))
 }

@@ -61,8 +61,12 @@ fn readers_run_together_and_keep_writers_out(stage: &Stage) {
     let busy = ["run", "--write", "--wait", "0", "x", "--", "true"];
     let refused = stage.run(&busy);
     assert_eq!((refused.code, &*refused.out), (75, ""), "{refused:?}");
+    assert!(refused.err.ends_with(" and 1 more\n"), "{refused:?}");
     let mut writer = stage.start(&["run", "--write", "x", "--", "echo", "alone"]);
     wait_for_waiters(stage, 1);
+    let behind = stage.run(&["run", "--read", "--wait", "0", "x", "--", "true"]);
+    assert_eq!(behind.code, 75, "{behind:?}");
+    assert!(behind.err.contains("a writer waits for `x`"), "{behind:?}");
     drop(one);
     assert!(writer.is_running());
     drop(other);
@@ -89,7 +93,7 @@ fn a_writer_inside_a_reader_is_refused(stage: &Stage) {
         let script = format!("exec {US} run {kind} x -- echo inside");
         let ran = stage.run(&["run", "--read", "x", "--", "sh", "-c", &script]);
         assert_eq!((ran.code, &*ran.out), (64, ""), "{ran:?}");
-        assert!(ran.err.contains("it has to be `--write`"), "{ran:?}");
+        assert!(ran.err.contains("that one has to be `--write`"), "{ran:?}");
     }
     let script = format!("exec {US} run --read x -- echo inside");
     let ran = stage.run(&["run", "--read", "x", "--", "sh", "-c", &script]);

@@ -156,6 +156,13 @@ pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, 
 
 /// Gives back what this owner holds, and tells its guard if that is ours; says whether it held anything.
 pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Result<bool, Trouble> {
+    // Who waits would be sent out of its line by what follows.
+    let seen = inspect(core, name).await?;
+    let holding = seen.map(|seen| seen.holding.owners).unwrap_or_default();
+    let text = owner.to_string();
+    if !holding.iter().any(|(holder, _)| *holder == text) {
+        return Ok(false);
+    }
     let release = Action::Release { owner, left: 0 };
     let (subject, mut reply) = call_any(core, name, &GIVEN_BACK_AS, release.clone()).await?;
     if subject.kind == Kind::Write && matches!(reply, Reply::Gone | Reply::Taken) {

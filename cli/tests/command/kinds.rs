@@ -8,6 +8,7 @@ on_every_store! {
     commands_run_in_the_order_in_which_they_came,
     a_fair_lock_and_a_plain_one_keep_each_other_out,
     those_who_wait_in_line_are_shown,
+    who_waits_is_not_sent_away_by_a_release,
     readers_run_together_and_keep_writers_out,
     a_writer_runs_alone,
     a_reader_inside_a_writer_runs_under_its_hold,
@@ -53,6 +54,23 @@ fn those_who_wait_in_line_are_shown(stage: &Stage) {
     let shown = stage.run(&["show", "x"]);
     let line = format!("waiting   1 in line, {first} first\n");
     assert!(shown.out.contains(&line), "{shown:?}");
+}
+
+/// It holds nothing that could be given back, and its id is what `show` tells.
+fn who_waits_is_not_sent_away_by_a_release(stage: &Stage) {
+    for (holds, waits) in [("--fair", "--fair"), ("--read", "--write")] {
+        let holder = stage.hold_with(&[holds, "x"]);
+        let waiter = stage.start(&["run", waits, "x", "--", "true"]);
+        wait_for_waiters(stage, 1);
+        let waiting = || object(&stage.run(&["show", "--json", "x"]).out)["waiting"].clone();
+        let before = waiting();
+        let first = before[0].as_str().expect("an owner");
+        let release = stage.run(&["release", "x", "--owner", first]);
+        assert_eq!(release.code, 1, "{release:?}");
+        assert_eq!(waiting(), before);
+        drop(holder);
+        assert_eq!(waiter.end().code, 0);
+    }
 }
 
 fn readers_run_together_and_keep_writers_out(stage: &Stage) {

@@ -14,7 +14,7 @@ CREATE TABLE listeners (
 ) WITHOUT ROWID;
 CREATE TABLE journal (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT NOT NULL, owner TEXT NOT NULL, label TEXT, turn TEXT NOT NULL
+    name TEXT NOT NULL, owner TEXT NOT NULL, label TEXT, turn TEXT NOT NULL, kind TEXT
 );
 CREATE TABLE tokens (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
 CREATE TABLE line (
@@ -32,6 +32,6 @@ INSERT INTO clients VALUES ('71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11', 1, 'ada@web1
 INSERT INTO clients VALUES ('c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22', 1, NULL, 0);
 INSERT INTO listeners VALUES ('lock:nightly', 'c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22');
 INSERT INTO listeners VALUES ('watch', 'c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22');
-INSERT INTO journal VALUES (1, 'nightly', '71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1', 'ada@web1 pid 4242: ./backup.sh', 'granted');
+INSERT INTO journal VALUES (1, 'nightly', '71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1', 'ada@web1 pid 4242: ./backup.sh', 'granted', 'fenced');
 INSERT INTO tokens VALUES (1, 1794832496000001);
 INSERT INTO line VALUES (1, 'nightly', 'c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22:8', 'c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22', 1000000015000000000);

@@ -87,9 +87,8 @@ pub(crate) fn acquire(
             Patience::Within(wait) => Some(begun + wait),
         };
         let mut got = reenter(core, wish, deadline).await?;
-        let mut asked = false;
-        if got.is_none() && core.other_side(wish).is_some() {
-            asked = true;
+        let beside = got.is_none() && core.other_side(wish).is_some();
+        if beside {
             // Past the line: behind a stranger it would wait for itself.
             got = Box::pin(once(core, wish, begun)).await?;
             let waits = !matches!(patience, Patience::Once);
@@ -99,7 +98,7 @@ pub(crate) fn acquire(
         }
         if got.is_none() {
             got = match patience {
-                Patience::Once if asked => None,
+                Patience::Once if beside => None,
                 Patience::Once => Box::pin(once(core, wish, begun)).await?,
                 Patience::Endless | Patience::Within(_) if wish.subject.kind.has_line() => {
                     Box::pin(queue(core, wish, deadline)).await?

@@ -50,17 +50,19 @@ fn a_test_that_is_not_there_would_be_missed() {
 
 /// Whatever in backticks has so long a name that it is a test's.
 fn named(page: &str) -> BTreeSet<String> {
-    let quoted = page.split('`').skip(1).step_by(2);
-    let last = quoted.filter_map(|path| path.rsplit("::").next());
+    let last = quoted(page).filter_map(|path| path.rsplit("::").next());
     let tests = last.filter(|name| name.len() >= SHORTEST && is_name(name));
     tests.map(str::to_owned).collect()
 }
 
 /// What stands for all tests in a module: `loss::*`.
 fn rooms(page: &str) -> impl Iterator<Item = &str> {
-    let quoted = page.split('`').skip(1).step_by(2);
-    let all = quoted.filter_map(|path| path.strip_suffix("::*"));
+    let all = quoted(page).filter_map(|path| path.strip_suffix("::*"));
     all.filter_map(|path| path.rsplit("::").next())
+}
+
+fn quoted(page: &str) -> impl Iterator<Item = &str> {
+    page.split('`').skip(1).step_by(2)
 }
 
 fn is_name(text: &str) -> bool {

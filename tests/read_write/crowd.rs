@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Client, Error, Guard, RwLock};
+use distlock::{Client, Error, Guard, Lock, RwLock};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -77,19 +77,21 @@ async fn be_one(crowd: Arc<Crowd>, client: Client, mut rng: SeededRng) {
     }
 }
 
-async fn read(crowd: &Crowd, lock: &RwLock, rng: &mut SeededRng) -> Result<(), Error> {
-    let side = lock.read();
-    let asked = match rng.below(10) {
-        0 => side.try_acquire().await?,
-        1 => side.acquire_timeout(moment(rng)).await?,
+/// In whichever way.
+async fn ask<K>(side: Lock<K>, rng: &mut SeededRng) -> Result<Option<Guard<K>>, Error> {
+    match rng.below(10) {
+        0 => side.try_acquire().await,
+        1 => side.acquire_timeout(moment(rng)).await,
         // Dropped, wherever it was.
-        2 => timeout(moment(rng), side.acquire())
-            .await
-            .ok()
-            .transpose()?,
-        _ => Some(side.acquire().await?),
+        2 => timeout(moment(rng), side.acquire()).await.ok().transpose(),
+        _ => side.acquire().await.map(Some),
+    }
+}
+
+async fn read(crowd: &Crowd, lock: &RwLock, rng: &mut SeededRng) -> Result<(), Error> {
+    let Some(guard) = ask(lock.read(), rng).await? else {
+        return Ok(());
     };
-    let Some(guard) = asked else { return Ok(()) };
     let grant = crowd.new_grant();
     crowd.claims(lock, grant, &guard, Claim::Reads).await;
     if rng.chance(30) {
@@ -107,17 +109,9 @@ async fn read(crowd: &Crowd, lock: &RwLock, rng: &mut SeededRng) -> Result<(), E
 }
 
 async fn write(crowd: &Crowd, lock: &RwLock, rng: &mut SeededRng) -> Result<(), Error> {
-    let side = lock.write();
-    let asked = match rng.below(10) {
-        0 => side.try_acquire().await?,
-        1 => side.acquire_timeout(moment(rng)).await?,
-        2 => timeout(moment(rng), side.acquire())
-            .await
-            .ok()
-            .transpose()?,
-        _ => Some(side.acquire().await?),
+    let Some(guard) = ask(lock.write(), rng).await? else {
+        return Ok(());
     };
-    let Some(guard) = asked else { return Ok(()) };
     let grant = crowd.new_grant();
     crowd.claims(lock, grant, &guard, Claim::Writes).await;
     if rng.chance(10) {

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::lock::check_name;
 use crate::protocol::ledger::Seen;
 use crate::protocol::{FencingToken, Holding, LockKind, OwnerId};
+use crate::semaphore::PermitCount;
 use crate::watch::Watch;
 
 /// Looks at locks from outside, without holding them.
@@ -48,23 +49,28 @@ pub struct LockInfo {
     pub kind: LockKind,
     /// Who holds it.
     pub holders: Vec<Holder>,
-    /// How long it stays taken if nobody renews it. `None` if it does not end by the clock: in a file, when it ends with
+    /// How long it stays taken if nobody renews it. Of readers each has its own, see [`Holder::ttl`]. `None` if it does not end by the clock: in a file, when it ends with
     /// its holder's process and children; on a server no client of ours or Redisson's leaves such a lock.
     pub ttl: Option<Duration>,
     /// The last grant's token, of a fenced lock.
     pub token: Option<FencingToken>,
     /// Who waits in line for a fair lock, or to write, by owner: the first hundred.
     pub waiting: Vec<String>,
+    /// How many permits there are, of a semaphore.
+    pub permits: Option<PermitCount>,
 }
 
 /// One owner of a lock.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The owner as it stands in the store: `<client uuid>:<number>`.
+    /// The owner as it stands in the store: `<client uuid>:<number>`. Of a permit that Redisson has, its id.
     pub owner: String,
-    /// How often it holds the lock.
+    /// How often it holds the lock; how many permits it has, of a semaphore's.
     pub hold_count: u64,
+    /// How long it holds it if it does not renew it: each reader has a lease of its own, and the lock's is the longest.
+    /// `None` as with [`LockInfo::ttl`].
+    pub ttl: Option<Duration>,
     /// What its client calls itself
     /// ([`ClientBuilder::label`](crate::ClientBuilder::label)), if it says.
     pub label: Option<String>,
@@ -239,23 +245,26 @@ impl LockInfo {
                     ttl,
                     token,
                     waiting,
+                    permits,
                     ..
                 },
             labels,
         } = seen;
         let holders = owners.into_iter().zip(labels);
-        let holders = holders.map(|((owner, hold_count), label)| Holder {
-            owner,
-            hold_count,
+        let holders = holders.map(|(held, label)| Holder {
+            owner: held.owner,
+            hold_count: held.count,
+            ttl: held.ttl,
             label,
         });
         Self {
             name,
-            kind: kind.into(),
+            kind: LockKind::of(kind).unwrap_or(LockKind::Plain),
             holders: holders.collect(),
             ttl,
             token,
             waiting,
+            permits: permits.map(PermitCount::from),
         }
     }
 }

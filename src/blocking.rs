@@ -18,21 +18,34 @@
 //! # }
 //! ```
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 mod admin;
+mod counting_semaphore;
+mod guard;
+mod latch;
+mod member;
+mod multi_lock;
 mod owners;
+mod quorum_lock;
 mod rw_lock;
+mod semaphore;
 mod watch;
 mod worker;
 
 pub use self::admin::Admin;
+pub use self::counting_semaphore::CountingSemaphore;
+pub use self::guard::Guard;
+pub use self::latch::Latch;
+pub use self::member::Member;
+pub use self::multi_lock::{MultiGuard, MultiLock};
+pub use self::quorum_lock::{QuorumGuard, QuorumLock};
 pub use self::rw_lock::RwLock;
+pub use self::semaphore::Semaphore;
 pub use self::watch::Watch;
-use self::worker::{Worker, closed};
-use crate::{Error, Fair, Fenced, Held, Lease, Lost, Owner, Plain, Simple, Wait};
+use self::worker::Worker;
+use crate::{Error, Fair, Fenced, Held, Lease, Owner, Plain, Simple, Wait};
 
 /// [`crate::Client`] without `async`.
 ///
@@ -110,10 +123,34 @@ impl Client {
         }
     }
 
+    /// As [`crate::Client::semaphore`].
+    pub fn semaphore(&self, name: impl Into<Arc<str>>) -> Semaphore {
+        Semaphore {
+            semaphore: self.client.semaphore(name),
+            worker: self.worker.clone(),
+        }
+    }
+
     /// As [`crate::Client::simple_lock`].
     pub fn simple_lock(&self, name: impl Into<Arc<str>>) -> Lock<Simple> {
         Lock {
             lock: self.client.simple_lock(name),
+            worker: self.worker.clone(),
+        }
+    }
+
+    /// As [`crate::Client::counting_semaphore`].
+    pub fn counting_semaphore(&self, name: impl Into<Arc<str>>) -> CountingSemaphore {
+        CountingSemaphore {
+            semaphore: self.client.counting_semaphore(name),
+            worker: self.worker.clone(),
+        }
+    }
+
+    /// As [`crate::Client::latch`].
+    pub fn latch(&self, name: impl Into<Arc<str>>) -> Latch {
+        Latch {
+            latch: self.client.latch(name),
             worker: self.worker.clone(),
         }
     }
@@ -280,95 +317,5 @@ impl<K> Clone for Lock<K> {
             lock: self.lock.clone(),
             worker: self.worker.clone(),
         }
-    }
-}
-
-/// [`crate::Guard`] without `async`; what only looks is in [`Held`].
-///
-/// ```
-/// # fn main() -> Result<(), distlock::Error> {
-/// # let client = distlock::blocking::Client::connect("memory:")?;
-/// let guard = client.lock("stock").acquire()?;
-/// assert!(guard.is_held());
-/// # guard.release() }
-/// ```
-#[derive(Debug)]
-#[must_use = "the lock is given back as soon as its guard is dropped"]
-pub struct Guard<K = Plain> {
-    guard: Arc<crate::Guard<K>>,
-    worker: Arc<Worker>,
-}
-
-impl<K: 'static> Guard<K> {
-    /// As [`crate::Guard::held`].
-    pub fn held(&self) -> Held<K> {
-        self.guard.held()
-    }
-
-    /// Waits until the lock is lost, for at most `timeout`; `None` if it is still held then.
-    ///
-    /// In place of [`crate::Guard::while_held`]: a thread cannot be stopped from outside, but another
-    /// one can be told.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), distlock::Error> {
-    /// # use std::time::Duration;
-    /// # let client = distlock::blocking::Client::connect("memory:")?;
-    /// let guard = client.lock("stock").acquire()?;
-    /// assert_eq!(guard.wait_lost(Duration::from_millis(1)), None);
-    /// # guard.release() }
-    /// ```
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the worker's runtime keeps this time"
-    )]
-    pub fn wait_lost(&self, timeout: Duration) -> Option<Lost> {
-        let lost = self.guard.lost();
-        let lost = async move { tokio::time::timeout(timeout, lost).await.ok().flatten() };
-        self.worker.run(lost).ok().flatten()
-    }
-
-    /// As [`crate::Guard::extend`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
-        let guard = self.guard.clone();
-        self.worker.run(async move { guard.extend(lease).await })?
-    }
-
-    /// As [`crate::Guard::release`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn release(self) -> Result<(), Error> {
-        let Self { guard, worker } = self;
-        match Arc::try_unwrap(guard) {
-            Ok(guard) => worker.run(guard.release())?,
-            Err(shared) => {
-                // Only work that a forked child had to forget keeps it.
-                std::mem::forget(shared);
-                Err(closed(true))
-            }
-        }
-    }
-
-    /// As [`crate::Guard::forget`].
-    pub fn forget(self) {
-        match Arc::try_unwrap(self.guard) {
-            Ok(guard) => guard.forget(),
-            // Only work that a forked child had to forget keeps it.
-            Err(shared) => std::mem::forget(shared),
-        }
-    }
-}
-
-impl<K> Deref for Guard<K> {
-    type Target = Held<K>;
-
-    fn deref(&self) -> &Held<K> {
-        &self.guard
     }
 }

@@ -10,8 +10,11 @@ use crate::connect;
 use crate::driver::label::Label;
 use crate::driver::{Core, Settings};
 use crate::error::Error;
-use crate::options::{Lease, check_lease, check_positive};
+use crate::options::{Durability, Lease, check_delay, check_lease, check_positive};
 use crate::protocol::holds_end_with::HoldsEndWith;
+
+#[cfg(feature = "tls")]
+mod tls;
 
 /// How a [`Client`] is made.
 ///
@@ -30,10 +33,14 @@ use crate::protocol::holds_end_with::HoldsEndWith;
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
     url: String,
+    given: connect::Given,
     lease: Lease,
     command_timeout: Duration,
     peer_watchdog: Duration,
     connect_timeout: Duration,
+    may_be_down: bool,
+    durability: Durability,
+    failover_delay: Option<Duration>,
     prefix: String,
     label: Option<String>,
     handoff_limit: u32,
@@ -45,10 +52,14 @@ impl ClientBuilder {
     pub(crate) fn new(url: &str) -> Self {
         Self {
             url: url.to_owned(),
+            given: connect::Given::default(),
             lease: Lease::default(),
             command_timeout: Duration::from_secs(2),
             peer_watchdog: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
+            may_be_down: false,
+            durability: Durability::default(),
+            failover_delay: None,
             prefix: String::new(),
             label: None,
             handoff_limit: 32,
@@ -102,6 +113,55 @@ impl ClientBuilder {
     /// ```
     pub const fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
+        self
+    }
+
+    /// Whether it is enough that the server may be reached later: connecting succeeds all the same, and calls say what is
+    /// wrong until it is there. For the servers of a [`QuorumLock`](crate::QuorumLock), some of which may be down when a
+    /// program starts. Default: no.
+    ///
+    /// ```
+    /// # #[cfg(feature = "redis")]
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// let client = distlock::Client::builder("redis://127.0.0.1:1/").may_be_down(true).connect().await?;
+    /// assert!(client.lock("stock").try_acquire().await.is_err());
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "redis"))] fn main() {}
+    /// ```
+    pub const fn may_be_down(mut self, may_be_down: bool) -> Self {
+        self.may_be_down = may_be_down;
+        self
+    }
+
+    /// When a grant counts, on a server that has replicas. Default: when the server has answered.
+    ///
+    /// ```
+    /// # use std::time::Duration; use distlock::{Client, Durability};
+    /// let replicas = Durability::Replicas { acks: 1, timeout: Duration::from_millis(500) };
+    /// let builder = Client::builder("redis://127.0.0.1/").durability(replicas);
+    /// # drop(builder);
+    /// ```
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// How long nothing new is granted after a server has started, or was promoted: until every lease is over that the one
+    /// before it may have promised. Default: not at all.
+    ///
+    /// It is as long as the longest lease that any client uses, and the same for all of them: a client refuses a longer one.
+    /// What is held stays held, is renewed and given back meanwhile; any other lock is somebody else's until then, as far as
+    /// anybody can know: whoever tries gets none, and whoever waits goes on waiting. What this makes safe,
+    /// together with [`durability`](Self::durability), and what it does not, is told in `docs/guarantees.md`. Redisson's
+    /// clients know nothing of it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let builder = distlock::Client::builder("redis://127.0.0.1/").failover_delay(Duration::from_secs(30));
+    /// # drop(builder);
+    /// ```
+    pub const fn failover_delay(mut self, longest_lease: Duration) -> Self {
+        self.failover_delay = Some(longest_lease);
         self
     }
 
@@ -235,11 +295,19 @@ impl ClientBuilder {
                 "no lease can be as long or as short as this",
             )
         })?;
+        let durability = self.durability.check(self.command_timeout)?;
+        if let Some(delay) = self.failover_delay {
+            check_delay(delay, lease.duration())?;
+        }
         let store = connect::Store {
             url: &self.url,
+            given: &self.given,
             prefix: self.prefix.into(),
             connect_timeout: self.connect_timeout,
+            may_be_down: self.may_be_down,
             command_timeout: self.command_timeout,
+            durability,
+            failover_delay: self.failover_delay,
             client: Uuid::new_v4(),
             holds_end_with: self.holds_end_with,
         };
@@ -249,6 +317,7 @@ impl ClientBuilder {
             handoff_limit: self.handoff_limit,
             handoff_window: self.handoff_window,
             label: Arc::new(Label::new(self.label.map(Into::into))),
+            longest_lease: self.failover_delay,
             lapses: connected.lapses,
             peer_watchdog: connected.has_peers.then_some(self.peer_watchdog),
         };
@@ -263,7 +332,7 @@ impl ClientBuilder {
     }
 }
 
-/// Never the password in the address.
+/// Never the password in the address, nor a key.
 impl std::fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClientBuilder")

@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use crate::admin::Admin;
 use crate::builder::ClientBuilder;
+use crate::counting_semaphore::CountingSemaphore;
 use crate::driver::Core;
 use crate::error::Error;
+use crate::latch::Latch;
 use crate::lock::{Fair, Fenced, Lock, Simple};
 use crate::options::Lease;
 use crate::owner::Owner;
 use crate::protocol::Kind;
 use crate::rw_lock::RwLock;
+use crate::semaphore::Semaphore;
 
 /// How long [`Client::close`] waits for the store.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
@@ -41,17 +44,22 @@ impl Client {
     /// Connects to a store:
     ///
     /// - `redis://[user:password@]host[:port][/database]`: a Redis or Valkey server;
+    /// - `rediss://…[?ca=FILE][&cert=FILE&key=FILE]`: the same, encrypted, with the feature `tls`. The files are in PEM form: whom
+    ///   to trust in place of those whom the system trusts, and our own certificate and key for servers that ask;
     /// - `redis+unix:///path/to/socket[?db=0&user=…&pass=…]`: the same through a unix socket;
+    /// - `redis-sentinel://[user:password@]host[:port],host[:port],…/master[/database][?sentinel_user=…&sentinel_pass=…]`:
+    ///   the master of that name, wherever its sentinels say it is;
     /// - `sqlite:path/to/file`: a file that all processes of this machine share, without any server; `sqlite:`
     ///   alone is this user's own (`~/.local/state/distlock/locks.db`). Linux only;
     /// - `memory:`: this client's own memory, for tests. Two clients that are to exclude each other need a
     ///   name: `memory:NAME` is shared within the process.
     ///
-    /// Special characters in a password must be percent-encoded.
+    /// Special characters in a password must be percent-encoded. `docs/connecting.md` has a line to copy for each way to a
+    /// server, and what to do when a certificate is refused.
     ///
     /// # Errors
     ///
-    /// If the address makes no sense, or the store cannot be reached or refuses us.
+    /// If the address makes no sense, or the store cannot be reached, cannot be trusted ([`Error::Tls`]) or refuses us.
     ///
     /// # Cancel safety
     ///
@@ -132,6 +140,47 @@ impl Client {
     /// ```
     pub fn rw_lock(&self, name: impl Into<Arc<str>>) -> RwLock {
         RwLock::new(self.core.clone(), name.into(), self.lease)
+    }
+
+    /// The semaphore of this name: so many may hold it at once, each with a lease of its own. Redisson's
+    /// `RPermitExpirableSemaphore`.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// client.semaphore("exports").set(3).await?;
+    /// let permit = client.semaphore("exports").permit().acquire().await?;
+    /// # permit.release().await }
+    /// ```
+    pub fn semaphore(&self, name: impl Into<Arc<str>>) -> Semaphore {
+        Semaphore::new(self.core.clone(), name.into(), self.lease)
+    }
+
+    /// The semaphore of this name that only counts: permits are nobody's, and have no lease. Redisson's `RSemaphore`.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let slots = client.counting_semaphore("slots");
+    /// slots.try_set(3).await?;
+    /// slots.acquire(2).await?;
+    /// slots.release(2).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn counting_semaphore(&self, name: impl Into<Arc<str>>) -> CountingSemaphore {
+        CountingSemaphore::new(self.core.clone(), name.into())
+    }
+
+    /// The latch of this name: it opens when it has been counted down to zero. Redisson's `RCountDownLatch`.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// client.latch("shards loaded").try_set(12).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn latch(&self, name: impl Into<Arc<str>>) -> Latch {
+        Latch::new(self.core.clone(), name.into())
     }
 
     /// The simple lock of this name: one value with a time to live, the format of redsync, redis-py, node-redlock

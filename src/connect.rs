@@ -8,13 +8,17 @@ use tokio::runtime::{self, Handle};
 use url::Url;
 use uuid::Uuid;
 
+use self::hosts::Hosts;
 use crate::driver::background::Background;
 use crate::driver::clock::Clock;
 use crate::engine::Engine;
 use crate::engine::memory::{Memory, Shared};
 use crate::error::Error;
+use crate::options::Durability;
 use crate::protocol::holds_end_with::HoldsEndWith;
 
+mod given;
+mod hosts;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(not(feature = "redis"))]
@@ -25,13 +29,24 @@ mod sqlite;
 #[cfg(not(all(feature = "sqlite", target_os = "linux")))]
 #[path = "connect/no_sqlite.rs"]
 mod sqlite;
+#[cfg(feature = "redis")]
+mod tls;
+
+pub(crate) use self::given::Given;
 
 /// Which store, and how.
 pub(crate) struct Store<'a> {
     pub(crate) url: &'a str,
+    pub(crate) given: &'a Given,
     pub(crate) prefix: Arc<str>,
     pub(crate) connect_timeout: Duration,
     pub(crate) command_timeout: Duration,
+    /// Whether it is enough that a server may be reached later.
+    pub(crate) may_be_down: bool,
+    /// When a grant counts.
+    pub(crate) durability: Durability,
+    /// For how long a server that is another grants nothing new.
+    pub(crate) failover_delay: Option<Duration>,
     /// Who connects.
     pub(crate) client: Uuid,
     /// With what its holds end.
@@ -51,14 +66,19 @@ pub(crate) struct Connected {
 
 impl Store<'_> {
     pub(crate) async fn connect(&self) -> Result<Connected, Error> {
-        let url = Url::parse(self.url).map_err(|error| match error {
-            url::ParseError::RelativeUrlWithoutBase => {
-                self.invalid("no scheme; try redis://127.0.0.1:6379/, sqlite:locks.db or memory:")
+        let (url, hosts) = match parsed(self.url) {
+            Ok(parsed) => parsed,
+            Err(url::ParseError::RelativeUrlWithoutBase) => {
+                let try_these =
+                    "no scheme; try redis://127.0.0.1:6379/, sqlite:locks.db or memory:";
+                return Err(self.invalid(try_these));
             }
-            error => self.invalid(format!(
-                "{error} (special characters in a password must be percent-encoded)"
-            )),
-        })?;
+            Err(error) => {
+                return Err(self.invalid(format!(
+                    "{error} (special characters in a password must be percent-encoded)"
+                )));
+            }
+        };
         if url.fragment().is_some() {
             return Err(self.invalid("`#` must be written as %23"));
         }
@@ -69,16 +89,27 @@ impl Store<'_> {
                     .into(),
             });
         };
+        if !url.scheme().starts_with("redis") {
+            self.has_no_replicas(url.scheme())?;
+        }
         match url.scheme() {
-            "memory" => Ok(self.memory(url.path(), runtime)),
-            "redis" | "redis+unix" => redis::connect(self, &url).await,
-            "sqlite" => sqlite::connect(self, &url).await,
-            "rediss" | "redis-sentinel" | "redis-cluster" => Err(self.invalid(format!(
-                "`{}:` is not supported yet; redis://, redis+unix:, sqlite: and memory: are",
+            "memory" => {
+                self.not_encrypted()?;
+                Ok(self.memory(url.path(), runtime))
+            }
+            "redis" | "rediss" | "redis+unix" | "redis-sentinel" => {
+                redis::connect(self, &url, hosts).await
+            }
+            "sqlite" => {
+                self.not_encrypted()?;
+                sqlite::connect(self, &url).await
+            }
+            "redis-cluster" => Err(self.invalid(format!(
+                "`{}:` is not supported yet; redis://, rediss://, redis-sentinel://, redis+unix:, sqlite: and memory: are",
                 url.scheme()
             ))),
             other => Err(self.invalid(format!(
-                "unknown scheme `{other}:`; use redis://, redis+unix:, sqlite: or memory:"
+                "unknown scheme `{other}:`; use redis://, rediss://, redis-sentinel://, redis+unix:, sqlite: or memory:"
             ))),
         }
     }
@@ -125,6 +156,17 @@ impl Store<'_> {
         })
     }
 
+    /// Options that mean nothing here are not to be relied on.
+    fn has_no_replicas(&self, scheme: &str) -> Result<(), Error> {
+        let option = match (self.durability, self.failover_delay) {
+            (Durability::Server, None) => return Ok(()),
+            (Durability::Server, Some(_)) => "failover_delay",
+            (Durability::Replicas { .. }, _) => "durability",
+        };
+        let reason = format!("`{scheme}:` is no server that another could take the place of");
+        Err(Error::invalid_option(option, reason))
+    }
+
     fn invalid(&self, reason: impl Into<String>) -> Error {
         Error::InvalidUrl {
             url: masked(self.url),
@@ -132,6 +174,25 @@ impl Store<'_> {
         }
     }
 }
+
+/// Each with its port, if it has one.
+type Named = Vec<(String, Option<u16>)>;
+
+/// An address, and its hosts where it may have several.
+fn parsed(url: &str) -> Result<(Url, Named), url::ParseError> {
+    if has_several_hosts(url) {
+        let Hosts { url, all, .. } = Hosts::of(url)?;
+        return Ok((url, all));
+    }
+    Ok((Url::parse(url)?, Vec::new()))
+}
+
+fn has_several_hosts(url: &str) -> bool {
+    url.get(..SENTINEL.len())
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case(SENTINEL))
+}
+
+const SENTINEL: &str = "redis-sentinel://";
 
 /// The address without anything that may be a password, also where it makes no sense as an address.
 pub(crate) fn masked(url: &str) -> String {
@@ -142,7 +203,7 @@ pub(crate) fn masked(url: &str) -> String {
             .all(|c| c.is_ascii_alphanumeric() || "+-".contains(c))
     });
     let nothing = || scheme.map_or_else(|| "***".to_owned(), |scheme| format!("{scheme}:***"));
-    let Ok(parsed) = Url::parse(url) else {
+    let Ok((parsed, _)) = parsed(url) else {
         return nothing();
     };
     // A password with a `/`, `?` or `#` in it that nobody encoded ends up behind the host.
@@ -154,14 +215,17 @@ pub(crate) fn masked(url: &str) -> String {
     }
     let credentials = if in_front.contains('@') { "***@" } else { "" };
     let slashes = if url.contains("://") { "//" } else { "" };
-    let host = parsed.host_str().unwrap_or_default();
     let port = parsed
         .port()
         .map(|port| format!(":{port}"))
         .unwrap_or_default();
+    let host = match Hosts::of(url) {
+        Ok(hosts) if has_several_hosts(url) => hosts.text.to_owned(),
+        _ => format!("{}{port}", parsed.host_str().unwrap_or_default()),
+    };
     let query = if parsed.query().is_some() { "?***" } else { "" };
     format!(
-        "{}:{slashes}{credentials}{host}{port}{}{query}",
+        "{}:{slashes}{credentials}{host}{}{query}",
         parsed.scheme(),
         parsed.path()
     )
@@ -188,6 +252,23 @@ mod tests {
             ("secret", "***"),
             ("redis+unix:///s?db=1&pass=secret", "redis+unix:///s?***"),
             ("redis://h/0", "redis://h/0"),
+            (
+                "redis-sentinel://u:secret@h:1,[::1]:2/m/0?sentinel_pass=secret",
+                "redis-sentinel://***@h:1,[::1]:2/m/0?***",
+            ),
+            ("redis-sentinel://h,i/m", "redis-sentinel://h,i/m"),
+            (
+                "redis-sentinel://u:se,cret@h,i/m",
+                "redis-sentinel://***@h,i/m",
+            ),
+            (
+                "redis-sentinel://u:1,secret@x@h,i/m",
+                "redis-sentinel://***@h,i/m",
+            ),
+            ("redis-sentinel://u:secret,h:1/m", "redis-sentinel:***"),
+            ("redis-sentinel://u:1/se,cret@h,i/m", "redis-sentinel:***"),
+            ("redis-sentinel://u:p@se?cret@h,i/m", "redis-sentinel:***"),
+            ("redis-sentinel:u:secret@h,i/m", "redis-sentinel:***"),
             ("memory:here", "memory:here"),
         ] {
             assert_eq!(masked(url), shown);

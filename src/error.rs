@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::driver::Trouble;
-use crate::driver::lookup::TroubleWith;
+use crate::driver::{Trouble, TroubleWith};
+pub use crate::engine::TlsProblem;
 use crate::engine::{Cause, Failure};
 pub use crate::protocol::lease::{LostReason, Risk};
+
+mod words;
+
+use self::words::{Each, Of, Shown, why_closed};
 
 /// Trouble. Somebody else having the lock is not: that is `None`.
 ///
@@ -76,6 +80,15 @@ pub enum Error {
         /// How.
         reason: LostReason,
     },
+    /// Fewer replicas than [`Durability`](crate::Durability) asks for have acknowledged it in time. What was granted is
+    /// taken back in the background.
+    #[error("`{}`: {detail}; a failover could lose it, and so it does not count", Shown(.name))]
+    NotReplicated {
+        /// The lock's name.
+        name: Arc<str>,
+        /// How many there were.
+        detail: String,
+    },
     /// The store has no room left for another lock.
     #[error("`{}`: the store has no room ({detail}); raise its limit or free some", Shown(.name))]
     OutOfMemory {
@@ -104,6 +117,12 @@ pub enum Error {
         /// The lock's name.
         name: Arc<str>,
     },
+    /// Several locks, or one on several servers, were taken or given back at once, and several of them not cleanly.
+    #[error("{}", Each(.errors))]
+    Several {
+        /// What went wrong with each of them.
+        errors: Vec<Self>,
+    },
     /// The store is not one that can be worked with: damaged, another program's, of a version we do not know.
     #[error("`{}`: the store cannot be used: {detail}", Shown(.name))]
     Storage {
@@ -113,7 +132,8 @@ pub enum Error {
         detail: String,
     },
     /// Time was over before anybody could say whether the lock is free. What was asked is taken back
-    /// in the background.
+    /// in the background; but a change of a [latch](crate::Latch) or of a
+    /// [semaphore that only counts](crate::CountingSemaphore) may have been made.
     #[error("`{}`: no answer from the store in time ({detail})", Shown(.name))]
     Timeout {
         /// The lock's name.
@@ -121,8 +141,20 @@ pub enum Error {
         /// What was waited for.
         detail: String,
     },
+    /// There is no connection that nobody else can read: a certificate is not in order, ours or the server's. Nothing was
+    /// sent but to a server that had shown who it is. Waiting does not mend this, so those who wait are told.
+    #[error("`{}`: no secure connection: {detail}", Shown(.name))]
+    Tls {
+        /// The lock's name, or the store's address.
+        name: Arc<str>,
+        /// What is wrong.
+        problem: TlsProblem,
+        /// The same in words, and what to do about it.
+        detail: String,
+    },
     /// The store cannot be reached, or is not ready. What was asked is taken back, or finished, in the
-    /// background.
+    /// background; a change of a [latch](crate::Latch) or of a
+    /// [semaphore that only counts](crate::CountingSemaphore) was not made.
     #[error("`{}`: the store is unavailable: {detail}", Shown(.name))]
     Unavailable {
         /// The lock's name, or the store's address.
@@ -144,6 +176,9 @@ pub enum Error {
 impl Error {
     /// Whether the same call may well work a little later.
     ///
+    /// To repeat it is harmless for locks and leased permits. After a [`Timeout`](Self::Timeout) of a change of a
+    /// [latch](crate::Latch) or of a [semaphore that only counts](crate::CountingSemaphore) it is not: that may have been made.
+    ///
     /// ```
     /// # tokio_test();
     /// # #[tokio::main] async fn tokio_test() {
@@ -154,7 +189,20 @@ impl Error {
     /// ```
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::OutOfMemory { .. } | Self::Timeout { .. } | Self::Unavailable { .. } => true,
+            Self::NotReplicated { .. }
+            | Self::OutOfMemory { .. }
+            | Self::Timeout { .. }
+            | Self::Unavailable { .. } => true,
+            Self::Several { errors } => {
+                let mut rest = errors.as_slice();
+                while let [first, others @ ..] = rest {
+                    if !first.is_transient() {
+                        return false;
+                    }
+                    rest = others;
+                }
+                true
+            }
             Self::Closed { .. }
             | Self::FeatureOff { .. }
             | Self::InvalidName { .. }
@@ -165,7 +213,28 @@ impl Error {
             | Self::WouldDeadlock { .. }
             | Self::Released { .. }
             | Self::Storage { .. }
+            | Self::Tls { .. }
             | Self::WrongKind { .. } => false,
+        }
+    }
+
+    /// Whether a lock that was held is not any more; of several, whether one of them is not.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// let client = distlock::Client::connect("memory:").await?;
+    /// let both = distlock::MultiLock::new([client.lock("a").into(), client.lock("b").into()]);
+    /// let guard = both.acquire().await?;
+    /// client.admin().force_release("a").await?;
+    /// client.admin().force_release("b").await?;
+    /// assert!(guard.release().await.unwrap_err().is_lost());
+    /// # Ok(()) }
+    /// ```
+    pub fn is_lost(&self) -> bool {
+        match self {
+            Self::Lost { .. } => true,
+            Self::Several { errors } => errors.iter().any(Self::is_lost),
+            _ => false,
         }
     }
 
@@ -182,6 +251,26 @@ impl Error {
             option,
             reason: reason.into(),
         }
+    }
+
+    /// Who extends what is renewed anyway has mistaken something.
+    pub(crate) fn kept_alive(lock: &str) -> Self {
+        let reason = "this lease is kept alive by itself; use Lease::Fixed";
+        Self::invalid_option("extend", reason).about(lock)
+    }
+
+    /// All of these in one; none if there are none.
+    pub(crate) fn gathered(mut errors: Vec<Self>) -> Option<Self> {
+        match errors.len() {
+            0 | 1 => errors.pop(),
+            _ => Some(Self::Several { errors }),
+        }
+    }
+
+    /// All that went wrong at once.
+    pub(crate) fn all_of(troubles: Vec<TroubleWith>) -> Self {
+        let errors = troubles.into_iter().map(Self::from).collect();
+        Self::gathered(errors).unwrap_or(Self::Several { errors: Vec::new() })
     }
 
     /// The same, where it is about an option of this lock.
@@ -205,7 +294,18 @@ impl Error {
             Trouble::WouldDeadlock => Self::WouldDeadlock { name },
             Trouble::TimedOut => Self::Timeout {
                 name,
-                detail: "the wait is over and the store has not said who holds it".into(),
+                detail: "the wait is over and the store has not answered".into(),
+            },
+            Trouble::TooLong(longest) => Self::InvalidOption {
+                name: Some(name),
+                option: "lease",
+                reason: format!(
+                    "longer than the client's failover_delay ({longest:?}), after which others may have the lock"
+                ),
+            },
+            Trouble::TooYoung(wait, server) => Self::Unavailable {
+                name,
+                detail: format!("{server}: has not been up for {wait:?} yet, and so has no vote"),
             },
         }
     }
@@ -217,8 +317,14 @@ impl Error {
             Cause::Denied | Cause::DeniedInPart => Self::PermissionDenied { name, detail },
             Cause::OutOfMemory => Self::OutOfMemory { name, detail },
             Cause::TimedOut => Self::Timeout { name, detail },
+            Cause::Tls(problem) => Self::Tls {
+                name,
+                problem,
+                detail,
+            },
             Cause::WrongKind => Self::WrongKind { name, detail },
             Cause::Unexpected | Cause::Unusable => Self::Storage { name, detail },
+            Cause::NotReplicated => Self::NotReplicated { name, detail },
             Cause::Interrupted | Cause::Unreachable | Cause::Unready => {
                 Self::Unavailable { name, detail }
             }
@@ -277,43 +383,3 @@ impl std::fmt::Display for LostReason {
         })
     }
 }
-
-/// A name in a message: on one line, and not much of it.
-struct Shown<'a>(&'a str);
-
-impl std::fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut chars = self.0.chars();
-        for c in chars.by_ref().take(LONGEST_SHOWN) {
-            if c.is_control() {
-                write!(f, "{}", c.escape_default())?;
-            } else {
-                write!(f, "{c}")?;
-            }
-        }
-        f.write_str(if chars.as_str().is_empty() { "" } else { "…" })
-    }
-}
-
-/// What a message is about, in front of it, if it is about anything.
-struct Of<'a>(Option<&'a Arc<str>>);
-
-impl std::fmt::Display for Of<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0.filter(|name| !name.is_empty()) {
-            Some(name) => write!(f, "`{}`: ", Shown(name)),
-            None => Ok(()),
-        }
-    }
-}
-
-const fn why_closed(forked: bool) -> &'static str {
-    if forked {
-        "the client belongs to the process this one was forked from; make a new one"
-    } else {
-        "the client is closed; make a new one"
-    }
-}
-
-/// In characters: more than any sensible name or address has.
-const LONGEST_SHOWN: usize = 200;

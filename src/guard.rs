@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::driver::claim::Claim;
 use crate::driver::release;
 use crate::error::Error;
-use crate::held::Held;
+use crate::held::{Held, until_lost};
 use crate::lock::Plain;
 use crate::options::check_lease;
 
@@ -79,15 +79,10 @@ impl<K> Guard<K> {
         W::Output: Send,
     {
         self.check()?;
-        tokio::select! {
-            biased;
-            lost = self.lost() => match lost {
-                Some(lost) => Err(lost.into()),
-                // Only the guard's owner can release it, and that is borrowed here.
-                None => Err(Error::Released { name: self.hold.subject.name.clone() }),
-            },
-            done = work => Ok(done),
-        }
+        let released = || Error::Released {
+            name: self.hold.subject.name.clone(),
+        };
+        until_lost(self.lost(), work, released).await
     }
 
     /// Makes a fixed lease last this long from now, if it would end sooner.
@@ -114,8 +109,7 @@ impl<K> Guard<K> {
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         check_lease(lease).map_err(|error| error.about(self.name()))?;
         if self.hold.keeps_alive(&self.claim) {
-            let reason = "this lease is kept alive by itself; use Lease::Fixed";
-            return Err(Error::invalid_option("extend", reason).about(self.name()));
+            return Err(Error::kept_alive(self.name()));
         }
         self.hold
             .extend(lease)

@@ -268,3 +268,24 @@ impl fmt::Debug for LostSignal {
             .finish_non_exhaustive()
     }
 }
+
+/// Does the work, and drops it the moment the news comes that its lock was lost.
+pub(crate) async fn until_lost<W>(
+    lost: impl Future<Output = Option<Lost>> + Send,
+    work: W,
+    released: impl FnOnce() -> Error + Send,
+) -> Result<W::Output, Error>
+where
+    W: Future + Send,
+    W::Output: Send,
+{
+    tokio::select! {
+        biased;
+        lost = lost => match lost {
+            Some(lost) => Err(lost.into()),
+            // Only the guard's owner can release it, and that is borrowed by whoever works.
+            None => Err(released()),
+        },
+        done = work => Ok(done),
+    }
+}

@@ -15,9 +15,12 @@
 //!
 //! - [`Client`] connects to a store; [`Client::lock`] names a lock ([`Client::fair_lock`],
 //!   [`Client::fenced_lock`], [`Client::rw_lock`] and [`Client::simple_lock`] one of another kind); [`Lock::acquire`], [`Lock::try_acquire`],
-//!   [`Lock::acquire_timeout`] and [`Lock::run`] take it.
+//!   [`Lock::acquire_timeout`] and [`Lock::run`] take it. [`MultiLock`] takes several, all or none; [`QuorumLock`] one
+//!   on most of several servers.
 //! - [`Guard`] is proof that it is held, and says when it is not any more: [`Held::check`],
 //!   [`Held::lost`], [`Guard::while_held`].
+//! - [`Client::semaphore`] names permits that are leased, [`Client::counting_semaphore`] such that are only counted;
+//!   [`Client::latch`] a count that others count down, for those who wait until it is zero.
 //! - [`Owner`] lets somebody hold a lock more than once.
 //! - [`Admin`] shows who holds what, [`Watch`] who takes and gives back what.
 //! - `blocking` has the same words without `async`.
@@ -50,31 +53,48 @@ pub mod blocking;
 mod builder;
 mod client;
 mod connect;
+mod counting_semaphore;
 mod driver;
 mod engine;
 mod error;
 mod guard;
 mod held;
+mod latch;
 mod lock;
+mod multi_guard;
+mod multi_lock;
 mod options;
 mod owner;
 mod protocol;
+mod quorum_guard;
+mod quorum_held;
+mod quorum_lock;
 mod rw_lock;
+mod semaphore;
 mod watch;
 
 pub use admin::{Admin, Holder, LockInfo};
 pub use builder::ClientBuilder;
 pub use client::Client;
+pub use counting_semaphore::CountingSemaphore;
 pub use engine::{Finding, Verdict};
-pub use error::{Error, Lost, LostReason, Risk};
+pub use error::{Error, Lost, LostReason, Risk, TlsProblem};
 pub use guard::Guard;
 pub use held::{Held, LostSignal};
+pub use latch::Latch;
 pub use lock::{Fair, Fenced, Lock, Plain, Simple};
-pub use options::{Backoff, Lease, Wait};
+pub use multi_guard::{FirstLost, MultiGuard, MultiHeld};
+pub use multi_lock::{Member, MultiLock};
+pub use options::{Backoff, Durability, Lease, Wait};
 pub use owner::Owner;
 pub use protocol::holds_end_with::HoldsEndWith;
-pub use protocol::{FencingToken, LockKind};
+pub use protocol::permit::NotAPermit;
+pub use protocol::{FencingToken, LockKind, PermitId};
+pub use quorum_guard::QuorumGuard;
+pub use quorum_held::{MajorityLost, QuorumHeld};
+pub use quorum_lock::QuorumLock;
 pub use rw_lock::{Read, RwLock, Write};
+pub use semaphore::{Permit, PermitCount, Semaphore};
 pub use watch::{Change, Event, Watch};
 
 /// The parts below the API, for this project's own model tests. Nothing in it is stable.

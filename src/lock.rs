@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::acquire::{self, Patience, Wish};
+use crate::driver::multi::Part;
 use crate::driver::{Core, Trouble};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::held::Held;
-use crate::options::{Lease, Wait, check_positive};
+use crate::options::{Lease, Wait, check_permits, check_positive};
 use crate::owner::Owner;
 use crate::protocol::lease::{ENDLESS, Terms};
 use crate::protocol::request::flaw_of;
-use crate::protocol::{Kind, Subject};
+use crate::protocol::{Kind, Subject, Wanted};
 
 /// A lock by name: a name, not a state. Clone it, share it, make it again.
 ///
@@ -31,10 +32,12 @@ use crate::protocol::{Kind, Subject};
 pub struct Lock<K = Plain> {
     core: Arc<Core>,
     subject: Subject,
-    lease: Lease,
+    pub(crate) lease: Lease,
     wait: Wait,
     owner: Option<Owner>,
     max_hold: Option<Duration>,
+    /// How many it asks for, where there are many.
+    permits: Wanted,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -78,7 +81,16 @@ impl<K> Lock<K> {
             wait: Wait::default(),
             owner: None,
             max_hold: None,
+            permits: Wanted::ONE,
             kind: PhantomData,
+        }
+    }
+
+    /// So many permits of a semaphore.
+    pub(crate) fn many(core: Arc<Core>, name: Arc<str>, lease: Lease, permits: Wanted) -> Self {
+        Self {
+            permits,
+            ..Self::new(core, name, Kind::Semaphore, lease)
         }
     }
 
@@ -171,6 +183,7 @@ impl<K> Lock<K> {
     ///   outages.
     /// - [`Error::PermissionDenied`], [`Error::OutOfMemory`], [`Error::WrongKind`] or [`Error::Storage`] if
     ///   the store refuses, also in the middle of a wait.
+    /// - [`Error::WouldDeadlock`] if it is asked to write by an owner that reads, beside others.
     /// - [`Error::InvalidName`] or [`Error::InvalidOption`] if the name, a lease or the owner cannot be;
     ///   [`Error::Closed`] if the client is closed.
     ///
@@ -308,11 +321,40 @@ impl<K> Lock<K> {
         }
     }
 
+    /// The same as another kind.
+    pub(crate) fn as_kind<O>(&self) -> Lock<O> {
+        Lock {
+            core: self.core.clone(),
+            subject: self.subject.clone(),
+            lease: self.lease,
+            wait: self.wait,
+            owner: self.owner.clone(),
+            max_hold: self.max_hold,
+            permits: self.permits,
+            kind: PhantomData,
+        }
+    }
+
+    /// As one of several, with the lease of them all.
+    pub(crate) fn part(&self, lease: Lease) -> Result<Part, Error> {
+        let lock = self.clone().with_lease(lease);
+        let wish = lock.wish().map_err(|error| error.about(self.name()))?;
+        let core = lock.core;
+        Ok(Part { core, wish })
+    }
+
     fn wish(&self) -> Result<Wish, Error> {
         check_name(&self.subject.name)?;
         let lease = self.lease.check()?;
+        let allowed = self.core.allows(lease.duration());
+        allowed.map_err(|trouble| Error::of(&self.subject.name, trouble))?;
         if let Some(longest) = self.max_hold {
             check_positive("max_hold", longest)?;
+        }
+        check_permits(self.permits.count)?;
+        if self.subject.kind.is_of_permits() && self.owner.is_some() {
+            let reason = "permits are nobody's to take again; leave `with_owner` out";
+            return Err(Error::invalid_option("owner", reason));
         }
         if let Some(owner) = &self.owner
             && owner.client() != self.core.id()
@@ -335,6 +377,7 @@ impl<K> Lock<K> {
             hearing: self.wait.hearing(),
             user: self.owner.as_ref().map(Owner::user),
             beside: None,
+            permits: self.permits,
         })
     }
 }
@@ -344,15 +387,7 @@ type Got<K, T> = fn(Option<Guard<K>>, &Arc<str>) -> Result<T, Error>;
 
 impl<K> Clone for Lock<K> {
     fn clone(&self) -> Self {
-        Self {
-            core: self.core.clone(),
-            subject: self.subject.clone(),
-            lease: self.lease,
-            wait: self.wait,
-            owner: self.owner.clone(),
-            max_hold: self.max_hold,
-            kind: PhantomData,
-        }
+        self.as_kind()
     }
 }
 

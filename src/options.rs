@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::protocol::acquire::Hearing;
+use crate::protocol::permit::MOST_AT_ONCE;
 
 /// Shorter than a round trip may take, and no validity would be left when the grant arrives.
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
@@ -51,6 +52,58 @@ impl Lease {
 impl Default for Lease {
     fn default() -> Self {
         Self::KeepAlive(Duration::from_secs(30))
+    }
+}
+
+/// When a grant counts, on a server that has replicas.
+///
+/// A server that dies may have granted a lock and not have told its replicas; the one that is promoted in its place then
+/// grants it again. What these have acknowledged survives that. How many to ask for, and what else it takes to be safe, is told in
+/// `docs/guarantees.md`.
+///
+/// ```no_run
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// use std::time::Duration;
+/// use distlock::{Client, Durability};
+///
+/// // A server with two replicas: either of them may be promoted.
+/// let replicas = Durability::Replicas { acks: 2, timeout: Duration::from_millis(500) };
+/// let client = Client::builder("redis://127.0.0.1/").durability(replicas).connect().await?;
+/// # drop(client); Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// When the server has answered.
+    #[default]
+    Server,
+    /// When so many of its replicas have it, too: each grant and each renewal. Where fewer acknowledge it in time, a grant is
+    /// taken back ([`Error::NotReplicated`](crate::Error::NotReplicated)), and after a renewal the guard is valid for no
+    /// longer than before.
+    Replicas {
+        /// How many. Where all must have it that could be promoted: all of them.
+        acks: u32,
+        /// How long they have for it; shorter than the client's
+        /// [`command_timeout`](crate::ClientBuilder::command_timeout).
+        timeout: Duration,
+    },
+}
+
+impl Durability {
+    pub(crate) fn check(self, command_timeout: Duration) -> Result<Self, Error> {
+        let Self::Replicas { acks, timeout } = self else {
+            return Ok(self);
+        };
+        let reason = if acks == 0 {
+            "no replica is asked for; that is Durability::Server"
+        } else if timeout < Duration::from_millis(1) {
+            "replicas need some time: a millisecond, at least"
+        } else if timeout >= command_timeout {
+            "its timeout must be shorter than command_timeout, after which no answer is waited for"
+        } else {
+            return Ok(self);
+        };
+        Err(Error::invalid_option("durability", reason))
     }
 }
 
@@ -138,6 +191,30 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
         return Ok(());
     };
     Err(Error::invalid_option("lease", reason))
+}
+
+/// Refuses a delay after which a lease may still last.
+pub(crate) fn check_delay(delay: Duration, lease: Duration) -> Result<(), Error> {
+    check_lease(delay).map_err(|_| {
+        Error::invalid_option(
+            "failover_delay",
+            "no lease can be as long or as short as this",
+        )
+    })?;
+    if lease > delay {
+        let reason = format!("{delay:?} is shorter than the default lease, {lease:?}");
+        return Err(Error::invalid_option("failover_delay", reason));
+    }
+    Ok(())
+}
+
+/// So many permits can be had at once.
+pub(crate) fn check_permits(count: u32) -> Result<(), Error> {
+    if (1..=MOST_AT_ONCE).contains(&count) {
+        return Ok(());
+    }
+    let reason = format!("one to {MOST_AT_ONCE} at once");
+    Err(Error::invalid_option("permits", reason))
 }
 
 /// Refuses a zero where some time is needed.

@@ -8,7 +8,7 @@ use crate::error::{Error, LostReason};
 use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::options::{Lease, Wait};
-use crate::protocol::{Kind, Subject};
+use crate::protocol::{Kind, Subject, Wanted};
 
 /// A lock that many may hold to read, or one to write. Redisson's `RReadWriteLock`.
 ///
@@ -175,6 +175,7 @@ impl<K> Guard<K> {
             hearing: Wait::default().hearing(),
             user: hold.user,
             beside: Some(hold.owner),
+            permits: Wanted::ONE,
         }
     }
 }

@@ -19,8 +19,11 @@ const fn ms(millis: u64) -> Duration {
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
 const PATIENCE: Duration = ms(20_000);
 
+/// A server on a busy machine is slow to answer, and not down.
 async fn connect(url: &str) -> Client {
-    Client::connect(url).await.expect("the server is up")
+    let builder = Client::builder(url).command_timeout(PATIENCE / 4);
+    let client = builder.connect_timeout(PATIENCE).connect().await;
+    client.expect("the server is up")
 }
 
 /// Shown whole, forty holds made a gigabyte, and were lost while it was written.
@@ -110,11 +113,16 @@ async fn a_connect_that_nobody_polls_holds_up_nobody_else() {
     })
     .await;
     proxy.cut_all();
-    tokio::time::sleep(ms(50)).await;
+    tokio::time::sleep(ms(300)).await;
     let mut left = Box::pin(client.lock("a").acquire());
     begun_and_left(&mut left).await;
-    let got = client.lock("b").try_acquire().await;
-    assert!(got.as_ref().is_ok_and(Option::is_some), "{got:?}");
+    // On a busy machine the end may be heard of by a call that finds it.
+    eventually(PATIENCE, "another connects", async || {
+        let got = client.lock("b").try_acquire().await;
+        got.is_ok_and(|got| got.is_some())
+    })
+    .await;
+    drop(left);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,7 +279,7 @@ async fn a_hash_of_somebodys_data_is_no_lock_to_break() {
         "HSET", "cart", "sku:1001", "2", "sku:1002", "1", "note", "hello",
     ];
     server.cmd(&cart);
-    let refused = client.lock("cart").acquire_timeout(ms(300)).await;
+    let refused = client.lock("cart").acquire_timeout(PATIENCE).await;
     assert!(
         matches!(refused, Err(Error::WrongKind { .. })),
         "{refused:?}"

@@ -3,11 +3,13 @@
 
 mod distlock;
 mod embedded;
+mod family;
 mod raw;
 mod raw_blocking;
 
 use tokio::runtime::Builder;
 
+use self::family::Family;
 use crate::failure::{Failure, Outcome};
 use crate::serve::serve;
 
@@ -30,6 +32,15 @@ pub(crate) fn run(name: &str) -> Outcome {
         "memory" | "sqlite" => serve::<distlock::Distlock>(&one()?),
         "tokio-mutex" => serve::<embedded::TokioMutex>(&one()?),
         "flock" => embedded::serve_flock(),
+        "fair" => serve::<Family<family::Fair>>(&many()?),
+        "fenced" => serve::<Family<family::Fenced>>(&many()?),
+        "read" => serve::<Family<family::Read>>(&many()?),
+        "write" => serve::<Family<family::Write>>(&many()?),
+        "simple" => serve::<Family<family::Simple>>(&many()?),
+        "permit" => serve::<Family<family::Permit>>(&many()?),
+        "counted" => serve::<Family<family::Counted>>(&many()?),
+        "latch" => serve::<Family<family::Opened>>(&many()?),
+        "multi" => serve::<Family<family::Multi>>(&many()?),
         other => Err(Failure::new(format!("there is no contestant `{other}`"))),
     }
 }

@@ -38,6 +38,8 @@ enum Kind {
     /// The same on a runtime with one worker thread, so that the server has the other core.
     OneWorker,
     Embedded,
+    /// One of ours beside the plain lock.
+    Family,
     Go,
     Java,
     Node,
@@ -130,6 +132,15 @@ pub(crate) const ALL: &[Contestant] = &[
     embedded("sqlite", "**distlock**, `sqlite:`", Side::Ours),
     embedded("tokio-mutex", "tokio::sync::Mutex", Side::Other),
     embedded("flock", "flock", Side::Other),
+    family("fair", "**distlock**, fair lock"),
+    family("fenced", "**distlock**, fenced lock"),
+    family("read", "**distlock**, read lock"),
+    family("write", "**distlock**, write lock"),
+    family("simple", "**distlock**, simple lock"),
+    family("permit", "**distlock**, semaphore"),
+    family("counted", "**distlock**, counting semaphore"),
+    family("latch", "**distlock**, latch: set and opened"),
+    family("multi", "**distlock**, three locks at once"),
 ];
 
 /// Those who lock on a server; twins of others left out.
@@ -150,6 +161,13 @@ const fn drawn(
         side,
         color: Some(color),
         kind,
+    }
+}
+
+const fn family(name: &'static str, title: &'static str) -> Contestant {
+    Contestant {
+        kind: Kind::Family,
+        ..embedded(name, title, Side::Ours)
     }
 }
 
@@ -178,14 +196,22 @@ impl Contestant {
         self.side == Side::Ours
     }
 
-    /// Whether it locks on a server, and is no twin.
+    /// Whether it is a lock that everybody has, on a server, and no twin.
     pub(crate) fn is_on_a_server(self) -> bool {
-        !self.is_embedded() && !self.is_twin()
+        !self.is_embedded() && !self.is_twin() && !self.is_family()
     }
 
     /// This program alone: nothing of another language is needed.
     pub(crate) fn is_here(self) -> bool {
-        matches!(self.kind, Kind::Here | Kind::OneWorker | Kind::Embedded)
+        matches!(
+            self.kind,
+            Kind::Here | Kind::OneWorker | Kind::Embedded | Kind::Family
+        )
+    }
+
+    /// Whether it is another of our primitives than the plain lock.
+    pub(crate) fn is_family(self) -> bool {
+        self.kind == Kind::Family
     }
 
     pub(crate) fn is_embedded(self) -> bool {
@@ -205,7 +231,7 @@ impl Contestant {
     /// The folder that it has to be built in first, if any.
     pub(crate) const fn built_in(self) -> Option<&'static str> {
         match self.kind {
-            Kind::Here | Kind::OneWorker | Kind::Embedded => None,
+            Kind::Here | Kind::OneWorker | Kind::Embedded | Kind::Family => None,
             Kind::Go => Some("go"),
             Kind::Java => Some("redisson"),
             Kind::Node => Some("node"),
@@ -219,7 +245,7 @@ impl Contestant {
         let text = |path: PathBuf| path.display().to_string();
         let name = self.name.to_owned();
         Ok(match self.kind {
-            Kind::Here | Kind::OneWorker | Kind::Embedded => {
+            Kind::Here | Kind::OneWorker | Kind::Embedded | Kind::Family => {
                 vec![text(env::current_exe()?), "contestant".into(), name]
             }
             Kind::Rslock => vec![text(folder.join("rslock/contestant"))],

@@ -54,7 +54,7 @@ pub(crate) const ALL: &[Scenario] = &[
                 .map(|callers| Cell::new(callers.to_string(), callers, callers))
                 .collect()
         },
-        takes_part: |one| !one.is_embedded(),
+        takes_part: |one| !one.is_embedded() && !one.is_family(),
         play: cycle::play,
     },
     Scenario {
@@ -147,6 +147,19 @@ pub(crate) const ALL: &[Scenario] = &[
             ]
         },
         takes_part: |one| [roster::OURS, "raw"].contains(&one.name),
+        play: cycle::play,
+    },
+    Scenario {
+        name: "F",
+        shows: "the family: each of our primitives, uncontended, beside the plain lock",
+        once: false,
+        cells: |_| {
+            let counts = [1, 16].into_iter();
+            counts
+                .map(|callers| Cell::new(callers.to_string(), callers, callers))
+                .collect()
+        },
+        takes_part: |one| one.is_family() || one.name == roster::OURS,
         play: cycle::play,
     },
 ];

@@ -50,7 +50,7 @@ async fn take_and_tell(
 ) -> Result<u8, Failure> {
     let wish = Wish {
         kind: args.kind.kind(),
-        name: &args.name,
+        names: std::slice::from_ref(&args.name),
         wait: args.wait,
         lease: Some(Lease::Fixed(args.lease)),
         max_hold: None,
@@ -76,7 +76,11 @@ async fn take_and_tell(
 
 fn tell(args: &Acquire, taken: &Taken) -> Result<(), Failure> {
     let mut out = Out::new();
-    let (owner, token) = (&*taken.owner(), taken.token.map(u64::from));
+    // One name, one part.
+    let Some(part) = taken.parts.first() else {
+        return Ok(());
+    };
+    let (owner, token) = (&*part.owner, part.token.map(u64::from));
     if !args.json {
         // At once: who has read the owner alone could give the lock back, but not use it.
         let token = token.map_or_else(String::new, |token| format!("\n{token}"));

@@ -9,7 +9,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::kind;
+use crate::latch;
 use crate::out::Out;
+use crate::permits;
 
 /// Runs commands one at a time, on one machine or on many.
 ///
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Watch(Locks),
     Acquire(Acquire),
     Release(Release),
+    Latch(latch::Latch),
+    Permits(permits::Permits),
     Doctor(Doctor),
     Completions(Completions),
 }
@@ -53,7 +57,17 @@ pub(crate) struct Store {
     pub(crate) url: Option<String>,
 }
 
-/// Run a command while holding a lock.
+// One thing in it. Not a doc comment, as above.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Named {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Its name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Run a command while holding a lock, or several.
 ///
 /// Waits until the lock is free, runs the command, gives the lock back and ends with the command's exit
 /// code (128+n if signal n ended it). If the lock is lost meanwhile, the command and everything it started
@@ -61,9 +75,10 @@ pub(crate) struct Store {
 ///
 /// The command finds the lock's name in DISTLOCK_NAME, its owner in DISTLOCK_OWNER and, of a fenced lock, the
 /// grant's token in DISTLOCK_TOKEN. A `run` of the same name inside it does not wait for itself: it runs under
-/// the hold that is there.
+/// the hold that is there. Of several names all are taken or none, in whatever order they are given; the
+/// variables then have a line for each.
 #[derive(clap::Args, Debug)]
-#[command(override_usage = "distlock run [OPTIONS] NAME -- COMMAND...")]
+#[command(override_usage = "distlock run [OPTIONS] NAME... -- COMMAND...")]
 #[command(after_help = "\
 Exit codes:
   64   the command line makes no sense
@@ -78,7 +93,9 @@ Durations: 500ms, 30s, 5m, 1.5h, 1d, 1h30m.
 Examples:
   distlock run nightly -- ./backup.sh
   distlock run --wait 0 --busy-code 0 sync -- ./sync.sh    (cron: skip if busy)
-  distlock run --url redis://db1/ --wait 10m deploy -- make deploy")]
+  distlock run --url redis://db1/ --wait 10m deploy -- make deploy
+  distlock run --permits 3 export -- ./export.sh           (three at a time)
+  distlock run stock prices -- ./reconcile.sh              (both, or none)")]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) store: Store,
@@ -105,9 +122,9 @@ pub(crate) struct Run {
     /// How long the command has between TERM and KILL
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     pub(crate) grace: Duration,
-    /// The lock's name
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
+    /// The lock's name; with several, all of them or none
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
@@ -225,7 +242,11 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Fa
             let mut message = one_line(&error.to_string());
             // What everybody forgets who comes from `flock`.
             let run = message.contains("distlock run");
-            if kind == ErrorKind::UnknownArgument && run && !message.contains("similar") {
+            let forgotten = matches!(
+                kind,
+                ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument
+            );
+            if forgotten && run && !message.contains("similar") {
                 message += "; the command comes behind `--`: distlock run NAME -- COMMAND";
             }
             Err(Failure::new(exit::USAGE, message))
@@ -274,7 +295,7 @@ mod tests {
     #[test]
     fn a_run_is_read_with_all_its_options() {
         let line = "distlock run --url redis://h/ --wait 5s --lease 10s --fixed --at-least 1s \
-                    --max-hold 1h --busy-code 0 --grace 0 a name --";
+                    --max-hold 1h --busy-code 0 --grace 0 name --";
         assert!(typed(line).is_err(), "no command");
         let line = "distlock run --url redis://h/ --wait 5s --lease 10s --fixed --at-least 1s \
                     --max-hold 1h --simple --busy-code 0 --grace 0 name -- ls -l --wait x";
@@ -291,7 +312,7 @@ mod tests {
         assert_eq!(run.max_hold, Some(Duration::from_secs(3600)));
         assert_eq!(run.kind.kind(), kind::Kind::Simple);
         assert_eq!((run.busy_code, run.grace), (0, Duration::ZERO));
-        assert_eq!(run.name, "name");
+        assert_eq!(run.names, ["name"]);
         assert_eq!(run.command, ["ls", "-l", "--wait", "x"]);
     }
 
@@ -301,6 +322,7 @@ mod tests {
             ("", kind::Kind::Plain),
             ("--fenced ", kind::Kind::Fenced),
             ("--simple ", kind::Kind::Simple),
+            ("--permits 3 ", kind::Kind::Permit(3)),
         ] {
             let run = typed(&format!("distlock run {flag}x -- ls"));
             let acquire = typed(&format!("distlock acquire {flag}--lease 1m x"));
@@ -319,6 +341,9 @@ mod tests {
             "distlock run",
             "distlock run x",
             "distlock run x ls",
+            "distlock run --permits 0 x -- ls",
+            "distlock run --permits 2 --fair x -- ls",
+            "distlock run -- ls",
             "distlock run --wait x name -- ls",
             "distlock run --wait 5 name -- ls",
             "distlock run --fixed name -- ls",
@@ -326,6 +351,10 @@ mod tests {
             "distlock run --bussy-code 3 name -- ls",
             "distlock run --simple --fenced name -- ls",
             "distlock show",
+            "distlock latch set x",
+            "distlock latch set x 0",
+            "distlock permits set x",
+            "distlock permits set x 0",
             "distlock acquire x",
             "distlock acquire x --lease 1m --fenced --simple",
             "distlock release x --owner o --force",

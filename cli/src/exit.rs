@@ -60,10 +60,16 @@ impl From<Error> for Failure {
             Error::InvalidName { .. } | Error::InvalidOption { .. } | Error::InvalidUrl { .. } => {
                 Self::new(USAGE, message)
             }
-            Error::Lost { .. } => Self::new(LOST, message),
+            error if error.is_lost() => Self::new(LOST, message),
             Error::Unavailable { .. } => {
                 let message = format!("{message}; `--url` or DISTLOCK_URL say which store to use");
                 Self::new(UNAVAILABLE, message)
+            }
+            // Nothing that is held, most likely: a number stays when all have ended.
+            Error::WrongKind { .. } => {
+                let way_out = "if it is a number that nobody needs any more, \
+                               `distlock permits delete` or `distlock latch delete` forgets it";
+                Self::new(UNAVAILABLE, format!("{message}; {way_out}"))
             }
             _ => Self::new(UNAVAILABLE, message),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Error, Guard, Lock, LockKind};
+use distlock::{Client, Error, Guard, Lock, LockKind, Member, MultiLock, Permit, Semaphore};
 
 use crate::take::Wish;
 use crate::taken::Taken;
@@ -26,13 +26,21 @@ pub(crate) struct Flags {
     /// The lock that redis-py, redsync and redlock know, not Redisson's
     #[arg(long)]
     simple: bool,
+    /// Not alone: at most so many at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_PERMITS))]
+    permits: Option<u32>,
 }
+
+/// More are a slip of the finger.
+pub(crate) const MOST_PERMITS: i64 = 1_000_000;
 
 /// A kind that can be asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Fair,
     Fenced,
+    /// One of so many.
+    Permit(u32),
     Plain,
     Read,
     Simple,
@@ -48,31 +56,116 @@ impl Flags {
             Self { read: true, .. } => Kind::Read,
             Self { simple: true, .. } => Kind::Simple,
             Self { write: true, .. } => Kind::Write,
+            Self {
+                permits: Some(total),
+                ..
+            } => Kind::Permit(total),
             Self { .. } => Kind::Plain,
         }
     }
 }
 
 impl Kind {
-    /// Waits for a lock of this kind as long as was wished; none if somebody else still holds it then.
+    /// Waits for what was wished, as long as was wished; none if somebody else still holds it then, or one of them.
     pub(crate) async fn take(
         self,
         client: &Client,
         wish: &Wish<'_>,
     ) -> Result<Option<Taken>, Error> {
-        let name = wish.name;
+        if let Self::Permit(total) = self {
+            for name in wish.names {
+                agree(&client.semaphore(&**name), total).await?;
+            }
+        }
+        if let [name] = wish.names {
+            return self.take_one(client, name, wish).await;
+        }
+        let members = wish
+            .names
+            .iter()
+            .map(|name| self.member(client, name, wish));
+        let mut several = MultiLock::new(members);
+        if let Some(lease) = wish.lease {
+            several = several.with_lease(lease);
+        }
+        let guard = match wish.wait {
+            None => several.acquire().await.map(Some),
+            Some(Duration::ZERO) => several.try_acquire().await,
+            Some(wait) => several.acquire_timeout(wait).await,
+        };
+        Ok(guard?.map(|guard| Taken::several(self.sort(), wish.names, guard)))
+    }
+
+    async fn take_one(
+        self,
+        client: &Client,
+        name: &str,
+        wish: &Wish<'_>,
+    ) -> Result<Option<Taken>, Error> {
+        let kind = self.sort();
         match self {
-            Self::Fair => taken(client.fair_lock(name), LockKind::Fair, wish).await,
+            Self::Fair => taken(client.fair_lock(name), kind, wish).await,
             Self::Fenced => Ok(granted(client.fenced_lock(name), wish).await?.map(|guard| {
                 let token = guard.token();
-                Taken::new(LockKind::Fenced, guard, Some(token))
+                Taken::new(kind, guard, Some(token))
             })),
-            Self::Plain => taken(client.lock(name), LockKind::Plain, wish).await,
-            Self::Read => taken(client.rw_lock(name).read(), LockKind::Read, wish).await,
-            Self::Simple => taken(client.simple_lock(name), LockKind::Simple, wish).await,
-            Self::Write => taken(client.rw_lock(name).write(), LockKind::Write, wish).await,
+            Self::Permit(total) => taken(permit(client, name, total), kind, wish).await,
+            Self::Plain => taken(client.lock(name), kind, wish).await,
+            Self::Read => taken(client.rw_lock(name).read(), kind, wish).await,
+            Self::Simple => taken(client.simple_lock(name), kind, wish).await,
+            Self::Write => taken(client.rw_lock(name).write(), kind, wish).await,
         }
     }
+
+    /// One of several.
+    fn member(self, client: &Client, name: &str, wish: &Wish<'_>) -> Member {
+        match self {
+            Self::Fair => limited(client.fair_lock(name), wish).into(),
+            Self::Fenced => limited(client.fenced_lock(name), wish).into(),
+            Self::Permit(total) => limited(permit(client, name, total), wish).into(),
+            Self::Plain => limited(client.lock(name), wish).into(),
+            Self::Read => limited(client.rw_lock(name).read(), wish).into(),
+            Self::Simple => limited(client.simple_lock(name), wish).into(),
+            Self::Write => limited(client.rw_lock(name).write(), wish).into(),
+        }
+    }
+
+    /// Of how many permits one is wanted, if one is.
+    pub(crate) const fn permits(self) -> Option<u32> {
+        match self {
+            Self::Permit(total) => Some(total),
+            Self::Fair | Self::Fenced | Self::Plain | Self::Read | Self::Simple | Self::Write => {
+                None
+            }
+        }
+    }
+
+    /// As the library calls it.
+    const fn sort(self) -> LockKind {
+        match self {
+            Self::Fair => LockKind::Fair,
+            Self::Fenced => LockKind::Fenced,
+            Self::Permit(_) => LockKind::Semaphore,
+            Self::Plain => LockKind::Plain,
+            Self::Read => LockKind::Read,
+            Self::Simple => LockKind::Simple,
+            Self::Write => LockKind::Write,
+        }
+    }
+}
+
+fn permit(client: &Client, name: &str, total: u32) -> Lock<Permit> {
+    client.semaphore(name).with_permits(total).permit()
+}
+
+/// What was typed last is true, also of a number that was another before.
+async fn agree(semaphore: &Semaphore, total: u32) -> Result<(), Error> {
+    let count = semaphore.count().await?;
+    let out = i64::try_from(count.out).unwrap_or(i64::MAX);
+    if count.available.saturating_add(out) == i64::from(total) {
+        return Ok(());
+    }
+    semaphore.set(total).await
 }
 
 async fn taken<K: 'static>(
@@ -84,17 +177,22 @@ async fn taken<K: 'static>(
     Ok(guard.map(|guard| Taken::new(kind, guard, None)))
 }
 
-async fn granted<K>(mut lock: Lock<K>, wish: &Wish<'_>) -> Result<Option<Guard<K>>, Error> {
+async fn granted<K>(lock: Lock<K>, wish: &Wish<'_>) -> Result<Option<Guard<K>>, Error> {
+    let mut lock = limited(lock, wish);
     if let Some(lease) = wish.lease {
         lock = lock.with_lease(lease);
-    }
-    if let Some(longest) = wish.max_hold {
-        lock = lock.with_max_hold(longest);
     }
     match wish.wait {
         None => lock.acquire().await.map(Some),
         Some(Duration::ZERO) => lock.try_acquire().await,
         Some(wait) => lock.acquire_timeout(wait).await,
+    }
+}
+
+fn limited<K>(lock: Lock<K>, wish: &Wish<'_>) -> Lock<K> {
+    match wish.max_hold {
+        Some(longest) => lock.with_max_hold(longest),
+        None => lock,
     }
 }
 
@@ -105,6 +203,7 @@ pub(crate) const fn word(kind: LockKind) -> &'static str {
         LockKind::Fenced => "fenced",
         LockKind::Plain => "plain",
         LockKind::Read => "read",
+        LockKind::Semaphore => "semaphore",
         LockKind::Simple => "simple",
         LockKind::Write => "write",
         // What a newer library may know.

@@ -80,7 +80,7 @@ fn without_parameter(word: &str) -> String {
     let mut masked = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let name = part.split('=').next().unwrap_or_default();
-        if part.contains('=') && matches!(name, "pass" | "password") {
+        if part.contains('=') && matches!(name, "pass" | "password" | "sentinel_pass") {
             masked.push_str(name);
             masked.push_str("=***");
             masked.push_str(if part.ends_with('&') { "&" } else { "" });
@@ -242,6 +242,10 @@ mod tests {
                 "redis+unix:///s?user=a&pass=***&db=1",
             ),
             ("x://h/?password=s", "x://h/?password=***"),
+            (
+                "redis-sentinel://u:s@h:1,i:2/m/0?sentinel_pass=t",
+                "redis-sentinel://u:***@h:1,i:2/m/0?sentinel_pass=***",
+            ),
         ] {
             let label = of_this_process(since, false, &[word.into()]);
             assert!(label.ends_with(&format!(": {expected}")), "{label}");
@@ -251,6 +255,7 @@ mod tests {
             "x://h:6379/a@b",
             "x://ann@h:6379/",
             "x://h/a:b",
+            "redis-sentinel://h:1,i:2/m/0",
             "x://",
             "a?b=c&d",
             "a: b://c: d@e",

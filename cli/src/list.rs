@@ -75,14 +75,24 @@ struct Line<'a> {
     ttl_ms: Option<u64>,
     /// The last grant's, of a fenced lock.
     token: Option<u64>,
+    /// How many permits there are, of a semaphore.
+    permits: Option<Permits>,
     /// The owners that wait, the first of them: of a fair lock in their order, of a read/write lock the writers.
     waiting: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Permits {
+    available: i64,
+    out: u64,
 }
 
 #[derive(Serialize)]
 struct Holder<'a> {
     owner: &'a str,
     hold_count: u64,
+    /// Until it holds it no longer if it does not renew it; none for ever.
+    ttl_ms: Option<u64>,
     label: Option<&'a str>,
     since: Option<String>,
 }
@@ -95,24 +105,30 @@ impl<'a> Line<'a> {
             holders: Vec::new(),
             ttl_ms: None,
             token: None,
+            permits: None,
             waiting: &[],
         }
     }
 
     fn new(lock: &'a LockInfo) -> Self {
+        let millis = |ttl: std::time::Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let holder = |holder: &'a distlock::Holder| Holder {
             owner: &holder.owner,
             hold_count: holder.hold_count,
+            ttl_ms: holder.ttl.map(millis),
             label: holder.label.as_deref(),
             since: Who::of(holder).since.map(|since| since.to_string()),
         };
-        let millis = |ttl: std::time::Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         Self {
             name: &lock.name,
             kind: Some(kind::word(lock.kind)),
             holders: lock.holders.iter().map(holder).collect(),
             ttl_ms: lock.ttl.map(millis),
             token: lock.token.map(u64::from),
+            permits: lock.permits.map(|permits| Permits {
+                available: permits.available,
+                out: permits.out,
+            }),
             waiting: &lock.waiting,
         }
     }
@@ -130,7 +146,7 @@ fn table(locks: &[LockInfo], now: Date) -> Vec<String> {
                 shown(&lock.name),
                 kind::word(lock.kind).to_owned(),
                 held.unwrap_or_else(|| "-".to_owned()),
-                lock.ttl.map_or_else(|| endless(lock).to_owned(), short),
+                holder.ttl.map_or_else(|| endless(lock).to_owned(), short),
                 who.to_string(),
             ]);
         }
@@ -161,17 +177,21 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
         ("kind", kind::word(lock.kind).to_owned()),
     ];
     lines.extend(lock.token.map(|token| ("token", token.to_string())));
+    lines.extend(lock.permits.map(|permits| {
+        let text = format!("{} out, {} to be had", permits.out, permits.available);
+        ("permits", text)
+    }));
     for holder in &lock.holders {
         let who = Who::of(holder);
         // Without a lease the store sees somebody at work; if not the one who took it, then whom that has started.
-        let left_behind = sees_processes && lock.ttl.is_none() && who.has_gone();
+        let left_behind = sees_processes && holder.ttl.is_none() && who.has_gone();
         let gone = if left_behind {
             " (gone; what it started holds on)"
         } else {
             ""
         };
-        lines.push(("held by", who.name + gone));
-        lines.extend(who.command.map(|command| ("command", command)));
+        lines.push(("held by", format!("{}{gone}", who.name)));
+        lines.extend(who.command.clone().map(|command| ("command", command)));
         lines.extend(who.since.map(|since| {
             let text = format!("{since} ({} ago)", short(now.since(since)));
             ("since", text)
@@ -180,21 +200,21 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
         if holder.hold_count != 1 {
             lines.push(("count", holder.hold_count.to_string()));
         }
+        let left = holder.ttl.map_or_else(
+            || endless(lock).to_owned(),
+            |ttl| {
+                let unless = if who.fixed { "" } else { " unless renewed" };
+                format!("ends in {}{unless}", short(ttl))
+            },
+        );
+        lines.push(("lease", left));
     }
-    let left = lock.ttl.map_or_else(
-        || endless(lock).to_owned(),
-        |ttl| {
-            let fixed = lock.holders.iter().all(|holder| Who::of(holder).fixed);
-            let unless = if fixed { "" } else { " unless renewed" };
-            format!("ends in {}{unless}", short(ttl))
-        },
-    );
-    lines.push(("lease", left));
     if let Some(first) = lock.waiting.first() {
         let count = lock.waiting.len();
         let first = shown(first);
         let text = match lock.kind {
             LockKind::Fair => format!("{count} in line, {first} first"),
+            LockKind::Semaphore => format!("{count} for several permits, {first} first"),
             _ => format!("{count} to write, {first} among them"),
         };
         lines.push(("waiting", text));

@@ -19,9 +19,11 @@ mod duration;
 mod exit;
 mod kind;
 mod label;
+mod latch;
 mod list;
 mod nested;
 mod out;
+mod permits;
 mod release;
 mod run;
 mod signals;
@@ -61,7 +63,9 @@ fn obey(command: Command) -> Result<u8, Failure> {
             Command::Acquire(args) => acquire::acquire(args).await,
             Command::Completions(args) => completions::print(&args),
             Command::Doctor(args) => doctor::doctor(args).await,
+            Command::Latch(args) => latch::latch(args).await,
             Command::Ls(args) => list::ls(args).await,
+            Command::Permits(args) => permits::permits(args).await,
             Command::Release(args) => release::release(args).await,
             Command::Run(args) => run::run(args).await,
             Command::Show(args) => list::show(args).await,

@@ -25,9 +25,12 @@ pub(crate) struct Hold {
     /// As it was granted: the store may have one of that name that is older than this hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<u64>,
-    /// Together with others.
+    /// Together with others who read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) reads: bool,
+    /// Together with others who have a permit: of so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) permits: Option<u32>,
 }
 
 /// The variables of a command, and what each is; those that are nothing are taken away.
@@ -58,13 +61,22 @@ pub(crate) async fn still_held(
     Ok(same.find(|hold| holds(&hold.owner)).cloned())
 }
 
-/// What a command under this hold finds in its environment.
-pub(crate) fn environment(mut around: Vec<Hold>, hold: Hold) -> Environment {
-    let (name, owner) = (hold.name.clone(), hold.owner.clone());
+/// What a command under these holds finds in its environment: of several a line for each.
+pub(crate) fn environment(mut around: Vec<Hold>, holds: Vec<Hold>) -> Environment {
+    let lines = |line: fn(&Hold) -> String| holds.iter().map(line).collect::<Vec<_>>().join("\n");
+    let name = lines(|hold| hold.name.clone());
+    let owner = lines(|hold| hold.owner.clone());
     // Without one, that of a run further out would pass for this lock's.
-    let token = hold.token.map(|token| token.to_string());
-    if !around.contains(&hold) {
-        around.push(hold);
+    let fenced = holds.iter().any(|hold| hold.token.is_some());
+    let token = lines(|hold| {
+        hold.token
+            .map_or_else(String::new, |token| token.to_string())
+    });
+    let token = fenced.then_some(token);
+    for hold in holds {
+        if !around.contains(&hold) {
+            around.push(hold);
+        }
     }
     // Strings always become JSON.
     let all = serde_json::to_string(&around).unwrap_or_default();
@@ -91,6 +103,7 @@ mod tests {
             owner: owner.to_owned(),
             token: None,
             reads: false,
+            permits: None,
         }
     }
 
@@ -103,12 +116,12 @@ mod tests {
     fn holds_read_back_as_they_were_written() {
         let outer = hold("a \"quoted\"\nname, =", "1:1");
         let inner = hold("b", "2:1");
-        let written = environment(vec![outer.clone()], inner.clone());
+        let written = environment(vec![outer.clone()], vec![inner.clone()]);
         assert_eq!(variable(&written, NAME), Some("b"));
         assert_eq!(variable(&written, OWNER), Some("2:1"));
         let all = |written| parse(variable(written, ALL).expect("they are told"));
         assert_eq!(all(&written), [outer.clone(), inner]);
-        let again = environment(vec![outer.clone()], outer.clone());
+        let again = environment(vec![outer.clone()], vec![outer.clone()]);
         assert_eq!(all(&again), [outer]);
     }
 
@@ -118,14 +131,26 @@ mod tests {
             token: Some(1_790_000_000_000_001),
             ..hold("a", "1:1")
         };
-        let outer = environment(vec![], fenced.clone());
+        let outer = environment(vec![], vec![fenced.clone()]);
         assert_eq!(variable(&outer, TOKEN), Some("1790000000000001"));
         let around = parse(variable(&outer, ALL).expect("they are told"));
         assert_eq!(around, std::slice::from_ref(&fenced));
-        let inner = environment(around.clone(), hold("b", "2:1"));
+        let inner = environment(around.clone(), vec![hold("b", "2:1")]);
         assert_eq!(variable(&inner, TOKEN), None);
-        let again = environment(around, fenced);
+        let again = environment(around, vec![fenced]);
         assert_eq!(variable(&again, TOKEN), Some("1790000000000001"));
+    }
+
+    #[test]
+    fn several_holds_have_a_line_each() {
+        let fenced = Hold {
+            token: Some(7),
+            ..hold("b", "2:1")
+        };
+        let both = environment(vec![], vec![hold("a", "1:1"), fenced]);
+        assert_eq!(variable(&both, NAME), Some("a\nb"));
+        assert_eq!(variable(&both, OWNER), Some("1:1\n2:1"));
+        assert_eq!(variable(&both, TOKEN), Some("\n7"));
     }
 
     #[test]

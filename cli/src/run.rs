@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Client, Error, HoldsEndWith, Lease, LockKind, Lost};
+use distlock::{Client, HoldsEndWith, Lease, LockKind, Lost};
 use rustix::process::Signal;
 
 use crate::args::Run;
@@ -70,11 +70,25 @@ enum Done {
 
 async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Result<Done, Failure> {
     let around = nested::around();
-    if let Some(hold) = nested::still_held(client, &args.name, &around).await? {
-        has_what_is_needed(&hold, args)?;
-        return Ok(Done::Held(nested::environment(around, hold)));
+    // What a run around this one holds is not to be waited for.
+    let (mut holds, mut names) = (Vec::new(), Vec::new());
+    for (place, name) in args.names.iter().enumerate() {
+        // Twice is once.
+        if args.names[..place].contains(name) {
+            continue;
+        }
+        match nested::still_held(client, name, &around).await? {
+            Some(hold) => {
+                has_what_is_needed(&hold, args)?;
+                holds.push(hold);
+            }
+            None => names.push(name.clone()),
+        }
     }
-    let wish = wish(args);
+    if names.is_empty() {
+        return Ok(Done::Held(nested::environment(around, holds)));
+    }
+    let wish = wish(args, &names);
     let taken = match take(client, &wish, signals).await? {
         Waited::Granted(taken) => taken,
         Waited::Busy => return Err(busy(client, &wish, args.busy_code).await),
@@ -83,18 +97,20 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     let since = Instant::now();
     let label = label::of_this_process(Date::now(), args.fixed, &args.command);
     client.relabel(label);
-    let hold = Hold {
-        name: args.name.clone(),
-        owner: taken.owner(),
-        token: taken.token.map(u64::from),
+    holds.extend(taken.parts.iter().map(|part| Hold {
+        name: part.name.clone(),
+        owner: part.owner.clone(),
+        token: part.token.map(u64::from),
         reads: taken.kind == LockKind::Read,
-    };
+        permits: args.kind.kind().permits(),
+    }));
+    holds.sort_by_key(|hold| args.names.iter().position(|name| *name == hold.name));
     // A fixed lease ends, whoever is still at work.
     let leased = args.fixed || !store::sees_processes(&args.store);
     if let Some(code) = signals.asked_to_end() {
         return give_back(taken, code, false, leased).await.map(Done::Ended);
     }
-    let environment = nested::environment(around, hold);
+    let environment = nested::environment(around, holds);
     // Only now: while we waited, somebody may have brought us to the foreground.
     let own_group = child::gets_own_group();
     if own_group {
@@ -141,7 +157,7 @@ impl Done {
     }
 }
 
-fn wish(args: &Run) -> Wish<'_> {
+fn wish<'a>(args: &Run, names: &'a [String]) -> Wish<'a> {
     let kept = |lease| {
         if args.fixed {
             Lease::Fixed(lease)
@@ -151,7 +167,7 @@ fn wish(args: &Run) -> Wish<'_> {
     };
     Wish {
         kind: args.kind.kind(),
-        name: &args.name,
+        names,
         wait: args.wait,
         lease: args.lease.map(kept),
         max_hold: args.max_hold,
@@ -165,11 +181,21 @@ fn has_what_is_needed(hold: &Hold, args: &Run) -> Result<(), Failure> {
         Kind::Fenced if hold.token.is_none() => {
             "without a token: that one has to be `--fenced` as well"
         }
+        Kind::Permit(total) => match hold.permits {
+            Some(of) if of > total => {
+                "with one of more permits: more may be at work than this one wants"
+            }
+            None if hold.reads => "to read, as any number may: that one has to have a permit",
+            Some(_) | None => return Ok(()),
+        },
+        _ if hold.permits.is_some() => {
+            "with a permit, as others may: that one has to do without `--permits`"
+        }
         Kind::Read => return Ok(()),
         _ if hold.reads => "to read, as others may: that one has to be `--write`",
         _ => return Ok(()),
     };
-    let name = shown(&args.name);
+    let name = shown(&hold.name);
     let message = format!("`{name}` is held by the run around this one, and {missing}");
     Err(Failure::new(exit::USAGE, message))
 }
@@ -253,8 +279,8 @@ async fn linger(left: Duration, taken: &Taken, signals: &mut Signals) {
 async fn give_back(taken: Taken, code: u8, lingered: bool, leased: bool) -> Result<u8, Failure> {
     match taken.release().await {
         Ok(()) => Ok(code),
-        Err(Error::Lost { .. }) if lingered => Ok(code),
-        Err(error @ Error::Lost { .. }) => {
+        Err(error) if error.is_lost() && lingered => Ok(code),
+        Err(error) if error.is_lost() => {
             let message = format!("{error}; the command had not ended yet");
             Err(Failure::new(exit::LOST, message))
         }

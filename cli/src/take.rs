@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Lease, LockKind};
+use distlock::{Client, Lease, LockInfo, LockKind};
 
 use crate::duration::short;
 use crate::exit::{self, Failure};
@@ -13,10 +13,11 @@ use crate::signals::{News, Signals, stop_ourselves};
 use crate::taken::Taken;
 use crate::waiting;
 
-/// Which lock, and how it is to be held.
+/// Which locks, and how they are to be held.
 pub(crate) struct Wish<'a> {
     pub(crate) kind: Kind,
-    pub(crate) name: &'a str,
+    /// All of them, or none; at least one.
+    pub(crate) names: &'a [String],
     /// How long to wait for it; for ever, if not said.
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Lease>,
@@ -39,7 +40,7 @@ pub(crate) async fn take(
     signals: &mut Signals,
 ) -> Result<Waited, Failure> {
     let mut taking = std::pin::pin!(wish.kind.take(client, wish));
-    let mut telling = std::pin::pin!(waiting::tell(client, wish.name));
+    let mut telling = std::pin::pin!(waiting::tell(client, wish.names));
     loop {
         tokio::select! {
             biased;
@@ -59,8 +60,8 @@ pub(crate) async fn busy(client: &Client, wish: &Wish<'_>, code: u8) -> Failure 
     if code == 0 {
         return Failure::silent(0);
     }
-    let seen = client.admin().inspect(wish.name).await.ok().flatten();
-    let name = shown(wish.name);
+    let (name, seen) = first_held(client, wish.names).await;
+    let name = shown(name);
     let why = match (wish.kind, seen) {
         // Readers keep no reader out.
         (Kind::Read, Some(lock)) if lock.kind == LockKind::Read => {
@@ -83,4 +84,17 @@ pub(crate) async fn busy(client: &Client, wish: &Wish<'_>, code: u8) -> Failure 
     let waited = wish.wait.filter(|wait| !wait.is_zero());
     let waited = waited.map_or_else(String::new, |wait| format!(" (waited {})", short(wait)));
     Failure::new(code, format!("{why}{waited}"))
+}
+
+/// The first of these that somebody holds, and who; or the first of all.
+pub(crate) async fn first_held<'a>(
+    client: &Client,
+    names: &'a [String],
+) -> (&'a str, Option<LockInfo>) {
+    for name in names {
+        if let Ok(Some(seen)) = client.admin().inspect(name).await {
+            return (name, Some(seen));
+        }
+    }
+    (names.first().map_or("", |name| name), None)
 }

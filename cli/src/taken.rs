@@ -1,15 +1,23 @@
-//! A lock that was taken, of whichever kind: from then on they are all alike.
+//! What was taken, of whichever kind, one lock or several: from then on they are all alike.
 
 use std::pin::Pin;
 
-use distlock::{Error, FencingToken, Guard, LockKind, LostSignal};
+use distlock::{Error, FencingToken, Guard, LockKind, Lost, MultiGuard};
 
 /// The guard, without its kind in its type.
 pub(crate) struct Taken {
     pub(crate) kind: LockKind,
+    /// One for each name, in the order they were given.
+    pub(crate) parts: Vec<Part>,
+    guard: Box<dyn AnyGuard>,
+}
+
+/// One lock that was taken.
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) owner: String,
     /// Which grant it is, of a fenced lock.
     pub(crate) token: Option<FencingToken>,
-    guard: Box<dyn AnyGuard>,
 }
 
 impl Taken {
@@ -18,22 +26,40 @@ impl Taken {
         guard: Guard<K>,
         token: Option<FencingToken>,
     ) -> Self {
+        let part = Part {
+            name: guard.name().to_owned(),
+            owner: guard.owner(),
+            token,
+        };
         Self {
             kind,
-            token,
+            parts: vec![part],
             guard: Box::new(guard),
         }
     }
 
-    pub(crate) fn owner(&self) -> String {
-        self.guard.owner()
+    pub(crate) fn several(kind: LockKind, names: &[String], guard: MultiGuard) -> Self {
+        let mut parts: Vec<Part> = Vec::new();
+        for name in names {
+            let owner = guard.owner(name).filter(|_| !has(&parts, name));
+            parts.extend(owner.map(|owner| Part {
+                name: name.clone(),
+                owner,
+                token: guard.token(name),
+            }));
+        }
+        Self {
+            kind,
+            parts,
+            guard: Box::new(guard),
+        }
     }
 
     pub(crate) fn is_held(&self) -> bool {
         self.guard.is_held()
     }
 
-    pub(crate) fn lost(&self) -> LostSignal {
+    pub(crate) fn lost(&self) -> Soon<Option<Lost>> {
         self.guard.lost()
     }
 
@@ -48,29 +74,48 @@ impl Taken {
     }
 }
 
+fn has(parts: &[Part], name: &str) -> bool {
+    parts.iter().any(|part| part.name == name)
+}
+
+type Soon<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// What a guard of any kind can do.
 trait AnyGuard: Send + Sync {
-    fn owner(&self) -> String;
     fn is_held(&self) -> bool;
-    fn lost(&self) -> LostSignal;
-    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+    fn lost(&self) -> Soon<Option<Lost>>;
+    fn release(self: Box<Self>) -> Soon<Result<(), Error>>;
     fn forget(self: Box<Self>);
 }
 
 impl<K: 'static> AnyGuard for Guard<K> {
-    fn owner(&self) -> String {
-        (**self).owner()
-    }
-
     fn is_held(&self) -> bool {
         (**self).is_held()
     }
 
-    fn lost(&self) -> LostSignal {
-        (**self).lost()
+    fn lost(&self) -> Soon<Option<Lost>> {
+        Box::pin((**self).lost())
     }
 
-    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> {
+    fn release(self: Box<Self>) -> Soon<Result<(), Error>> {
+        Box::pin(Self::release(*self))
+    }
+
+    fn forget(self: Box<Self>) {
+        Self::forget(*self);
+    }
+}
+
+impl AnyGuard for MultiGuard {
+    fn is_held(&self) -> bool {
+        (**self).is_held()
+    }
+
+    fn lost(&self) -> Soon<Option<Lost>> {
+        Box::pin((**self).lost())
+    }
+
+    fn release(self: Box<Self>) -> Soon<Result<(), Error>> {
         Box::pin(Self::release(*self))
     }
 

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use distlock::{Client, Error, LockInfo};
+use distlock::{Client, LockInfo};
 
 use crate::date::Date;
 use crate::duration::short;
@@ -11,6 +11,7 @@ use crate::label::Who;
 use crate::list::endless;
 use crate::out::{offer, shown};
 use crate::style::{Style, is_capable};
+use crate::take::first_held;
 
 /// Shorter waits are not worth a line.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -23,7 +24,7 @@ const USUAL_WIDTH: usize = 80;
 const CLEAR: &str = "\r\u{1b}[2K";
 
 /// Shows the line for as long as it is polled, if anybody sees it.
-pub(crate) async fn tell(client: &Client, name: &str) {
+pub(crate) async fn tell(client: &Client, names: &[String]) {
     let stderr = std::io::stderr();
     if !stderr.is_terminal() {
         return std::future::pending().await;
@@ -31,13 +32,9 @@ pub(crate) async fn tell(client: &Client, name: &str) {
     tokio::time::sleep(PATIENCE).await;
     let mut shown = Shown::new();
     loop {
-        match client.admin().inspect(name).await {
-            Ok(seen) => shown.show(&line(name, seen.as_ref(), Date::now())),
-            // Another library's, which does not say whose.
-            Err(Error::WrongKind { .. }) => shown.show(&line(name, None, Date::now())),
-            // Whoever cannot be told now may be told in a second.
-            Err(_) => {}
-        }
+        // Of another library's lock it is not seen whose it is; of one that cannot be seen now, perhaps in a second.
+        let (name, seen) = first_held(client, names).await;
+        shown.show(&line(name, seen.as_ref(), Date::now()));
         tokio::time::sleep(REFRESH).await;
     }
 }
@@ -92,7 +89,7 @@ fn line(name: &str, seen: Option<&LockInfo>, now: Date) -> String {
     let since = who.since.map_or_else(String::new, |since| {
         format!(" for {}", short(now.since(since)))
     });
-    let left = lock.ttl.map_or_else(
+    let left = holder.ttl.map_or_else(
         || format!(", {}", endless(lock)),
         |ttl| format!(", lease ends in {}", short(ttl)),
     );

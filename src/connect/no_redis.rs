@@ -2,11 +2,15 @@
 
 use url::Url;
 
-use super::{Connected, Store};
+use super::{Connected, Named, Store};
 use crate::error::Error;
 
 #[expect(clippy::unused_async, reason = "the same shape as its twin")]
-pub(super) async fn connect(_store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
+pub(super) async fn connect(
+    _store: &Store<'_>,
+    url: &Url,
+    _hosts: Named,
+) -> Result<Connected, Error> {
     Err(Error::FeatureOff {
         scheme: url.scheme().to_owned(),
         feature: "redis",

@@ -1,30 +1,48 @@
-//! `redis://` and `redis+unix:`.
+//! `redis://`, `rediss://`, `redis-sentinel://` and `redis+unix:`.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::{Connected, Store, masked};
+use super::tls::{self, Encrypted};
+use super::{Connected, Named, Store, masked};
 use crate::driver::clock::Clock;
-use crate::engine::redis::{Address, Place, Redis, Settings};
+use crate::engine::Cause;
+use crate::engine::redis::{Address, Assurance, Place, Redis, Replicas, Sentinels, Settings, Tls};
 use crate::error::Error;
+use crate::options::Durability;
 
 const DEFAULT_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
 const NO_SUCH_DATABASE: &str = "the server has no such database";
 
-pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
-    let parameters = Parameters::of(store, url)?;
+pub(super) async fn connect(
+    store: &Store<'_>,
+    url: &Url,
+    hosts: Named,
+) -> Result<Connected, Error> {
+    let mut parameters = Parameters::of(store, url)?;
     let scripts = parameters.scripts;
+    let encrypted = match url.scheme() {
+        "rediss" => Encrypted::Always,
+        "redis-sentinel" => Encrypted::IfAsked,
+        _ => Encrypted::Never,
+    };
+    let tls = std::mem::take(&mut parameters.tls);
+    let tls = tls.decide(store, encrypted).await?;
     let address = match url.scheme() {
         "redis+unix" => unix(store, url, parameters)?,
-        _ => tcp(store, url, parameters)?,
+        "redis-sentinel" => sentinels(store, url, hosts, parameters, tls)?,
+        _ => tcp(store, url, parameters, tls)?,
     };
     let settings = Settings {
         prefix: store.prefix.clone(),
         connect_timeout: store.connect_timeout,
         command_timeout: store.command_timeout,
         scripts,
+        may_be_down: store.may_be_down,
+        assurance: assurance(store, scripts)?,
     };
     let background = store.background()?;
     let engine = Redis::connect(address, settings, background.runtime())
@@ -32,6 +50,10 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         .map_err(|failure| {
             if failure.detail.contains("DB index") {
                 return store.invalid(NO_SUCH_DATABASE);
+            }
+            // The address names a master that nobody knows.
+            if failure.cause == Cause::Unusable {
+                return store.invalid(failure.detail);
             }
             Error::from_failure(&masked(store.url).into(), failure)
         })?;
@@ -44,12 +66,30 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
     })
 }
 
+/// What it takes for a grant to count.
+fn assurance(store: &Store<'_>, scripts: bool) -> Result<Assurance, Error> {
+    let assurance = Assurance {
+        replicas: match store.durability {
+            Durability::Server => None,
+            Durability::Replicas { acks, timeout } => Some(Replicas { acks, timeout }),
+        },
+        delay: store.failover_delay,
+    };
+    if !scripts && !assurance.is_none() {
+        return Err(store.invalid("durability and failover_delay need scripts"));
+    }
+    Ok(assurance)
+}
+
 /// What may follow a question mark.
 struct Parameters {
     database: Option<i64>,
     user: Option<String>,
     password: Option<String>,
+    sentinel_user: Option<String>,
+    sentinel_password: Option<String>,
     scripts: bool,
+    tls: tls::Parameters,
 }
 
 impl Parameters {
@@ -58,8 +98,12 @@ impl Parameters {
             database: None,
             user: None,
             password: None,
+            sentinel_user: None,
+            sentinel_password: None,
             scripts: true,
+            tls: tls::Parameters::default(),
         };
+        let is_watched = url.scheme() == "redis-sentinel";
         // Not the url crate's pairs: those are a web form's, where a `+` stands for a space.
         let pairs = url.query().unwrap_or_default().split('&');
         for pair in pairs.filter(|pair| !pair.is_empty()) {
@@ -71,6 +115,8 @@ impl Parameters {
                 }
                 Some("user") => parameters.user = value,
                 Some("pass") => parameters.password = value,
+                Some("sentinel_user") if is_watched => parameters.sentinel_user = value,
+                Some("sentinel_pass") if is_watched => parameters.sentinel_password = value,
                 Some("scripts") => {
                     parameters.scripts = match value.as_deref() {
                         Some("on") => true,
@@ -78,30 +124,40 @@ impl Parameters {
                         _ => return Err(store.invalid("scripts is `on` or `off`")),
                     }
                 }
+                Some(key) if parameters.tls.consider(store, key, value.as_deref())? => {}
                 _ => {
-                    let known = "unknown parameter; db, user, pass and scripts are known";
-                    return Err(store.invalid(known));
+                    return Err(store.invalid(if is_watched {
+                        "unknown parameter; sentinel_user, sentinel_pass, scripts, tls, ca, cert and key are known"
+                    } else {
+                        "unknown parameter; db, user, pass, scripts, ca, cert and key are known"
+                    }));
                 }
             }
         }
         Ok(parameters)
     }
 
-    const fn has_address(&self) -> bool {
-        self.database.is_some() || self.user.is_some() || self.password.is_some()
+    /// Whether all of the address stands where it belongs.
+    fn has_no_address(&self, store: &Store<'_>) -> Result<(), Error> {
+        if self.database.is_none() && self.user.is_none() && self.password.is_none() {
+            return Ok(());
+        }
+        let reason = "this address takes database, user and password before the question mark";
+        Err(store.invalid(reason))
     }
 }
 
-fn tcp(store: &Store<'_>, url: &Url, parameters: Parameters) -> Result<Address, Error> {
+fn tcp(
+    store: &Store<'_>,
+    url: &Url,
+    parameters: Parameters,
+    tls: Option<Tls>,
+) -> Result<Address, Error> {
     let host = url.host_str().filter(|host| !host.is_empty());
     let host = host.ok_or_else(|| store.invalid("no host; try redis://127.0.0.1/"))?;
     // The url crate keeps the brackets of an IPv6 address; sockets do not want them.
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    if parameters.has_address() {
-        let reason =
-            "a redis:// address takes database, user and password before the question mark";
-        return Err(store.invalid(reason));
-    }
+    parameters.has_no_address(store)?;
     let database = match url.path().trim_matches('/') {
         "" => 0,
         number => database(store, number)?,
@@ -111,6 +167,43 @@ fn tcp(store: &Store<'_>, url: &Url, parameters: Parameters) -> Result<Address, 
         database,
         user: decoded(store, url.username())?,
         password: decoded(store, url.password().unwrap_or_default())?,
+        tls,
+    })
+}
+
+/// What comes before the question mark is about the servers, but for the hosts.
+fn sentinels(
+    store: &Store<'_>,
+    url: &Url,
+    hosts: Named,
+    parameters: Parameters,
+    tls: Option<Tls>,
+) -> Result<Address, Error> {
+    parameters.has_no_address(store)?;
+    let path = url.path();
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let (name, number) = path.split_once('/').unwrap_or((path, ""));
+    let name = decoded(store, name)?;
+    let name = name.ok_or_else(|| {
+        store.invalid("no master; try redis-sentinel://h1:26379,h2:26379,h3:26379/mymaster/0")
+    })?;
+    let database = match number.trim_end_matches('/') {
+        "" => 0,
+        number => database(store, number)?,
+    };
+    let hosts = hosts.into_iter();
+    let hosts = hosts.map(|(host, port)| (host, port.unwrap_or(SENTINEL_PORT)));
+    Ok(Address {
+        place: Place::Watched(Sentinels {
+            name,
+            hosts: hosts.collect(),
+            user: parameters.sentinel_user,
+            password: parameters.sentinel_password,
+        }),
+        database,
+        user: decoded(store, url.username())?,
+        password: decoded(store, url.password().unwrap_or_default())?,
+        tls,
     })
 }
 
@@ -127,6 +220,7 @@ fn unix(store: &Store<'_>, url: &Url, parameters: Parameters) -> Result<Address,
         database: parameters.database.unwrap_or(0),
         user: parameters.user.or(user),
         password: parameters.password.or(password),
+        tls: None,
     })
 }
 

@@ -16,7 +16,7 @@ use super::{Core, Trouble, needs_a_runtime};
 use crate::engine::Failure;
 use crate::protocol::acquire::Hearing;
 use crate::protocol::lease::{LostReason, Terms};
-use crate::protocol::{Kind, Moment, OwnerId, Subject};
+use crate::protocol::{Kind, Moment, OwnerId, Subject, Wanted};
 
 /// What a caller wants.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub(crate) struct Wish {
     pub(crate) user: Option<User>,
     /// A hold on the other side of a read/write lock, for whose sake it is granted.
     pub(crate) beside: Option<OwnerId>,
+    /// How many it wants, where there are many.
+    pub(crate) permits: Wanted,
 }
 
 impl Wish {
@@ -35,11 +37,16 @@ impl Wish {
         matches!(self.hearing, Hearing::Poll { .. })
     }
 
+    /// Whether the store knows that it waits.
+    pub(super) const fn is_announced(&self) -> bool {
+        self.subject.kind.is_announced(self.permits.count)
+    }
+
     /// How one asks who is going to wait.
     pub(super) fn patiently(&self) -> Manner {
         let kind = self.subject.kind;
         Manner {
-            waits: kind.is_announced().then_some(kind.longest_sleep() * 3),
+            waits: self.is_announced().then_some(kind.longest_sleep() * 3),
             past: false,
         }
     }
@@ -63,6 +70,14 @@ impl Patience {
         }
         Self::Within(wait)
     }
+
+    /// Until when, for who has begun then. Who only tries has none: it asks once, however long that takes.
+    pub(super) fn deadline(self, begun: Moment) -> Option<Moment> {
+        match self {
+            Self::Once | Self::Endless => None,
+            Self::Within(wait) => Some(begun + wait),
+        }
+    }
 }
 
 /// Gets the lock; `None` if somebody else has it and patience is over.
@@ -82,15 +97,12 @@ pub(crate) fn acquire(
         core.usable()?;
         // Read seldom: on the shortest way the clock would be most of the work.
         let begun = core.clock.now();
-        let deadline = match patience {
-            Patience::Once | Patience::Endless => None,
-            Patience::Within(wait) => Some(begun + wait),
-        };
+        let deadline = patience.deadline(begun);
         let mut got = reenter(core, wish, deadline).await?;
         let beside = got.is_none() && core.other_side(wish).is_some();
         if beside {
             // Past the line: behind a stranger it would wait for itself.
-            got = Box::pin(once(core, wish, begun)).await?;
+            got = Box::pin(once(core, wish, begun, None)).await?;
             let waits = !matches!(patience, Patience::Once);
             if got.is_none() && waits && wish.subject.kind == Kind::Write {
                 return Err(Trouble::WouldDeadlock);
@@ -99,7 +111,7 @@ pub(crate) fn acquire(
         if got.is_none() {
             got = match patience {
                 Patience::Once if beside => None,
-                Patience::Once => Box::pin(once(core, wish, begun)).await?,
+                Patience::Once => Box::pin(once(core, wish, begun, None)).await?,
                 Patience::Endless | Patience::Within(_) if wish.subject.kind.has_line() => {
                     Box::pin(queue(core, wish, deadline)).await?
                 }
@@ -128,21 +140,26 @@ pub(crate) async fn beside(core: &Arc<Core>, wish: &Wish) -> Result<Option<Claim
     core.usable()?;
     match reenter(core, wish, None).await? {
         Some(claim) => Ok(Some(claim)),
-        None => once(core, wish, core.clock.now()).await,
+        None => once(core, wish, core.clock.now(), None).await,
     }
 }
 
 /// Asks the store itself, past the line: nobody is waited for.
-async fn once(core: &Arc<Core>, wish: &Wish, now: Moment) -> Result<Option<Claim>, Trouble> {
-    let owner = core.fresh_owner();
-    match ask(core, wish, owner, Manner::default(), now, None).await {
+pub(super) async fn once(
+    core: &Arc<Core>,
+    wish: &Wish,
+    now: Moment,
+    deadline: Option<Moment>,
+) -> Result<Option<Claim>, Trouble> {
+    let owner = core.fresh_owner_for(wish);
+    match ask(core, wish, owner, Manner::default(), now, deadline).await {
         Ok(Asked::Granted(claim, now)) => {
             core.waiters.granted(claim.hold(), Asker::PastTheLine, now);
             Ok(Some(claim))
         }
         Ok(Asked::TooLate) => Err(Trouble::Lost(LostReason::Expired)),
         // Perhaps this very owner has got it meanwhile: it is not busy for itself.
-        Ok(Asked::Busy { .. }) => reenter(core, wish, None).await,
+        Ok(Asked::Busy { .. }) => reenter(core, wish, deadline).await,
         Err(failure) => {
             core.usable()?;
             Err(Trouble::Failure(failure))
@@ -167,7 +184,7 @@ fn wait(
         let mut turn = match turn {
             Some(Turn::Ask { not_before: None }) => {
                 // Nobody is there but us, most often.
-                let owner = core.fresh_owner();
+                let owner = core.fresh_owner_for(wish);
                 let manner = wish.patiently();
                 let asked = match ask_now(core, wish, owner, manner, begun) {
                     Some(asked) => asked,

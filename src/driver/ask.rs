@@ -10,7 +10,7 @@ use super::job::Job;
 use super::unfinished::Unfinished;
 use super::{Core, unexpected};
 use crate::engine::Failure;
-use crate::protocol::{Action, Entry, Moment, OwnerId, Reply, Request};
+use crate::protocol::{Action, Alter, Deed, Entry, Moment, OwnerId, Reply, Request};
 
 /// What the store made of one request.
 pub(super) enum Asked {
@@ -45,20 +45,22 @@ pub(super) async fn ask(
     sent: Moment,
     deadline: Option<Moment>,
 ) -> Result<Asked, Failure> {
-    let undo = || [undo(core, wish, owner)];
+    let asker = Asker::new(core, wish, owner);
+    let undo = || [undo(core, wish, asker)];
     let mut unfinished = Unfinished::new(core, undo);
-    let request = request(core, wish, owner, manner);
+    let request = asker.request(core, wish, manner);
     let reply = match unfinished.ask(request, deadline).await {
         Ok(reply) => reply,
         Err(failure) => {
             // Where the store knows who waits it may know of this one since before.
-            if !failure.leaves_doubt() && !wish.subject.kind.is_announced() {
+            if !failure.leaves_doubt() && !wish.is_announced() {
                 unfinished.settled();
+                asker.settled(core, wish);
             }
             return Err(failure);
         }
     };
-    let asked = understand(core, wish, owner, sent, core.clock.now(), &reply);
+    let asked = understand(core, wish, asker, sent, core.clock.now(), &reply);
     if matches!(asked, Ok(Asked::Granted(..) | Asked::Busy { .. })) {
         unfinished.settled();
     }
@@ -73,17 +75,21 @@ pub(super) fn ask_now(
     manner: Manner,
     sent: Moment,
 ) -> Option<Result<Asked, Failure>> {
-    let request = request(core, wish, owner, manner);
-    let reply = core.engine.call_now(&request, &|| sent)?;
+    let asker = Asker::new(core, wish, owner);
+    let request = asker.request(core, wish, manner);
+    let Some(reply) = core.engine.call_now(&request, &|| sent) else {
+        asker.settled(core, wish);
+        return None;
+    };
     // No time has passed.
-    let asked = reply.and_then(|reply| understand(core, wish, owner, sent, sent, &reply));
+    let asked = reply.and_then(|reply| understand(core, wish, asker, sent, sent, &reply));
     if !matches!(asked, Ok(Asked::Granted(..) | Asked::Busy { .. })) {
-        core.cleanup.push(undo(core, wish, owner));
+        core.cleanup.push(undo(core, wish, asker));
     }
     Some(asked)
 }
 
-fn request(core: &Core, wish: &Wish, owner: OwnerId, manner: Manner) -> Request {
+pub(super) fn request(core: &Core, wish: &Wish, owner: OwnerId, manner: Manner) -> Request {
     wish.subject.request(Action::Acquire {
         owner,
         entry: Entry::First,
@@ -92,28 +98,80 @@ fn request(core: &Core, wish: &Wish, owner: OwnerId, manner: Manner) -> Request 
         waits: manner.waits,
         beside: wish.beside.or_else(|| Some(core.other_side(wish)?.owner)),
         past: manner.past,
+        permits: wish.permits,
     })
 }
 
-fn undo(core: &Arc<Core>, wish: &Wish, owner: OwnerId) -> Job {
-    Job::undo(core, &wish.subject, owner, wish.terms.lease)
+/// Who asks, and by which request if it must not be carried out twice.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    owner: OwnerId,
+    deed: Option<Deed>,
+}
+
+impl Asker {
+    /// Where a grant is nobody's each question is a new one: the owner only stands in line.
+    fn new(core: &Core, wish: &Wish, owner: OwnerId) -> Self {
+        let nobodys = wish.subject.kind.is_nobodys();
+        let deed = nobodys.then(|| core.begin_deed(&wish.subject));
+        Self { owner, deed }
+    }
+
+    /// Who is granted what it asks for.
+    fn id(self) -> OwnerId {
+        self.deed.map_or(self.owner, |deed| deed.id)
+    }
+
+    /// Its outcome is of no concern any more.
+    fn settled(self, core: &Core, wish: &Wish) {
+        if let Some(deed) = self.deed {
+            core.settle_deed(&wish.subject, deed.id);
+        }
+    }
+
+    fn request(self, core: &Core, wish: &Wish, manner: Manner) -> Request {
+        let Some(deed) = self.deed else {
+            return request(core, wish, self.owner, manner);
+        };
+        let change = Alter::Take {
+            place: self.owner,
+            count: wish.permits.count,
+            waits: manner.waits,
+        };
+        wish.subject.request(Action::Alter { deed, change })
+    }
+}
+
+fn undo(core: &Arc<Core>, wish: &Wish, asker: Asker) -> Job {
+    let Wish { subject, terms, .. } = wish;
+    let place = asker.deed.map(|_| asker.owner);
+    let place = place.filter(|_| wish.is_announced());
+    Job::undo(core, subject, asker.id(), terms.lease).leaving(place)
 }
 
 fn understand(
     core: &Arc<Core>,
     wish: &Wish,
-    owner: OwnerId,
+    asker: Asker,
     sent: Moment,
     now: Moment,
     reply: &Reply,
 ) -> Result<Asked, Failure> {
     match reply {
+        // Its user would go by a token that nobody gave.
+        Reply::Granted { token: None } if wish.subject.kind.is_fenced() => Err(unexpected(reply)),
         Reply::Granted { token } => {
             core.tokens.note(*token);
-            let claim = Hold::granted(core, wish, owner, *token, sent, now);
+            let claim = Hold::granted(core, wish, asker.id(), *token, sent, now);
             Ok(claim.map_or(Asked::TooLate, |claim| Asked::Granted(claim, now)))
         }
-        Reply::Busy { ttl } => Ok(Asked::Busy { owner, ttl: *ttl }),
+        Reply::Busy { ttl } => {
+            asker.settled(core, wish);
+            Ok(Asked::Busy {
+                owner: asker.owner,
+                ttl: *ttl,
+            })
+        }
         other => Err(unexpected(other)),
     }
 }

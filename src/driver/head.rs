@@ -181,7 +181,7 @@ impl<'a> Attempt<'a> {
         spot: &Spot<'_>,
     ) -> Result<(Result<Asked, Failure>, Option<Turn>), Turn> {
         let owner = self.owner.take();
-        let owner = owner.unwrap_or_else(|| self.core.fresh_owner());
+        let owner = owner.unwrap_or_else(|| self.core.fresh_owner_for(self.wish));
         let sent = self.core.clock.now();
         let manner = Manner {
             past: sent.since(self.begun) >= BEHIND_WRITERS,
@@ -232,7 +232,7 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         let Wish { subject, terms, .. } = self.wish;
-        if !subject.kind.is_announced() || self.core.is_forked() {
+        if !self.wish.is_announced() || self.core.is_forked() {
             return;
         }
         let asked = match self.asked {

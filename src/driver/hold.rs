@@ -60,7 +60,10 @@ impl Hold {
         sent: Moment,
         now: Moment,
     ) -> Option<Claim> {
-        let lease = Lease::granted(wish.terms, sent, now)?;
+        let mut lease = Lease::granted(wish.terms, sent, now)?;
+        if wish.subject.kind.can_be_asked_about() && core.schedule.is_suspect(sent) {
+            lease.suspect(now);
+        }
         let Wish {
             subject,
             terms,
@@ -288,6 +291,16 @@ impl Hold {
         self.plan();
     }
 
+    /// The store may have forgotten it.
+    pub(super) fn suspect(self: &Arc<Self>) {
+        if !self.subject.kind.can_be_asked_about() {
+            return;
+        }
+        let now = self.now();
+        self.state().lease.suspect(now);
+        self.plan();
+    }
+
     /// The store has granted a lease beside the renewals: a re-entry or an extension.
     pub(super) fn extended(self: &Arc<Self>, lease: Duration, sent: Moment) {
         let now = self.now();
@@ -299,6 +312,7 @@ impl Hold {
     pub(crate) async fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), Trouble> {
         let core = &self.core;
         core.usable()?;
+        core.allows(lease)?;
         if let Some(reason) = self.lost() {
             return Err(Trouble::Lost(reason));
         }

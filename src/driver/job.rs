@@ -37,6 +37,8 @@ pub(crate) enum Job {
         owner: OwnerId,
         lease: Duration,
         answered: bool,
+        /// Who stands in the store's line for it, and leaves it, where that is another.
+        place: Option<OwnerId>,
     },
 }
 
@@ -54,6 +56,7 @@ impl Job {
             owner,
             lease,
             answered: false,
+            place: None,
         }
     }
 
@@ -70,19 +73,34 @@ impl Job {
             owner,
             lease,
             answered: true,
+            place: None,
         }
+    }
+
+    /// The same, and takes this one out of the store's line.
+    pub(super) const fn leaving(mut self, who: Option<OwnerId>) -> Self {
+        if let Self::Undo { place, .. } = &mut self {
+            *place = who;
+        }
+        self
+    }
+
+    /// Does it. What it was about is then of no concern any more.
+    pub(super) async fn finish(mut self, under_way: Option<UnderWay>, turns: &Semaphore) {
+        self.work(under_way, turns).await;
+        self.settle();
     }
 
     /// Sends until the store has answered, or has certainly forgotten by itself. What is still under way
     /// is heard out first: its answer may make this needless.
-    pub(super) async fn finish(mut self, under_way: Option<UnderWay>, turns: &Semaphore) {
+    async fn work(&mut self, under_way: Option<UnderWay>, turns: &Semaphore) {
         if let Some(under_way) = under_way
             && let Some(reply) = under_way.answer().await
             && !self.is_needed_after(&reply)
         {
             return;
         }
-        let (core, lease) = match &self {
+        let (core, lease) = match self {
             Self::Recount { hold, .. } | Self::Release(hold) => {
                 (hold.core.clone(), hold.terms.lease)
             }
@@ -101,7 +119,7 @@ impl Job {
             };
             // Whoever waits here must not wait for a store that does not answer us.
             self.tell_waiters(None);
-            if !failure.is_passing() || core.clock.now() >= give_up_at {
+            if !failure.may_be_mended() || core.clock.now() >= give_up_at {
                 tracing::warn!(name = ?self.name(), owner = %self.owner(), why = failure.detail, "could not clean up; the lease will");
                 return;
             }
@@ -123,7 +141,8 @@ impl Job {
         let Some((request, _)) = self.request() else {
             return Ok(());
         };
-        let answer = core.engine.clone().call_apart(vec![request]);
+        let requests = std::iter::once(request).chain(self.parting()).collect();
+        let answer = core.engine.clone().call_apart(requests);
         let Some(replies) = within(limit, answer).await else {
             return Err(no_answer(limit));
         };
@@ -137,6 +156,36 @@ impl Job {
     pub(super) fn finish_now(self) {
         if let Some((_, Some(Ok(reply)))) = self.request() {
             self.done(&reply);
+        }
+        if let (Self::Undo { core, .. }, Some(leave)) = (&self, self.parting()) {
+            // It fails if something else lives under that name, and so does its line.
+            let _ = core.engine.call_now(&leave, &|| core.clock.now());
+        }
+        self.settle();
+    }
+
+    /// What takes another out of the store's line.
+    fn parting(&self) -> Option<Request> {
+        let Self::Undo {
+            subject,
+            place: Some(owner),
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let (owner, left) = (*owner, 0);
+        Some(subject.request(Action::Release { owner, left }))
+    }
+
+    /// Where the store remembers what was done, it need not any more.
+    fn settle(&self) {
+        let (core, subject) = match self {
+            Self::Recount { hold, .. } | Self::Release(hold) => (&hold.core, &hold.subject),
+            Self::Undo { core, subject, .. } => (core, subject),
+        };
+        if subject.kind.is_nobodys() {
+            core.settle_deed(subject, *self.owner());
         }
     }
 
@@ -195,7 +244,7 @@ impl Job {
             Self::Release(_) => true,
             // Where the store knows who waits, it is to be told of that, too.
             Self::Undo { subject, .. } => {
-                subject.kind.is_announced() || matches!(reply, Reply::Granted { .. })
+                subject.kind.is_announced(u32::MAX) || matches!(reply, Reply::Granted { .. })
             }
         }
     }

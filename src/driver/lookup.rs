@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::hold::Hold;
-use super::{Core, Trouble, unexpected};
+use super::{Core, Trouble, TroubleWith, unexpected};
 use crate::engine::{Cause, Failure, Feed, Finding};
 use crate::protocol::lease::LostReason;
 use crate::protocol::ledger::Seen;
@@ -12,26 +12,22 @@ use crate::protocol::{Action, Kind, OwnerId, Reply, Shape, Subject};
 
 /// What lives under a name is forced open as one of these, most often as the first. As a fair lock before a plain one:
 /// whoever is first in line then hears of it; but the line has keys of its own, which a user may not be allowed to touch.
-const FORCED_AS: [Kind; 4] = [Kind::Fair, Kind::Write, Kind::Mutex, Kind::Simple];
+const FORCED_AS: [Kind; 5] = [
+    Kind::Fair,
+    Kind::Write,
+    Kind::Mutex,
+    Kind::Semaphore,
+    Kind::Simple,
+];
 
 /// And given back as one of these: a reader would pass for the owner of a plain lock.
-const GIVEN_BACK_AS: [Kind; 4] = [Kind::Write, Kind::Fair, Kind::Mutex, Kind::Simple];
-
-/// Trouble, and the lock or pattern that it is about.
-#[derive(Debug)]
-pub(crate) struct TroubleWith {
-    pub(crate) name: Arc<str>,
-    pub(crate) trouble: Trouble,
-}
-
-impl Trouble {
-    pub(super) fn with(self, name: &Arc<str>) -> TroubleWith {
-        TroubleWith {
-            name: name.clone(),
-            trouble: self,
-        }
-    }
-}
+const GIVEN_BACK_AS: [Kind; 5] = [
+    Kind::Write,
+    Kind::Fair,
+    Kind::Mutex,
+    Kind::Semaphore,
+    Kind::Simple,
+];
 
 /// The locks that are held under names that match a pattern, sorted by name.
 pub(crate) async fn list(core: &Core, pattern: &str) -> Result<Vec<Seen>, TroubleWith> {
@@ -81,11 +77,16 @@ pub(crate) async fn inspect(core: &Core, name: &str) -> Result<Option<Seen>, Tro
 
 /// The same, where it is probably of this kind.
 async fn inspect_first_as(core: &Core, kind: Kind, name: &str) -> Result<Option<Seen>, Trouble> {
+    use Kind::{Fenced, Mutex, Semaphore, Simple, Write};
     let kinds: &[Kind] = match kind.shape() {
         // Tokens have a key of their own, which a user may not be allowed to read.
-        Shape::Counted => &[Kind::Fenced, Kind::Write, Kind::Mutex, Kind::Simple],
-        Shape::Shared => &[Kind::Write, Kind::Fenced, Kind::Mutex, Kind::Simple],
-        Shape::Value => &[Kind::Simple, Kind::Fenced, Kind::Write, Kind::Mutex],
+        Shape::Counted => &[Fenced, Write, Mutex, Semaphore, Simple],
+        Shape::Shared => &[Write, Fenced, Mutex, Semaphore, Simple],
+        Shape::Value => &[Simple, Semaphore, Fenced, Write, Mutex],
+        // To a server they are all numbers.
+        Shape::Tally | Shape::Counter | Shape::Countdown => {
+            &[Semaphore, Simple, Fenced, Write, Mutex]
+        }
     };
     let (subject, reply) = call_any(core, name, kinds, Action::Inspect).await?;
     let holding = match reply {
@@ -100,7 +101,7 @@ async fn inspect_first_as(core: &Core, kind: Kind, name: &str) -> Result<Option<
         kind => kind,
     };
     let client = |owner: &str| owner.split(':').next().unwrap_or(owner).to_owned();
-    let clients = holding.owners.iter().map(|(owner, _)| client(owner));
+    let clients = holding.owners.iter().map(|held| client(&held.owner));
     let labels = labels(core, clients.collect()).await?;
     Ok(Some(Seen {
         name: subject.name.to_string(),
@@ -160,7 +161,7 @@ pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Res
     let seen = inspect(core, name).await?;
     let holding = seen.map(|seen| seen.holding.owners).unwrap_or_default();
     let text = owner.to_string();
-    if !holding.iter().any(|(holder, _)| *holder == text) {
+    if !holding.iter().any(|held| held.owner == text) {
         return Ok(false);
     }
     let release = Action::Release { owner, left: 0 };
@@ -193,10 +194,10 @@ pub(crate) async fn examine(core: &Core) -> Result<Vec<Finding>, Trouble> {
 /// The holds of this client under a name.
 fn holders(core: &Core, name: &str) -> impl Iterator<Item = Arc<Hold>> + use<> {
     let holders = Kind::ALL.map(|kind| core.waiters.holder(&Subject::new(kind, name)));
-    // Of readers there may be many, and nobody waits for one of them.
-    let mut readers = core.schedule.all();
-    readers.retain(|hold| hold.subject.kind == Kind::Read && *hold.subject.name == *name);
-    holders.into_iter().flatten().chain(readers)
+    // Of others there may be many, and nobody waits for one of them.
+    let mut others = core.schedule.all();
+    others.retain(|hold| !hold.subject.kind.is_exclusive() && *hold.subject.name == *name);
+    holders.into_iter().flatten().chain(others)
 }
 
 /// Asks something of what lives under a name, of whichever of these kinds that is.
@@ -207,10 +208,14 @@ async fn call_any(
     action: Action,
 ) -> Result<(Subject, Reply), Trouble> {
     core.usable()?;
-    let mut refusal = None;
+    let (mut nothing, mut refusal) = (None, None);
     for kind in kinds {
         let subject = Subject::new(*kind, name);
         match core.call(subject.request(action.clone())).await {
+            // To a server a number may be anything; that there is a semaphore none of whose permits is out.
+            Ok(reply) if *kind == Kind::Semaphore && is_nothing(&reply) => {
+                nothing = Some((subject, reply));
+            }
             Ok(reply) => return Ok((subject, reply)),
             Err(failure) if matches!(failure.cause, Cause::WrongKind | Cause::Denied) => {
                 refusal = Some(failure);
@@ -219,5 +224,13 @@ async fn call_any(
         }
     }
     let refusal = refusal.unwrap_or_else(|| Failure::new(Cause::WrongKind, "no lock"));
-    Err(Trouble::Failure(refusal))
+    nothing.ok_or(Trouble::Failure(refusal))
+}
+
+/// Whether nobody holds anything there.
+const fn is_nothing(reply: &Reply) -> bool {
+    matches!(
+        reply,
+        Reply::Forced(false) | Reply::Gone | Reply::Inspected(None)
+    )
 }

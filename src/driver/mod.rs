@@ -6,7 +6,10 @@
 //!   and a [`seat`] where it is told;
 //! - [`hold`] is one grant while it lasts, shared by its guards (a [`claim`] each) and the watchdog; [`owners`] finds it
 //!   again for who may re-enter, [`tokens`] is what its client has seen of them;
-//! - [`calling`] is one request under way, [`overdue`] notices those that are not answered, [`unfinished`] one that must not be forgotten when its caller is;
+//! - [`multi`] takes several locks, all or none, as many as can be in one step, in one order, and gives all back [`at_once`];
+//! - [`permits`] says how many a semaphore has; [`number`] changes what is nobody's, once for each of its [`deeds`]; [`gate`] waits until there is none left;
+//! - [`quorum`] takes one lock on most of several servers, each of which has a vote;
+//! - [`calling`] is one request under way, [`trouble`] why it brought nothing, [`overdue`] notices those that are not answered, [`unfinished`] one that must not be forgotten when its caller is;
 //! - [`watchdog`] renews what is held and notices what is lost;
 //! - [`lookup`] looks at locks from outside, [`watch`] follows them; [`label`] tells others what the client calls itself;
 //! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes. It and the watchdog
@@ -25,32 +28,41 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::engine::process::Process;
-use crate::engine::{Answer, Cause, Engine, Failure};
+use crate::engine::{Answer, Engine, Failure};
 use crate::protocol::lease::{LostReason, Terms};
-use crate::protocol::{ClientId, Kind, Moment, OwnerId, Reply, Request, Subject};
+use crate::protocol::permit::owner_of;
+use crate::protocol::{ClientId, Kind, Moment, OwnerId, Request, Subject};
 
 pub(crate) mod acquire;
 mod ask;
+mod at_once;
 pub(crate) mod background;
 mod calling;
 pub(crate) mod claim;
 pub(crate) mod cleanup;
 pub(crate) mod clock;
+mod deeds;
+pub(crate) mod gate;
 mod head;
 pub(crate) mod hold;
 mod job;
 pub(crate) mod label;
 mod lines;
 pub(crate) mod lookup;
+pub(crate) mod multi;
+pub(crate) mod number;
 mod overdue;
 pub(crate) mod owners;
+pub(crate) mod permits;
 mod place;
 mod queue;
+pub(crate) mod quorum;
 mod reenter;
 pub(crate) mod release;
 mod seat;
 mod spot;
 mod tokens;
+mod trouble;
 mod unfinished;
 pub(crate) mod waiters;
 pub(crate) mod watch;
@@ -61,12 +73,15 @@ use self::background::Background;
 use self::calling::Calling;
 use self::cleanup::Cleanup;
 use self::clock::{Clock, within};
+use self::deeds::Deeds;
 use self::hold::Hold;
 use self::label::Label;
 use self::lines::Lines;
 use self::overdue::Overdue;
 use self::owners::{Owners, User};
 use self::tokens::Tokens;
+pub(crate) use self::trouble::{Trouble, TroubleWith};
+use self::trouble::{needs_a_runtime, no_answer, unexpected};
 use self::waiters::Waiters;
 use self::watchdog::Schedule;
 
@@ -89,6 +104,8 @@ pub(crate) struct Settings {
     pub(crate) lapses: bool,
     /// How long other libraries leave a reader's lease, however long it was, where there are any.
     pub(crate) peer_watchdog: Option<Duration>,
+    /// No lease may be longer, where new locks wait that long after a failover.
+    pub(crate) longest_lease: Option<Duration>,
     /// What this client calls itself.
     pub(crate) label: Arc<Label>,
 }
@@ -102,6 +119,7 @@ pub(crate) struct Core {
     pub(crate) waiters: Waiters,
     lines: Lines,
     tokens: Tokens,
+    deeds: Deeds,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) cleanup: Cleanup,
     overdue: Arc<Overdue>,
@@ -114,33 +132,6 @@ pub(crate) struct Core {
     /// Keeps clients apart that count alike.
     salt: u64,
     holds: AtomicU64,
-}
-
-/// Why a call brought no lock.
-#[derive(Clone, Debug)]
-pub(crate) enum Trouble {
-    /// The client is closed.
-    Closed,
-    /// The store said no, or nothing.
-    Failure(Failure),
-    /// The client belongs to the process this one was forked from.
-    Forked,
-    /// The lock was held and is not any more.
-    Lost(LostReason),
-    /// Who wants to write reads, and so do others: it would wait for itself.
-    WouldDeadlock,
-    /// The deadline passed before anybody could say whether the lock is free.
-    TimedOut,
-}
-
-impl Trouble {
-    /// The store has answered that the lock is not ours, or something that makes no sense.
-    fn refused(reply: &Reply) -> Self {
-        match reply.refusal() {
-            Some(reason) => Self::Lost(reason),
-            None => Self::Failure(unexpected(reply)),
-        }
-    }
 }
 
 impl Core {
@@ -168,6 +159,7 @@ impl Core {
             waiters: Waiters::default(),
             lines: Lines::default(),
             tokens: Tokens::default(),
+            deeds: Deeds::default(),
             engine,
             clock,
             settings,
@@ -187,6 +179,14 @@ impl Core {
     /// An owner nobody has used before, nor ever will.
     pub(crate) fn fresh_owner(&self) -> OwnerId {
         OwnerId::new(self.client, self.fresh_number())
+    }
+
+    /// The same, for one that wants this.
+    pub(super) fn fresh_owner_for(&self, wish: &Wish) -> OwnerId {
+        match wish.subject.kind.is_of_permits() {
+            true => owner_of(self.client, self.fresh_number(), wish.permits.count),
+            false => self.fresh_owner(),
+        }
     }
 
     fn fresh_number(&self) -> i64 {
@@ -238,6 +238,14 @@ impl Core {
         Ok(())
     }
 
+    /// Whether a lease may be so long. One that ends with its process does not end by the clock.
+    pub(crate) fn allows(&self, lease: Duration) -> Result<(), Trouble> {
+        match self.settings.longest_lease {
+            Some(longest) if lease > longest => Err(Trouble::TooLong(longest)),
+            _ => Ok(()),
+        }
+    }
+
     /// What a lock of this kind can be had on, for these terms.
     pub(crate) fn terms(&self, kind: Kind, mut terms: Terms) -> Terms {
         terms.cut = self.settings.peer_watchdog.filter(|_| kind == Kind::Read);
@@ -248,7 +256,7 @@ impl Core {
     }
 
     /// The same user's hold on the other side of a read/write lock.
-    fn other_side(&self, wish: &Wish) -> Option<Arc<Hold>> {
+    pub(super) fn other_side(&self, wish: &Wish) -> Option<Arc<Hold>> {
         let kind = wish.subject.kind.other_side()?;
         let name = wish.subject.name.clone();
         let hold = self.owners.find(wish.user?, &Subject { kind, name })?;
@@ -361,23 +369,4 @@ impl Drop for Core {
             self.cleanup.stop();
         }
     }
-}
-
-/// Timers panic without a runtime; an error is kinder.
-fn needs_a_runtime() -> Result<(), Failure> {
-    if clock::in_a_runtime() {
-        return Ok(());
-    }
-    Err(Failure::new(
-        Cause::Unreachable,
-        "locks need a running tokio runtime; `distlock::blocking` brings its own",
-    ))
-}
-
-fn unexpected(reply: &Reply) -> Failure {
-    Failure::new(Cause::Unexpected, format!("unexpected reply {reply:?}"))
-}
-
-fn no_answer(limit: Duration) -> Failure {
-    Failure::new(Cause::TimedOut, format!("no answer within {limit:?}"))
 }

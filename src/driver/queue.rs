@@ -19,7 +19,7 @@ use super::{Core, Trouble, needs_a_runtime, no_answer, unexpected};
 use crate::engine::{Failure, Listener};
 use crate::protocol::acquire::{Acquire, Step};
 use crate::protocol::lease::LostReason;
-use crate::protocol::{Action, Channel, Entry, Moment, OwnerId, Reply};
+use crate::protocol::{Action, Channel, Entry, Moment, OwnerId, Reply, Wanted};
 
 /// How long a waiter is believed to be there without asking. It asks several times in that.
 const ALIVE: Duration = Duration::from_secs(10);
@@ -173,6 +173,7 @@ impl<'a> Place<'a> {
             waits: Some(ALIVE),
             beside: None,
             past: false,
+            permits: Wanted::ONE,
         });
         let core = self.core;
         let undo = Job::undo(core, subject, self.owner, terms.lease);

@@ -11,7 +11,7 @@ use super::job::Job;
 use super::unfinished::Unfinished;
 use super::{Core, Trouble};
 use crate::protocol::lease::Terms;
-use crate::protocol::{Action, Entry, Moment, Reply};
+use crate::protocol::{Action, Entry, Moment, Reply, Wanted};
 
 /// Takes the lock once more for an owner that holds it; `None` if it does not.
 pub(super) async fn reenter(
@@ -68,6 +68,7 @@ async fn join(
             waits: None,
             beside: None,
             past: false,
+            permits: Wanted::ONE,
         })
     });
     let (request, answer) = counted.expect("there is always something to ask");

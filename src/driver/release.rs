@@ -101,6 +101,26 @@ pub(crate) fn forget(claim: Claim) {
     hold.core.waiters.vacate(&hold, None, now);
 }
 
+/// What was taken is the caller's from now on, and nobody's: it is not given back by itself any more.
+pub(crate) fn keep(claim: Claim) -> Result<(), Trouble> {
+    if claim.hold().core.is_forked() {
+        std::mem::forget(claim);
+        return Err(Trouble::Forked);
+    }
+    let guard = claim.guard;
+    let hold = claim.into_hold();
+    match part(&hold, guard, hold.now()) {
+        Parting::Last | Parting::Others => {
+            hold.say_ended();
+            hold.core.settle_deed(&hold.subject, hold.owner);
+            Ok(())
+        }
+        // Given back by whoever noticed.
+        Parting::Lost(LostReason::Closed) => Err(Trouble::Closed),
+        Parting::Lost(reason) => Err(Trouble::Lost(reason)),
+    }
+}
+
 /// Takes a guard off its hold.
 fn part(hold: &Arc<Hold>, guard: u32, now: Moment) -> Parting {
     let mut state = hold.state();

@@ -13,13 +13,14 @@ use super::place::{Head, Heard};
 use super::seat::{Seat, Turn};
 use super::waiters::Asker;
 use crate::engine::Listener;
-use crate::protocol::{Moment, Subject};
+use crate::protocol::{Moment, Subject, Wanted};
 
 /// A waiter's place in a line; dropping it leaves the line and lets the next one move up.
 #[derive(Debug)]
 pub(super) struct Spot<'a> {
     core: &'a Arc<Core>,
     subject: &'a Subject,
+    wanted: Wanted,
     seat: Option<Arc<Seat>>,
     /// It has left the line with the lock.
     gone: bool,
@@ -30,11 +31,16 @@ pub(super) struct Spot<'a> {
 impl<'a> Spot<'a> {
     /// Joins the line. Says when to ask if it is this waiter's turn at once.
     pub(super) fn enter(core: &'a Arc<Core>, wish: &'a Wish, now: Moment) -> (Self, Option<Turn>) {
-        let Wish { subject, user, .. } = wish;
+        let Wish {
+            subject,
+            user,
+            permits: wanted,
+            ..
+        } = wish;
         let mut names = core.waiters.lock();
         names.tidy(now);
         let closed = names.closed;
-        let place = names.places.entry(subject.clone()).or_default();
+        let place = names.make(subject, *wanted);
         let free = place.holder.is_none() && matches!(place.head, Head::Nobody);
         let came_busy = place.heard == Heard::Busy;
         let (seat, turn) = if closed {
@@ -62,6 +68,7 @@ impl<'a> Spot<'a> {
         let spot = Self {
             core,
             subject,
+            wanted: *wanted,
             seat,
             gone: false,
             came_busy,
@@ -72,7 +79,7 @@ impl<'a> Spot<'a> {
     /// The store has granted the lock to this waiter, who asked for the line.
     pub(super) fn hold(mut self, hold: &Arc<Hold>, now: Moment) {
         self.gone = true;
-        let asker = Asker::Head(self.seat.take());
+        let asker = Asker::Head(self.wanted, self.seat.take());
         self.core.waiters.granted(hold, asker, now);
     }
 
@@ -91,7 +98,7 @@ impl<'a> Spot<'a> {
         if names.closed {
             let _ = seat.call(Turn::Closed);
         }
-        if let Some(place) = names.places.get_mut(self.subject) {
+        if let Some(place) = names.find_mut(self.subject, self.wanted) {
             place.head = Head::Seated(seat.clone());
         }
         self.seat = Some(seat);
@@ -123,7 +130,10 @@ impl<'a> Spot<'a> {
     /// Whether somebody held the lock when this waiter came, or is known to hold it now.
     pub(super) fn is_busy(&self) -> bool {
         let names = self.core.waiters.lock();
-        match names.places.get(self.subject).map(|place| place.heard) {
+        match names
+            .find(self.subject, self.wanted)
+            .map(|place| place.heard)
+        {
             Some(Heard::Busy) => true,
             Some(Heard::Trouble) => false,
             Some(Heard::Nothing) | None => self.came_busy,
@@ -133,7 +143,7 @@ impl<'a> Spot<'a> {
     /// Whether somebody in the line behind this waiter counts on messages.
     pub(super) fn has_listening_company(&self) -> bool {
         let names = self.core.waiters.lock();
-        let place = names.places.get(self.subject);
+        let place = names.find(self.subject, self.wanted);
         place.is_some_and(|place| {
             place
                 .line
@@ -145,13 +155,13 @@ impl<'a> Spot<'a> {
     /// Whether it is this waiter who asks the store.
     pub(super) fn is_head(&self) -> bool {
         let names = self.core.waiters.lock();
-        let place = names.places.get(self.subject);
+        let place = names.find(self.subject, self.wanted);
         place.is_some_and(|place| place.is_head(self.seat.as_ref()))
     }
 
     /// Notes what the store said to the head.
     pub(super) fn note(&self, busy: bool) {
-        if let Some(place) = self.core.waiters.lock().places.get_mut(self.subject) {
+        if let Some(place) = self.core.waiters.lock().find_mut(self.subject, self.wanted) {
             place.heard = if busy { Heard::Busy } else { Heard::Trouble };
             place.run_since = None;
         }
@@ -160,13 +170,13 @@ impl<'a> Spot<'a> {
     /// The line's listener, if it has one.
     pub(super) fn listener(&self) -> Option<Arc<Listener>> {
         let names = self.core.waiters.lock();
-        names.places.get(self.subject)?.listener.clone()
+        names.find(self.subject, self.wanted)?.listener.clone()
     }
 
     /// Lets go of the line's listener.
     pub(super) fn stop_listening(&self) {
         let mut names = self.core.waiters.lock();
-        let place = names.places.get_mut(self.subject);
+        let place = names.find_mut(self.subject, self.wanted);
         let silenced = place.and_then(|place| place.listener.take());
         drop(names);
         drop(silenced);
@@ -176,7 +186,7 @@ impl<'a> Spot<'a> {
     pub(super) fn keep(&self, listener: Listener) -> Arc<Listener> {
         let listener = Arc::new(listener);
         let mut names = self.core.waiters.lock();
-        if let Some(place) = names.places.get_mut(self.subject) {
+        if let Some(place) = names.find_mut(self.subject, self.wanted) {
             place.listener = Some(listener.clone());
         }
         listener
@@ -209,7 +219,10 @@ impl Drop for Spot<'_> {
     fn drop(&mut self) {
         if !self.gone && !self.core.is_forked() {
             let now = self.core.clock.now();
-            self.core.waiters.leave(self.subject, self.seat.take(), now);
+            let seat = self.seat.take();
+            self.core
+                .waiters
+                .leave(self.subject, self.wanted, seat, now);
         }
     }
 }

@@ -3,6 +3,9 @@
 //! Only the head of a line talks to the store, and only while nobody here holds the lock: behind a hold
 //! of this client one waits for its end, which is always told. A lock that is given back may be passed
 //! to the next in line without asking the store, a bounded number of times; then others get their turn.
+//!
+//! Of a semaphore those who want the same stand in one line, and those who want something else in another: what is too much
+//! for the one may be there for the other, and only the store knows who comes first.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -17,7 +20,7 @@ use super::place::{Head, Heard, Place};
 use super::seat::{Seat, Turn};
 use crate::protocol::acquire::stand_back;
 use crate::protocol::lease::Lease;
-use crate::protocol::{FencingToken, Moment, OwnerId, Subject};
+use crate::protocol::{FencingToken, Moment, OwnerId, Subject, Wanted};
 
 /// Waiters that poll do not listen, so nobody counts them: whoever has had a lock for this long without a
 /// break makes one for them.
@@ -26,8 +29,8 @@ pub(super) const LONGEST_RUN: Duration = Duration::from_millis(100);
 /// Who asked the store for a lock that was granted.
 #[derive(Debug)]
 pub(super) enum Asker {
-    /// The head of the line, on its seat if it has one.
-    Head(Option<Arc<Seat>>),
+    /// The head of the line of those who want that, on its seat if it has one.
+    Head(Wanted, Option<Arc<Seat>>),
     PastTheLine,
 }
 
@@ -48,7 +51,9 @@ pub(crate) struct Waiters {
 
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    pub(super) places: HashMap<Subject, Place>,
+    places: HashMap<Subject, Place>,
+    /// Of those who want something else than one. Apart, so that locks do not pay for that.
+    others: HashMap<(Subject, Wanted), Place>,
     /// Places kept only because this client stands back there, by when it stops.
     resting: VecDeque<(Moment, Subject)>,
     pub(super) closed: bool,
@@ -61,10 +66,16 @@ impl Waiters {
         let mut names = self.lock();
         // Lost before anybody saw it, it has been vacated: nobody would ever clear it away.
         let holds = hold.subject.kind.is_exclusive() && hold.state().lease.end().is_none();
-        let place = match names.places.get_mut(&hold.subject) {
-            Some(place) => place,
-            None if holds => names.places.entry(hold.subject.clone()).or_default(),
-            None => return,
+        let wanted = match &asker {
+            Asker::Head(wanted, _) => *wanted,
+            Asker::PastTheLine => Wanted::ONE,
+        };
+        let place = match holds {
+            true => names.make(&hold.subject, wanted),
+            false => match names.find_mut(&hold.subject, wanted) {
+                Some(place) => place,
+                None => return,
+            },
         };
         if holds {
             place.hold_here(hold.clone());
@@ -74,7 +85,7 @@ impl Waiters {
         }
         let unheard = match asker {
             Asker::PastTheLine => None,
-            Asker::Head(seat) => {
+            Asker::Head(_, seat) => {
                 if place.is_head(seat.as_ref()) {
                     place.head = Head::Nobody;
                 }
@@ -84,7 +95,7 @@ impl Waiters {
         };
         let silenced = place.move_up(now);
         if place.is_idle(now) {
-            names.places.remove(&hold.subject);
+            names.forget(&hold.subject, wanted);
         }
         drop(names);
         drop(silenced);
@@ -229,8 +240,7 @@ impl Waiters {
     pub(super) fn waiting(&self) -> usize {
         let names = self.lock();
         names
-            .places
-            .values()
+            .all()
             .map(|place| place.line.len().saturating_sub(place.left))
             .sum()
     }
@@ -238,7 +248,8 @@ impl Waiters {
     /// Some of the names that are held or waited for here, for those who debug.
     pub(super) fn some_names(&self, most: usize) -> Vec<Arc<str>> {
         let names = self.lock();
-        let subjects = names.places.keys().take(most);
+        let others = names.others.keys().map(|(subject, _)| subject);
+        let subjects = names.places.keys().chain(others).take(most);
         subjects.map(|subject| subject.name.clone()).collect()
     }
 
@@ -252,7 +263,7 @@ impl Waiters {
         let mut names = self.lock();
         names.closed = true;
         let mut told = Vec::new();
-        for place in names.places.values() {
+        for place in names.all() {
             if let Head::Seated(seat) = &place.head {
                 told.push(seat.call(Turn::Closed));
             }
@@ -260,12 +271,17 @@ impl Waiters {
         }
     }
 
-    pub(super) fn leave(&self, subject: &Subject, seat: Option<Arc<Seat>>, now: Moment) {
+    pub(super) fn leave(
+        &self,
+        subject: &Subject,
+        wanted: Wanted,
+        seat: Option<Arc<Seat>>,
+        now: Moment,
+    ) {
         let mut names = self.lock();
-        let Entry::Occupied(mut entry) = names.places.entry(subject.clone()) else {
+        let Some(place) = names.find_mut(subject, wanted) else {
             return;
         };
-        let place = entry.get_mut();
         let was_head = place.is_head(seat.as_ref());
         let was_in_line = seat.as_ref().is_some_and(|seat| seat.is_in_line());
         // A lock in it that the waiter never saw goes back when this is dropped.
@@ -281,7 +297,7 @@ impl Waiters {
         }
         let silenced = place.move_up(now);
         if place.is_idle(now) {
-            entry.remove();
+            names.forget(subject, wanted);
         }
         drop(names);
         drop(silenced);
@@ -295,6 +311,39 @@ impl Waiters {
 }
 
 impl Names {
+    pub(super) fn find(&self, subject: &Subject, wanted: Wanted) -> Option<&Place> {
+        match wanted {
+            Wanted::ONE => self.places.get(subject),
+            wanted => self.others.get(&(subject.clone(), wanted)),
+        }
+    }
+
+    pub(super) fn find_mut(&mut self, subject: &Subject, wanted: Wanted) -> Option<&mut Place> {
+        match wanted {
+            Wanted::ONE => self.places.get_mut(subject),
+            wanted => self.others.get_mut(&(subject.clone(), wanted)),
+        }
+    }
+
+    /// The place that is there, or a new one.
+    pub(super) fn make(&mut self, subject: &Subject, wanted: Wanted) -> &mut Place {
+        match wanted {
+            Wanted::ONE => self.places.entry(subject.clone()).or_default(),
+            wanted => self.others.entry((subject.clone(), wanted)).or_default(),
+        }
+    }
+
+    fn forget(&mut self, subject: &Subject, wanted: Wanted) {
+        match wanted {
+            Wanted::ONE => self.places.remove(subject),
+            wanted => self.others.remove(&(subject.clone(), wanted)),
+        };
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Place> {
+        self.places.values().chain(self.others.values())
+    }
+
     /// The place this very hold occupies.
     fn place_held_by(&mut self, hold: &Arc<Hold>) -> Option<&mut Place> {
         let place = self.places.get_mut(&hold.subject)?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::Core;
-use super::lookup::{self, TroubleWith, is_ours_to_see};
+use super::lookup::{self, is_ours_to_see};
+use super::{Core, TroubleWith};
 use crate::engine::{Answer, Feed, Notice};
 use crate::protocol::Moment;
 use crate::protocol::change::Event;

@@ -14,6 +14,7 @@ use super::clock::{Clock, within};
 use super::hold::Hold;
 use super::{Settings, label, no_answer, unexpected};
 use crate::engine::{Engine, Failure};
+use crate::protocol::lease::LOOK;
 use crate::protocol::{Action, Moment, Reply};
 
 /// How many renewals travel in one call, where the store can take so many.
@@ -41,6 +42,8 @@ struct Agenda {
     /// Whether anything was entered since it last looked.
     touched: bool,
     stopped: bool,
+    /// When the store was last found to be another: what was asked before may be forgotten.
+    unrest: Option<Moment>,
 }
 
 impl Schedule {
@@ -53,6 +56,7 @@ impl Schedule {
                 looking: false,
                 touched: false,
                 stopped: false,
+                unrest: None,
             }),
             sooner: Notify::const_new(),
         }
@@ -75,6 +79,31 @@ impl Schedule {
     /// Everything that is held.
     pub(super) fn all(&self) -> Vec<Arc<Hold>> {
         self.lock().due.values().cloned().collect()
+    }
+
+    /// The store may have forgotten what it granted: everything is asked about at once.
+    fn suspect_all(&self) {
+        self.lock().unrest = Some(self.clock.now());
+        let holds = self.all();
+        if !holds.is_empty() {
+            let held = holds.len();
+            tracing::warn!(
+                held,
+                "at risk: the server has restarted, or is another; asking it"
+            );
+        }
+        for hold in holds {
+            hold.suspect();
+        }
+    }
+
+    /// Whether what was granted on a request sent then may be forgotten.
+    pub(super) fn is_suspect(&self, sent: Moment) -> bool {
+        self.lock().unrest.is_some_and(|unrest| sent <= unrest)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().due.is_empty()
     }
 
     pub(super) fn is_looking(&self) -> bool {
@@ -136,6 +165,7 @@ pub(super) async fn run(
         client,
         settings.command_timeout,
     ));
+    let mut unrest = engine.clone().unrest();
     loop {
         let wanted: Vec<_> = schedule
             .take_due()
@@ -151,6 +181,11 @@ pub(super) async fn run(
             return;
         };
         tokio::select! {
+            // Who holds nothing need not know.
+            () = &mut unrest, if !schedule.is_empty() => {
+                schedule.suspect_all();
+                unrest = engine.clone().unrest();
+            }
             () = clock.sleep_until(next) => {}
             () = schedule.sooner.notified() => {}
             Some(_) = renewals.join_next() => {}
@@ -175,7 +210,9 @@ async fn renew(
     });
     let requests = requests.collect();
     // A third of the shortest lease is when the next try is due.
-    let shortest = batch.iter().map(|(_, lease)| *lease / 3).min();
+    let leases = batch.iter().map(|(_, lease)| *lease);
+    let shortest = leases.filter(|lease| *lease != LOOK).min();
+    let shortest = shortest.map(|lease| lease / 3);
     let limit = shortest.map_or(limit, |third| third.min(limit));
     let sent = clock.now();
     let replies = within(limit, engine.call_apart(requests)).await;

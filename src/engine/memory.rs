@@ -4,7 +4,7 @@
 //! pause it.
 
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use foldhash::HashMap;
@@ -13,12 +13,13 @@ use self::watchers::{Reader, Watchers};
 use crate::engine::ears::{Ears, wake};
 use crate::engine::feed::{Feed, Inbox};
 use crate::engine::names::Names;
-use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page, tokens};
+use crate::engine::{Answer, Before, Ear, Engine, Failure, Finding, Listener, Page, tokens};
 use crate::protocol::change::{Change, changes};
 use crate::protocol::line::Queue;
 use crate::protocol::state::{State, Surroundings};
 use crate::protocol::{Channel, FencingToken, Moment, Reply, Request};
 
+mod several;
 mod watchers;
 
 /// The states are swept of what has expired each time they have doubled since the last sweep.
@@ -95,6 +96,19 @@ impl Memory {
     fn apply(&self, request: &Request, now: Moment) -> Result<Reply, Failure> {
         let mut store = self.store();
         store.sweep(now);
+        let (reply, news) = self.apply_in(&mut store, request, now);
+        drop(store);
+        wake(&news);
+        reply
+    }
+
+    /// Carries out one request; says who is to hear of it.
+    fn apply_in(
+        &self,
+        store: &mut Store,
+        request: &Request,
+        now: Moment,
+    ) -> (Result<Reply, Failure>, Vec<Weak<Ear>>) {
         let listeners = if store.ears.is_empty() {
             0
         } else {
@@ -118,7 +132,7 @@ impl Memory {
             listeners,
             next_token: tokens::next(request, *last_token),
         };
-        let outcome = if request.subject.kind.has_line() || lines.contains_key(state.key()) {
+        let outcome = if request.subject.kind.may_have_line() || lines.contains_key(state.key()) {
             let line = lines.entry(state.key().clone()).or_default();
             let outcome = state.get_mut().apply(request, &around, line);
             if line.is_empty() {
@@ -144,9 +158,8 @@ impl Memory {
         let news = outcome.news.filter(|_| !store.ears.is_empty());
         let news = news.map(|channel| self.with_prefix(&channel));
         let ears = news.map(|channel| store.ears.at(&channel).to_vec());
-        drop(store);
-        wake(&ears.unwrap_or_default());
-        outcome.reply.map_err(Failure::from)
+        let reply = outcome.reply.map_err(Failure::from);
+        (reply, ears.unwrap_or_default())
     }
 }
 
@@ -161,6 +174,20 @@ impl Engine for Memory {
         let replies = requests.iter().map(|request| self.apply(request, now));
         let replies: Vec<_> = replies.collect();
         Box::pin(async move { replies })
+    }
+
+    fn call_all(
+        &self,
+        requests: Vec<Request>,
+        before: Before,
+    ) -> Option<Answer<Vec<Result<Reply, Failure>>>> {
+        let replies = self.apply_all(&requests, before);
+        Some(Box::pin(async move { replies }))
+    }
+
+    fn place(&self) -> String {
+        // Another process has others.
+        format!("memory:{:p}/{}", Arc::as_ptr(&self.shared), self.prefix)
     }
 
     fn call_now(

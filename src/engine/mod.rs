@@ -28,6 +28,7 @@ use crate::protocol::{Channel, Moment, Reply, Request, Subject};
 
 pub use self::feed::{Feed, Notice};
 pub use self::finding::{Finding, Verdict};
+pub use self::trust::TlsProblem;
 
 pub mod boot;
 mod ears;
@@ -44,6 +45,7 @@ pub mod sqlite;
 mod tokens;
 #[cfg(any(feature = "redis", all(feature = "sqlite", target_os = "linux")))]
 mod trial;
+mod trust;
 
 /// A store.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
@@ -57,6 +59,40 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// How many renewals take it no longer than one. More in one call may not be answered in time, and then none is.
     fn renews_at_once(&self) -> usize {
         usize::MAX
+    }
+
+    /// Takes several locks in one step, in this order, each from zero. The answers end with the first that is no grant;
+    /// what becomes of those before it is said by `before`. `None` if the store cannot, and they are to be asked for one
+    /// by one.
+    ///
+    /// An answer that leaves doubt is the whole call's: any of them may have been granted, or may still be.
+    fn call_all(
+        &self,
+        _requests: Vec<Request>,
+        _before: Before,
+    ) -> Option<Answer<Vec<Result<Reply, Failure>>>> {
+        None
+    }
+
+    /// Which locks its names stand for: the same text for all clients that mean the same ones, as far as that can be
+    /// known. No secrets.
+    fn place(&self) -> String;
+
+    /// Which server it is, as far as that can be known: two places may be one server's. No secrets.
+    fn server(&self) -> String {
+        self.place()
+    }
+
+    /// For how long the store has certainly remembered what it granted; `None` if it does not forget when it ends. Makes a
+    /// connection if there is none.
+    fn uptime(self: Arc<Self>) -> Answer<Result<Option<Uptime>, Failure>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Resolves when the store may have forgotten what it granted: it has restarted, or another has taken its place. Stays
+    /// connected to it meanwhile, so that this is noticed at once.
+    fn unrest(self: Arc<Self>) -> Answer<()> {
+        Box::pin(std::future::pending())
     }
 
     /// The answer, where the store can give it on the spot without any I/O: always, or never. `now` is
@@ -102,6 +138,25 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// What an operator should know about the store: whether it is fit for locks, and what to do. Asks
     /// only what is harmless.
     fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>>;
+}
+
+/// What becomes of locks that were granted before one that was not.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Before {
+    /// They stay granted.
+    Kept,
+    /// Nothing has happened, and nobody is told of anything.
+    RolledBack,
+}
+
+/// What is known of a store that may forget everything when it restarts.
+#[derive(Clone, Copy, Debug)]
+pub struct Uptime {
+    /// It has not restarted for this long, perhaps for longer.
+    pub at_least: Duration,
+    /// By which connection that is known. What is answered over the same one comes from the same start: where this is the
+    /// same before and after a call, the call was.
+    pub connection: u64,
 }
 
 /// A boxed future: the trait is used as `dyn Engine`.
@@ -208,6 +263,8 @@ pub enum Cause {
     DeniedInPart,
     /// The connection ended before the reply: it may have been carried out, or still be.
     Interrupted,
+    /// It was carried out, but too few of the store's replicas have it to rely on that.
+    NotReplicated,
     /// The store has no memory for it. Nothing was done.
     OutOfMemory,
     /// The request was never sent.
@@ -220,6 +277,12 @@ pub enum Cause {
     Unusable,
     /// No reply in time: it may have been carried out, or still be.
     TimedOut,
+    /// There is no connection that nobody else can read. The request was never sent.
+    #[cfg_attr(
+        not(feature = "tls"),
+        allow(dead_code, reason = "only an encrypted connection has such trouble")
+    )]
+    Tls(TlsProblem),
     /// Something else lives under that name. Nothing was done.
     WrongKind,
 }
@@ -228,7 +291,7 @@ impl From<WrongKind> for Failure {
     fn from(_: WrongKind) -> Self {
         Self::new(
             Cause::WrongKind,
-            "a lock of another kind is held under that name",
+            "something of another kind lives under that name",
         )
     }
 }
@@ -245,9 +308,14 @@ impl Failure {
     /// Whether the request may have been carried out, or may still be.
     pub const fn leaves_doubt(&self) -> bool {
         match self.cause {
-            Cause::DeniedInPart | Cause::Interrupted | Cause::TimedOut | Cause::Unexpected => true,
+            Cause::DeniedInPart
+            | Cause::Interrupted
+            | Cause::NotReplicated
+            | Cause::TimedOut
+            | Cause::Unexpected => true,
             Cause::Denied
             | Cause::OutOfMemory
+            | Cause::Tls(_)
             | Cause::Unreachable
             | Cause::Unready
             | Cause::Unusable
@@ -258,13 +326,23 @@ impl Failure {
     /// Whether the same request may well work a little later.
     pub const fn is_passing(&self) -> bool {
         match self.cause {
-            Cause::Interrupted | Cause::TimedOut | Cause::Unreachable | Cause::Unready => true,
+            Cause::Interrupted
+            | Cause::NotReplicated
+            | Cause::TimedOut
+            | Cause::Unreachable
+            | Cause::Unready => true,
             Cause::Denied
             | Cause::DeniedInPart
             | Cause::OutOfMemory
+            | Cause::Tls(_)
             | Cause::Unexpected
             | Cause::Unusable
             | Cause::WrongKind => false,
         }
+    }
+
+    /// Whether somebody may mend it while nobody waits: whatever passes, and certificates are renewed.
+    pub const fn may_be_mended(&self) -> bool {
+        self.is_passing() || matches!(self.cause, Cause::Tls(_))
     }
 }

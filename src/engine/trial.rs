@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, Request, Subject};
+use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, Request, Subject, Wanted};
 
 /// If the release never comes, the lock ends by itself after this long.
 pub(super) const LEASE: Duration = Duration::from_secs(1);
@@ -28,6 +28,7 @@ impl Trial {
             waits: None,
             beside: None,
             past: false,
+            permits: Wanted::ONE,
         };
         Self {
             acquire: subject.request(acquire),

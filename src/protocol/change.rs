@@ -1,5 +1,7 @@
 //! What happens to holds, for those who watch.
 
+use std::collections::HashSet;
+
 use super::{Action, Kind, LockKind, Moment, OwnerId};
 
 /// What happened to a lock.
@@ -57,6 +59,8 @@ impl Change {
         match action {
             Action::ForceRelease => Self::Forced,
             Action::Acquire { .. }
+            | Action::Alter { .. }
+            | Action::Count(_)
             | Action::Inspect
             | Action::Pass { .. }
             | Action::Release { .. }
@@ -77,17 +81,19 @@ pub fn changes(
     by: Change,
     now: Moment,
 ) -> impl Iterator<Item = (OwnerId, Change)> {
-    let left = before.iter().filter(|hold| !holds(after, hold.0));
+    let left = missing(before, after);
     let left = left.map(move |(owner, until)| {
         let change = if *until <= now { Change::Expired } else { by };
         (*owner, change)
     });
-    let came = after.iter().filter(|hold| !holds(before, hold.0));
+    let came = missing(after, before);
     left.chain(came.map(|(owner, _)| (*owner, Change::Granted)))
 }
 
-fn holds(holders: &Holders, owner: OwnerId) -> bool {
-    holders.iter().any(|(holder, _)| *holder == owner)
+/// Those of some holders who are not among others. Of permits there may be thousands.
+fn missing<'a>(some: &'a Holders, among: &Holders) -> impl Iterator<Item = &'a (OwnerId, Moment)> {
+    let among: HashSet<OwnerId> = among.iter().map(|(owner, _)| *owner).collect();
+    some.iter().filter(move |(owner, _)| !among.contains(owner))
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl Fair<'_> {
                 };
                 self.release(owner, left)
             }
-            Action::Inspect | Action::Renew { .. } => {
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect | Action::Renew { .. } => {
                 mutex::decide(self.held, self.marks, request, around)
             }
         }

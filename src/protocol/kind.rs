@@ -20,10 +20,16 @@ pub enum Kind {
     Write,
     /// One value that is there or not: the lock of most other libraries.
     Simple,
+    /// Permits that are leased: Redisson's `RPermitExpirableSemaphore`.
+    Semaphore,
+    /// Permits that are only counted: Redisson's `RSemaphore`.
+    Counting,
+    /// A count that goes down: Redisson's `RCountDownLatch`.
+    Latch,
 }
 
 /// What is kept under a name. Kinds of one shape keep each other out; those of different shapes cannot share a name.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Shape {
     /// An owner, and how often it holds the lock.
     Counted,
@@ -31,17 +37,26 @@ pub enum Shape {
     Shared,
     /// An owner.
     Value,
+    /// A number, and what is out of it.
+    Tally,
+    /// A number of permits.
+    Counter,
+    /// A number that goes down.
+    Countdown,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::Mutex,
         Self::Fenced,
         Self::Fair,
         Self::Read,
         Self::Write,
         Self::Simple,
+        Self::Semaphore,
+        Self::Counting,
+        Self::Latch,
     ];
 
     /// What is kept of it.
@@ -50,6 +65,9 @@ impl Kind {
             Self::Mutex | Self::Fenced | Self::Fair => Shape::Counted,
             Self::Read | Self::Write => Shape::Shared,
             Self::Simple => Shape::Value,
+            Self::Semaphore => Shape::Tally,
+            Self::Counting => Shape::Counter,
+            Self::Latch => Shape::Countdown,
         }
     }
 
@@ -58,6 +76,7 @@ impl Kind {
         match self {
             Self::Fenced => true,
             Self::Mutex | Self::Fair | Self::Read | Self::Write | Self::Simple => false,
+            Self::Semaphore | Self::Counting | Self::Latch => false,
         }
     }
 
@@ -65,15 +84,27 @@ impl Kind {
     pub const fn has_line(self) -> bool {
         match self {
             Self::Fair => true,
-            Self::Mutex | Self::Fenced | Self::Read | Self::Write | Self::Simple => false,
+            Self::Mutex | Self::Fenced | Self::Read | Self::Write => false,
+            Self::Simple | Self::Semaphore | Self::Counting | Self::Latch => false,
         }
     }
 
-    /// Whether the store knows of those who ask and have to wait, and is told when they wait no longer.
-    pub const fn is_announced(self) -> bool {
+    /// Whether anybody stands in a line that the store keeps.
+    pub const fn may_have_line(self) -> bool {
+        match self {
+            Self::Fair | Self::Semaphore | Self::Counting => true,
+            Self::Mutex | Self::Fenced | Self::Read | Self::Write => false,
+            Self::Simple | Self::Latch => false,
+        }
+    }
+
+    /// Whether the store knows of those who ask for so many and have to wait, and is told when they wait no longer.
+    pub const fn is_announced(self, permits: u32) -> bool {
         match self {
             Self::Fair | Self::Write => true,
-            Self::Mutex | Self::Fenced | Self::Read | Self::Simple => false,
+            Self::Mutex | Self::Fenced | Self::Read | Self::Simple | Self::Latch => false,
+            // Who wants one may have any that comes.
+            Self::Semaphore | Self::Counting => permits > 1,
         }
     }
 
@@ -81,7 +112,68 @@ impl Kind {
     pub const fn needs_scripts(self) -> bool {
         match self {
             Self::Fair | Self::Read | Self::Write => true,
+            Self::Semaphore | Self::Counting | Self::Latch => true,
             Self::Mutex | Self::Fenced | Self::Simple => false,
+        }
+    }
+
+    /// Whether it is a number that nobody holds, so that each change of it is one that must not be made twice.
+    pub const fn is_nobodys(self) -> bool {
+        match self {
+            Self::Counting | Self::Latch => true,
+            Self::Mutex | Self::Fenced | Self::Fair | Self::Read | Self::Write => false,
+            Self::Simple | Self::Semaphore => false,
+        }
+    }
+
+    /// Whether the store can say if somebody holds it: what is only counted is nobody's.
+    pub const fn can_be_asked_about(self) -> bool {
+        !self.is_nobodys()
+    }
+
+    /// Whether its holders have permits, each with an id of its own, and are nobody who may come again.
+    pub const fn is_of_permits(self) -> bool {
+        match self {
+            Self::Semaphore => true,
+            Self::Mutex | Self::Fenced | Self::Fair | Self::Read | Self::Write => false,
+            Self::Simple | Self::Counting | Self::Latch => false,
+        }
+    }
+
+    /// Whether it can be one lock on most of several servers, which know nothing of each other: no line, no number that all
+    /// would have to agree upon.
+    pub const fn may_be_voted_on(self) -> bool {
+        match self {
+            Self::Mutex | Self::Simple => true,
+            Self::Fenced | Self::Fair | Self::Read | Self::Write => false,
+            Self::Semaphore | Self::Counting | Self::Latch => false,
+        }
+    }
+
+    /// Which of two, among those that keep each other out, does for both: who writes may read; a token is more than none; and
+    /// who gives a fair lock back tells the first in its line.
+    pub const fn strength(self) -> u8 {
+        match self {
+            Self::Fenced => 2,
+            Self::Fair | Self::Write => 1,
+            Self::Mutex | Self::Read | Self::Simple => 0,
+            // These keep nobody out.
+            Self::Semaphore | Self::Counting | Self::Latch => 0,
+        }
+    }
+
+    /// Its place in the order in which everybody takes several of one name. Between programs: a number that is given stays.
+    pub const fn rank(self) -> u8 {
+        match self {
+            Self::Mutex => 0,
+            Self::Fenced => 1,
+            Self::Fair => 2,
+            Self::Read => 3,
+            Self::Write => 4,
+            Self::Simple => 5,
+            Self::Semaphore => 6,
+            Self::Counting => 7,
+            Self::Latch => 8,
         }
     }
 
@@ -91,6 +183,7 @@ impl Kind {
             Self::Read => Some(Self::Write),
             Self::Write => Some(Self::Read),
             Self::Mutex | Self::Fenced | Self::Fair | Self::Simple => None,
+            Self::Semaphore | Self::Counting | Self::Latch => None,
         }
     }
 
@@ -98,6 +191,7 @@ impl Kind {
     pub const fn longest_sleep(self) -> Duration {
         match self {
             Self::Mutex | Self::Fenced | Self::Read | Self::Write => Duration::from_secs(2),
+            Self::Semaphore | Self::Counting | Self::Latch => Duration::from_secs(2),
             // Asking is also how it stays in the line.
             Self::Fair => Duration::from_secs(3),
             // Other libraries tell nobody when they give it back.
@@ -107,10 +201,11 @@ impl Kind {
 
     /// Nor does a poller, however patient it wants to be, where the store believes for a while only that it is there.
     pub const fn longest_poll(self) -> Duration {
-        if self.is_announced() {
-            return self.longest_sleep();
+        match self {
+            Self::Fair | Self::Write | Self::Semaphore | Self::Counting => self.longest_sleep(),
+            Self::Mutex | Self::Fenced | Self::Read => Duration::from_secs(86_400),
+            Self::Simple | Self::Latch => Duration::from_secs(86_400),
         }
-        Duration::from_secs(86_400)
     }
 
     /// Whether one hold keeps all others out. Behind a hold of our own nobody then needs to ask the
@@ -118,7 +213,7 @@ impl Kind {
     pub const fn is_exclusive(self) -> bool {
         match self {
             Self::Mutex | Self::Fenced | Self::Fair | Self::Write | Self::Simple => true,
-            Self::Read => false,
+            Self::Read | Self::Semaphore | Self::Counting | Self::Latch => false,
         }
     }
 
@@ -127,8 +222,9 @@ impl Kind {
         match self {
             Self::Mutex | Self::Simple => true,
             // Each has a token of its own, which the store gives; or it goes to the first in the store's line; or readers
-            // have their turn.
+            // have their turn; or each is another permit.
             Self::Fenced | Self::Fair | Self::Read | Self::Write => false,
+            Self::Semaphore | Self::Counting | Self::Latch => false,
         }
     }
 
@@ -136,6 +232,7 @@ impl Kind {
     pub const fn may_be_passed(self) -> bool {
         match self {
             Self::Fair | Self::Read | Self::Write => false,
+            Self::Semaphore | Self::Counting | Self::Latch => false,
             Self::Mutex | Self::Fenced | Self::Simple => true,
         }
     }
@@ -158,17 +255,22 @@ pub enum LockKind {
     Write,
     /// [`Client::simple_lock`](crate::Client::simple_lock).
     Simple,
+    /// [`Client::semaphore`](crate::Client::semaphore).
+    Semaphore,
 }
 
-impl From<Kind> for LockKind {
-    fn from(kind: Kind) -> Self {
+impl LockKind {
+    /// As a user knows it, if it is a lock.
+    pub(crate) const fn of(kind: Kind) -> Option<Self> {
         match kind {
-            Kind::Mutex => Self::Plain,
-            Kind::Fenced => Self::Fenced,
-            Kind::Fair => Self::Fair,
-            Kind::Read => Self::Read,
-            Kind::Write => Self::Write,
-            Kind::Simple => Self::Simple,
+            Kind::Mutex => Some(Self::Plain),
+            Kind::Fenced => Some(Self::Fenced),
+            Kind::Fair => Some(Self::Fair),
+            Kind::Read => Some(Self::Read),
+            Kind::Write => Some(Self::Write),
+            Kind::Simple => Some(Self::Simple),
+            Kind::Semaphore => Some(Self::Semaphore),
+            Kind::Counting | Kind::Latch => None,
         }
     }
 }

@@ -6,10 +6,11 @@
 //! |------------|----------------------|--------------------|----------------------------------------------|
 //! | held       | until `valid_until`  | every third        | a renewal fails → at risk                    |
 //! | at risk    | until `valid_until`  | sooner             | a renewal succeeds → held                    |
+//! | suspect    | until `valid_until`  | at once, fixed too | one that was asked for since then → held     |
 //! | lost(why)  | no                   | never              | never: once lost, never un-lost              |
 //! | released   | no                   | never              | never                                        |
 //!
-//! From held and at risk alike: the store refuses a renewal, `valid_until` passes, the longest hold
+//! From held, at risk and suspect (the store may have forgotten it) alike: the store refuses a renewal, `valid_until` passes, the longest hold
 //! asked for is over, or the client closes → lost; the last guard goes → released.
 //!
 //! `valid_until` counts from the moment *before* the request was sent, because the store's clock
@@ -21,8 +22,10 @@
 
 use std::time::Duration;
 
+mod fate;
 mod guards;
 
+pub use self::fate::{End, LostReason, Risk, Tick};
 use self::guards::{GuardTerms, Guards};
 use super::Moment;
 
@@ -43,58 +46,10 @@ pub struct Terms {
 /// asked all the same now and then: a holder that was forced out must hear of it.
 pub const ENDLESS: Duration = Duration::from_secs(250 * 365 * 24 * 60 * 60);
 const LOOKS_EVERY: Duration = Duration::from_secs(5);
-
-/// Why a hold was lost.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum LostReason {
-    /// The client was closed while the guard was alive.
-    Closed,
-    /// The lease ran out before a renewal got through.
-    Expired,
-    /// It was held for as long as `with_max_hold` allows.
-    MaxHold,
-    /// The store no longer knows of the hold, and nobody else has it: it was deleted, forced open, or
-    /// the store lost its data.
-    Removed,
-    /// Somebody else holds the lock now.
-    TakenOver,
-}
-
-/// Why a hold that is still valid may not stay so.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum Risk {
-    /// The last renewal failed; it is being tried again.
-    RenewalFailed,
-}
-
-/// How a hold ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum End {
-    /// It was taken away.
-    Lost(LostReason),
-    /// It was given back.
-    Released,
-}
-
-/// What to do about a hold now.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Tick {
-    /// It has just been lost.
-    Lost(LostReason),
-    /// Nothing, ever again.
-    Over,
-    /// Ask the store for this lease, and look again at the given moment.
-    Renew {
-        /// The lease to ask for.
-        lease: Duration,
-        /// When the hold is over if no answer comes.
-        look_again: Moment,
-    },
-    /// Nothing before this moment.
-    Sleep(Moment),
-}
+/// A lease that makes nothing last longer: whoever asks for it only wants to hear whether the hold is there.
+pub const LOOK: Duration = Duration::from_millis(1);
+/// How soon a fixed lease is asked about again.
+const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 
 /// The lease of one hold, with everything its guards asked for.
 #[derive(Debug)]
@@ -103,6 +58,8 @@ pub struct Lease {
     renew_at: Moment,
     renewing: bool,
     risk: Option<Risk>,
+    /// Since when the store may have forgotten it: only what is asked from then on says that it has not.
+    suspect_since: Option<Moment>,
     end: Option<End>,
     guards: Guards,
     next_guard: u32,
@@ -119,6 +76,7 @@ impl Lease {
             renew_at: sent,
             renewing: false,
             risk: None,
+            suspect_since: None,
             end: None,
             guards: Guards::default(),
             next_guard: 0,
@@ -152,6 +110,7 @@ impl Lease {
             renew_at: self.renew_at,
             renewing: false,
             risk: None,
+            suspect_since: None,
             end: None,
             guards: Guards::default(),
             next_guard: 0,
@@ -183,7 +142,8 @@ impl Lease {
             return Tick::Lost(reason);
         }
         let look_again = self.valid_until();
-        match self.keep_alive().or(self.left_of_promise(now)) {
+        let lease = self.keep_alive().or(self.left_of_promise(now));
+        match lease.or(self.suspect_since.map(|_| LOOK)) {
             Some(lease) if !self.renewing && self.renew_at <= now => {
                 self.renewing = true;
                 Tick::Renew { lease, look_again }
@@ -198,7 +158,8 @@ impl Lease {
             return None;
         }
         let over = self.valid_until();
-        let renewal = self.is_asked_for_anew() && !self.renewing;
+        let asks = self.is_asked_for_anew() || self.suspect_since.is_some();
+        let renewal = asks && !self.renewing;
         Some(if renewal {
             over.min(self.renew_at)
         } else {
@@ -210,9 +171,14 @@ impl Lease {
     ///
     /// Comes too late if the hold has run out meanwhile: others may already have been told so.
     pub fn renewed(&mut self, lease: Duration, sent: Moment, now: Moment) {
-        self.renewing = false;
         self.extended(lease, sent, now);
+        if self.suspect_since.is_some_and(|since| sent < since) {
+            // Whoever said so may not be the one that is asked now.
+            return;
+        }
+        self.renewing = false;
         if self.is_valid(now) {
+            self.suspect_since = None;
             self.renew_at = renew_at(sent, lease);
             self.risk = None;
         }
@@ -222,7 +188,17 @@ impl Lease {
     pub fn renewal_failed(&mut self, lease: Duration, now: Moment) {
         self.renewing = false;
         self.renew_at = now + retry_after(lease);
-        self.risk = Some(Risk::RenewalFailed);
+        if self.suspect_since.is_none() {
+            self.risk = Some(Risk::RenewalFailed);
+        }
+    }
+
+    /// The store may have forgotten it: it is asked at once, whatever is under way.
+    pub fn suspect(&mut self, now: Moment) {
+        self.suspect_since = Some(now);
+        self.risk = Some(Risk::Failover);
+        self.renew_at = now;
+        self.renewing = false;
     }
 
     /// Ends the hold as lost; `false` if it was over already.
@@ -389,6 +365,7 @@ fn renew_at(sent: Moment, lease: Duration) -> Moment {
 
 /// Sooner than after a success, but not so soon that an ailing store is hammered.
 fn retry_after(lease: Duration) -> Duration {
+    let lease = if lease == LOOK { LOOKS_AGAIN } else { lease };
     (lease / 10).clamp(Duration::from_millis(10), Duration::from_secs(1))
 }
 

@@ -5,9 +5,13 @@
 //! meanwhile: such locks are left out. So all that was heard until the look's end is entered before the look.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use super::change::{Change, Changed, Event};
-use super::{Holding, Kind, LockKind, Moment, Shape};
+use super::{HeldBy, Holding, Kind, LockKind, Moment, Shape};
+
+/// The end of a lease is known no better: a look tells what was left of it some time before it is over.
+const GRAIN: Duration = Duration::from_millis(50);
 
 /// A lock that is held, and what the clients of its owners call themselves.
 #[derive(Clone, Debug)]
@@ -251,7 +255,7 @@ impl Ledger {
         };
         let there = |hold: &Hold| {
             let owners = lock.map_or(&[][..], |lock| &lock.holding.owners);
-            owners.iter().any(|(owner, _)| *owner == hold.owner)
+            owners.iter().any(|held| held.owner == hold.owner)
         };
         let gone = holds.extract_if(.., |hold| !there(hold)).collect();
         if holds.is_empty() {
@@ -271,8 +275,10 @@ impl Ledger {
             labels,
             ..
         } = lock;
-        let end = holding.ttl.map_or(End::Never, |ttl| End::At(now + ttl));
-        for ((owner, _), label) in holding.owners.iter().zip(labels) {
+        for (HeldBy { owner, ttl, .. }, label) in holding.owners.iter().zip(labels) {
+            // Who writes may read as well: it is there until the later end.
+            let ttl = if holding.writes { holding.ttl } else { *ttl };
+            let end = ttl.map_or(End::Never, |ttl| End::At(now + ttl));
             let known = self.take(name, owner);
             let new = known.is_none();
             let (told, known) = known.map_or((None, None), |hold| (hold.kind, hold.label));
@@ -315,7 +321,7 @@ impl Ledger {
         let (owner, label) = hold.map_or((None, None), |hold| (Some(hold.owner), hold.label));
         let event = Event {
             name: name.to_owned(),
-            kind: kind.map(LockKind::from),
+            kind: kind.and_then(LockKind::of),
             owner,
             label,
             change,
@@ -333,7 +339,7 @@ impl Hold {
     fn ended(&self, now: Moment, unknown: Change) -> Change {
         match self.end {
             // If it had been renewed, the last look would have shown a later end.
-            End::At(end) if end <= now => Change::Expired,
+            End::At(end) if end <= now + GRAIN => Change::Expired,
             End::At(_) | End::Never => Change::Released,
             End::Unknown => unknown,
         }

@@ -4,11 +4,15 @@
 //! argument and the answer is a value, so that a million histories can be tried in a minute.
 //!
 //! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart,
-//!   [`owner`] who holds, [`token`] which grant it was, [`holds_end_with`] with what a hold ends beside its lease;
-//! - [`state`], [`mutex`], [`fair`] (with its [`line`]), [`rw`] (with its [`writers`]) and [`simple`] decide *at* the store: one `apply` for each
+//!   [`owner`] who holds, [`token`] which grant it was, [`holds_end_with`] with what a hold ends beside its lease,
+//!   [`moment`] when; [`marks`] is for how long a store remembers a request that was undone;
+//! - [`state`], [`mutex`], [`fair`] (with its [`line`]), [`rw`] (with its [`writers`]), [`simple`], [`semaphore`] (of
+//!   [`permit`]s), and, of
+//!   [`number`]s that are nobody's, [`counting`] and [`latch`] (with their [`deeds`]) decide *at* the store: one `apply` for each
 //!   primitive; [`change`] says what it did to whom;
 //! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
-//!   lost after it; [`ledger`] what a watch tells.
+//!   lost after it; [`quorum`] what most of several servers have granted; [`ledger`] what a watch tells; [`jitter`] keeps them
+//!   from all doing it at once.
 
 #![cfg_attr(
     not(feature = "internals"),
@@ -24,26 +28,37 @@
 
 pub mod acquire;
 pub mod change;
+pub mod counting;
+pub mod deeds;
 pub mod fair;
 pub mod holds_end_with;
 pub mod jitter;
 pub mod kind;
+pub mod latch;
 pub mod lease;
 pub mod ledger;
 pub mod line;
 pub mod marks;
 pub mod moment;
 pub mod mutex;
+pub mod number;
 pub mod owner;
+pub mod permit;
+pub mod quorum;
 pub mod request;
 pub mod rw;
+pub mod semaphore;
 pub mod simple;
 pub mod state;
 pub mod token;
 pub mod writers;
 
+pub use deeds::Deed;
 pub use kind::{Kind, LockKind, Shape};
 pub use moment::Moment;
+pub use number::Alter;
 pub use owner::{ClientId, OwnerId};
-pub use request::{Action, Channel, Entry, Holding, Reply, Request, Subject};
+pub use permit::PermitId;
+pub use request::{Action, Channel, Entry, HeldBy, Holding, Reply, Request, Subject};
+pub use semaphore::{Count, Permits, Wanted};
 pub use token::FencingToken;

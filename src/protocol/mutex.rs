@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::marks::Marks;
 use super::state::{Outcome, Surroundings};
-use super::{Action, Entry, FencingToken, Holding, Kind, Moment, OwnerId, Reply, Request};
+use super::{Action, Entry, FencingToken, HeldBy, Holding, Kind, Moment, OwnerId, Reply, Request};
 
 /// A held lock. A free one is not remembered at all.
 #[derive(Clone, Debug)]
@@ -99,13 +99,19 @@ pub(super) fn decide(
             }
             acquire(held, owner, *entry, *lease, now, || token(*seen))
         }
+        Action::Alter { .. } => Reply::NO_NUMBER,
+        Action::Count(_) => Reply::NO_PERMITS,
         Action::ForceRelease => Reply::Forced(held.take().is_some()),
         Action::Inspect => Reply::Inspected(held.as_ref().map(|held| Holding {
-            owners: vec![(held.owner.to_string(), u64::from(held.count))],
+            owners: vec![HeldBy {
+                owner: held.owner.to_string(),
+                count: u64::from(held.count),
+                ttl: Some(held.until.since(now)),
+            }],
             ttl: Some(held.until.since(now)),
             token: held.token.filter(|_| kind != Kind::Mutex),
             waiting: Vec::new(),
-            writes: false,
+            ..Holding::default()
         })),
         Action::Pass {
             from,

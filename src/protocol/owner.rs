@@ -34,6 +34,11 @@ impl ClientId {
         (uuid.text() == text.as_bytes()).then_some(uuid)
     }
 
+    /// The uuid.
+    pub const fn bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     /// The uuid as text, in lower case and with its hyphens.
     pub fn text(self) -> [u8; CLIENT_LENGTH] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";

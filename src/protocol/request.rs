@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::LostReason;
-use super::{FencingToken, Kind, OwnerId};
+use super::semaphore::{Count, Permits, Wanted};
+use super::{Alter, Deed, FencingToken, Kind, OwnerId};
 
 /// In bytes: longer than anyone needs, shorter than what would hurt a store.
 const LONGEST_NAME: usize = 64 * 1024;
@@ -35,6 +36,10 @@ pub enum Channel {
     Lock(Arc<str>),
     /// Of the read/write lock with this name.
     ReadWrite(Arc<str>),
+    /// Of the semaphore with this name.
+    Semaphore(Arc<str>),
+    /// Of the latch with this name.
+    Latch(Arc<str>),
     /// Of one who waits in a fair lock's line.
     Waiter(Arc<str>, OwnerId),
 }
@@ -62,7 +67,18 @@ pub enum Action {
         beside: Option<OwnerId>,
         /// Whether a reader goes past writers that wait: it has waited for them long enough.
         past: bool,
+        /// How many of them, where there are many.
+        permits: Wanted,
     },
+    /// Change a number that is nobody's, once.
+    Alter {
+        /// Which request it is.
+        deed: Deed,
+        /// What is to become of the number.
+        change: Alter,
+    },
+    /// Say how many permits there are, or change that.
+    Count(Count),
     /// Take the lock from whoever holds it.
     ForceRelease,
     /// Say who holds it.
@@ -122,6 +138,13 @@ pub enum Entry {
 /// What a store answers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
+    /// What the number was that is nobody's, and what it is since; none where there is none.
+    Altered {
+        /// When the request came.
+        before: Option<i64>,
+        /// When it was done.
+        after: Option<i64>,
+    },
     /// Somebody else holds it, for this much longer; `None` if it has no end, or others are first.
     Busy {
         /// What is left of the holder's lease.
@@ -135,6 +158,13 @@ pub enum Reply {
     Granted {
         /// Which grant it was, where grants have one; a repetition is told the same.
         token: Option<FencingToken>,
+    },
+    /// How many permits there are, if anybody has said so or some are out, and whether what was asked has changed them.
+    Counted {
+        /// Whether it was done.
+        done: bool,
+        /// What there is now.
+        permits: Option<Permits>,
     },
     /// Who holds it, if anyone.
     Inspected(Option<Holding>),
@@ -156,11 +186,11 @@ pub enum Reply {
 }
 
 /// Who holds a lock, as a store sees it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Holding {
-    /// The owners, in the form the store keeps them, and how often each holds it.
-    pub owners: Vec<(String, u64)>,
-    /// What is left of the lease; `None` if it has no end.
+    /// Its owners; the same one twice, if it reads and writes.
+    pub owners: Vec<HeldBy>,
+    /// What is left until it is free; `None` if it has no end.
     pub ttl: Option<Duration>,
     /// The token of the last grant, where they have one.
     pub token: Option<FencingToken>,
@@ -168,15 +198,54 @@ pub struct Holding {
     pub waiting: Vec<String>,
     /// Whether one of them writes, where others may read.
     pub writes: bool,
+    /// How many permits there are, where there are many.
+    pub permits: Option<Permits>,
+}
+
+/// One owner of a lock, as a store sees it.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct HeldBy {
+    /// In the form the store keeps it.
+    pub owner: String,
+    /// How often it holds the lock.
+    pub count: u64,
+    /// What is left of its own lease; `None` if it has no end.
+    pub ttl: Option<Duration>,
+}
+
+impl Holding {
+    /// Of what is there and nobody holds.
+    pub const NOBODYS: Self = Self {
+        owners: Vec::new(),
+        ttl: None,
+        token: None,
+        waiting: Vec::new(),
+        writes: false,
+        permits: None,
+    };
 }
 
 impl Reply {
+    /// Of a lock there are not many.
+    pub const NO_PERMITS: Self = Self::Counted {
+        done: false,
+        permits: None,
+    };
+
+    /// Nor is it a number.
+    pub const NO_NUMBER: Self = Self::Altered {
+        before: None,
+        after: None,
+    };
+
     /// Why a hold has ended that got this answer; none if the answer does not mean that.
     pub const fn refusal(&self) -> Option<LostReason> {
         match self {
             Self::Busy { .. } | Self::Taken => Some(LostReason::TakenOver),
             Self::Gone | Self::Undone => Some(LostReason::Removed),
-            Self::Forced(_)
+            Self::Altered { .. }
+            | Self::Counted { .. }
+            | Self::Forced(_)
             | Self::Granted { .. }
             | Self::Inspected(_)
             | Self::Kept
@@ -205,6 +274,8 @@ impl Channel {
         match self {
             Self::Lock(own) => Self::Lock(name(own)),
             Self::ReadWrite(own) => Self::ReadWrite(name(own)),
+            Self::Semaphore(own) => Self::Semaphore(name(own)),
+            Self::Latch(own) => Self::Latch(name(own)),
             Self::Waiter(own, owner) => Self::Waiter(name(own), *owner),
         }
     }
@@ -235,6 +306,9 @@ impl Subject {
                 Channel::Lock(self.name.clone())
             }
             Kind::Read | Kind::Write => Channel::ReadWrite(self.name.clone()),
+            // A name is one of these, too.
+            Kind::Semaphore | Kind::Counting => Channel::Semaphore(self.name.clone()),
+            Kind::Latch => Channel::Latch(self.name.clone()),
         }
     }
 

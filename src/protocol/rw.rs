@@ -11,7 +11,7 @@ use self::held::{Reader, Writer};
 use super::marks::Marks;
 use super::state::{Outcome, Surroundings};
 use super::writers::Writers;
-use super::{Action, Entry, Holding, Kind, Moment, OwnerId, Reply, Request};
+use super::{Action, Entry, HeldBy, Holding, Kind, Moment, OwnerId, Reply, Request};
 
 /// Decides one request of a reader or a writer.
 pub fn apply(
@@ -89,6 +89,8 @@ impl Lock<'_> {
                 }
                 reply
             }
+            Action::Alter { .. } => Reply::NO_NUMBER,
+            Action::Count(_) => Reply::NO_PERMITS,
             Action::ForceRelease => {
                 self.news = self.held.take().is_some();
                 Reply::Forced(self.news)
@@ -270,18 +272,16 @@ impl Lock<'_> {
 
     fn inspect(&self) -> Option<Holding> {
         let held = self.held.as_ref()?;
-        let writer = held
-            .writer
-            .iter()
-            .map(|writer| (writer.owner, writer.count));
-        let readers = held
-            .readers
-            .iter()
-            .map(|reader| (reader.owner, reader.count));
-        let owners = writer.chain(readers);
-        let mut owners: Vec<_> = owners
-            .map(|(owner, count)| (owner.to_string(), u64::from(count)))
-            .collect();
+        let held_by = |owner: OwnerId, count: u32, until: Moment| HeldBy {
+            owner: owner.to_string(),
+            count: u64::from(count),
+            ttl: Some(until.since(self.now)),
+        };
+        let writer = held.writer.iter();
+        let writer = writer.map(|writer| held_by(writer.owner, writer.count, held.until));
+        let readers = held.readers.iter();
+        let readers = readers.map(|reader| held_by(reader.owner, reader.count, reader.until));
+        let mut owners: Vec<_> = writer.chain(readers).collect();
         owners.sort();
         Some(Holding {
             owners,
@@ -289,6 +289,7 @@ impl Lock<'_> {
             token: None,
             waiting: self.writers.waiting(self.now),
             writes: held.writes(),
+            permits: None,
         })
     }
 

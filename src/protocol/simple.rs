@@ -4,7 +4,7 @@
 
 use super::marks::Marks;
 use super::state::{Outcome, Surroundings};
-use super::{Action, Entry, Holding, Moment, OwnerId, Reply, Request};
+use super::{Action, Entry, HeldBy, Holding, Moment, OwnerId, Reply, Request};
 
 /// A held lock. A free one is not remembered at all.
 #[derive(Clone, Debug)]
@@ -50,13 +50,19 @@ fn decide(
             }
             acquire(held, owner, *entry, now + *lease, now)
         }
+        Action::Alter { .. } => Reply::NO_NUMBER,
+        Action::Count(_) => Reply::NO_PERMITS,
         Action::ForceRelease => Reply::Forced(held.take().is_some()),
         Action::Inspect => Reply::Inspected(held.as_ref().map(|held| Holding {
-            owners: vec![(held.owner.to_string(), 1)],
+            owners: vec![HeldBy {
+                owner: held.owner.to_string(),
+                count: 1,
+                ttl: Some(held.until.since(now)),
+            }],
             ttl: Some(held.until.since(now)),
             token: None,
             waiting: Vec::new(),
-            writes: false,
+            ..Holding::default()
         })),
         Action::Pass {
             from,

@@ -5,17 +5,24 @@
 //! the same in Lua; the model test holds the one against the other.
 
 use super::change::Holders;
+use super::counting;
+use super::deeds::Deeds;
 use super::fair;
+use super::latch;
 use super::line::Line;
 use super::marks::Marks;
-use super::mutex::{self, Mutex};
+use super::mutex;
 use super::rw;
-use super::rw::ReadWrite;
-use super::simple::{self, Simple};
+use super::semaphore;
+use super::simple;
 use super::writers::Writers;
 use super::{
     Action, Channel, ClientId, FencingToken, Kind, Moment, OwnerId, Reply, Request, Shape, Subject,
 };
+
+mod held;
+
+pub use self::held::Held;
 
 /// Everything under one name.
 #[derive(Clone, Debug, Default)]
@@ -31,22 +38,8 @@ pub struct State {
     marks: Marks,
     #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Writers::is_empty"))]
     writers: Writers,
-}
-
-/// What is held, by its shape: a name is one thing at a time.
-#[derive(Clone, Debug)]
-#[cfg_attr(
-    feature = "sqlite",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "snake_case")
-)]
-pub enum Held {
-    /// A plain lock, a fenced or a fair one.
-    Mutex(Mutex),
-    /// A read/write lock.
-    ReadWrite(ReadWrite),
-    /// A simple lock.
-    Simple(Simple),
+    #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Deeds::is_empty"))]
+    deeds: Deeds,
 }
 
 /// What a decision depends on beside the state and the request.
@@ -92,11 +85,10 @@ impl Outcome {
 impl State {
     /// What is held, and what was undone.
     pub fn new(held: Option<Held>, marks: Marks) -> Self {
-        let writers = Writers::default();
         Self {
             held,
             marks,
-            writers,
+            ..Self::default()
         }
     }
 
@@ -141,6 +133,25 @@ impl State {
                 self.held = simple.map(Held::Simple);
                 outcome
             }
+            Shape::Tally => {
+                let mut tally = held.and_then(Held::tally);
+                let outcome = semaphore::apply(&mut tally, marks, line, request, around);
+                self.held = tally.map(Held::Tally);
+                outcome
+            }
+            Shape::Counter => {
+                let mut there = held.as_ref().and_then(Held::permits);
+                let deeds = &mut self.deeds;
+                let outcome = counting::apply(&mut there, deeds, line, request, around);
+                self.held = there.map(Held::Counter);
+                outcome
+            }
+            Shape::Countdown => {
+                let mut left = held.as_ref().and_then(Held::countdown);
+                let outcome = latch::apply(&mut left, &mut self.deeds, request, around);
+                self.held = left.map(Held::Countdown);
+                outcome
+            }
         }
     }
 
@@ -149,6 +160,14 @@ impl State {
         match &request.action {
             Action::Acquire { owner, entry, .. } if self.marks.has(owner, *entry) => {
                 Outcome::of(request, Reply::Undone)
+            }
+            Action::Alter { deed, .. } if self.deeds.known(deed.id).is_some() => {
+                let known = self.deeds.known(deed.id).map(Reply::from);
+                Outcome::of(request, known.unwrap_or(Reply::Undone))
+            }
+            Action::Undo { owner, .. } if request.subject.kind.is_nobodys() => {
+                self.deeds.undo(*owner, now);
+                Outcome::of(request, Reply::Marked)
             }
             Action::Undo { owner, entry } => {
                 self.marks.put(owner, *entry, now);
@@ -164,11 +183,18 @@ impl State {
     /// Whether nothing is left to remember.
     pub fn is_empty(&mut self, now: Moment) -> bool {
         self.expire(now);
-        self.held.is_none() && self.marks.is_empty() && self.writers.is_empty()
+        let nothing = self.held.is_none() && self.marks.is_empty();
+        nothing && self.writers.is_empty() && self.deeds.is_empty()
     }
 
-    /// What is held under this name, if anything.
+    /// The lock that is held under this name, if any.
     pub fn held(&mut self, name: &str, now: Moment) -> Option<Subject> {
+        let there = self.there(name, now);
+        there.filter(|_| self.held.as_ref().is_some_and(|held| held.is_held(now)))
+    }
+
+    /// What there is under this name, held or not.
+    pub fn there(&mut self, name: &str, now: Moment) -> Option<Subject> {
         self.expire(now);
         let kind = self.held.as_ref().map(Held::kind);
         kind.map(|kind| Subject::new(kind, name))
@@ -181,8 +207,14 @@ impl State {
 
     /// Whose clients hold something of it.
     pub fn clients(&self) -> Vec<ClientId> {
-        let holders = self.holders().into_iter();
-        holders.map(|(owner, _)| owner.client()).collect()
+        let mut clients = Vec::new();
+        for (owner, _) in self.holders() {
+            // Of one semaphore it may have many permits.
+            if clients.last() != Some(&owner.client()) {
+                clients.push(owner.client());
+            }
+        }
+        clients
     }
 
     /// Takes out all that is a client's: it has gone, and nothing of it can come any more.
@@ -191,6 +223,7 @@ impl State {
         self.held.take_if(|held| !held.retain(stays));
         self.marks.leave(client);
         self.writers.forget(client);
+        self.deeds.leave(client);
     }
 
     /// Forgets what has run out.
@@ -198,6 +231,7 @@ impl State {
         self.held.take_if(|held| !held.expire(now));
         self.marks.expire(now);
         self.writers.expire(now);
+        self.deeds.expire(now);
     }
 }
 
@@ -217,106 +251,5 @@ impl Surroundings {
     pub fn token_after(&self, seen: Option<FencingToken>) -> FencingToken {
         let next = seen.map(FencingToken::next);
         next.map_or(self.next_token, |next| next.max(self.next_token))
-    }
-}
-
-impl Held {
-    /// A hold of this shape, if one owner alone has such.
-    pub const fn new(
-        shape: Shape,
-        owner: OwnerId,
-        count: u32,
-        until: Moment,
-        token: Option<FencingToken>,
-    ) -> Option<Self> {
-        match shape {
-            Shape::Counted => Some(Self::Mutex(Mutex::new(owner, count, until, token))),
-            Shape::Value => Some(Self::Simple(Simple { owner, until })),
-            Shape::Shared => None,
-        }
-    }
-
-    /// How often its owner holds it, where that is counted.
-    pub const fn count(&self) -> u32 {
-        match self {
-            Self::Mutex(mutex) => mutex.count(),
-            Self::ReadWrite(_) | Self::Simple(_) => 1,
-        }
-    }
-
-    /// Which kind it is, as far as that can be told.
-    pub const fn kind(&self) -> Kind {
-        match self {
-            Self::Mutex(mutex) if mutex.token().is_some() => Kind::Fenced,
-            Self::Mutex(_) => Kind::Mutex,
-            Self::ReadWrite(lock) if lock.writes() => Kind::Write,
-            Self::ReadWrite(_) => Kind::Read,
-            Self::Simple(_) => Kind::Simple,
-        }
-    }
-
-    const fn shape(&self) -> Shape {
-        match self {
-            Self::Mutex(_) => Shape::Counted,
-            Self::ReadWrite(_) => Shape::Shared,
-            Self::Simple(_) => Shape::Value,
-        }
-    }
-
-    fn mutex(self) -> Option<Mutex> {
-        match self {
-            Self::Mutex(mutex) => Some(mutex),
-            Self::ReadWrite(_) | Self::Simple(_) => None,
-        }
-    }
-
-    fn read_write(self) -> Option<ReadWrite> {
-        match self {
-            Self::ReadWrite(lock) => Some(lock),
-            Self::Mutex(_) | Self::Simple(_) => None,
-        }
-    }
-
-    fn simple(self) -> Option<Simple> {
-        match self {
-            Self::Simple(simple) => Some(simple),
-            Self::Mutex(_) | Self::ReadWrite(_) => None,
-        }
-    }
-
-    /// Who holds it and until when, if one owner alone does.
-    pub const fn holder(&self) -> Option<(OwnerId, Moment)> {
-        match self {
-            Self::Mutex(mutex) => Some((mutex.owner(), mutex.until())),
-            Self::ReadWrite(_) => None,
-            Self::Simple(simple) => Some((simple.owner, simple.until)),
-        }
-    }
-
-    /// Who holds it, and until when each.
-    pub fn holders(&self) -> Holders {
-        match self {
-            Self::Mutex(mutex) => vec![(mutex.owner(), mutex.until())],
-            Self::ReadWrite(lock) => lock.holders(),
-            Self::Simple(simple) => vec![(simple.owner, simple.until)],
-        }
-    }
-
-    /// Forgets who has run out; says whether anybody is left.
-    fn expire(&mut self, now: Moment) -> bool {
-        match self {
-            Self::Mutex(mutex) => mutex.until() > now,
-            Self::ReadWrite(lock) => lock.expire(now),
-            Self::Simple(simple) => simple.until > now,
-        }
-    }
-
-    /// Forgets everybody who is not to be kept; says whether anybody is left.
-    fn retain(&mut self, keep: impl Fn(OwnerId) -> bool) -> bool {
-        match self {
-            Self::Mutex(mutex) => keep(mutex.owner()),
-            Self::ReadWrite(lock) => lock.retain(keep),
-            Self::Simple(simple) => keep(simple.owner),
-        }
     }
 }

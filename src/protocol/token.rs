@@ -29,6 +29,9 @@ use std::fmt;
 pub struct FencingToken(u64);
 
 impl FencingToken {
+    /// No store gives a greater one: up to here the numbers of Lua, and of JSON's readers, are exact.
+    pub(crate) const LAST: Self = Self((1 << 53) - 1);
+
     /// A token by its number, such as one that was kept beside what it protects.
     ///
     /// ```

@@ -205,7 +205,7 @@ pub(crate) fn scripts_are_headed(sources: &[Source]) -> Vec<String> {
 }
 
 /// Only driver and engines wait by the clock. The lint that keeps clocks, tasks and timers below the faces may be
-/// silenced there, and nowhere else but where this list says so.
+/// silenced there, and nowhere else.
 pub(crate) fn time_is_kept_below(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     for source in rust(sources) {
@@ -223,11 +223,9 @@ pub(crate) fn time_is_kept_below(sources: &[Source]) -> Vec<String> {
             .into_iter()
             .filter(|path| path.segments == ["clippy", "disallowed_methods"])
             .count();
-        let allowed = SILENCED.iter().find(|(path, _)| *path == source.path);
-        let allowed = allowed.map_or(0, |(_, times)| *times);
-        if silenced > allowed {
+        if silenced > 0 {
             wrong.push(format!(
-                "{} silences clippy::disallowed_methods {silenced} times instead of {allowed}",
+                "{} silences clippy::disallowed_methods",
                 source.path
             ));
         }
@@ -279,11 +277,6 @@ fn rust(sources: &[Source]) -> impl Iterator<Item = &Source> {
 
 /// Beneath the faces, from the top.
 const LAYERS: [&str; 3] = ["driver", "engine", "protocol"];
-/// How often a file of the faces may silence the lint on time and tasks.
-const SILENCED: [(&str, usize); 1] = [
-    // `wait_lost` has a time-out: its worker's runtime keeps it.
-    ("src/blocking.rs", 1),
-];
 const LONGEST: usize = 400;
 const SAYING_NOTHING: [&str; 9] = [
     "common", "helper", "helpers", "impl", "manager", "misc", "types", "util", "utils",

@@ -36,9 +36,30 @@ async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
         ("://", "no scheme"),
         ("http://127.0.0.1/", "unknown scheme `http:`; use redis://"),
         ("redis+sentinel://127.0.0.1/", "unknown scheme"),
-        ("rediss://127.0.0.1/", "`rediss:` is not supported yet"),
+        ("rediss://", "host"),
+        ("rediss://127.0.0.1/?tls=off", "always encrypted"),
+        ("rediss://127.0.0.1/?tls=maybe", "`on` or `off`"),
+        (
+            "rediss://127.0.0.1/?cert=/c.pem",
+            "`cert` goes with its `key`",
+        ),
+        (
+            "rediss://127.0.0.1/?key=/k.pem",
+            "`key` goes with its `cert`",
+        ),
+        ("rediss://127.0.0.1/?ca=", "ca is the path of a file"),
+        ("rediss://127.0.0.1/?insecure=true", "unknown parameter"),
+        ("redis://127.0.0.1/?tls=on", "not encrypted; `rediss://` is"),
+        (
+            "redis://127.0.0.1/?ca=/ca.pem",
+            "not encrypted; `rediss://` is",
+        ),
+        (
+            "redis+unix:///s?ca=/ca.pem",
+            "not encrypted; `rediss://` is",
+        ),
         ("redis-cluster://127.0.0.1/", "not supported yet"),
-        ("redis-sentinel://127.0.0.1/", "not supported yet"),
+        ("redis-sentinel://127.0.0.1/", "no master; try"),
         ("redis://", "host"),
         ("redis:", "host"),
         ("redis:///0", "host"),
@@ -57,7 +78,7 @@ async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
         ("redis+unix:///s?db=one", "the database must be a number"),
         (
             "redis+unix:///s?color=red",
-            "unknown parameter; db, user, pass and scripts are known",
+            "unknown parameter; db, user, pass, scripts, ca, cert and key are known",
         ),
         ("redis://[::1", "IPv6"),
         ("redis://a b/", "domain"),
@@ -136,19 +157,18 @@ async fn a_silent_server_is_noticed_at_connect_also_without_a_database() {
 async fn a_server_that_falls_silent_while_we_connect_is_given_up() {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
-    // Asked for once the connection is there, to warn of eviction.
+    // Asked for once the connection is there: which server it is.
     proxy.rule(Match::command("INFO"), Fault::HoldRequest);
     let builder = Client::builder(&proxy.url())
         .connect_timeout(Duration::from_millis(300))
         .command_timeout(Duration::from_millis(300));
     let connecting = tokio::time::timeout(super::PATIENCE, builder.connect()).await;
     let held = proxy.injected();
-    assert_eq!(held.len(), 1, "{held:?}");
-    // With or without that warning, but not for ever.
-    let connected = connecting.expect("it does not hang");
-    if let Err(error) = connected {
-        assert!(error.is_transient(), "{:?}", said_of(&proxy.url(), error));
-    }
+    assert_eq!(held.len(), 2, "two questions, and only once: {held:?}");
+    let error = connecting
+        .expect("it does not hang")
+        .expect_err("nobody answers");
+    assert!(error.is_transient(), "{:?}", said_of(&proxy.url(), error));
 }
 
 #[tokio::test]

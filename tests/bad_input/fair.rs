@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::memory_limit::{assert_out_of_memory, fill};
 use super::permissions::{can_do_everything, user};
 use super::support::{RedisServer, rights};
-use super::{PATIENCE, connect};
+use super::{IN_VAIN, PATIENCE, connect};
 
 #[tokio::test]
 async fn a_user_with_what_fair_locks_need_has_them() {
@@ -106,7 +106,7 @@ async fn everything(server: &RedisServer, client: &Client, name: &str) -> Result
         told = &mut waiting => told.expect("no panic")?.release().await?,
         () = in_line(server, name, 1) => {}
     }
-    let hasty = lock.acquire_timeout(Duration::from_millis(300)).await?;
+    let hasty = lock.acquire_timeout(IN_VAIN).await?;
     assert!(hasty.is_none(), "it is held");
     in_line(server, name, 1).await;
     held.release().await?;

@@ -7,14 +7,17 @@
 mod support;
 
 mod addresses;
+mod denied_permits;
 mod diary;
 mod eviction;
 mod fair;
 mod memory_limit;
 mod names;
+mod numbers;
 mod passwords;
 mod permissions;
 mod read_write;
+mod semaphore;
 mod times;
 mod wrong_kind;
 
@@ -22,8 +25,11 @@ use std::time::Duration;
 
 use distlock::{Client, Error};
 
+/// A server on a busy machine is slow to answer, and not down.
 async fn connect(url: &str) -> Client {
-    Client::connect(url).await.expect("the server is up")
+    let builder = Client::builder(url).command_timeout(PATIENCE);
+    let client = builder.connect_timeout(PATIENCE).connect().await;
+    client.expect("the server is up")
 }
 
 /// Checks an error's wording, whatever it is about, and passes it on.
@@ -53,4 +59,6 @@ fn said_of(subject: &str, error: Error) -> Error {
 }
 
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long somebody waits who is to wait in vain: what is busy has been said by then on a busy machine, too.
+const IN_VAIN: Duration = Duration::from_millis(1500);

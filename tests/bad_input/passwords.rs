@@ -161,7 +161,7 @@ async fn a_password_is_hidden_in_everything_a_client_shows() {
         let builder = Client::builder(&url(&server, &format!("billing:{password}")));
         assert_hidden(&builder);
         let client = builder.connect().await.expect("it is the right one");
-        let lease = Lease::KeepAlive(Duration::from_secs(3));
+        let lease = Lease::KeepAlive(Duration::from_secs(6));
         let lock = client.lock("canary's lock").with_lease(lease);
         let guard = lock.acquire().await.unwrap();
         let waiting = tokio::spawn(lock.acquire());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Change, Client, Error, Lease, Lock};
 
 use super::support::{RedisServer, eventually, rights};
-use super::{PATIENCE, connect, said_of};
+use super::{IN_VAIN, PATIENCE, connect, said_of};
 
 /// A client that may do everything but what these ACL rules take away.
 async fn without(server: &RedisServer, rules: &[&str]) -> Client {
@@ -156,7 +156,7 @@ async fn a_user_who_may_not_listen_is_told_when_it_has_to_wait() {
         assert_denied(waiting.expect("it is told").unwrap_err(), "listen", missing);
         // Polling needs no permission to listen.
         let polling = lock.with_wait(distlock::Wait::Poll(distlock::Backoff::default()));
-        let waited = polling.acquire_timeout(Duration::from_millis(1500)).await;
+        let waited = polling.acquire_timeout(IN_VAIN).await;
         assert!(waited.unwrap().is_none());
     }
     held.release().await.unwrap();
@@ -169,7 +169,7 @@ async fn a_user_who_loses_its_rights_while_holding_is_told_in_time() {
         "ACL", "SETUSER", "once", "on", ">secret", "~*", "&*", "+@all",
     ]);
     let client = connect(&format!("redis://once:secret@127.0.0.1:{}/", server.port())).await;
-    let lease = Lease::KeepAlive(Duration::from_millis(4500));
+    let lease = Lease::KeepAlive(Duration::from_secs(9));
     let guard = client
         .lock("once")
         .with_lease(lease)
@@ -248,7 +248,7 @@ pub(crate) async fn can_do_everything<K: 'static>(
     let (first, second) = (connect(&address()).await, connect(&address()).await);
     let me = first.new_owner();
     let lock = needed(&first).with_owner(&me);
-    let lock = lock.with_lease(Lease::KeepAlive(Duration::from_secs(3)));
+    let lock = lock.with_lease(Lease::KeepAlive(Duration::from_secs(6)));
     let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
     let waiting = tokio::spawn(needed(&second).acquire());
     eventually(PATIENCE, "it waits", async || {

@@ -154,7 +154,7 @@ async fn pauses_of_any_length_between_two_questions_do_not_panic() {
         (Duration::MAX, Duration::ZERO),
     ] {
         // Asks again when the holder's lease is over, at the latest: twice here.
-        super::wrong_kind::hold_as_stranger(&server, "poll", Duration::from_millis(1500));
+        super::wrong_kind::hold_as_stranger(&server, "poll", Duration::from_secs(3));
         let client = connect(&server.url()).await;
         let lock = client
             .lock("poll")

@@ -25,7 +25,10 @@ pub(crate) fn assert_wrong_kind(name: &str, error: Error) {
 async fn a_key_of_another_type_is_said_to_be_one_and_left_alone() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    let foreign: [(&str, &[&str]); 6] = [
+    let unscripted = connect(&format!("{}?scripts=off", server.url())).await;
+    let no_text = r"return redis.call('HSET', KEYS[1], '\255\254', '\253')";
+    let foreign: [(&str, &[&str]); 7] = [
+        ("no text", &["EVAL", no_text, "1", "no text"]),
         ("string", &["SET", "string", "theirs"]),
         ("list", &["RPUSH", "list", "theirs"]),
         ("set", &["SADD", "set", "theirs"]),
@@ -46,6 +49,9 @@ async fn a_key_of_another_type_is_said_to_be_one_and_left_alone() {
         assert_wrong_kind(name, admin.inspect(name).await.unwrap_err());
         assert_wrong_kind(name, admin.force_release(name).await.unwrap_err());
         assert!(admin.list("*").await.unwrap().is_empty());
+        let seen = unscripted.admin().inspect(name).await;
+        assert_wrong_kind(name, seen.unwrap_err());
+        assert!(unscripted.admin().list("*").await.unwrap().is_empty());
         let simple = client.simple_lock(name).try_acquire().await;
         if name == "string" {
             // It may be another library's lock: then it is theirs.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use distlock::{Error, Guard};
+use distlock::{Error, Guard, MultiLock};
 
 use super::PATIENCE;
 use super::company::{Call, Company, ended};
@@ -32,6 +32,20 @@ async fn a_batch_that_may_not_write_gives_its_connection_up() {
     for answer in beside_one_that_only_looks(&company, calls.into()).await {
         refused(answer);
     }
+    eventually(PATIENCE, "it is given up", async || {
+        !connections(&company).contains(&used)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn several_locks_that_may_not_be_written_give_their_connection_up() {
+    let company = Company::start().await;
+    let used = demoted(&company, "evalsha").await;
+    let client = &company.client;
+    let several = MultiLock::new(["one", "two"].map(|name| client.lock(name).into()));
+    let error = several.try_acquire().await.expect_err("it cannot write");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     eventually(PATIENCE, "it is given up", async || {
         !connections(&company).contains(&used)
     })

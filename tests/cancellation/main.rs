@@ -14,7 +14,9 @@ mod support;
 mod acquiring;
 mod commands;
 mod giving_back;
+mod numbers;
 mod polls;
+mod several;
 mod stage;
 mod storm;
 
@@ -34,10 +36,7 @@ macro_rules! with_every_lock {
         }
         // It needs scripts.
         mod fair {
-            on_store! { redis, #[tokio::test], Fair: $($stories)* }
-            on_store! { memory, #[tokio::test(start_paused = true)], Fair: $($stories)* }
-            #[cfg(feature = "sqlite")]
-            on_store! { sqlite, #[tokio::test], Fair: $($stories)* }
+            on_every_store_with_scripts! { Fair: $($stories)* }
         }
         mod readers {
             on_every_store_with_scripts! { Read: $($stories)* }
@@ -80,17 +79,37 @@ macro_rules! on_store {
     };
 }
 
-with_every_lock! {
+/// What needs no owner that takes again what it holds: of permits there is none.
+macro_rules! with_every_lock_and_permits {
+    ($($stories:tt)*) => {
+        with_every_lock! { $($stories)* }
+        mod permits {
+            on_every_store_with_scripts! { Semaphore: $($stories)* }
+        }
+        mod several_permits {
+            on_every_store_with_scripts! { Several: $($stories)* }
+        }
+    };
+}
+
+mod owners {
+    with_every_lock! {
+        acquiring:
+            a_re_entry_leaves_the_count_as_it_was;
+        giving_back:
+            a_partial_release_goes_on_without_its_caller;
+    }
+}
+
+with_every_lock_and_permits! {
     acquiring:
         an_acquire_of_a_free_lock_leaves_nothing_behind
         an_acquire_of_another_clients_lock_leaves_nothing_behind
         an_acquire_that_runs_out_of_time_leaves_nothing_behind
         an_acquire_in_line_leaves_nothing_behind_and_lets_the_next_one_up
-        a_re_entry_leaves_the_count_as_it_was
         a_run_gives_the_lock_back;
     giving_back:
         a_release_goes_on_without_its_caller
-        a_partial_release_goes_on_without_its_caller
         a_release_that_is_dropped_lets_the_next_one_in
         an_extension_leaves_the_lock_held
         a_close_goes_on_without_its_caller;

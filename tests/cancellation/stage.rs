@@ -259,6 +259,8 @@ impl<F: Family> Stage<F> {
         keys.retain(|key| key.contains(name));
         keys.retain(|key| !(key.starts_with("distlock_undone:") && server.pttl(key) > 0));
         keys.retain(|key| !key.starts_with("redisson_lock_token:"));
+        // How many permits there are is said once and for all.
+        keys.retain(|key| F::PERMITS == 0 || key != name);
         keys
     }
 
@@ -274,19 +276,20 @@ impl<F: Family> Stage<F> {
         let guard = self.ours.lock(name.as_str()).acquire().await;
         let guard = guard.expect("it is free");
         assert!(!self.holds(&name).await.is_empty());
-        // A reader's time is in a key of its own.
-        let keys = if F::SHARED { 2 } else { 1 };
+        // A reader's time is in a key of its own; and whose permits they are.
+        let keys = if F::SHARED || F::PERMITS > 0 { 2 } else { 1 };
         let keys = self.server.as_ref().map_or(0, |_| keys);
         assert_eq!(self.keys(&name).len(), keys);
-        // Readers need no line.
-        assert!(F::SHARED || remembers(&self.ours, &name));
+        // Readers need no line, nor do permits.
+        assert!(F::SHARED || F::PERMITS > 0 || remembers(&self.ours, &name));
         let before = tasks();
         let waiting = tokio::spawn(self.theirs.against(name.as_str()).acquire());
         assert_eq!(tasks(), before + 1);
         eventually(SOON, "they wait", async || {
             let known = remembers(&self.theirs, &name);
             // So does a writer that readers keep out.
-            let in_line = usize::from(F::IN_ORDER || F::SHARED) == self.line(&name).await.len();
+            let in_line = F::IN_ORDER || F::SHARED || F::PERMITS > 1;
+            let in_line = usize::from(in_line) == self.line(&name).await.len();
             known && in_line && (self.server.is_none() || self.listened_to(&name))
         })
         .await;

@@ -12,7 +12,7 @@ use super::acquiring::hold;
 use super::polls::{At, begin, never_mind};
 use super::stage::{Behind, Stage};
 use super::support::{
-    Fair, Family, Fenced, Plain, Player, RedisServer, SeededRng, Simple, Write, eventually,
+    Fair, Family, Fenced, Plain, Player, RedisServer, SeededRng, Several, Simple, Write, eventually,
 };
 use super::{LEASE, SOON};
 
@@ -42,6 +42,11 @@ mod a_storm_of_timeouts_leaves_everything_free {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn on_redis_of_writers() {
         storm(&Stage::<Write>::redis().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_redis_of_several_permits() {
+        storm(&Stage::<Several>::redis().await).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -192,8 +197,8 @@ async fn what_was_dropped_is_not_renewed() {
 }
 
 async fn let_go_of<F: Family>() {
-    // A machine may stand still for a second.
-    const LEASE: Duration = Duration::from_secs(3);
+    // A machine may stand still for a second or two.
+    const LEASE: Duration = Duration::from_secs(6);
     let server = RedisServer::start();
     let client = Client::builder(&server.url()).default_lease(Lease::KeepAlive(LEASE));
     let client = client.connect().await.expect("the server runs");

@@ -5,8 +5,10 @@ use std::future::pending;
 use std::time::Duration;
 
 use distlock::{
-    Admin, Backoff, Change, Client, ClientBuilder, Error, Event, Guard, Held, Holder, Lease, Lock,
-    LockInfo, Lost, LostReason, LostSignal, Owner, Plain, Risk, Wait, Watch,
+    Admin, Backoff, Change, Client, ClientBuilder, CountingSemaphore, Error, Event, FirstLost,
+    Guard, Held, Holder, Latch, Lease, Lock, LockInfo, Lost, LostReason, LostSignal, MajorityLost,
+    Member, MultiGuard, MultiHeld, MultiLock, Owner, Permit, PermitId, Plain, QuorumGuard,
+    QuorumHeld, QuorumLock, Risk, RwLock, Semaphore, Wait, Watch,
 };
 
 const fn goes_anywhere<T: Send + Sync + Debug + 'static>() {}
@@ -20,19 +22,34 @@ const _: () = {
     goes_anywhere::<Change>();
     goes_anywhere::<Client>();
     goes_anywhere::<ClientBuilder>();
+    goes_anywhere::<CountingSemaphore>();
     goes_anywhere::<Error>();
     goes_anywhere::<Event>();
     goes_anywhere::<Plain>();
     goes_anywhere::<Guard>();
     goes_anywhere::<Held>();
     goes_anywhere::<Holder>();
+    goes_anywhere::<Latch>();
     goes_anywhere::<Lease>();
     goes_anywhere::<Lock>();
     goes_anywhere::<LockInfo>();
     goes_anywhere::<Lost>();
     goes_anywhere::<LostReason>();
     goes_anywhere::<LostSignal>();
+    goes_anywhere::<Member>();
+    goes_anywhere::<MultiGuard>();
+    goes_anywhere::<MultiHeld>();
+    goes_anywhere::<MultiLock>();
+    goes_anywhere::<FirstLost>();
+    goes_anywhere::<MajorityLost>();
     goes_anywhere::<Owner>();
+    goes_anywhere::<Permit>();
+    goes_anywhere::<PermitId>();
+    goes_anywhere::<QuorumGuard>();
+    goes_anywhere::<QuorumHeld>();
+    goes_anywhere::<QuorumLock>();
+    goes_anywhere::<RwLock>();
+    goes_anywhere::<Semaphore>();
     goes_anywhere::<Risk>();
     goes_anywhere::<Wait>();
     goes_anywhere::<Watch>();
@@ -40,11 +57,22 @@ const _: () = {
     can_be_cloned::<Admin>();
     can_be_cloned::<Client>();
     can_be_cloned::<ClientBuilder>();
+    can_be_cloned::<CountingSemaphore>();
     can_be_cloned::<Error>();
     can_be_cloned::<Held>();
+    can_be_cloned::<Latch>();
     can_be_cloned::<Lock>();
     can_be_cloned::<LostSignal>();
+    can_be_cloned::<FirstLost>();
+    can_be_cloned::<MajorityLost>();
+    can_be_cloned::<Member>();
+    can_be_cloned::<MultiHeld>();
+    can_be_cloned::<MultiLock>();
     can_be_cloned::<Owner>();
+    can_be_cloned::<QuorumHeld>();
+    can_be_cloned::<QuorumLock>();
+    can_be_cloned::<RwLock>();
+    can_be_cloned::<Semaphore>();
 };
 
 /// Whatever the kind of lock: `K` is only a word.
@@ -59,8 +87,16 @@ const _: () = {
 const _: () = {
     goes_anywhere::<distlock::blocking::Client>();
     goes_anywhere::<distlock::blocking::Guard>();
+    goes_anywhere::<distlock::blocking::Member>();
+    goes_anywhere::<distlock::blocking::MultiGuard>();
+    goes_anywhere::<distlock::blocking::MultiLock>();
+    goes_anywhere::<distlock::blocking::QuorumGuard>();
+    goes_anywhere::<distlock::blocking::QuorumLock>();
+    goes_anywhere::<distlock::blocking::Semaphore>();
     goes_anywhere::<distlock::blocking::Lock>();
     goes_anywhere::<distlock::blocking::Watch>();
+    goes_anywhere::<distlock::blocking::CountingSemaphore>();
+    goes_anywhere::<distlock::blocking::Latch>();
     can_be_cloned::<distlock::blocking::Client>();
     can_be_cloned::<distlock::blocking::Lock>();
 };
@@ -71,6 +107,27 @@ const _: fn(Lock) = |lock| {
     can_be_spawned(&lock.try_acquire());
     can_be_spawned(&lock.acquire_timeout(Duration::ZERO));
     can_be_spawned(&lock.run(async |held: Held| held.lost().await));
+};
+
+const _: fn(MultiLock, MultiGuard, MultiGuard) = |lock, guard, other| {
+    can_be_spawned(&lock.acquire());
+    can_be_spawned(&lock.try_acquire());
+    can_be_spawned(&lock.acquire_timeout(Duration::ZERO));
+    can_be_spawned(&lock.run(async |held: MultiHeld| held.lost().await));
+    can_be_spawned(&guard.lost());
+    can_be_sent(&guard.while_held(pending::<()>()));
+    can_be_spawned(&other.release());
+};
+
+const _: fn(CountingSemaphore, Latch) = |semaphore, latch| {
+    can_be_spawned(&semaphore.acquire(1));
+    can_be_spawned(&semaphore.try_acquire(1));
+    can_be_spawned(&semaphore.acquire_timeout(1, Duration::ZERO));
+    can_be_sent(&semaphore.release(1));
+    can_be_sent(&semaphore.drain());
+    can_be_spawned(&latch.wait());
+    can_be_spawned(&latch.wait_timeout(Duration::ZERO));
+    can_be_sent(&latch.count_down());
 };
 
 const _: fn(Guard, Guard) = |guard, other| {

@@ -84,7 +84,7 @@ async fn who_gives_up_leaves_the_line_at_once(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
-    let gave_up = b.lock(&*name).acquire_timeout(Duration::from_millis(80));
+    let gave_up = b.lock(&*name).acquire_timeout(Duration::from_millis(1500));
     assert!(gave_up.await?.is_none(), "it is held");
     wait_for_line(&a, &name, 0).await?;
     let waiting = begun(b.lock(&*name).acquire()).await;
@@ -165,7 +165,7 @@ async fn a_lock_forced_open_goes_to_the_first_in_line(stage: &Stage<Fair>) -> Pl
 async fn a_lease_that_ends_lets_the_first_in_line_have_it(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let short = distlock::Lease::Fixed(Duration::from_millis(300));
+    let short = distlock::Lease::Fixed(Duration::from_secs(4));
     let held = a.lock(&*name).with_lease(short).acquire().await?;
     let first = tokio::spawn(b.lock(&*name).acquire());
     wait_for_line(&a, &name, 1).await?;

@@ -107,9 +107,9 @@ async fn an_owner_that_enters_again_keeps_its_token(stage: &Stage<Fenced>) -> Pl
 async fn a_token_grows_after_a_lock_was_lost(stage: &Stage<Fenced>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let short = Lease::Fixed(Duration::from_millis(50));
+    let short = Lease::Fixed(Duration::from_millis(1500));
     let expired = a.lock(&*name).with_lease(short).acquire().await?;
-    sleep(Duration::from_millis(100)).await;
+    sleep(Duration::from_millis(1600)).await;
     let forced = in_time(b.lock(&*name).acquire()).await?;
     assert!(forced.token() > expired.token());
     assert!(a.admin().force_release(&name).await?);

@@ -7,31 +7,46 @@
 //!
 //! In memory time is paused, so a case that waits for a lease takes none; on a server it is real.
 
-#![cfg(all(feature = "redis", feature = "sqlite"))]
+#![cfg(all(feature = "redis", feature = "sqlite", feature = "tls"))]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
-/// Makes one test of each async case with each kind of lock on each engine: `plain::redis::a_case`.
+/// Makes one test of each async case with each kind of lock on each engine: `plain::redis::a_case`. Cases behind a `;` are
+/// not for permits: no owner takes those again, and a server does not tell of each that is given back.
 macro_rules! with_every_lock {
-    ($($case:ident,)+) => {
+    ($($case:ident,)* $(; $($again:ident,)+)?) => {
         mod plain {
             use super::*;
-            on_every_engine! { play with Plain: $($case,)+ }
+            on_every_engine! { play with Plain: $($case,)* $($($again,)+)? }
+            // The way to a server is the same for all kinds: one of them shows it.
+            on_engine!(redis_over_tls, play, Plain: $($case,)* $($($again,)+)?);
         }
         mod fenced {
             use super::*;
-            on_every_engine! { play with Fenced: $($case,)+ }
+            on_every_engine! { play with Fenced: $($case,)* $($($again,)+)? }
         }
         mod fair {
             use super::*;
-            on_every_engine_with_scripts! { play with Fair: $($case,)+ }
+            on_every_engine_with_scripts! { play with Fair: $($case,)* $($($again,)+)? }
         }
         mod write {
             use super::*;
-            on_every_engine_with_scripts! { play with Write: $($case,)+ }
+            on_every_engine_with_scripts! { play with Write: $($case,)* $($($again,)+)? }
         }
         mod simple {
             use super::*;
-            on_every_engine! { play with Simple: $($case,)+ }
+            on_every_engine! { play with Simple: $($case,)* $($($again,)+)? }
+        }
+        with_the_only_permit! { $($case,)* }
+    };
+}
+
+/// The same with a semaphore that has one permit.
+macro_rules! with_the_only_permit {
+    () => {};
+    ($($case:ident,)+) => {
+        mod semaphore {
+            use super::*;
+            on_every_engine_with_scripts! { play with Semaphore: $($case,)+ }
         }
     };
 }
@@ -72,11 +87,21 @@ macro_rules! on_engine {
 
 #[cfg(feature = "blocking")]
 mod blocking;
+#[cfg(feature = "blocking")]
+mod blocking_numbers;
+#[cfg(feature = "blocking")]
+mod blocking_several;
 mod bounds;
+#[path = "../tls/certificates.rs"]
+mod certificates;
+mod counting_semaphore;
 mod every_lock;
 mod fair_lock;
 mod fenced_lock;
+mod latch;
+mod multi_lock;
 mod rw_lock;
+mod semaphore;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;

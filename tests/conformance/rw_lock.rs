@@ -1,444 +1,15 @@
-//! What the read/write lock has beside what every lock has: readers, together, and the way from one side to the other.
+//! What the read/write lock has beside what every lock has.
 
 use std::time::Duration;
 
-use distlock::{Backoff, Client, Error, Guard, Lease, LockKind, Read, RwLock, Wait};
-use tokio::time::{sleep, timeout};
+use distlock::{Client, Error, Guard, Lock, RwLock};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
-use crate::stage::{Played, Stage, Write, begun, in_time, seen};
+use crate::stage::{ASLEEP, Played, Stage, Write, in_time, seen};
 
-on_every_engine_with_scripts! { play with Write:
-    readers_hold_it_together_and_keep_writers_out,
-    a_writer_keeps_readers_out,
-    readers_wait_behind_a_writer_that_waits,
-    a_writer_that_gives_up_lets_readers_in_at_once,
-    a_poller_that_writes_is_waited_for_too,
-    readers_that_never_pause_do_not_starve_a_writer,
-    readers_are_let_in_together_after_a_writer,
-    a_reader_that_dies_ends_alone,
-    a_short_lease_of_one_reader_cuts_no_others_short,
-    a_nested_lease_never_shortens_the_lock,
-    the_writer_may_read,
-    a_writer_that_reads_on_lets_other_readers_in,
-    a_reader_given_back_under_its_own_writer_leaves_the_writer,
-    a_downgrade_lets_waiting_readers_in_at_once,
-    a_downgrade_of_a_lost_lock_says_so,
-    the_only_reader_may_upgrade_and_goes_back_to_reading,
-    one_of_many_readers_may_not_upgrade,
-    who_reads_does_not_wait_for_itself_to_write,
-    a_lookup_shows_readers_and_writers,
-    a_lock_forced_open_is_every_readers_loss,
-    one_readers_hold_is_given_back_by_its_owner,
-    a_reader_that_is_dropped_wakes_the_writer,
-    a_reader_enters_again,
-}
-
-const SHORT: Duration = Duration::from_millis(60);
-
-async fn readers_hold_it_together_and_keep_writers_out(stage: &Stage<Write>) -> Played {
-    let (a, b, lock, other) = two(stage).await?;
-    let mine = lock.read().acquire().await?;
-    let theirs = in_time(other.read().acquire()).await?;
-    let mine_too = in_time(lock.read().acquire()).await?;
-    for lock in [&lock, &other] {
-        assert!(lock.write().try_acquire().await?.is_none());
-        let none = lock.write().acquire_timeout(SHORT).await?;
-        assert!(none.is_none(), "somebody reads");
-    }
-    mine.release().await?;
-    theirs.release().await?;
-    assert!(lock.write().try_acquire().await?.is_none());
-    mine_too.release().await?;
-    lock.write().acquire().await?.release().await?;
-    nothing_is_left(&[&a, &b], lock.name()).await
-}
-
-async fn a_writer_keeps_readers_out(stage: &Stage<Write>) -> Played {
-    let (_a, _b, lock, other) = two(stage).await?;
-    let writer = lock.write().acquire().await?;
-    for lock in [&lock, &other] {
-        assert!(lock.read().try_acquire().await?.is_none());
-        assert!(lock.read().acquire_timeout(SHORT).await?.is_none());
-        assert!(lock.write().try_acquire().await?.is_none());
-    }
-    let waiting = begun(other.read().acquire()).await;
-    writer.release().await?;
-    in_time(waiting).await?.release().await
-}
-
-async fn readers_wait_behind_a_writer_that_waits(stage: &Stage<Write>) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let reader = lock.read().acquire().await?;
-    let writer = tokio::spawn(other.write().acquire());
-    writer_waits(&a, lock.name()).await?;
-    assert!(lock.read().try_acquire().await?.is_none(), "a writer waits");
-    let late = tokio::spawn(lock.read().acquire());
-    sleep(SHORT).await;
-    assert!(!late.is_finished());
-    reader.release().await?;
-    let writer = in_time(writer).await.expect("no panic")?;
-    assert!(!late.is_finished());
-    writer.release().await?;
-    in_time(late).await.expect("no panic")?.release().await
-}
-
-async fn a_writer_that_gives_up_lets_readers_in_at_once(stage: &Stage<Write>) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let reader = lock.read().acquire().await?;
-    for dropped in [false, true] {
-        let patience = if dropped { SHORT * 100 } else { SHORT };
-        let writer = tokio::spawn(other.write().acquire_timeout(patience));
-        writer_waits(&a, lock.name()).await?;
-        let late = tokio::spawn(lock.read().acquire());
-        if dropped {
-            writer.abort();
-        } else {
-            let gave_up = in_time(writer).await.expect("no panic")?;
-            assert!(gave_up.is_none(), "somebody reads");
-        }
-        // Sooner than it would have asked by itself.
-        let late = timeout(stage.slack(), late).await.expect("it is told");
-        late.expect("no panic")?.release().await?;
-        assert!(seen(&a, lock.name()).await?.waiting.is_empty());
-    }
-    reader.release().await
-}
-
-async fn a_poller_that_writes_is_waited_for_too(stage: &Stage<Write>) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let reader = lock.read().acquire().await?;
-    let pause = Duration::from_millis(20);
-    let poll = Wait::Poll(Backoff::new(pause, pause));
-    let writer = tokio::spawn(other.write().with_wait(poll).acquire());
-    writer_waits(&a, lock.name()).await?;
-    assert!(lock.read().try_acquire().await?.is_none(), "a writer waits");
-    reader.release().await?;
-    in_time(writer).await.expect("no panic")?.release().await
-}
-
-/// The writer gets in when those who read at that moment have left.
-async fn readers_that_never_pause_do_not_starve_a_writer(stage: &Stage<Write>) -> Played {
-    const READERS: usize = 8;
-    let (_a, _b, lock, other) = two(stage).await?;
-    let mut readers = Vec::new();
-    for number in 0..READERS {
-        let lock = if number % 2 == 0 { &lock } else { &other }.read();
-        readers.push(tokio::spawn(async move {
-            loop {
-                let guard = lock.acquire().await?;
-                sleep(Duration::from_millis(5 + number as u64)).await;
-                guard.release().await?;
-            }
-            #[expect(unreachable_code, reason = "says what may go wrong")]
-            Ok::<(), Error>(())
-        }));
-    }
-    sleep(SHORT).await;
-    for _ in 0..3 {
-        in_time(other.write().acquire()).await?.release().await?;
-    }
-    for reader in readers {
-        assert!(!reader.is_finished(), "{:?}", reader.await);
-        reader.abort();
-    }
-    Ok(())
-}
-
-async fn readers_are_let_in_together_after_a_writer(stage: &Stage<Write>) -> Played {
-    const READERS: usize = 10;
-    let (_a, _b, lock, other) = two(stage).await?;
-    let writer = lock.write().acquire().await?;
-    let waiting = (0..READERS).map(|number| {
-        let lock = if number % 2 == 0 { &lock } else { &other };
-        tokio::spawn(lock.read().acquire())
-    });
-    let waiting: Vec<_> = waiting.collect();
-    sleep(SHORT).await;
-    writer.release().await?;
-    let mut readers = Vec::new();
-    for reader in waiting {
-        // None of them gives it back before all have it.
-        readers.push(in_time(reader).await.expect("no panic")?);
-    }
-    for reader in readers {
-        assert!(reader.is_held());
-        reader.release().await?;
-    }
-    Ok(())
-}
-
-async fn a_reader_that_dies_ends_alone(stage: &Stage<Write>) -> Played {
-    let (a, b, lock, other) = two(stage).await?;
-    let lives = lock.read().acquire().await?;
-    let short = Lease::Fixed(Duration::from_millis(200));
-    let dies = other.read().with_lease(short).acquire().await?;
-    // Nobody renews it, and nobody gives it back.
-    let owner = dies.owner();
-    dies.forget();
-    sleep(Duration::from_millis(400)).await;
-    let info = seen(&a, lock.name()).await?;
-    let [left] = &*info.holders else {
-        panic!("{info:?}")
-    };
-    assert_ne!(left.owner, owner);
-    assert!(lives.is_held());
-    assert!(other.write().try_acquire().await?.is_none());
-    lives.release().await?;
-    in_time(other.write().acquire()).await?.release().await?;
-    nothing_is_left(&[&a, &b], lock.name()).await
-}
-
-async fn a_short_lease_of_one_reader_cuts_no_others_short(stage: &Stage<Write>) -> Played {
-    let (_a, _b, lock, other) = two(stage).await?;
-    let long = Lease::Fixed(Duration::from_secs(5));
-    let long = lock.read().with_lease(long).acquire().await?;
-    let short = Lease::Fixed(Duration::from_millis(100));
-    let short = other.read().with_lease(short).acquire().await?;
-    short.release().await?;
-    sleep(Duration::from_millis(200)).await;
-    assert!(other.write().try_acquire().await?.is_none());
-    long.release().await
-}
-
-async fn a_nested_lease_never_shortens_the_lock(stage: &Stage<Write>) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let me = a.new_owner();
-    let lease = |millis| Lease::Fixed(Duration::from_millis(millis));
-    let outer = lock.write().with_owner(&me).with_lease(lease(5000));
-    let outer = outer.acquire().await?;
-    let inner = lock.write().with_owner(&me).with_lease(lease(100));
-    let inner = inner.acquire().await?;
-    let reading = lock.read().with_owner(&me).with_lease(lease(100));
-    let reading = reading.acquire().await?;
-    sleep(Duration::from_millis(150)).await;
-    inner.release().await?;
-    // The store may have forgotten it by now: its time is over.
-    let _ = reading.release().await;
-    sleep(Duration::from_millis(50)).await;
-    assert!(outer.is_held());
-    assert!(other.read().try_acquire().await?.is_none());
-    outer.release().await
-}
-
-async fn the_writer_may_read(stage: &Stage<Write>) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let me = a.new_owner();
-    let writer = lock.write().with_owner(&me).acquire().await?;
-    // Strangers are in the line before it.
-    let stranger = begun(lock.read().acquire()).await;
-    let reader = in_time(lock.read().with_owner(&me).acquire()).await?;
-    let tried = lock.read().with_owner(&me).try_acquire().await?;
-    tried.expect("it writes").release().await?;
-    assert!(
-        other.read().try_acquire().await?.is_none(),
-        "others may not"
-    );
-    reader.release().await?;
-    writer.release().await?;
-    in_time(stranger).await?.release().await
-}
-
-async fn a_writer_that_reads_on_lets_other_readers_in(stage: &Stage<Write>) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let me = a.new_owner();
-    let writer = lock.write().with_owner(&me).acquire().await?;
-    let reader = lock.read().with_owner(&me).acquire().await?;
-    let waiting = tokio::spawn(other.read().acquire());
-    sleep(SHORT).await;
-    assert!(!waiting.is_finished());
-    writer.release().await?;
-    let next = timeout(stage.slack(), waiting).await.expect("it is told");
-    next.expect("no panic")?.release().await?;
-    assert!(reader.is_held());
-    assert!(other.write().try_acquire().await?.is_none());
-    reader.release().await
-}
-
-async fn a_reader_given_back_under_its_own_writer_leaves_the_writer(
-    stage: &Stage<Write>,
-) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let me = a.new_owner();
-    let writer = lock.write().with_owner(&me).acquire().await?;
-    for _ in 0..2 {
-        let reader = lock.read().with_owner(&me).acquire().await?;
-        reader.release().await?;
-        assert!(other.read().try_acquire().await?.is_none());
-        assert_eq!(seen(&a, lock.name()).await?.kind, LockKind::Write);
-    }
-    assert!(writer.is_held());
-    writer.release().await?;
-    other.write().acquire().await?.release().await
-}
-
-async fn a_downgrade_lets_waiting_readers_in_at_once(stage: &Stage<Write>) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let writer = lock.write().acquire().await?;
-    let waiting = tokio::spawn(other.read().acquire());
-    sleep(SHORT).await;
-    let reader = writer.downgrade().await?;
-    assert_eq!(seen(&a, lock.name()).await?.kind, LockKind::Read);
-    let next = timeout(stage.slack(), waiting).await.expect("it is told");
-    let next = next.expect("no panic")?;
-    assert!(reader.is_held() && next.is_held());
-    assert!(other.write().try_acquire().await?.is_none());
-    next.release().await?;
-    reader.release().await?;
-    other.write().acquire().await?.release().await
-}
-
-async fn a_downgrade_of_a_lost_lock_says_so(stage: &Stage<Write>) -> Played {
-    let (a, b, lock, other) = two(stage).await?;
-    let writer = lock.write().acquire().await?;
-    assert!(b.admin().force_release(lock.name()).await?);
-    let next = other.write().acquire().await?;
-    let lost = writer.downgrade().await.expect_err("it is another's");
-    assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
-    let info = seen(&a, lock.name()).await?;
-    assert_eq!(info.holders[0].owner, next.owner());
-    next.release().await
-}
-
-async fn the_only_reader_may_upgrade_and_goes_back_to_reading(stage: &Stage<Write>) -> Played {
-    let (a, b, lock, other) = two(stage).await?;
-    let reader = lock.read().acquire().await?;
-    let writer = reader.try_upgrade().await?.expect("nobody else reads");
-    assert_eq!(seen(&a, lock.name()).await?.kind, LockKind::Write);
-    assert!(other.read().try_acquire().await?.is_none());
-    writer.release().await?;
-    assert!(reader.is_held());
-    in_time(other.read().acquire()).await?.release().await?;
-    assert!(other.write().try_acquire().await?.is_none());
-    // The other way round: it goes on writing when it has stopped reading.
-    let writer = reader.try_upgrade().await?.expect("nobody else reads");
-    reader.release().await?;
-    assert!(writer.is_held());
-    assert!(other.read().try_acquire().await?.is_none());
-    writer.release().await?;
-    nothing_is_left(&[&a, &b], lock.name()).await
-}
-
-async fn one_of_many_readers_may_not_upgrade(stage: &Stage<Write>) -> Played {
-    let (_a, _b, lock, other) = two(stage).await?;
-    let mine = lock.read().acquire().await?;
-    let theirs = other.read().acquire().await?;
-    assert!(mine.try_upgrade().await?.is_none());
-    assert!(theirs.try_upgrade().await?.is_none());
-    assert!(mine.is_held() && theirs.is_held());
-    mine.release().await?;
-    let writer = theirs.try_upgrade().await?.expect("alone by now");
-    writer.release().await?;
-    theirs.release().await
-}
-
-async fn who_reads_does_not_wait_for_itself_to_write(stage: &Stage<Write>) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let me = a.new_owner();
-    let reader = lock.read().with_owner(&me).acquire().await?;
-    let theirs = other.read().acquire().await?;
-    let write = lock.write().with_owner(&me);
-    assert!(write.try_acquire().await?.is_none());
-    for refused in [
-        in_time(write.acquire()).await.map(Some),
-        in_time(write.acquire_timeout(Duration::from_secs(3600))).await,
-    ] {
-        let refused = refused.expect_err("it would wait for itself");
-        assert!(
-            matches!(refused, Error::WouldDeadlock { .. }),
-            "{refused:?}"
-        );
-    }
-    theirs.release().await?;
-    // Nobody else reads any more.
-    let writer = in_time(write.acquire()).await?;
-    writer.release().await?;
-    assert!(reader.is_held());
-    reader.release().await
-}
-
-async fn a_lookup_shows_readers_and_writers(stage: &Stage<Write>) -> Played {
-    let (a, b, lock, other) = two(stage).await?;
-    let mine = lock.read().acquire().await?;
-    let theirs = other.read().acquire().await?;
-    let writer = tokio::spawn(other.write().acquire());
-    writer_waits(&a, lock.name()).await?;
-    let info = seen(&a, lock.name()).await?;
-    assert_eq!((info.kind, info.waiting.len()), (LockKind::Read, 1));
-    let mut owners: Vec<_> = info.holders.iter().map(|holder| &*holder.owner).collect();
-    owners.sort_unstable();
-    let mut expected = [mine.owner(), theirs.owner()];
-    expected.sort_unstable();
-    assert_eq!(owners, expected);
-    let listed = b.admin().list(lock.name()).await?;
-    assert_eq!((listed.len(), listed[0].holders.len()), (1, 2));
-    mine.release().await?;
-    theirs.release().await?;
-    let writer = in_time(writer).await.expect("no panic")?;
-    let info = seen(&a, lock.name()).await?;
-    assert_eq!((info.kind, info.holders.len()), (LockKind::Write, 1));
-    assert_eq!(info.holders[0].owner, writer.owner());
-    writer.release().await
-}
-
-async fn a_lock_forced_open_is_every_readers_loss(stage: &Stage<Write>) -> Played {
-    let (a, b, lock, other) = two(stage).await?;
-    let mine = lock.read().acquire().await?;
-    let mine_too = lock.read().acquire().await?;
-    let theirs = other.read().acquire().await?;
-    let writer = tokio::spawn(other.write().acquire());
-    writer_waits(&a, lock.name()).await?;
-    assert!(a.admin().force_release(lock.name()).await?);
-    assert!(!mine.is_held() && !mine_too.is_held());
-    let writer = in_time(writer).await.expect("no panic")?;
-    let lost = theirs.release().await.expect_err("it was taken");
-    assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
-    writer.release().await?;
-    assert!(!b.admin().force_release(lock.name()).await?);
-    Ok(())
-}
-
-async fn one_readers_hold_is_given_back_by_its_owner(stage: &Stage<Write>) -> Played {
-    let (_a, b, lock, other) = two(stage).await?;
-    let mine = lock.read().acquire().await?;
-    let theirs = other.read().acquire().await?;
-    let owner = mine.owner();
-    mine.forget();
-    assert!(b.admin().release(lock.name(), &owner).await?);
-    assert!(!b.admin().release(lock.name(), &owner).await?);
-    assert!(theirs.is_held());
-    theirs.release().await?;
-    let writer = lock.write().acquire().await?;
-    let owner = writer.owner();
-    writer.forget();
-    assert!(b.admin().release(lock.name(), &owner).await?);
-    in_time(other.read().acquire()).await?.release().await
-}
-
-async fn a_reader_that_is_dropped_wakes_the_writer(stage: &Stage<Write>) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let reader = lock.read().acquire().await?;
-    let writer = tokio::spawn(other.write().acquire());
-    writer_waits(&a, lock.name()).await?;
-    drop(reader);
-    in_time(writer).await.expect("no panic")?.release().await
-}
-
-async fn a_reader_enters_again(stage: &Stage<Write>) -> Played {
-    let (a, _b, lock, other) = two(stage).await?;
-    let me = a.new_owner();
-    let reading = lock.read().with_owner(&me);
-    let outer: Guard<Read> = reading.acquire().await?;
-    // Also past a writer that waits: it would wait for itself.
-    let writer = tokio::spawn(other.write().acquire());
-    writer_waits(&a, lock.name()).await?;
-    let inner = in_time(reading.acquire()).await?;
-    assert_eq!(seen(&a, lock.name()).await?.holders[0].hold_count, 2);
-    outer.release().await?;
-    assert!(inner.is_held() && !writer.is_finished());
-    assert_eq!(seen(&a, lock.name()).await?.holders[0].hold_count, 1);
-    inner.release().await?;
-    in_time(writer).await.expect("no panic")?.release().await
-}
+mod sharing;
+mod sides;
 
 /// One lock, as two clients see it.
 async fn two(stage: &Stage<Write>) -> Result<(Client, Client, RwLock, RwLock), Error> {
@@ -457,6 +28,39 @@ async fn writer_waits(client: &Client, name: &str) -> Played {
         Ok(())
     })
     .await
+}
+
+/// Somebody who waits, and since before it first asked.
+struct Sleeper<K> {
+    asked: Instant,
+    acquiring: JoinHandle<Result<Guard<K>, Error>>,
+}
+
+impl<K: Send + 'static> Sleeper<K> {
+    /// It has found the lock busy, and sleeps.
+    async fn new(lock: Lock<K>) -> Self {
+        let sleeper = Self::begin(lock);
+        sleep(ASLEEP).await;
+        sleeper
+    }
+
+    /// It is about to ask.
+    fn begin(lock: Lock<K>) -> Self {
+        Self {
+            asked: Instant::now(),
+            acquiring: tokio::spawn(lock.acquire()),
+        }
+    }
+
+    fn waits(&self) -> bool {
+        !self.acquiring.is_finished()
+    }
+
+    /// What it has waited for, and how long it did.
+    async fn woken(self) -> Result<(Guard<K>, Duration), Error> {
+        let guard = in_time(self.acquiring).await.expect("no panic")?;
+        Ok((guard, self.asked.elapsed()))
+    }
 }
 
 async fn nothing_is_left(clients: &[&Client], name: &str) -> Played {

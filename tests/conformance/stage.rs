@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
@@ -14,11 +15,16 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-pub(crate) use crate::support::family::{Fair, Family, Fenced, Plain, Player, Simple, Write};
-use crate::support::{RedisServer, Script};
+use crate::certificates::{Authority, HERE};
+pub(crate) use crate::support::family::{
+    Fair, Family, Fenced, Plain, Player, Semaphore, Simple, Write,
+};
+use crate::support::{RedisServer, Script, Topology};
 
 /// Far longer than anything here takes; who waits so long waits for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The same for a case as a whole: some ask hundreds of times.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// Sooner than a waiter asks by itself: who has the lock by then was told of its release.
 const SOON: Duration = Duration::from_millis(1500);
@@ -29,6 +35,9 @@ const TRIES: usize = 5;
 /// Long enough to see that somebody waits, for what comes at once when it comes at all.
 const A_WHILE: Duration = Duration::from_millis(60);
 
+/// Long enough for a waiter to have asked, listened and asked again: from then on it sleeps.
+pub(crate) const ASLEEP: Duration = Duration::from_millis(250);
+
 /// What a case comes to; a failed assertion panics.
 pub(crate) type Played = Result<(), Error>;
 
@@ -38,7 +47,7 @@ pub(crate) struct Stage<F = Plain> {
     url: String,
     prefix: String,
     runtime: fn() -> std::io::Result<Runtime>,
-    server: Option<Arc<RedisServer>>,
+    server: Option<Arc<Shared>>,
     folder: Option<TempDir>,
 }
 
@@ -74,7 +83,10 @@ impl<F: Family> Stage<F> {
 
     /// A real server, in real time.
     pub(crate) fn redis(case: &str) -> Self {
-        let server = shared_server();
+        Self::on(case, shared_server())
+    }
+
+    fn on(case: &str, server: Arc<Shared>) -> Self {
         // Known before the case begins: a question that is polled once and left alone could not send a
         // script again.
         Script::make_known(&server);
@@ -88,6 +100,20 @@ impl<F: Family> Stage<F> {
             runtime: real,
             server: Some(server),
             folder: None,
+        }
+    }
+
+    /// A real server, over a connection that nobody else can read.
+    pub(crate) fn redis_over_tls(case: &str) -> Self {
+        let (server, authority) = shared_tls_server();
+        let folder = TempDir::with_prefix("distlock-").expect("there is room");
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, authority).expect("the folder is ours");
+        let plain = Self::on(case, server);
+        Self {
+            url: format!("{}?ca={}", plain.url, ca.display()),
+            folder: Some(folder),
+            ..plain
         }
     }
 
@@ -106,7 +132,7 @@ impl<F: Family> Stage<F> {
             "-@scripting",
         ];
         server.cmd(&user);
-        let url = server.url().replace("redis://", "redis://plain:secret@");
+        let url = server.url().replace("://", "://plain:secret@");
         Self {
             family: PhantomData,
             url: format!("{url}?scripts=off"),
@@ -120,7 +146,7 @@ impl<F: Family> Stage<F> {
     /// Runs an async case to its end.
     pub(crate) fn play(self, case: impl AsyncFnOnce(&Self) -> Played) {
         let runtime = (self.runtime)().expect("a runtime can be made");
-        let played = runtime.block_on(async { timeout(PATIENCE * 2, case(&self)).await });
+        let played = runtime.block_on(async { timeout(LONGEST, case(&self)).await });
         match played {
             Ok(result) => result.expect("a case ends well"),
             Err(_) => panic!("somebody waits for ever"),
@@ -135,7 +161,7 @@ impl<F: Family> Stage<F> {
             let _ended = ended;
             case(&self)
         });
-        let end = end.recv_timeout(PATIENCE * 2);
+        let end = end.recv_timeout(LONGEST);
         if end == Err(mpsc::RecvTimeoutError::Timeout) {
             panic!("somebody waits for ever");
         }
@@ -176,7 +202,7 @@ impl<F: Family> Stage<F> {
     /// How many of those who watch would hear of a lock, where the store can say.
     pub(crate) fn patterns(&self, name: &str) -> Option<u64> {
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        let heard = |server: &Arc<RedisServer>| server.query(&["PUBLISH", &channel, "0"]);
+        let heard = |server: &Arc<Shared>| server.query(&["PUBLISH", &channel, "0"]);
         self.server.as_ref().map(heard)
     }
 
@@ -199,10 +225,12 @@ impl<F: Family> Stage<F> {
         let server = self.server.as_ref()?;
         let channel = format!("redisson_lock__channel:{{{name}}}");
         let shared = format!("redisson_rwlock:{{{name}}}");
-        let all: (String, u64, String, u64) =
-            server.query(&["PUBSUB", "NUMSUB", &channel, &shared]);
+        let permits = format!("redisson_sc:{{{name}}}");
+        let all: Vec<(String, u64)> =
+            server.query(&["PUBSUB", "NUMSUB", &channel, &shared, &permits]);
         let each: Vec<String> = server.query(&["PUBSUB", "CHANNELS", &format!("{channel}:*")]);
-        Some(all.1 + all.3 + each.len() as u64)
+        let all: u64 = all.iter().map(|(_, count)| count).sum();
+        Some(all + each.len() as u64)
     }
 }
 
@@ -246,7 +274,8 @@ pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
 }
 
 /// Plays a round until it was quick: it says how long somebody waited who must not have had to ask by
-/// itself. Without being told nobody ever is quick; told, a busy machine is slow now and then.
+/// itself. Without being told nobody ever is quick; told, a busy machine is slow now and then. Counted from
+/// before it asked, it cannot be quick by chance.
 pub(crate) async fn soon(mut round: impl AsyncFnMut() -> Result<Duration, Error>) -> Played {
     let mut waited = Vec::new();
     for _ in 0..TRIES {
@@ -296,13 +325,74 @@ fn unique(case: &str) -> String {
     format!("{case}-{}", STAGES.fetch_add(1, Ordering::Relaxed))
 }
 
-/// One server for the cases that run at the same time; it goes with the last of them.
-fn shared_server() -> Arc<RedisServer> {
-    static SHARED: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
+/// What the cases that run at the same time share: a server, or one whose sentinels say where it is.
+enum Shared {
+    Alone(RedisServer),
+    Watched(Topology),
+}
+
+impl Shared {
+    fn start() -> Self {
+        match std::env::var("DISTLOCK_TOPOLOGY").as_deref() {
+            Err(_) => Self::Alone(RedisServer::start()),
+            Ok("sentinel") => Self::Watched(Topology::start().stay()),
+            Ok(other) => panic!("there is no topology `{other}`; `sentinel` is one"),
+        }
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Alone(server) => server.url(),
+            Self::Watched(topology) => topology.url(),
+        }
+    }
+}
+
+impl Deref for Shared {
+    type Target = RedisServer;
+
+    /// The server where the locks are. Nobody replaces it here.
+    fn deref(&self) -> &RedisServer {
+        match self {
+            Self::Alone(server) => server,
+            Self::Watched(topology) => &topology.servers()[0],
+        }
+    }
+}
+
+/// One with a port that speaks TLS, and the authority that has signed for it.
+fn shared_tls_server() -> (Arc<Shared>, String) {
+    static SHARED: Mutex<(Weak<Shared>, String)> = Mutex::new((Weak::new(), String::new()));
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(server) = shared.0.upgrade() {
+        return (server, shared.1.clone());
+    }
+    // Read by the server when it starts, and not needed afterwards.
+    let folder = TempDir::with_prefix("distlock-").expect("there is room");
+    let authority = Authority::new("the authority");
+    let files = authority.sign(&HERE).write(folder.path(), "server");
+    let [certificate, key] = [files.certificate, files.key].map(|path| path.display().to_string());
+    let server = Arc::new(Shared::Alone(RedisServer::start_tls(&[
+        "--tls-cert-file",
+        &certificate,
+        "--tls-key-file",
+        &key,
+        "--tls-ca-cert-file",
+        &certificate,
+        "--tls-auth-clients",
+        "no",
+    ])));
+    *shared = (Arc::downgrade(&server), authority.pem.clone());
+    (server, authority.pem)
+}
+
+/// It goes with the last of them.
+fn shared_server() -> Arc<Shared> {
+    static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
     // A server that did not start panics here, and says so for each case.
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     shared.upgrade().unwrap_or_else(|| {
-        let server = Arc::new(RedisServer::start());
+        let server = Arc::new(Shared::start());
         *shared = Arc::downgrade(&server);
         server
     })

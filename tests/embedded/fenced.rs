@@ -32,6 +32,7 @@ fn tokens_go_on_after_a_restart_of_the_machine() {
     token(&place);
     far_ahead(&place);
     restart::started_before(&place.database());
+    drop(place.connect_after_the_others());
     assert_eq!(token(&place).number(), AHEAD + 1);
 }
 

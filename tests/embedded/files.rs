@@ -12,67 +12,6 @@ use distlock::{Error, HoldsEndWith};
 use super::versions::known;
 use super::{PATIENCE, Place, wait_until};
 
-#[test]
-fn files_are_made_for_this_user_only() {
-    let place = Place::new();
-    let url = format!(
-        "sqlite:{}/new/folder/locks.db",
-        place.folder.path().display()
-    );
-    let client = Client::connect(&url).expect("folders are made");
-    let _guard = client.lock("a").acquire().expect("it is free");
-    let folder = place.folder.path().join("new/folder");
-    assert_eq!(mode(&place.folder.path().join("new")), 0o700);
-    assert_eq!(mode(&folder), 0o700);
-    assert_eq!(mode(&folder.join("locks.db-clients")), 0o700);
-    for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
-        assert_eq!(mode(&folder.join(file)), 0o600, "{file}");
-    }
-    for file in fs::read_dir(folder.join("locks.db-clients")).expect("it is there") {
-        assert_eq!(mode(&file.expect("it can be read").path()), 0o600);
-    }
-}
-
-#[test]
-fn a_file_that_others_can_write_is_refused() {
-    for others in [0o620, 0o602, 0o666] {
-        let place = Place::new();
-        place.connect().close().expect("it answers");
-        fs::set_permissions(place.file(), Permissions::from_mode(others)).expect("it is ours");
-        let said = refused(&place);
-        assert!(said.contains("other users may write to it"), "{said}");
-        assert!(said.contains(&place.file().display().to_string()), "{said}");
-        assert!(said.contains("chmod go-w"), "{said}");
-    }
-}
-
-#[test]
-fn a_folder_where_others_can_replace_the_file_is_refused() {
-    let place = Place::new();
-    let folder = place.folder.path();
-    fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("it is ours");
-    let said = refused(&place);
-    assert!(said.contains("may replace what is in it"), "{said}");
-    // As in /tmp: everybody may write, nobody may touch what is another's.
-    fs::set_permissions(folder, Permissions::from_mode(0o1777)).expect("it is ours");
-    drop(place.connect());
-}
-
-/// Who may rename a folder further up puts another in its place.
-#[test]
-fn a_folder_that_others_can_replace_as_a_whole_is_refused() {
-    let place = Place::new();
-    let above = place.folder.path().join("above");
-    let url = format!("sqlite:{}/mine/locks.db", above.display());
-    Client::connect(&url).expect("folders are made");
-    fs::set_permissions(&above, Permissions::from_mode(0o777)).expect("it is ours");
-    let said = refused_at(&url);
-    assert!(said.contains("may replace what is in it"), "{said}");
-    assert!(said.contains(&above.display().to_string()), "{said}");
-    fs::set_permissions(&above, Permissions::from_mode(0o1777)).expect("it is ours");
-    drop(Client::connect(&url).expect("nobody else may rename what is in it"));
-}
-
 /// Each name would have its own files beside it, and its users would not meet the others'.
 #[test]
 fn a_file_with_two_names_is_refused() {
@@ -113,20 +52,6 @@ fn what_was_left_to_its_lease_is_not_in_the_log_alone() {
     }
     let lock = place.connect().lock("a").try_acquire();
     assert!(lock.expect("it answers").is_none(), "it is still held");
-}
-
-#[test]
-fn another_users_file_is_refused() {
-    // Everybody's first user has files that nobody else has; where that is us, one of theirs is made.
-    let place = Place::new();
-    let said = if rustix::process::geteuid().is_root() {
-        place.connect().close().expect("it answers");
-        std::os::unix::fs::chown(place.file(), Some(65_534), None).expect("root may");
-        refused(&place)
-    } else {
-        refused_at("sqlite:/etc/hostname")
-    };
-    assert!(said.contains("belongs to another user"), "{said}");
 }
 
 #[test]
@@ -346,22 +271,6 @@ fn a_file_that_goes_while_it_is_used_is_told_to_its_holders() {
 }
 
 #[test]
-fn a_link_is_followed_before_anything_is_looked_at() {
-    let (place, elsewhere) = (Place::new(), Place::new());
-    drop(elsewhere.connect());
-    std::os::unix::fs::symlink(elsewhere.file(), place.file()).expect("there is room");
-    let folder = elsewhere.folder.path();
-    fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("it is ours");
-    let said = refused(&place);
-    assert!(said.contains("may replace what is in it"), "{said}");
-    fs::set_permissions(folder, Permissions::from_mode(0o700)).expect("it is ours");
-    let (one, two) = (place.connect(), elsewhere.connect());
-    let _guard = one.lock("a").acquire().expect("it is free");
-    let other = two.lock("a").try_acquire().expect("it answers");
-    assert!(other.is_none(), "one file, two names");
-}
-
-#[test]
 fn opening_takes_no_longer_than_it_may() {
     let place = Place::new();
     drop(place.connect());
@@ -385,7 +294,7 @@ fn connect(url: &str) -> Client {
 }
 
 /// Says why, and has touched nothing that was there.
-fn refused(place: &Place) -> String {
+pub(super) fn refused(place: &Place) -> String {
     let before = all_of(place.folder.path());
     let said = refused_at(&place.url());
     let after = all_of(place.folder.path());
@@ -398,7 +307,7 @@ fn refused(place: &Place) -> String {
     said
 }
 
-fn refused_at(url: &str) -> String {
+pub(super) fn refused_at(url: &str) -> String {
     let error = Client::connect(url).expect_err("it must be refused");
     let told = matches!(
         error,
@@ -423,8 +332,4 @@ fn all_of(folder: &Path) -> BTreeMap<PathBuf, (u32, u32, Vec<u8>)> {
         all.insert(path, (about.uid(), about.mode(), says));
     }
     all
-}
-
-fn mode(path: &Path) -> u32 {
-    fs::metadata(path).expect("it is there").mode() & 0o7777
 }

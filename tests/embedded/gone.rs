@@ -41,7 +41,7 @@ fn what_a_killed_process_held_is_free_at_once() {
     eprintln!("free after {took:?}");
     // The lease is ten minutes, and who is not told asks every two seconds.
     let median = took[took.len() / 2];
-    assert!(median < Duration::from_millis(250), "{took:?}");
+    assert!(median < Duration::from_secs(1), "{took:?}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod files;
 mod full;
 mod gone;
 mod restart;
+mod trust;
 mod versions;
 mod waiting;
 mod watching;
@@ -63,6 +64,14 @@ impl Place {
     fn connect(&self) -> Client {
         Client::connect_with(distlock::Client::builder(&self.url()).command_timeout(PATIENCE / 2))
             .expect("the file can be used")
+    }
+
+    /// The same once nobody has the file open any more: threads of clients that were dropped go a moment later.
+    fn connect_after_the_others(&self) -> Client {
+        wait_until("the others have gone", || {
+            Client::connect(&self.url()).is_ok()
+        });
+        self.connect()
     }
 
     /// What is in the folder beside the file.

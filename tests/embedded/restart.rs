@@ -11,7 +11,7 @@ fn nothing_stays_locked_over_a_restart_of_the_machine() {
     drop(client);
     assert_eq!(place.rows("states"), 1, "it was left locked");
     started_before(&place.database());
-    let client = place.connect();
+    let client = place.connect_after_the_others();
     let guard = client.lock("a").try_acquire().expect("it answers");
     assert!(guard.is_some(), "that was before");
 }

@@ -59,9 +59,10 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
 
     use distlock::internals::protocol::line::Queue;
     use distlock::internals::protocol::marks::MARK_TTL;
+    use distlock::internals::protocol::permit::owner_of;
     use distlock::internals::protocol::state::{State, Surroundings};
     use distlock::internals::protocol::{
-        Action, Entry, FencingToken, Kind, Moment, OwnerId, Subject,
+        Action, Alter, Count, Deed, Entry, FencingToken, Kind, Moment, OwnerId, Subject, Wanted,
     };
 
     let (_, newest) = versions().pop().expect("there is one");
@@ -75,6 +76,7 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
         waits,
         beside: None,
         past: false,
+        permits: Wanted::ONE,
     };
     let again = Entry::Again {
         attempt: 2,
@@ -94,7 +96,52 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
         (Kind::Read, acquire(OWNER, Entry::First, None)),
         (Kind::Write, acquire(LISTENER, Entry::First, waits)),
     ];
-    for (name, actions) in [("nightly", &nightly[..]), ("prices", &prices)] {
+    let client = owner(OWNER).client();
+    let exports = [
+        (Kind::Semaphore, Action::Count(Count::Set(3))),
+        (
+            Kind::Semaphore,
+            Action::Acquire {
+                owner: owner_of(client, 1, 1),
+                entry: Entry::First,
+                lease: MARK_TTL,
+                seen: None,
+                waits: None,
+                beside: None,
+                past: false,
+                permits: Wanted::ONE,
+            },
+        ),
+    ];
+    let alter = |number, change| Action::Alter {
+        deed: Deed {
+            id: OwnerId::new(client, number),
+            settled: 1,
+        },
+        change,
+    };
+    let take = Alter::Take {
+        place: owner(LISTENER),
+        count: 2,
+        waits: None,
+    };
+    let undone = Action::Undo {
+        owner: OwnerId::new(client, 3),
+        entry: Entry::First,
+    };
+    let slots = [
+        (Kind::Counting, alter(1, Alter::SetOnce(5))),
+        (Kind::Counting, alter(2, take)),
+        (Kind::Counting, undone),
+    ];
+    let loaded = [(Kind::Latch, alter(1, Alter::SetOnce(4)))];
+    for (name, actions) in [
+        ("nightly", &nightly[..]),
+        ("prices", &prices),
+        ("exports", &exports),
+        ("slots", &slots),
+        ("loaded", &loaded),
+    ] {
         let mut state = State::default();
         for (kind, action) in actions {
             let around = Surroundings {

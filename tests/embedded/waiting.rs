@@ -133,8 +133,5 @@ fn a_bell_that_was_taken_away_is_hung_again() {
         took.push(at.duration_since(released));
     }
     took.sort();
-    assert!(
-        took[took.len() / 2] < Duration::from_millis(500),
-        "{took:?}"
-    );
+    assert!(took[took.len() / 2] < Duration::from_secs(1), "{took:?}");
 }

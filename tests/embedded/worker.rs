@@ -34,7 +34,7 @@ pub(crate) const NAMES: u32 = 40;
 /// A lease that nobody waits for.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 /// And one that a stopped process loses soon.
-pub(crate) const SHORT: Duration = Duration::from_secs(1);
+pub(crate) const SHORT: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(role: &str) {
     let orders = orders();

@@ -134,7 +134,13 @@ async fn hand_offs(server: &RedisServer, behind: usize) -> Cost {
     })
     .await;
     // All have asked again since they listen: after that they sleep.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut asked = asks(server);
+    eventually(PATIENCE, "nobody asks", async || {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let now = asks(server);
+        std::mem::replace(&mut asked, now) == now
+    })
+    .await;
     stand(server, behind);
     let before = stats(server);
     held.release().await.expect("it is ours");

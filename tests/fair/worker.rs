@@ -8,8 +8,8 @@ use distlock::{Client, Error};
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
-use super::support::SeededRng;
 use super::support::process::{orders, say, url};
+use super::support::{SeededRng, patient_connection};
 use super::{NAME, connect};
 
 /// Stands in line with as many tasks as it is told, and more each time it is told again.
@@ -43,7 +43,8 @@ pub(crate) fn run(role: &str) {
             let mut dice = SeededRng::new(seed);
             for number in 0..tasks {
                 let hasty = impatient == 1 && number % 5 == 0;
-                let patience = hasty.then(|| Duration::from_millis(500 + dice.below(4_500)));
+                // Long enough to have come at all.
+                let patience = hasty.then(|| Duration::from_millis(3_000 + dice.below(4_500)));
                 standing.spawn(turn(client.clone(), log.clone(), patience));
             }
         }
@@ -84,9 +85,7 @@ impl Log {
         if let Some(file) = url.strip_prefix("sqlite:") {
             return Self::File(format!("{file}.log"));
         }
-        let client = redis::Client::open(url).expect("a url");
-        let connection = client.get_multiplexed_async_connection().await;
-        Self::Server(connection.expect("the server is up"))
+        Self::Server(patient_connection(url).await)
     }
 
     async fn note(&self, owner: &str) {

@@ -107,7 +107,12 @@ impl<F: Family> Case<F> {
     }
 
     pub(crate) fn lock(&self) -> Lock<F::Kind> {
-        self.client.lock(self.name.as_str()).with_owner(&self.owner)
+        let lock = self.client.lock(self.name.as_str());
+        if F::AGAIN {
+            lock.with_owner(&self.owner)
+        } else {
+            lock
+        }
     }
 
     /// Acquires, one way or another. Says whether it got the lock; if not, for a good reason.
@@ -221,7 +226,7 @@ impl<F: Family> Case<F> {
             Some(LetGo::WhenTaken) => {
                 let guard = self.taken_by_another().await;
                 self.let_go(rule).await;
-                let taken = BTreeMap::from([(guard.owner(), 1)]);
+                let taken = self.world.counted(BTreeMap::from([(guard.owner(), 1)]));
                 assert_eq!(self.world.holds(&self.name).await, taken);
                 assert!(guard.is_held());
                 guard.release().await.expect("it is still the other's");
@@ -268,7 +273,9 @@ impl<F: Family> Case<F> {
     /// Waits until the client has undone the target, whose call was given up, or done it again.
     async fn cleaned_up(&self, call: &[String], rule: &Rule) {
         let witness = &self.world.witness;
-        let repeats = |words: &[String]| words == call || gives_back_no_less(words, call);
+        let repeats = |words: &[String]| {
+            words == call || gives_back_no_less(words, call) || renews_the_same(words, call)
+        };
         let repeated = || witness.count(&self.name, repeats);
         let undone = |owner: &str, attempt: &str| {
             let undo =
@@ -353,6 +360,12 @@ impl<F: Family> Case<F> {
         }
         said
     }
+}
+
+/// Whether both calls renew one owner's hold. What is in them beside text is not noted as it is.
+fn renews_the_same(one: &[String], other: &[String]) -> bool {
+    let both = [one, other];
+    both.iter().all(|call| Script::Renew.runs(call)) && args(one)[0] == args(other)[0]
 }
 
 /// Whether one call releases what the other does, or more of it: how much is left may have changed by then.

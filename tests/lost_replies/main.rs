@@ -17,16 +17,21 @@
 mod support;
 
 mod case;
+mod cases;
 mod corners;
 mod echoes;
 mod lines;
 mod listening;
 mod moments;
+mod numbers;
+mod quorum;
 mod reentries;
 mod rules;
+mod several;
 mod stories;
 mod sweep;
 mod tellings;
+mod together;
 mod tokens;
 mod walks;
 mod world;

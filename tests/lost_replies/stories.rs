@@ -27,6 +27,8 @@ pub(crate) struct Story<F: Family> {
     pub(crate) tell: for<'c> fn(&'c mut Case<F>) -> Telling<'c>,
     /// Which runs of the script are meant, by the count they leave.
     count: Count,
+    /// Whether an owner takes once more what it holds.
+    again: bool,
 }
 
 pub(crate) type Telling<'c> = Pin<Box<dyn Future<Output = ()> + 'c>>;
@@ -53,6 +55,7 @@ impl<F: Family> Story<F> {
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
         let alone = Self::OF_EVERY_LOCK.iter();
         let alone = alone.filter(|story| F::PASSED_ON || story.script != Script::Pass);
+        let alone = alone.filter(|story| F::AGAIN || !story.again);
         alone.chain(Self::IN_LINE.iter().filter(|_| F::IN_ORDER))
     }
 
@@ -80,6 +83,7 @@ impl<F: Family> Story<F> {
         Self {
             requests: 3,
             in_parts: 1..3,
+            again: true,
             ..story("re-enter", Script::Acquire, Count::More, |case| {
                 Box::pin(reenter(case))
             })
@@ -88,6 +92,7 @@ impl<F: Family> Story<F> {
             requests: 3,
             in_parts: 4..6,
             repeated: Repeated::WhileHeld,
+            again: true,
             ..story("release in part", Script::Release, Count::Some, |case| {
                 Box::pin(release_in_part(case))
             })
@@ -116,6 +121,7 @@ impl<F: Family> Story<F> {
         Self {
             in_parts: 4..5,
             repeated: Repeated::WhileHeld,
+            again: true,
             ..story("drop in part", Script::Release, Count::Some, |case| {
                 Box::pin(abandon_in_part(case))
             })
@@ -143,6 +149,7 @@ impl<F: Family> Story<F> {
         Self {
             in_parts: 2..4,
             repeated: Repeated::WhileHeld,
+            again: true,
             ..story("undo re-entry", Script::Undo, Count::Any, |case| {
                 Box::pin(undo_reentry(case))
             })
@@ -222,5 +229,6 @@ const fn story<F: Family>(
         repeated: Repeated::Never,
         tell,
         count,
+        again: false,
     }
 }

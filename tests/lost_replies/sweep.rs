@@ -13,7 +13,8 @@ use super::case::{Case, Verdict};
 use super::moments::Moment;
 use super::rules::{RULES, Rule};
 use super::stories::Story;
-use super::support::{Fair, Family, Fault, Fenced, Plain, Read, Simple, Write};
+use super::support::Semaphore as Permit;
+use super::support::{Fair, Family, Fault, Fenced, Plain, Read, Several, Simple, Write};
 use super::world::World;
 
 mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
@@ -47,6 +48,16 @@ mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
     #[tokio::test]
     async fn of_writers() {
         tell::<Write>(550, every_request).await;
+    }
+
+    #[tokio::test]
+    async fn of_permits() {
+        tell::<Permit>(350, every_request).await;
+    }
+
+    #[tokio::test]
+    async fn of_several_permits() {
+        tell::<Several>(350, every_request).await;
     }
 }
 

@@ -146,7 +146,9 @@ pub(crate) async fn pass_on<F: Family>(case: &mut Case<F>) {
 pub(crate) async fn renew<F: Family>(case: &mut Case<F>) {
     let lock = case.lock().with_lease(Lease::KeepAlive(SHORT_LEASE));
     case.acquire(lock.acquire()).await;
-    case.acquire(lock.acquire()).await;
+    if F::AGAIN {
+        case.acquire(lock.acquire()).await;
+    }
     if case.guards.is_empty() {
         return;
     }
@@ -157,7 +159,7 @@ pub(crate) async fn renew<F: Family>(case: &mut Case<F>) {
         })
         .await;
         case.check(true).await;
-        let left = case.world.pttl(&case.name).await;
+        let left = left(case).await;
         assert!(left > 0 && left <= millis(SHORT_LEASE), "{left} ms left");
     }
     case.release_all().await;
@@ -171,7 +173,7 @@ pub(crate) async fn extend<F: Family>(case: &mut Case<F>) {
             return;
         };
         let extended = guard.extend(LEASE * times).await;
-        let left = case.world.pttl(&case.name).await;
+        let left = left(case).await;
         match extended {
             Ok(()) => assert!(left > millis(LEASE * (times - 1)), "{left} ms left"),
             Err(error) => {
@@ -249,6 +251,23 @@ fn takes<F: Family>(case: &Case<F>) -> Match {
         (false, false) => Match::command("SET"),
     }
 }
+
+/// How many milliseconds it is held if nobody renews it.
+async fn left<F: Family>(case: &Case<F>) -> i64 {
+    let (world, name) = (&case.world, &case.name);
+    if F::PERMITS == 0 {
+        return world.pttl(name).await;
+    }
+    let out = format!("{{{name}}}:timeout");
+    world
+        .ask(redis::cmd("EVAL").arg(SOONEST).arg(1).arg(out))
+        .await
+}
+
+/// KEYS the permits that are out. How many ms until the first of them comes back.
+const SOONEST: &str = "
+local time, first = redis.call('TIME'), redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+return tonumber(first or '0') - time[1] * 1000 - math.floor(time[2] / 1000)";
 
 fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).expect("it is short")

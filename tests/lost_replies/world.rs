@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use distlock::{Client, Lease};
-use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-use super::support::{Family, Plain, Player, RedisServer, Script, Witness};
+use super::support::{Family, Plain, Player, RedisServer, Script, Witness, patient_connection};
 use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
 
 pub(crate) struct World<F = Plain> {
@@ -21,11 +20,7 @@ impl<F: Family> World<F> {
     pub(crate) async fn start() -> Self {
         let server = RedisServer::start();
         Script::make_known(&server);
-        let direct = redis::Client::open(server.url()).expect("the url is right");
-        let patient = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
-        let direct = direct.get_multiplexed_async_connection_with_config(&patient);
+        let direct = patient_connection(&server.url()).await;
         let other = Client::builder(&server.url())
             .default_lease(Lease::KeepAlive(LEASE))
             .command_timeout(PATIENCE)
@@ -33,13 +28,16 @@ impl<F: Family> World<F> {
         Self {
             witness: Witness::start(&server).await,
             other: Player::new(other.connect().await.expect("the server runs")),
-            direct: direct.await.expect("the server runs"),
+            direct,
             server,
         }
     }
 
     /// Who holds the lock in Redis, and how often.
     pub(crate) async fn holds(&self, name: &str) -> BTreeMap<String, u32> {
+        if F::PERMITS > 0 {
+            return self.permits(name).await;
+        }
         if F::TWO_SIDED {
             return self.ask(redis::cmd("EVAL").arg(RW).arg(1).arg(name)).await;
         }
@@ -53,9 +51,31 @@ impl<F: Family> World<F> {
     /// What Redis has where guards say this.
     pub(crate) fn counted(&self, mut said: BTreeMap<String, u32>) -> BTreeMap<String, u32> {
         if !F::COUNTS {
-            said.values_mut().for_each(|count| *count = 1);
+            let each = F::PERMITS.max(1);
+            said.values_mut().for_each(|count| *count = each);
         }
         said
+    }
+
+    /// Who has how many permits; and beside them how many too many or too few there are.
+    async fn permits(&self, name: &str) -> BTreeMap<String, u32> {
+        let mut look = redis::pipe();
+        look.atomic().get(name).zcard(format!("{{{name}}}:timeout"));
+        let mut direct = self.direct.clone();
+        let seen = look.query_async(&mut direct).await;
+        let (there, out): (Option<i64>, i64) = seen.expect("the server runs");
+        let seen = self.other.admin().inspect(name).await;
+        let seen = seen.expect("its network is fine").into_iter();
+        let holders = seen.flat_map(|seen| seen.holders);
+        let count = |count| u32::try_from(count).expect("there are few");
+        let mut holders: BTreeMap<String, u32> = holders
+            .map(|holder| (holder.owner, count(holder.hold_count)))
+            .collect();
+        // Before the first was asked for nobody has said how many there are.
+        if there.is_some_and(|there| there + out != i64::from(F::PERMITS)) {
+            holders.insert(format!("{there:?} and {out} out"), 1);
+        }
+        holders
     }
 
     /// Who stands in the store's line for a lock, the first at first. What is kept of it tells of the same ones, and of each
@@ -63,8 +83,12 @@ impl<F: Family> World<F> {
     pub(crate) async fn line(&self, name: &str) -> Vec<String> {
         let key = |what: &str| format!("{what}:{{{name}}}");
         let mut look = redis::pipe();
-        look.atomic().lrange(key("redisson_lock_queue"), 0, -1);
-        for members in ["redisson_lock_timeout", "distlock_alive"] {
+        let (queue, timeout) = match F::PERMITS {
+            0 => ("redisson_lock_queue", "redisson_lock_timeout"),
+            _ => ("distlock_line", "distlock_alive"),
+        };
+        look.atomic().lrange(key(queue), 0, -1);
+        for members in [timeout, "distlock_alive"] {
             look.zrange(key(members), 0, -1);
         }
         let mut direct = self.direct.clone();
@@ -92,8 +116,13 @@ impl<F: Family> World<F> {
                 .iter()
                 .any(|kept| key.starts_with(kept))
         });
-        if self.ask(redis::cmd("EXISTS").arg(name)).await {
-            keys.push(name.to_owned());
+        // How many permits there are is said once and for all.
+        let lock = match F::PERMITS {
+            0 => name.to_owned(),
+            _ => format!("{{{name}}}:timeout"),
+        };
+        if self.ask(redis::cmd("EXISTS").arg(&lock)).await {
+            keys.push(lock);
         }
         keys
     }

@@ -5,7 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use distlock::internals::engine::{Cause, Failure};
-use distlock::internals::protocol::{Action, Entry, FencingToken, Kind, Moment, Reply};
+use distlock::internals::protocol::{
+    Action, Alter, Entry, FencingToken, HeldBy, Kind, Moment, Reply,
+};
 
 use super::generator::{Kinds, Step};
 
@@ -26,9 +28,14 @@ pub(crate) fn agree(
     match (memory, redis) {
         (Reply::Busy { ttl: left }, Reply::Busy { ttl: right }) => close(*left, *right, tolerance),
         (Reply::Inspected(Some(left)), Reply::Inspected(Some(right))) => {
-            (&left.owners, &left.waiting, left.writes)
-                == (&right.owners, &right.waiting, right.writes)
+            (&left.waiting, left.writes) == (&right.waiting, right.writes)
                 && close(left.ttl, right.ttl, tolerance)
+                && left.owners.len() == right.owners.len()
+                && left
+                    .owners
+                    .iter()
+                    .zip(&right.owners)
+                    .all(|(left, right)| same_holder(left, right, tolerance))
         }
         // Their numbers are each store's own, see `Tokens`.
         (Reply::Granted { token: left }, Reply::Granted { token: right }) => {
@@ -69,6 +76,11 @@ fn token(reply: &Result<Reply, Failure>) -> Option<FencingToken> {
     }
 }
 
+fn same_holder(left: &HeldBy, right: &HeldBy, tolerance: Duration) -> bool {
+    (&left.owner, left.count) == (&right.owner, right.count)
+        && close(left.ttl, right.ttl, tolerance)
+}
+
 fn close(left: Option<Duration>, right: Option<Duration>, tolerance: Duration) -> bool {
     match (left, right) {
         (Some(left), Some(right)) => left.abs_diff(right) <= tolerance,
@@ -99,7 +111,7 @@ pub(crate) struct Heard {
 pub(crate) struct Divergence {
     pub(crate) name: String,
     pub(crate) what: String,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<String>,
 }
 
 impl Divergence {
@@ -112,19 +124,42 @@ impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.name, self.what)?;
         for line in &self.lines {
-            let Step { kind, action, road } = &line.step;
-            writeln!(f, "  {:?}  {road:?}  {kind:?}  {action:?}", line.sent)?;
-            for (engine, answer) in [("memory", &line.memory), ("store ", &line.redis)] {
-                match answer {
-                    Ok(reply) => writeln!(f, "    {engine}  {reply:?}")?,
-                    Err(failure) => writeln!(f, "    {engine}  {failure:?}")?,
-                }
-            }
-            if line.heard != Heard::default() {
-                writeln!(f, "    heard   {:?}", line.heard)?;
-            }
+            write!(f, "{line}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Step { kind, action, road } = &self.step;
+        writeln!(f, "  {:?}  {road:?}  {kind:?}  {action:?}", self.sent)?;
+        tell(f, &self.memory, &self.redis)?;
+        write!(f, "{}", self.heard)
+    }
+}
+
+/// What both have answered.
+pub(crate) fn tell(
+    f: &mut fmt::Formatter<'_>,
+    memory: &Result<Reply, Failure>,
+    store: &Result<Reply, Failure>,
+) -> fmt::Result {
+    for (engine, answer) in [("memory", memory), ("store ", store)] {
+        match answer {
+            Ok(reply) => writeln!(f, "    {engine}  {reply:?}")?,
+            Err(failure) => writeln!(f, "    {engine}  {failure:?}")?,
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self == &Self::default() {
+            true => Ok(()),
+            false => writeln!(f, "    heard   {self:?}"),
+        }
     }
 }
 
@@ -134,8 +169,16 @@ pub(crate) struct Coverage(BTreeMap<(&'static str, &'static str), u64>);
 
 impl Coverage {
     pub(crate) fn count(&mut self, line: &Line) {
-        let seen = kind(&line.step.action, &line.memory);
-        *self.0.entry(seen).or_default() += 1;
+        self.note(kind(&line.step.action, &line.memory));
+    }
+
+    pub(crate) fn note(&mut self, kind: (&'static str, &'static str)) {
+        *self.0.entry(kind).or_default() += 1;
+    }
+
+    /// How often this has come.
+    pub(crate) fn of(&self, kind: (&'static str, &'static str)) -> u64 {
+        self.0.get(&kind).copied().unwrap_or(0)
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -153,6 +196,24 @@ impl Coverage {
     pub(crate) fn assert_everything_was_seen_of(&self, actions: &[&str], kinds: Kinds, least: u64) {
         let heard = |kind: &(&str, &str)| kind.1.ends_with("listened") && kind.1 != NOBODY;
         let possible = |kind: &(&str, &str)| match kinds {
+            // Nobody is told who has the others, nor given one by another.
+            Kinds::Only(Kind::Semaphore) => {
+                kind.1 != WRONG
+                    && kind.1 != "taken"
+                    && !matches!(kind.0, "alter" | "pass" | "take")
+                    && *kind != ("undo", "kept")
+            }
+            // Nobody holds it.
+            Kinds::Only(Kind::Latch) => matches!(
+                *kind,
+                ("alter", _) | ("inspect", "free" | "held") | ("undo", "marked") | NOTHING | LOOKED
+            ),
+            Kinds::Only(Kind::Counting) => match *kind {
+                ("alter" | "take", _) | ("inspect", "free" | "held") | NOTHING | LOOKED => true,
+                ("undo" | "release", found) => !matches!(found, "kept" | "taken") && found != WRONG,
+                _ => false,
+            },
+            _ if matches!(kind.0, "alter" | "count" | "take") => false,
             Kinds::Only(Kind::Mutex | Kind::Fenced) => kind.1 != WRONG,
             // Nobody counts, so that nothing can be kept of it.
             Kinds::Only(Kind::Simple) => kind.1 != WRONG && *kind != ("undo", "kept"),
@@ -172,7 +233,7 @@ impl Coverage {
             if !actions.contains(&kind.0) || !possible(kind) || unheard {
                 continue;
             }
-            let times = self.0.get(kind).copied().unwrap_or(0);
+            let times = self.of(*kind);
             assert!(times >= least, "{kind:?} was seen {times} times only");
         }
         for kind in self.0.keys() {
@@ -214,7 +275,11 @@ fn kind(action: &Action, reply: &Result<Reply, Failure>) -> (&'static str, &'sta
             Reply::Granted { .. },
         ) => "granted once",
         (_, Reply::Granted { .. }) => "granted",
+        (_, Reply::Altered { before, after }) if before == after => "the same",
+        (_, Reply::Altered { .. }) => "another",
         (_, Reply::Busy { .. }) => "busy",
+        (_, Reply::Counted { done: true, .. }) => "done",
+        (_, Reply::Counted { done: false, .. }) => "looked",
         (_, Reply::Forced(true)) => "forced",
         (_, Reply::Forced(false)) => "nothing to force",
         (_, Reply::Gone) => "gone",
@@ -232,6 +297,12 @@ fn kind(action: &Action, reply: &Result<Reply, Failure>) -> (&'static str, &'sta
 pub(crate) const fn name_of(action: &Action) -> &'static str {
     match action {
         Action::Acquire { .. } => "acquire",
+        Action::Alter {
+            change: Alter::Take { .. },
+            ..
+        } => "take",
+        Action::Alter { .. } => "alter",
+        Action::Count(_) => "count",
         Action::ForceRelease => "force release",
         Action::Inspect => "inspect",
         Action::Pass { .. } => "pass",
@@ -243,17 +314,23 @@ pub(crate) const fn name_of(action: &Action) -> &'static str {
 
 pub(crate) const EVERYTHING: &[&str] = &[
     "acquire",
+    "alter",
+    "count",
     "force release",
     "inspect",
     "pass",
     "release",
     "renew",
+    "take",
     "undo",
 ];
 /// What travels together.
 pub(crate) const TRAVELLERS: &[&str] = &["acquire", "pass", "release"];
 /// Something of another kind is there.
 const WRONG: &str = "wrong kind";
+/// Numbers are there to be looked at, and to be taken from nobody.
+const LOOKED: (&str, &str) = ("count", "looked");
+const NOTHING: (&str, &str) = ("force release", "nothing to force");
 const NOBODY: &str = "released, nobody listened";
 const POSSIBLE: &[(&str, &str)] = &[
     ("acquire", "busy"),
@@ -262,6 +339,11 @@ const POSSIBLE: &[(&str, &str)] = &[
     ("acquire", "granted"),
     ("acquire", "undone"),
     ("acquire", WRONG),
+    ("alter", "another"),
+    ("alter", "the same"),
+    ("alter", "undone"),
+    ("count", "done"),
+    ("count", "looked"),
     ("force release", "forced"),
     ("force release", "nothing to force"),
     ("force release", WRONG),
@@ -286,6 +368,9 @@ const POSSIBLE: &[(&str, &str)] = &[
     ("renew", "renewed"),
     ("renew", "taken"),
     ("renew", WRONG),
+    ("take", "busy"),
+    ("take", "granted"),
+    ("take", "undone"),
     ("undo", "kept"),
     ("undo", "marked"),
     ("undo", NOBODY),

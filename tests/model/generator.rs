@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use distlock::internals::protocol::{
-    Action, Channel, ClientId, Entry, FencingToken, Holding, Kind, OwnerId, Subject,
+    Action, Channel, ClientId, Count, Entry, FencingToken, HeldBy, Holding, Kind, OwnerId, Subject,
+    Wanted,
 };
 
+use distlock::internals::protocol::permit::{owner_of, permits_of, wanted_by};
+
+use super::numbers::Numbers;
 use super::support::SeededRng;
 
 /// Everyone who has to do with one name.
@@ -20,6 +24,7 @@ pub(crate) struct Cast {
     undone: Vec<usize>,
     /// Who held it when we last looked.
     last: usize,
+    numbers: Numbers,
 }
 
 /// Which locks are asked for under one name.
@@ -90,11 +95,17 @@ impl Cast {
     pub(crate) fn new(kinds: Kinds, rng: &mut SeededRng) -> Self {
         let [ours, other, java] = [1_u8, 2, 3].map(|number| ClientId::new([number; 16]));
         let thread = -i64::try_from(rng.below(100)).expect("below a hundred");
+        let mut owner = |client, number| match kinds {
+            Kinds::Only(Kind::Semaphore) => {
+                owner_of(client, number, 1 + number_below(MOST_PERMITS, rng))
+            }
+            _ => OwnerId::new(client, number),
+        };
         let owners = vec![
-            OwnerId::new(ours, 1),
-            OwnerId::new(ours, 2),
-            OwnerId::new(other, 1),
-            OwnerId::new(java, thread),
+            owner(ours, 1),
+            owner(ours, 2),
+            owner(other, 1),
+            owner(java, thread),
         ];
         Self {
             kinds,
@@ -102,6 +113,7 @@ impl Cast {
             late: Vec::new(),
             undone: Vec::new(),
             last: 0,
+            numbers: Numbers::new([ours, other]),
             owners,
         }
     }
@@ -125,10 +137,18 @@ impl Cast {
         tick: Duration,
         rng: &mut SeededRng,
     ) -> Option<Step> {
+        if let Kinds::Only(kind) = self.kinds
+            && kind.is_nobodys()
+        {
+            return self.numbers.next(kind, tick, rng);
+        }
         let lease = time(tick, rng);
-        let held = held.map(|holding| {
-            let (owner, count) = &holding.owners[0];
-            let known = |id: &OwnerId| id.to_string() == *owner;
+        let held = held.and_then(|holding| holding.owners.first());
+        let held = held.map(|HeldBy { owner, count, .. }| {
+            let known = |id: &OwnerId| {
+                let mut permits = permits_of(*id);
+                id.to_string() == *owner || permits.any(|permit| permit.to_string() == *owner)
+            };
             self.last = self.owners.iter().position(known).expect("one of ours");
             u32::try_from(*count).expect("a small count")
         });
@@ -138,21 +158,27 @@ impl Cast {
             0..14 => self.renew(lease, rng),
             14..28 => self.release(held, rng),
             28..40 => self.undo(held, rng),
+            40..50 if self.kinds == Kinds::Only(Kind::Semaphore) => self.count(rng),
             40..50 => self.pass(lease, rng),
             50..53 => Action::ForceRelease,
             53..66 => Action::Inspect,
             66..73 => return None,
             73..145 => self.acquire(held, tick, rng),
             145..150 => self.undo(held, rng),
+            150..159 if self.kinds == Kinds::Only(Kind::Semaphore) && rng.chance(60) => {
+                self.count(rng)
+            }
             150..154 => self.release(held, rng),
             154..157 => self.renew(lease, rng),
-            157..159 => self.pass(lease, rng),
+            157..159 if self.kinds != Kinds::Only(Kind::Semaphore) => self.pass(lease, rng),
             _ => Action::ForceRelease,
         };
         let apart = rng.chance(match action {
             Action::Renew { .. } => 60,
             Action::Release { .. } | Action::Undo { .. } => 25,
             Action::Acquire { .. }
+            | Action::Alter { .. }
+            | Action::Count(_)
             | Action::ForceRelease
             | Action::Inspect
             | Action::Pass { .. } => 0,
@@ -215,14 +241,20 @@ impl Cast {
         rng: &mut SeededRng,
     ) -> Action {
         let lease = time(tick, rng);
+        let permits = Wanted {
+            count: wanted_by(self.owners[who]),
+            of: rng.chance(50).then(|| 1 + number_below(4, rng)),
+        };
         Action::Acquire {
             owner: self.owners[who],
             entry: entry(attempt, count),
             lease,
             seen: seen(rng),
-            waits: (self.kinds.of(who).is_announced() && rng.chance(75)).then(|| time(tick, rng)),
+            waits: (self.kinds.of(who).is_announced(permits.count) && rng.chance(75))
+                .then(|| time(tick, rng)),
             beside: rng.chance(30).then(|| self.beside(who)).flatten(),
             past: rng.chance(20),
+            permits,
         }
     }
 
@@ -241,6 +273,20 @@ impl Cast {
             owner: self.owners[self.somebody(70, rng)],
             left,
         }
+    }
+
+    fn count(&self, rng: &mut SeededRng) -> Action {
+        let many = number_below(5, rng);
+        let owner = self.owners[self.somebody(70, rng)];
+        let permits: Vec<_> = permits_of(owner).collect();
+        let permit = *rng.pick(&permits);
+        Action::Count(match rng.below(10) {
+            0..3 => Count::Look,
+            3..5 => Count::SetOnce(many),
+            5..7 => Count::Set(many),
+            7 => Count::Forget,
+            _ => Count::Return(permit),
+        })
     }
 
     fn renew(&self, lease: Duration, rng: &mut SeededRng) -> Action {
@@ -308,12 +354,13 @@ const fn asker(action: &Action) -> Option<OwnerId> {
         | Action::Renew { owner, .. }
         | Action::Undo { owner, .. } => Some(*owner),
         Action::Pass { from, .. } => Some(*from),
-        Action::ForceRelease | Action::Inspect => None,
+        Action::Alter { .. } => None,
+        Action::Count(_) | Action::ForceRelease | Action::Inspect => None,
     }
 }
 
 /// What a client may have seen of tokens: nothing, old ones, and one from a server whose clock is far ahead.
-fn seen(rng: &mut SeededRng) -> Option<FencingToken> {
+pub(crate) fn seen(rng: &mut SeededRng) -> Option<FencingToken> {
     match rng.below(10) {
         0 => Some(FencingToken::new(1)),
         1 => Some(FencingToken::new(4_000_000_000_000_000 + rng.below(10))),
@@ -322,20 +369,22 @@ fn seen(rng: &mut SeededRng) -> Option<FencingToken> {
 }
 
 /// A lease, or how long one waits: half a tick, and some more.
-fn time(tick: Duration, rng: &mut SeededRng) -> Duration {
+pub(crate) fn time(tick: Duration, rng: &mut SeededRng) -> Duration {
     tick / 2 + tick * number_below(LONGEST, rng)
 }
 
-fn number_below(bound: u32, rng: &mut SeededRng) -> u32 {
+pub(crate) fn number_below(bound: u32, rng: &mut SeededRng) -> u32 {
     u32::try_from(rng.below(u64::from(bound))).expect("below a u32")
 }
 
-fn index_below(length: usize, rng: &mut SeededRng) -> usize {
+pub(crate) fn index_below(length: usize, rng: &mut SeededRng) -> usize {
     usize::try_from(rng.below(length as u64)).expect("below a usize")
 }
 
 /// Leases last half a tick and up to one less than so many more.
 const LONGEST: u32 = 5;
+/// How many permits somebody asks for.
+pub(crate) const MOST_PERMITS: u32 = 3;
 /// More holds show nothing new.
 const MOST: u32 = 4;
 

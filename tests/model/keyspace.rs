@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use distlock::internals::engine::{Engine, boot};
+use distlock::internals::protocol::Kind;
 use rusqlite::Connection;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -33,7 +34,7 @@ impl Keyspace {
         redis: Arc<dyn Engine>,
         begun: Instant,
     ) -> Self {
-        let listed = listed(redis).await;
+        let (listed, semaphores) = listed(redis).await;
         let found: Vec<(String, String, i64, Vec<String>)> = server.query(&["EVAL", LOOK, "0"]);
         // No mark is older than that, however long a busy machine took.
         let age = i64::try_from(begun.elapsed().as_millis()).expect("a round is short");
@@ -44,6 +45,18 @@ impl Keyspace {
         for (key, sort, pttl, members) in found {
             if key.starts_with("redisson_lock_token:{") {
                 assert_eq!((&*sort, pttl), ("string", -1), "`{key}` is for ever");
+                continue;
+            }
+            // A semaphore's number, which its users have set, and what is out of it.
+            if members == ["a number"] || members == ["nothing is out"] {
+                assert_eq!(pttl, -1, "`{key}` is for ever");
+                continue;
+            }
+            if members == ["something is out"] {
+                assert_eq!(pttl, -1, "`{key}` is for ever");
+                let name = key.strip_prefix('{');
+                let name = name.and_then(|key| key.strip_suffix("}:timeout"));
+                keyspace.locks.insert(name.expect("a name").to_owned());
                 continue;
             }
             assert!(pttl >= 0, "`{key}` has no end");
@@ -65,13 +78,18 @@ impl Keyspace {
                 }
             }
         }
+        // Permits that have run out stay until somebody asks; whoever lists semaphores looks at each.
+        let out = semaphores.intersection(&keyspace.locks).cloned();
+        keyspace.listed.extend(out);
         keyspace
     }
 
     /// Reads every row that is not over.
     pub(crate) async fn of_file(file: &Path, engine: Arc<dyn Engine>) -> Self {
+        let (mut listed, semaphores) = listed(engine).await;
+        listed.extend(semaphores);
         let mut keyspace = Self {
-            listed: listed(engine).await,
+            listed,
             ..Self::default()
         };
         let now = boot::time().as_nanos();
@@ -85,7 +103,11 @@ impl Keyspace {
             let (name, state): (String, String) = row.expect("it is text");
             let state: Value = serde_json::from_str(&state).expect("it is JSON");
             let held = state["held"].as_object().into_iter().flatten();
-            if held.map(|(_, lock)| lock).any(lives) {
+            let is_out = |lock: &Value| lock["out"].as_array().into_iter().flatten().any(lives);
+            if held
+                .map(|(_, lock)| lock)
+                .any(|lock| lives(lock) || is_out(lock))
+            {
                 keyspace.locks.insert(name.clone());
             }
             let marks = state["marks"].as_array().into_iter().flatten();
@@ -109,21 +131,30 @@ impl Keyspace {
     }
 }
 
-/// The names that an engine lists as locked.
-async fn listed(engine: Arc<dyn Engine>) -> BTreeSet<String> {
-    let mut listed = BTreeSet::new();
+/// The names that an engine lists as locked, and those of semaphores.
+async fn listed(engine: Arc<dyn Engine>) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut listed, mut semaphores) = (BTreeSet::new(), BTreeSet::new());
     let mut from = Some(0);
     while let Some(place) = from {
         let page = engine.clone().find("*".into(), place).await;
         let page = page.expect("the store answers");
-        listed.extend(page.found.iter().map(|lock| lock.name.to_string()));
+        for lock in page.found {
+            let names = match lock.kind {
+                Kind::Semaphore => &mut semaphores,
+                _ => &mut listed,
+            };
+            names.insert(lock.name.to_string());
+        }
         from = page.next;
     }
-    listed
+    (listed, semaphores)
 }
 
-/// In the keys of those who wait, and of each reader.
-const PRIVATE: [&str; 5] = [
+/// In the keys of those who wait, of each reader, of those who have permits, and of what was done to a number.
+const PRIVATE: [&str; 8] = [
+    "distlock_clients:{",
+    "distlock_done:{",
+    "distlock_line:{",
     "redisson_lock_queue:{",
     "redisson_lock_timeout:{",
     "distlock_alive:{",
@@ -138,7 +169,17 @@ const LOOK: &str = "
 local found = {}
 for i, key in ipairs(redis.call('KEYS', '*')) do
   local sort = redis.call('TYPE', key).ok
-  local members = sort == 'zset' and redis.call('ZRANGE', key, 0, -1) or {}
+  local members = sort == 'zset' and string.find(key, 'distlock_undone', 1, true)
+    and redis.call('ZRANGE', key, 0, -1) or {}
+  if sort == 'string' and not string.find(key, ':', 1, true) and tonumber(redis.call('GET', key)) then
+    members = {'a number'}
+  end
+  if string.find(key, '}:timeout', 1, true) then
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    local out = redis.call('ZCOUNT', key, '(' .. string.format('%.0f', now), '+inf') > 0
+    members = {out and 'something is out' or 'nothing is out'}
+  end
   found[i] = {key, sort, redis.call('PTTL', key), members}
 end
 return found";

@@ -1,14 +1,11 @@
 //! Some sequences, turn by turn on both engines.
 
 use std::collections::BTreeSet;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use distlock::internals::engine::memory::Memory;
-use distlock::internals::engine::{Answer, Cause, Engine, Failure};
+use distlock::internals::engine::{Cause, Engine, Failure};
 use distlock::internals::protocol::{Action, Holding, Kind, Moment, Reply, Request, Subject};
 use tokio::time::Instant;
 
@@ -16,15 +13,12 @@ use super::compare::{Coverage, Divergence, TRAVELLERS, name_of};
 use super::generator::{Cast, Kinds, Road, Step};
 use super::keyspace::Keyspace;
 use super::listening::{Fence, listen, listen_at};
+use super::pair::{Pair, Ticks, all};
 use super::sequence::{Asked, Fate, Sequence};
 use super::support::SeededRng;
 
-/// Between two actions on one name.
-pub(crate) const TICK: Duration = Duration::from_millis(1000);
-/// Leases grow no longer than for this.
-const LONGEST_TICK: Duration = Duration::from_secs(3);
 /// Actions of one sequence.
-const TICKS: u32 = 14;
+pub(crate) const TICKS: u32 = 14;
 /// Before this tick some of the listeners go.
 const LEAVE: u32 = 8;
 /// The watchdog's batches are as long, or longer.
@@ -79,25 +73,33 @@ impl Outcome {
     }
 }
 
+/// Sequences that have been played.
+pub(crate) trait Played: Send + 'static {
+    /// Ends them. The same names must be locked, and what was marked as undone, and nothing else,
+    /// remembered: `keys` is what the store held from `sent` on for the time it took to look.
+    fn end(
+        self,
+        keys: &Keyspace,
+        sent: Instant,
+        latency: Duration,
+    ) -> impl Future<Output = Outcome> + Send;
+}
+
 impl Lane {
-    pub(crate) async fn run(&self) -> Run {
+    pub(crate) async fn run(self) -> Run {
         tokio::time::sleep(self.phase).await;
-        let mut run = Run::start(self).await;
-        let mut due = Instant::now();
+        let mut run = Run::start(&self).await;
+        let mut ticks = Ticks::begin();
         for tick in 0..TICKS {
             if tick == LEAVE {
                 run.leave(&self.engines).await;
             }
-            // Behind time, the ticks grow longer, and the leases with them.
-            let last = due;
-            due = (last + TICK).max(Instant::now());
-            let period = (due - last).min(LONGEST_TICK);
-            tokio::time::sleep_until(due).await;
+            let period = ticks.next().await;
             run.tick(|Sequence { cast, rng, .. }, held| cast.next(held, period, rng))
                 .await;
-            run.outcome.slowest_tick = run.outcome.slowest_tick.max(due.elapsed());
+            run.outcome.slowest_tick = run.outcome.slowest_tick.max(ticks.taken());
         }
-        tokio::time::sleep_until(due + TICK).await;
+        ticks.next().await;
         let look = Step {
             kind: self.kinds.main(),
             action: Action::Inspect,
@@ -110,12 +112,8 @@ impl Lane {
 
 /// A lane under way.
 pub(crate) struct Run {
-    memory: Arc<Memory>,
-    store: Arc<dyn Engine>,
+    pair: Pair,
     patient: bool,
-    begun: Instant,
-    /// The time memory lives in, in microseconds.
-    clock: Arc<AtomicU64>,
     fence: Fence,
     sequences: Vec<Sequence>,
     outcome: Outcome,
@@ -126,12 +124,7 @@ type Batch = Vec<(usize, Step)>;
 
 impl Run {
     async fn start(lane: &Lane) -> Self {
-        let clock = Arc::new(AtomicU64::new(0));
-        let now = {
-            let clock = clock.clone();
-            move || Moment::at(Duration::from_micros(clock.load(Ordering::Relaxed)))
-        };
-        let memory = Arc::new(Memory::new(Arc::new(now)));
+        let pair = Pair::new(lane.engines[0].clone());
         let mut seeds = SeededRng::new(lane.seed);
         let mut sequences = Vec::with_capacity(lane.sequences);
         for index in 0..lane.sequences {
@@ -141,17 +134,14 @@ impl Run {
             let mut listeners = Vec::new();
             for (number, channel) in cast.channels(&name, &mut rng).into_iter().enumerate() {
                 let engine = lane.engines[number % lane.engines.len()].clone();
-                let here = listen_at(memory.clone() as Arc<dyn Engine>, channel.clone()).await;
+                let here = listen_at(pair.memory.clone() as Arc<dyn Engine>, channel.clone()).await;
                 listeners.push((here, listen_at(engine, channel).await));
             }
             sequences.push(Sequence::new(name, cast, rng, listeners));
         }
         Self {
-            memory,
-            store: lane.engines[0].clone(),
+            pair,
             patient: lane.patient,
-            begun: Instant::now(),
-            clock,
             fence: Fence::build(&lane.engines, &lane.name).await,
             sequences,
             outcome: Outcome::default(),
@@ -173,7 +163,7 @@ impl Run {
             if sequence.fate() != Fate::Same {
                 continue;
             }
-            let held = held(&self.memory, sequence);
+            let held = held(&self.pair.memory, sequence);
             let Some(step) = next(sequence, held.as_ref()) else {
                 continue;
             };
@@ -213,9 +203,9 @@ impl Run {
 
     async fn call(&mut self, index: usize, step: Step) {
         let request = self.sequences[index].request(&step);
-        let sent = self.now();
-        let memory = self.memory.clone().call(request.clone()).await;
-        let store = self.store.clone().call(request).await;
+        let sent = self.pair.now();
+        let memory = self.pair.memory.clone().call(request.clone()).await;
+        let store = self.pair.store.clone().call(request).await;
         let asked = self.since(sent);
         self.record(asked, index, step, memory, store);
     }
@@ -223,11 +213,11 @@ impl Run {
     /// All at the same time, as callers do who know nothing of each other.
     async fn call_together(&mut self, batch: Batch) {
         let requests = self.requests(&batch);
-        let sent = self.now();
-        let memory = self.memory.clone().call_apart(requests.clone()).await;
+        let sent = self.pair.now();
+        let memory = self.pair.memory.clone().call_apart(requests.clone()).await;
         let calls = requests
             .into_iter()
-            .map(|request| self.store.clone().call(request));
+            .map(|request| self.pair.store.clone().call(request));
         let store = all(calls.collect()).await;
         let asked = self.since(sent);
         self.record_all(asked, batch, memory, store);
@@ -235,9 +225,9 @@ impl Run {
 
     async fn call_apart(&mut self, batch: Batch) {
         let requests = self.requests(&batch);
-        let sent = self.now();
-        let memory = self.memory.clone().call_apart(requests.clone()).await;
-        let store = self.store.clone().call_apart(requests).await;
+        let sent = self.pair.now();
+        let memory = self.pair.memory.clone().call_apart(requests.clone()).await;
+        let store = self.pair.store.clone().call_apart(requests).await;
         let asked = self.since(sent);
         self.record_all(asked, batch, memory, store);
     }
@@ -274,7 +264,7 @@ impl Run {
     ) {
         let sequence = &mut self.sequences[index];
         // Memory's time stands still until the next step: this is how that one left it.
-        let ttl = held(&self.memory, sequence).and_then(|holding| holding.ttl);
+        let ttl = held(&self.pair.memory, sequence).and_then(|holding| holding.ttl);
         let until = ttl.map(|ttl| asked.sent + ttl);
         let divergence = sequence.record(step, asked, memory, store, until);
         self.outcome.divergences.extend(divergence);
@@ -293,17 +283,18 @@ impl Run {
         }
     }
 
-    /// Ends the run. The same names must be locked, and what was marked as undone, and nothing else,
-    /// remembered: `keys` is what the store held from `sent` on for the time it took to look.
-    pub(crate) async fn end(
-        mut self,
-        keys: &Keyspace,
-        sent: Instant,
-        latency: Duration,
-    ) -> Outcome {
-        let sent = self.live_at(sent);
+    fn since(&mut self, sent: Moment) -> Asked {
+        let asked = self.pair.since(sent);
+        self.outcome.slowest_answer = self.outcome.slowest_answer.max(asked.latency);
+        asked
+    }
+}
+
+impl Played for Run {
+    async fn end(mut self, keys: &Keyspace, sent: Instant, latency: Duration) -> Outcome {
+        let sent = self.pair.live_at(sent);
         let asked = Asked { sent, latency };
-        let found = self.memory.clone().find("*".into(), 0).await;
+        let found = self.pair.memory.clone().find("*".into(), 0).await;
         let found = found.expect("memory does not fail").found.into_iter();
         let names: BTreeSet<_> = found.map(|lock| lock.name).collect();
         for sequence in &mut self.sequences {
@@ -332,48 +323,12 @@ impl Run {
         }
         self.outcome
     }
-
-    /// Moves memory's time to the present.
-    fn now(&self) -> Moment {
-        self.live_at(Instant::now())
-    }
-
-    fn live_at(&self, now: Instant) -> Moment {
-        let now = now.duration_since(self.begun).as_micros();
-        let now = u64::try_from(now).expect("not that long");
-        self.clock.store(now, Ordering::Relaxed);
-        Moment::at(Duration::from_micros(now))
-    }
-
-    fn since(&mut self, sent: Moment) -> Asked {
-        let latency = Moment::at(self.begun.elapsed()).since(sent);
-        self.outcome.slowest_answer = self.outcome.slowest_answer.max(latency);
-        Asked { sent, latency }
-    }
-}
-
-/// Waits for all of them, and looks at each in turn: the first poll sends it.
-async fn all<T>(calls: Vec<Answer<T>>) -> Vec<T> {
-    let mut calls: Vec<_> = calls.into_iter().map(|call| (call, None)).collect();
-    poll_fn(|cx| {
-        for (call, answer) in &mut calls {
-            if answer.is_none()
-                && let Poll::Ready(ready) = call.as_mut().poll(cx)
-            {
-                *answer = Some(ready);
-            }
-        }
-        let done = calls.iter().all(|(_, answer)| answer.is_some());
-        if done { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    calls.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
 /// How the lock stands in memory's time.
 fn held(memory: &Memory, sequence: &Sequence) -> Option<Holding> {
     // Whatever it is answers to one of these.
-    let kinds = [Kind::Mutex, Kind::Write, Kind::Simple];
+    let kinds = [Kind::Mutex, Kind::Write, Kind::Simple, Kind::Semaphore];
     kinds.into_iter().find_map(|kind| {
         let request = Subject::new(kind, sequence.name.clone()).request(Action::Inspect);
         let unused = || unreachable!("the store has a clock of its own");

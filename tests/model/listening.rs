@@ -6,7 +6,12 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use distlock::internals::engine::{Engine, Listener};
-use distlock::internals::protocol::{Action, Channel, ClientId, Entry, Kind, OwnerId, Subject};
+use distlock::internals::protocol::{
+    Action, Channel, ClientId, Entry, Kind, OwnerId, Subject, Wanted,
+};
+use tokio::time::timeout;
+
+use super::compare::Heard;
 
 /// Knows when every message sent before has arrived: one more that travels behind them.
 pub(crate) struct Fence {
@@ -42,6 +47,7 @@ impl Fence {
             waits: None,
             beside: None,
             past: false,
+            permits: Wanted::ONE,
         };
         for action in [take, Action::Release { owner, left: 0 }] {
             let answer = self
@@ -52,7 +58,7 @@ impl Fence {
         }
         for listener in &self.listeners {
             // It is a message of the engine's own: without news nothing would ever be heard.
-            tokio::time::timeout(PATIENCE, listener.heard())
+            timeout(PATIENCE, listener.heard())
                 .await
                 .expect("a release is heard of");
         }
@@ -68,8 +74,25 @@ pub(crate) async fn listen_at(engine: Arc<dyn Engine>, channel: Channel) -> List
     engine.listen(channel).await.expect("anyone may listen")
 }
 
+/// Who of these, in memory and at the store, has had news since we last looked. Where that may take its time one is patient.
+pub(crate) async fn who_heard(listeners: &[(Listener, Listener)], patient: bool) -> Heard {
+    let mut heard = Heard::default();
+    for (here, there) in listeners {
+        let memory = has_heard(here);
+        let store = match (patient, memory) {
+            (false, _) => has_heard(there),
+            (true, true) => timeout(PATIENCE, there.heard()).await.is_ok(),
+            // It may have been told of more than there was.
+            (true, false) => false,
+        };
+        heard.memory.push(memory);
+        heard.redis.push(store);
+    }
+    heard
+}
+
 /// Whether there was news since we last looked.
-pub(crate) fn has_heard(listener: &Listener) -> bool {
+fn has_heard(listener: &Listener) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     pin!(listener.heard()).poll(&mut context).is_ready()
 }

@@ -5,20 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::internals::engine::{Failure, Listener};
-use distlock::internals::protocol::{Action, Moment, Reply, Request, Subject};
+use distlock::internals::protocol::{Action, Alter, Kind, Moment, Reply, Request, Subject};
 
 use super::compare::{Divergence, Heard, Line, Tokens, agree};
 use super::generator::{Cast, Step};
-use super::listening::has_heard;
+use super::listening::who_heard;
 use super::support::SeededRng;
-use tokio::time::timeout;
 
 /// A slower answer says too little about when it was given.
-const PATIENCE: Duration = Duration::from_millis(150);
-/// Only what never comes takes so long.
-const LONG: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(150);
 /// Redis counts whole milliseconds and reads its clock now and then.
-const GRAIN: Duration = Duration::from_millis(5);
+pub(crate) const GRAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct Sequence {
     pub(crate) name: Arc<str>,
@@ -52,6 +49,43 @@ pub(crate) enum Fate {
 pub(crate) struct Asked {
     pub(crate) sent: Moment,
     pub(crate) latency: Duration,
+}
+
+impl Asked {
+    /// Whether both engines must have looked on the same side of all that ends: for memory at these moments, for the store
+    /// later by no more than its slowest answer took.
+    pub(crate) fn is_clear_of<'a>(
+        self,
+        ends: impl IntoIterator<Item = &'a Moment>,
+        slack: Duration,
+    ) -> bool {
+        let Self { sent, latency } = self;
+        ends.into_iter().all(|until| {
+            if sent < *until {
+                sent + latency + GRAIN < *until
+            } else {
+                *until + slack + GRAIN < sent
+            }
+        })
+    }
+}
+
+/// What is remembered of an undo that got this reply.
+pub(crate) fn mark_of(
+    kind: Kind,
+    action: &Action,
+    reply: &Result<Reply, Failure>,
+) -> Option<String> {
+    match action {
+        // Only a release tells that it had come, and so cannot come any more; unless it is asked many times. Those are
+        // remembered with all that was done.
+        Action::Undo { .. } if kind.is_nobodys() => None,
+        Action::Undo { owner, entry } => {
+            let released = matches!(reply, Ok(Reply::Released { .. }));
+            (!released || kind.has_line()).then(|| format!("{owner}#{}", entry.attempt()))
+        }
+        _ => None,
+    }
 }
 
 impl Sequence {
@@ -92,6 +126,12 @@ impl Sequence {
         self.until = until;
         if let Action::Acquire {
             waits: Some(waits), ..
+        }
+        | Action::Alter {
+            change: Alter::Take {
+                waits: Some(waits), ..
+            },
+            ..
         } = step.action
         {
             self.ends.push(asked.sent + waits);
@@ -118,18 +158,7 @@ impl Sequence {
 
     /// Judges who has heard of the last step.
     pub(crate) async fn listen(&mut self, patient: bool) -> Option<Divergence> {
-        let mut heard = Heard::default();
-        for (here, there) in &self.listeners {
-            let memory = has_heard(here);
-            let store = match (patient, memory) {
-                (false, _) => has_heard(there),
-                (true, true) => timeout(LONG, there.heard()).await.is_ok(),
-                // It may have been told of more than there was.
-                (true, false) => false,
-            };
-            heard.memory.push(memory);
-            heard.redis.push(store);
-        }
+        let heard = who_heard(&self.listeners, patient).await;
         let same = heard.memory == heard.redis;
         self.lines.last_mut()?.heard = heard;
         if same {
@@ -150,16 +179,10 @@ impl Sequence {
 
     /// Judges what Redis remembers as undone.
     pub(crate) fn remember(&mut self, undone: Option<&BTreeSet<String>>) -> Option<Divergence> {
-        let marked = |line: &Line| match &line.step.action {
-            // Only a release tells that it had come, and so cannot come any more; unless it is asked many times.
-            Action::Undo { owner, entry } => {
-                let released = matches!(line.memory, Ok(Reply::Released { .. }));
-                (!released || line.step.kind.has_line())
-                    .then(|| format!("{owner}#{}", entry.attempt()))
-            }
-            _ => None,
-        };
-        let marked: BTreeSet<_> = self.lines.iter().filter_map(marked).collect();
+        let lines = self.lines.iter();
+        let marked =
+            lines.filter_map(|line| mark_of(line.step.kind, &line.step.action, &line.memory));
+        let marked: BTreeSet<_> = marked.collect();
         if undone.cloned().unwrap_or_default() == marked {
             return None;
         }
@@ -180,15 +203,8 @@ impl Sequence {
 
     /// Whether both engines must have looked on the same side of all that ends.
     fn is_clear(&self, asked: Asked) -> bool {
-        let Asked { sent, latency } = asked;
         let ends = self.until.iter().chain(&self.ends);
-        ends.copied().all(|until| {
-            if sent < until {
-                sent + latency + GRAIN < until
-            } else {
-                until + self.slack + GRAIN < sent
-            }
-        })
+        asked.is_clear_of(ends, self.slack)
     }
 
     fn diverged(&mut self, what: &str) -> Option<Divergence> {
@@ -199,7 +215,7 @@ impl Sequence {
         Some(Divergence {
             name: self.name.to_string(),
             what: what.to_owned(),
-            lines: self.lines.clone(),
+            lines: self.lines.iter().map(ToString::to_string).collect(),
         })
     }
 }

@@ -1,11 +1,13 @@
 //! Two processes that count in Redis by reading and then writing: the plainest thing a lock is for.
 
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use distlock::Client;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
+use super::support::patient_connection;
 use super::support::process::{self, say, url};
 use super::{Process, RedisServer};
 
@@ -42,15 +44,14 @@ pub(crate) async fn count(orders: Receiver<String>, locked: bool) {
     // Few hand-offs, so that the lock goes from one process to the other all the time.
     let client = Client::builder(&url()).handoff_limit(3).connect().await;
     let client = client.expect("the server is up");
-    let redis = redis::Client::open(url()).expect("a url");
     let mut counting = JoinSet::new();
     let mut connections = Vec::new();
     for _ in 0..TASKS {
-        let connection = redis.get_multiplexed_async_connection().await;
-        connections.push(connection.expect("the server is up"));
+        connections.push(patient_connection(&url()).await);
     }
     say("ready");
     orders.recv().expect("the test says when");
+    both_have_begun(&mut connections[0]).await;
     for mut connection in connections {
         let lock = client.lock("counting");
         counting.spawn(async move {
@@ -72,6 +73,20 @@ pub(crate) async fn count(orders: Receiver<String>, locked: bool) {
     say("done");
 }
 
+/// They are told one after the other, and on a busy machine the first might be done before the second hears of it.
+async fn both_have_begun(connection: &mut MultiplexedConnection) {
+    let begun = redis::cmd("INCR").arg(BEGUN).exec_async(connection).await;
+    begun.expect("the server is up");
+    loop {
+        let begun = redis::cmd("GET").arg(BEGUN).query_async(connection).await;
+        let begun: u32 = begun.expect("the server is up");
+        if begun == 2 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// Not `INCR`: whoever comes between the two halves is overwritten.
 async fn increment(connection: &mut MultiplexedConnection) {
     let read: redis::RedisResult<Option<u64>> =
@@ -87,6 +102,7 @@ async fn increment(connection: &mut MultiplexedConnection) {
 
 pub(crate) const LOCKED: &str = "count with the lock";
 pub(crate) const UNLOCKED: &str = "count without it";
+const BEGUN: &str = "begun";
 const COUNTER: &str = "counter";
 const LOG: &str = "log";
 const TASKS: u64 = 5;

@@ -82,11 +82,13 @@ async fn a_forked_child_does_not_send_what_its_parent_was_about_to() {
             PATIENCE,
             "all that was sent has been carried out",
             async || {
+                tokio::time::sleep(Duration::from_millis(300)).await;
                 let now = server.commandstats("evalsha");
                 sent.replace(now) == now && now > before
             },
         )
         .await;
+        worker.tell("go on");
         worker.hear("ends");
         let now = server.commandstats("evalsha");
         assert_eq!(now, sent.get(), "the child has sent something");
@@ -269,8 +271,10 @@ pub(crate) fn fork_in_a_crowd(orders: &Receiver<String>) {
     orders.recv().expect("the test says when");
     go_on_in_the_child();
 
-    // Long enough for the server to answer what was sent; then all that was under way here goes on.
-    thread::sleep(Duration::from_secs(1));
+    // The server has answered what was sent by then; now all that was under way here goes on. The thread that read orders
+    // is the parent's.
+    let told = nix::unistd::read(std::io::stdin(), &mut [0; 64]);
+    assert!(told.expect("the test is there") > 0, "it has gone");
     runtime.block_on(async { tokio::time::sleep(Duration::from_millis(300)).await });
     std::mem::forget((runtime, client, pending));
     say("ends");

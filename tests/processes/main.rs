@@ -12,9 +12,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod counted;
 mod counter;
 mod forked;
 mod killed;
+mod permits;
+mod several;
 mod stopped;
 mod worker;
 
@@ -48,6 +51,6 @@ async fn connect(url: &str) -> Client {
 }
 
 /// Two thirds of it are what a busy machine may cost without costing the lock.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(6);
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock::{Client, Error, Guard, Lock, RwLock};
 use tokio::task::JoinSet;
@@ -10,12 +10,16 @@ use tokio::time::{sleep, timeout};
 
 use super::connect;
 use super::log::{Claim, Writer};
-use super::support::SeededRng;
 use super::support::process::{orders, say, url};
+use super::support::{SeededRng, patient_connection};
 
 pub(crate) const ROLE: &str = "read and write";
 pub(crate) const NAMES: [&str; 3] = ["a", "b{c}", "d"];
-const TASKS: u64 = 8;
+pub(crate) const TASKS: usize = 8;
+/// How often it is looked whether anything runs.
+const TICK: Duration = Duration::from_millis(10);
+/// So long nothing ran, or the server did not: a few such pieces in a row cost a lock its [`LEASE`](super::LEASE).
+const STILL: Duration = Duration::from_millis(500);
 /// How many of a hundred want to write.
 const WRITERS: u64 = 25;
 
@@ -29,26 +33,30 @@ pub(crate) fn run() {
         .expect("a runtime can be had");
     runtime.block_on(async {
         let client = connect(&url()).await;
-        let redis = redis::Client::open(url()).expect("a url");
-        let connection = redis.get_multiplexed_async_connection().await;
+        // Whoever stands still for a while is to say so afterwards, and not to give up.
+        let connection = patient_connection(&url()).await;
         let crowd = Arc::new(Crowd {
             log: Writer {
                 process: std::process::id(),
-                connection: connection.expect("the server is up"),
+                connection,
             },
             grants: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         });
         let mut tasks = JoinSet::new();
-        for task in 0..TASKS {
-            let rng = SeededRng::new(u64::from(std::process::id()) * TASKS + task);
+        for task in 0..TASKS as u64 {
+            let rng = SeededRng::new(u64::from(std::process::id()) * TASKS as u64 + task);
             tasks.spawn(be_one(crowd.clone(), client.clone(), rng));
         }
+        let ticking = tokio::spawn(tell_when_it_stood_still(crowd.clone()));
         say("ready");
         let stop = tokio::task::spawn_blocking(move || orders.recv());
         stop.await.expect("no panic").expect("the test says when");
         crowd.over.store(true, Ordering::Relaxed);
         tasks.join_all().await;
+        crowd.ended.store(true, Ordering::Relaxed);
+        ticking.await.expect("no panic");
         client.close().await.expect("the server is up");
         say("done");
     });
@@ -57,22 +65,41 @@ pub(crate) fn run() {
 struct Crowd {
     log: Writer,
     grants: AtomicU64,
+    /// Nobody is to begin another turn.
     over: AtomicBool,
+    /// Everybody has ended its last one.
+    ended: AtomicBool,
 }
 
 async fn be_one(crowd: Arc<Crowd>, client: Client, mut rng: SeededRng) {
     while !crowd.over.load(Ordering::Relaxed) {
         let name = *rng.pick(&NAMES);
         let lock = client.rw_lock(name);
+        let grant = crowd.new_grant();
         let turn = if rng.chance(WRITERS) {
-            write(&crowd, &lock, &mut rng).await
+            write(&crowd, &lock, grant, &mut rng).await
         } else {
-            read(&crowd, &lock, &mut rng).await
+            read(&crowd, &lock, grant, &mut rng).await
         };
         match turn {
-            // A machine that stood still for a lease, as the log says, too; or patience was over before the first answer.
-            Ok(()) | Err(Error::Lost { .. } | Error::Timeout { .. }) => {}
+            // Patience may be over before the first answer.
+            Ok(()) | Err(Error::Timeout { .. }) => {}
+            Err(Error::Lost { .. }) => crowd.log.claim(name, grant, Claim::Late).await,
             Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Goes on until everyone has ended, so that what stood still at the end is told, too.
+async fn tell_when_it_stood_still(crowd: Arc<Crowd>) {
+    let mut ended = false;
+    while !ended {
+        ended = crowd.ended.load(Ordering::Relaxed);
+        let since = Instant::now();
+        sleep(TICK).await;
+        crowd.log.ping().await;
+        if since.elapsed() >= STILL {
+            crowd.log.stood_still().await;
         }
     }
 }
@@ -88,11 +115,10 @@ async fn ask<K>(side: Lock<K>, rng: &mut SeededRng) -> Result<Option<Guard<K>>, 
     }
 }
 
-async fn read(crowd: &Crowd, lock: &RwLock, rng: &mut SeededRng) -> Result<(), Error> {
+async fn read(crowd: &Crowd, lock: &RwLock, grant: u64, rng: &mut SeededRng) -> Result<(), Error> {
     let Some(guard) = ask(lock.read(), rng).await? else {
         return Ok(());
     };
-    let grant = crowd.new_grant();
     crowd.claims(lock, grant, &guard, Claim::Reads).await;
     if rng.chance(30) {
         sleep(moment(rng)).await;
@@ -108,11 +134,10 @@ async fn read(crowd: &Crowd, lock: &RwLock, rng: &mut SeededRng) -> Result<(), E
     give_back(guard, rng).await
 }
 
-async fn write(crowd: &Crowd, lock: &RwLock, rng: &mut SeededRng) -> Result<(), Error> {
+async fn write(crowd: &Crowd, lock: &RwLock, grant: u64, rng: &mut SeededRng) -> Result<(), Error> {
     let Some(guard) = ask(lock.write(), rng).await? else {
         return Ok(());
     };
-    let grant = crowd.new_grant();
     crowd.claims(lock, grant, &guard, Claim::Writes).await;
     if rng.chance(10) {
         sleep(moment(rng)).await;

@@ -9,16 +9,14 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::log::{Claim, LOG, Writer};
-use super::support::{RedisServer, SeededRng, eventually};
+use super::support::{RedisServer, SeededRng, eventually, patient_connection};
 use super::{PATIENCE, connect};
 
 /// Those who read when it is known to wait leave once each, and none of them comes back before it has had its turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_waits_for_one_generation_of_64_readers_that_never_pause() {
     let server = RedisServer::start();
-    let redis = redis::Client::open(server.url()).expect("a url");
-    let connection = redis.get_multiplexed_async_connection().await;
-    let connection = connection.expect("the server is up");
+    let connection = patient_connection(&server.url()).await;
     let (over, granted) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),

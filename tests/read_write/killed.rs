@@ -78,6 +78,7 @@ fn nobody_writes_beside_another_whoever_is_killed_and_everyone_gets_on() {
         begun.elapsed(),
         seen.lost,
     );
+    assert_eq!(seen.unexplained, 0, "lost by those who live and run");
     assert!(seen.reads > 0 && seen.writes > 0 && seen.together > 2);
     nothing_is_left(&server);
 }

@@ -6,7 +6,7 @@ use distlock::{Error, Lease, LostReason};
 
 use super::support::java::{Java, Subscriber, channel};
 use super::support::{RedisServer, eventually};
-use super::{LEASE, PATIENCE, assert_just_set, connect, hold, leaves_nothing};
+use super::{IN_VAIN, LEASE, PATIENCE, assert_just_set, connect, hold, leaves_nothing};
 
 #[tokio::test]
 async fn java_is_refused_what_we_hold_and_told_how_long() {
@@ -48,8 +48,7 @@ async fn we_are_refused_what_any_thread_of_javas_holds() {
         assert_eq!(java.lock("order", thread, "60000").await, None);
         let before = server.hgetall("order");
         assert!(lock.try_acquire().await.unwrap().is_none());
-        let moment = Duration::from_millis(50);
-        assert!(lock.acquire_timeout(moment).await.unwrap().is_none());
+        assert!(lock.acquire_timeout(IN_VAIN).await.unwrap().is_none());
         assert_eq!(server.hgetall("order"), before);
         assert_just_set(server.pttl("order"), LEASE);
         assert_eq!(java.unlock("order", thread).await, Some(true));
@@ -63,7 +62,7 @@ async fn we_are_refused_what_any_thread_of_javas_holds() {
 async fn javas_unlock_wakes_our_waiter_at_once() {
     let server = RedisServer::start();
     let (client, java) = (connect(&server).await, Java::start(&server).await);
-    let mut slowest = Duration::ZERO;
+    let mut took = Vec::new();
     for _ in 0..5 {
         assert_eq!(java.lock("order", 47, "60000").await, None);
         assert_eq!(java.lock("order", 47, "60000").await, None);
@@ -81,11 +80,13 @@ async fn javas_unlock_wakes_our_waiter_at_once() {
         let unlocked = Instant::now();
         assert_eq!(java.unlock("order", 47).await, Some(true));
         let guard = waiter.await.unwrap().unwrap();
-        slowest = slowest.max(unlocked.elapsed());
+        took.push(unlocked.elapsed());
         guard.release().await.unwrap();
     }
-    eprintln!("from Java's unlock to our grant: {slowest:.1?} at most");
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    took.sort();
+    eprintln!("from Java's unlock to our grant: {took:.1?}");
+    // Not told, it sleeps for most of two seconds every time; a busy machine is slow now and then.
+    assert!(took[took.len() / 2] < Duration::from_secs(1), "{took:?}");
     leaves_nothing(&server, client).await;
 }
 
@@ -98,7 +99,7 @@ async fn every_release_of_ours_wakes_a_java_waiter() {
         let closing = connect(&server).await;
         let lock = closing.lock("order");
         let lock = match how {
-            "max hold" => lock.with_max_hold(Duration::from_millis(200)),
+            "max hold" => lock.with_max_hold(Duration::from_secs(3)),
             _ => lock,
         };
         let guard = lock.try_acquire().await.unwrap().expect("free");

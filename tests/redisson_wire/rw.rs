@@ -268,7 +268,8 @@ async fn a_writer_that_stops_waiting_is_no_release() {
     for how in ["dropped", "out of time"] {
         let patience = match how {
             "dropped" => PATIENCE,
-            _ => Duration::from_millis(500),
+            // Long enough to be seen.
+            _ => Duration::from_secs(3),
         };
         let writer = other.rw_lock("prices").write().acquire_timeout(patience);
         let writer = tokio::spawn(writer);
@@ -301,7 +302,7 @@ async fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
         for how in ["granted", "dropped", "out of time"] {
             let reader = read(&client.rw_lock(name), LEASE).await;
             let patience = match how {
-                "out of time" => Duration::from_secs(2),
+                "out of time" => Duration::from_secs(3),
                 _ => PATIENCE,
             };
             let writer = other.rw_lock(name).write().acquire_timeout(patience);
@@ -322,7 +323,10 @@ async fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
             if how == "granted" {
                 reader.release().await.unwrap();
                 let writer = writer.await.unwrap().unwrap().expect("granted");
-                assert_eq!(server.keys(), [name]);
+                // Of those before, one may have left while it asked.
+                let mut keys = server.keys();
+                keys.retain(|key| !key.starts_with("distlock_undone:"));
+                assert_eq!(keys, [name]);
                 writer.release().await.unwrap();
                 continue;
             }
@@ -335,7 +339,7 @@ async fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
 }
 
 /// A waiter that left while it asked has the request taken back: a mark of that stays for a while.
-async fn gone_but_for_marks(server: &RedisServer, client: Client) {
+pub(crate) async fn gone_but_for_marks(server: &RedisServer, client: Client) {
     eventually(PATIENCE, "nothing is left", async || {
         let keys = server.keys();
         keys.iter().all(|key| key.starts_with("distlock_undone:"))

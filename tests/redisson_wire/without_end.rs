@@ -191,7 +191,7 @@ impl Seen {
 fn watch(server: &RedisServer, stop: &AtomicBool, all: &Mutex<Seen>) {
     loop {
         let last = stop.load(Ordering::Relaxed);
-        let keys: Vec<(String, String, i64, Vec<String>)> = server.query(&["EVAL_RO", LOOK, "0"]);
+        let keys: Vec<(String, String, i64, Vec<String>)> = server.query(&["EVAL", LOOK, "0"]);
         let mut seen = Seen::default();
         for (key, sort, pttl, fields) in keys {
             assert!(pttl >= 0, "`{key}` has no end");

@@ -10,10 +10,10 @@ use super::{soon, take};
 /// leases. The watchdog has a thread and a connection of its own.
 #[tokio::test]
 async fn a_blocked_runtime_does_not_let_leases_lapse() {
-    const LEASE: Duration = ms(2400);
+    const LEASE: Duration = ms(6000);
     let world = World::start();
     let client = world.client().await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(2400))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(6000))).await;
     std::thread::sleep(2 * LEASE);
     assert!(guard.is_held());
     assert_eq!(world.holder("stock"), Some((guard.owner(), 1)));
@@ -26,7 +26,7 @@ async fn a_blocked_runtime_does_not_let_leases_lapse() {
 async fn a_stalled_data_connection_does_not_let_leases_lapse() {
     let world = World::start();
     let client = world.hasty(PATIENCE).await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(2400))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(6000))).await;
     world.proxy.rule(script(super::ACQUIRE), Fault::HoldRequest);
     let mut stuck = begun(client.lock("another").acquire());
     pending_until(&mut stuck, "the connection is stuck", async || {
@@ -36,7 +36,7 @@ async fn a_stalled_data_connection_does_not_let_leases_lapse() {
     let granted = guard.valid_until();
     pending_until(&mut stuck, "more than a lease is over", async || {
         guard.check().expect("it is renewed in time");
-        guard.valid_until() > granted + ms(2400)
+        guard.valid_until() > granted + ms(6000)
     })
     .await;
 }
@@ -46,7 +46,7 @@ async fn a_stalled_data_connection_does_not_let_leases_lapse() {
 async fn a_stalled_watchdog_connection_does_not_let_leases_lapse() {
     let world = World::start();
     let client = world.client().await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(3000))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(6000))).await;
     world.proxy.rule(script(RENEW).nth(1), Fault::HoldReply);
     world.injected(1).await;
     eventually(PATIENCE, "it is renewed all the same", async || {
@@ -62,20 +62,19 @@ async fn a_stalled_watchdog_connection_does_not_let_leases_lapse() {
 #[tokio::test]
 async fn a_slow_watchdog_connection_is_not_replaced_while_it_answers() {
     let world = World::start();
-    let client = world.client().await;
+    let client = world.hasty(PATIENCE).await;
     let dropped = take(client.lock("dropped")).await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(4500))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(12_000))).await;
     let greetings = || {
         let requests = world.proxy.requests();
         requests.iter().filter(|words| words[0] == "HELLO").count()
     };
-    // The release is answered while the renewal, due after 1.5 s, waits for its 1.5 s in vain.
+    // The release is answered while the renewal, due after 4 s, waits for its 4 s in vain.
     world
         .proxy
-        .rule(script(RELEASE), Fault::DelayReply(ms(1500)));
+        .rule(script(RELEASE), Fault::DelayReply(ms(6000)));
     let renewal = script(RENEW).nth(1);
-    world.proxy.rule(renewal, Fault::DelayRequest(ms(2000)));
-    tokio::time::sleep(ms(1200)).await;
+    world.proxy.rule(renewal, Fault::DelayRequest(ms(5000)));
     drop(dropped);
     eventually(PATIENCE, "a renewal is given up", async || {
         guard.at_risk().is_some()
@@ -96,8 +95,8 @@ async fn a_slow_watchdog_connection_is_not_replaced_while_it_answers() {
 async fn nothing_is_renewed_once_its_release_was_sent() {
     let world = World::start();
     let client = world.client().await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(2400))).await;
-    let dropped = take(client.lock("dropped").with_lease(keep_alive(2400))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(4500))).await;
+    let dropped = take(client.lock("dropped").with_lease(keep_alive(4500))).await;
     eventually(PATIENCE, "both are renewed", async || {
         world.runs_for(RENEW, &guard.owner()) > 0 && world.runs_for(RENEW, &dropped.owner()) > 0
     })
@@ -111,7 +110,7 @@ async fn nothing_is_renewed_once_its_release_was_sent() {
     let renewed = |owner: &String| world.runs_for(RENEW, owner);
     let before = owners.each_ref().map(renewed);
     // Twice as long as between two renewals.
-    tokio::time::sleep(ms(1600)).await;
+    tokio::time::sleep(ms(3000)).await;
     assert_eq!(owners.each_ref().map(renewed), before);
     world.proxy.let_go();
     let gone = soon("the release", releasing).await.expect("no panic");
@@ -130,7 +129,7 @@ fn a_guard_dropped_after_its_runtime_has_gone_is_released() {
     let (dropped, renewed) = runtime.block_on(async {
         let client = world.client().await;
         let dropped = take(client.lock("dropped").with_lease(fixed(600_000))).await;
-        let renewed = take(client.lock("renewed").with_lease(keep_alive(2400))).await;
+        let renewed = take(client.lock("renewed").with_lease(keep_alive(6000))).await;
         (dropped, renewed)
     });
     drop(runtime);

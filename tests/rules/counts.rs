@@ -133,7 +133,7 @@ async fn a_release_creates_nothing_and_touches_nobody_elses_hold() {
 #[tokio::test]
 async fn a_partial_release_that_is_sent_again_lowers_the_count_once() {
     let world = World::start();
-    let client = world.hasty(ms(300)).await;
+    let client = world.hasty(ms(1000)).await;
     let me = client.new_owner();
     let lock = client.lock("stock").with_owner(&me);
     let outer = take(lock.clone()).await;

@@ -238,7 +238,7 @@ async fn head_beside_a_hold(
 async fn a_mark_of_the_giver_does_not_refuse_a_re_entry_of_the_receiver() {
     let world = World::start();
     let builder = world.builder().handoff_window(PATIENCE);
-    let client = connect(builder.command_timeout(ms(300))).await;
+    let client = connect(builder.command_timeout(ms(1000))).await;
     let (giver, taker) = (client.new_owner(), client.new_owner());
     let held = take(client.lock("stock").with_owner(&giver)).await;
     let waiting = begun(client.lock("stock").with_owner(&taker).acquire());

@@ -11,7 +11,7 @@ use super::{script, take};
 #[tokio::test]
 async fn a_stalled_acquire_that_arrives_after_its_undo_is_refused() {
     let world = World::start();
-    let client = world.hasty(ms(300)).await;
+    let client = world.hasty(ms(1000)).await;
     world.proxy.rule(script(ACQUIRE).nth(1), Fault::HoldRequest);
     let stalled = client.lock("stock").try_acquire().await;
     assert!(matches!(stalled, Err(Error::Timeout { .. })), "{stalled:?}");
@@ -62,7 +62,7 @@ async fn a_grant_that_arrives_after_its_caller_has_gone_is_given_back() {
 #[tokio::test]
 async fn a_stalled_re_entry_that_arrives_after_its_undo_is_refused() {
     let world = World::start();
-    let client = world.hasty(ms(300)).await;
+    let client = world.hasty(ms(1000)).await;
     let me = client.new_owner();
     let lock = client.lock("stock").with_owner(&me);
     let outer = take(lock.clone()).await;
@@ -110,7 +110,7 @@ async fn a_stalled_re_entry_is_refused_even_if_another_guard_went_before_its_und
 #[tokio::test]
 async fn a_stalled_pass_that_arrives_late_grants_nothing() {
     let world = World::start();
-    let builder = world.builder().command_timeout(ms(300)).handoff_limit(0);
+    let builder = world.builder().command_timeout(ms(1000)).handoff_limit(0);
     let client = connect(builder).await;
     let held = take(client.lock("stock")).await;
     let next = begun(client.lock("stock").acquire());
@@ -194,12 +194,12 @@ async fn a_lost_reply_is_never_reported_as_busy() {
 #[tokio::test]
 async fn a_wait_that_ends_in_an_outage_is_not_reported_as_busy() {
     let world = World::start();
-    let client = world.hasty(ms(100)).await;
+    let client = world.hasty(ms(1500)).await;
     let other = world.other().await;
     let held = take(other.lock("stock")).await;
     let poll = Wait::Poll(Backoff::new(ms(20), ms(20)));
     let lock = client.lock("stock").with_wait(poll);
-    let mut waiting = begun(lock.acquire_timeout(ms(900)));
+    let mut waiting = begun(lock.acquire_timeout(ms(4000)));
     super::pending_until(
         &mut waiting,
         "it was told that the lock is taken",
@@ -218,11 +218,11 @@ async fn a_wait_that_ends_in_an_outage_is_not_reported_as_busy() {
 #[tokio::test]
 async fn a_lost_reply_behind_a_hold_of_its_own_client_is_not_reported_as_busy() {
     let world = World::start();
-    let client = world.client().await;
+    let client = world.hasty(super::PATIENCE).await;
     let held = take(client.lock("stock")).await;
     // Another lease, so that it must ask for itself.
     let lock = client.lock("stock").with_lease(fixed(20_000));
-    let waiting = begun(lock.acquire_timeout(ms(700)));
+    let waiting = begun(lock.acquire_timeout(ms(3000)));
     world.proxy.rule(script(ACQUIRE).nth(1), Fault::HoldReply);
     held.release().await.expect("it is ours");
     let got = in_time("its deadline", waiting).await;

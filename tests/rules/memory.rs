@@ -62,7 +62,7 @@ async fn an_undo_works_when_redis_is_out_of_memory() {
 
     let world = World::start();
     // Each alone on its connection, so that each is a request of its own.
-    let (client, other) = (world.hasty(ms(300)).await, world.hasty(ms(300)).await);
+    let (client, other) = (world.hasty(ms(1000)).await, world.hasty(ms(1000)).await);
     world
         .proxy
         .rule(script(ACQUIRE).arg(3, "done").nth(1), Fault::HoldReply);

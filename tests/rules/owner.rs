@@ -16,7 +16,7 @@ use super::{
 #[tokio::test]
 async fn a_queued_release_never_frees_a_later_hold_of_the_same_owner() {
     let world = World::start();
-    let client = world.hasty(ms(300)).await;
+    let client = world.hasty(ms(1000)).await;
     let me = client.new_owner();
     let lock = client.lock("stock").with_owner(&me);
 

@@ -7,7 +7,7 @@ use super::{ACQUIRE, PATIENCE, World, connect, ms, script, take};
 #[tokio::test]
 async fn every_key_of_ours_carries_a_ttl() {
     let world = World::start();
-    let client = connect(world.builder().command_timeout(ms(200)).label("billing")).await;
+    let client = connect(world.builder().command_timeout(ms(1000)).label("billing")).await;
     world.proxy.rule(script(ACQUIRE).nth(1), Fault::HoldRequest);
     assert!(client.lock("stock").try_acquire().await.is_err());
     world.marked("stock").await;
@@ -43,7 +43,7 @@ async fn private_keys_share_the_slot_of_their_lock() {
         "{{bar}}zap",
     ];
     let world = World::start();
-    let client = world.hasty(ms(150)).await;
+    let client = world.hasty(ms(600)).await;
     let mut apart = Vec::new();
     for name in names {
         world.proxy.clear_rules();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::support::{Fault, SeededRng, eventually};
+use super::support::{Fault, SeededRng, eventually, patient_connection};
 use super::{
     ACQUIRE, PATIENCE, RENEW, SCRIPTS, World, begun, connect, fixed, in_time, keep_alive, ms,
 };
@@ -111,11 +111,7 @@ async fn a_lock_key_never_exists_without_a_ttl() {
           if ttl > 0 then n = n + 1 end
         end
         return n";
-    let mut eyes = redis::Client::open(world.server.url())
-        .expect("a url")
-        .get_multiplexed_async_connection()
-        .await
-        .expect("the server answers");
+    let mut eyes = patient_connection(&world.server.url()).await;
     let looking = async {
         let look = redis::Script::new(lua);
         while !done.load(Ordering::Relaxed) {

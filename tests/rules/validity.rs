@@ -112,12 +112,12 @@ async fn a_lock_passed_on_with_no_validity_left_is_undone_not_returned() {
     let world = World::start();
     let builder = world.builder().handoff_limit(0);
     let client = connect(builder.command_timeout(PATIENCE)).await;
-    let lock = client.lock("stock").with_lease(keep_alive(2000));
+    let lock = client.lock("stock").with_lease(keep_alive(4000));
     let held = take(lock.clone()).await;
     let next = begun(lock.acquire());
     world
         .proxy
-        .rule(script(PASS).nth(1), Fault::DelayReply(ms(2200)));
+        .rule(script(PASS).nth(1), Fault::DelayReply(ms(4400)));
     held.release().await.expect("it was ours");
     let next = soon("its turn", next).await.expect("it is free");
     assert!(next.is_held());
@@ -166,7 +166,7 @@ async fn a_refused_renewal_ends_it_at_once() {
 async fn a_failed_renewal_changes_nothing_while_there_is_time() {
     let world = World::start();
     let client = world.client().await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(3000))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(6000))).await;
     let valid_until = guard.valid_until();
     assert_eq!(guard.at_risk(), None);
     for attempt in 1..=2 {
@@ -194,7 +194,7 @@ async fn a_failed_renewal_changes_nothing_while_there_is_time() {
 async fn a_lost_guard_stays_lost_when_its_hold_comes_back() {
     let world = World::start();
     let client = world.client().await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(600))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(3000))).await;
     world.server.cmd(&["DEL", "stock"]);
     assert!(in_time("the loss", guard.lost()).await.is_some());
     let renewals = world.runs(RENEW).len();
@@ -203,7 +203,8 @@ async fn a_lost_guard_stays_lost_when_its_hold_comes_back() {
     })
     .await;
     world.server.cmd(&["HSET", "stock", &guard.owner(), "1"]);
-    let until = Instant::now() + ms(700);
+    // Longer than between two renewals.
+    let until = Instant::now() + ms(1500);
     while Instant::now() < until {
         assert!(!guard.is_held());
         tokio::time::sleep(ms(20)).await;
@@ -219,12 +220,12 @@ async fn going_lost_still_sends_release_0() {
     let world = World::start();
     let client = world.client().await;
     // By the clock: renewals fail until the lease is over.
-    let cut_off = take(client.lock("cut off").with_lease(keep_alive(2000))).await;
+    let cut_off = take(client.lock("cut off").with_lease(keep_alive(4000))).await;
     world.proxy.rule(script(RENEW), Fault::CutBefore);
     world.server.cmd(&["PEXPIRE", "cut off", "600000"]);
     // By the longest hold.
     let lock = client.lock("too long").with_lease(fixed(600_000));
-    let too_long = take(lock.with_max_hold(ms(2000))).await;
+    let too_long = take(lock.with_max_hold(ms(4000))).await;
     assert_eq!(world.count("cut off") + world.count("too long"), 2);
 
     let lost = in_time("the loss", too_long.lost())

@@ -125,7 +125,7 @@ async fn guards_outlive_their_client_and_everything_goes_with_the_last() {
     let _alone = COMPANY.write().await;
     let server = RedisServer::start();
     let before = Census::take();
-    let lease = Lease::KeepAlive(Duration::from_secs(3));
+    let lease = Lease::KeepAlive(Duration::from_secs(6));
     let client = connect(&server.url()).await;
     let first = client
         .lock("first")
@@ -161,7 +161,7 @@ async fn a_forgotten_guard_and_a_lost_one_keep_nothing_alive() {
     let server = RedisServer::start();
     let before = Census::take();
     let client = connect(&server.url()).await;
-    let lease = Lease::Fixed(Duration::from_millis(1500));
+    let lease = Lease::Fixed(Duration::from_secs(4));
     let forgotten = client
         .lock("forgotten")
         .with_lease(lease)

@@ -25,7 +25,7 @@ fn a_waiter_whose_runtime_has_gone_does_not_panic() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, other_runtime, other| {
         let mut failures = Failures::default();
-        let lease = Lease::KeepAlive(Duration::from_secs(2));
+        let lease = Lease::KeepAlive(Duration::from_secs(4));
         for behind_own in [false, true] {
             let runtime = runtime();
             let client = runtime.block_on(connect(&store.url));
@@ -34,7 +34,7 @@ fn a_waiter_whose_runtime_has_gone_does_not_panic() {
             let held = other_runtime.block_on(lock.acquire()).unwrap();
             let lock = client.lock("gone").with_lease(lease);
             let endless = begin(&runtime, lock.acquire());
-            let bounded = begin(&runtime, lock.acquire_timeout(Duration::from_secs(3)));
+            let bounded = begin(&runtime, lock.acquire_timeout(Duration::from_secs(6)));
             drop(runtime);
             drop(held);
             let whose = if behind_own { "its own" } else { "another" };

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use distlock::{Client, Guard, Lock};
+use distlock::{Client, Guard, Lock, LostReason};
 
 /// A kind of lock.
 pub(crate) trait Family: 'static {
@@ -23,6 +23,12 @@ pub(crate) trait Family: 'static {
     const PASSED_ON: bool = true;
     /// Whether many may hold it at once.
     const SHARED: bool = false;
+    /// Whether one holds it at a time, so that who has lost it to another is told so.
+    const ALONE: bool = true;
+    /// Whether an owner that holds it may take it once more.
+    const AGAIN: bool = true;
+    /// How many permits it is, if it is all that a semaphore has.
+    const PERMITS: u32 = 0;
     /// Whether it is a side of a lock that has two.
     const TWO_SIDED: bool = false;
 
@@ -121,6 +127,40 @@ impl Family for Simple {
     }
 }
 
+/// The only permit of a semaphore.
+pub(crate) struct Semaphore;
+
+impl Family for Semaphore {
+    type Kind = distlock::Permit;
+    type Against = Self;
+    const COUNTS: bool = false;
+    const PASSED_ON: bool = false;
+    const ALONE: bool = false;
+    const AGAIN: bool = false;
+    const PERMITS: u32 = 1;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Permit> {
+        client.semaphore(name).with_permits(1).permit()
+    }
+}
+
+/// All three permits of a semaphore: who waits for several stands in a line.
+pub(crate) struct Several;
+
+impl Family for Several {
+    type Kind = distlock::Permit;
+    type Against = Self;
+    const COUNTS: bool = false;
+    const PASSED_ON: bool = false;
+    const ALONE: bool = false;
+    const AGAIN: bool = false;
+    const PERMITS: u32 = 3;
+
+    fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Permit> {
+        client.semaphore(name).with_permits(3).permits(3)
+    }
+}
+
 /// The kind of lock that a family's are kept out by.
 pub(crate) type Opposite<F> = <<F as Family>::Against as Family>::Kind;
 
@@ -146,9 +186,22 @@ impl<F: Family> Player<F> {
         F::Against::lock(&self.client, name.into())
     }
 
+    /// Why somebody has lost a lock that another has by now; for this reason, if who has it is all the same.
+    pub(crate) fn taken_over(&self, otherwise: LostReason) -> LostReason {
+        if F::ALONE {
+            LostReason::TakenOver
+        } else {
+            otherwise
+        }
+    }
+
     /// What the store says of an owner that holds a lock so often.
     pub(crate) fn counted(&self, times: u64) -> u64 {
-        if F::COUNTS { times } else { times.min(1) }
+        match F::PERMITS {
+            0 if F::COUNTS => times,
+            0 => times.min(1),
+            permits => times.min(1) * u64::from(permits),
+        }
     }
 
     /// One that a new owner takes, as often as it likes.

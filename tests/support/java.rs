@@ -8,14 +8,14 @@ mod rw;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use ::redis::FromRedisValue;
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{AsyncConnectionConfig, FromRedisValue};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 pub(crate) use self::rw::{rw_channel, timeout_key};
-use super::redis::RedisServer;
+use super::redis::{RedisServer, patient_connection};
 use super::resp::{Frames, words};
 
 /// One Redisson instance; its threads are told apart by number.
@@ -26,13 +26,8 @@ pub(crate) struct Java {
 
 impl Java {
     pub(crate) async fn start(server: &RedisServer) -> Self {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
-        let client = ::redis::Client::open(server.url()).expect("a server's address is right");
-        let connection = client.get_multiplexed_async_connection_with_config(&config);
         Self {
-            connection: connection.await.expect("the server is up"),
+            connection: patient_connection(&server.url()).await,
             unlocks: AtomicU32::new(0),
         }
     }

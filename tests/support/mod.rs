@@ -28,16 +28,20 @@ pub(crate) mod redis;
 pub(crate) mod resp;
 pub(crate) mod rights;
 pub(crate) mod seed;
+pub(crate) mod sentinel;
 pub(crate) mod witness;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use self::family::{Fair, Family, Fenced, Opposite, Plain, Player, Read, Simple, Write};
+pub(crate) use self::family::{
+    Fair, Family, Fenced, Opposite, Plain, Player, Read, Semaphore, Several, Simple, Write,
+};
 pub(crate) use self::java::Java;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
-pub(crate) use self::redis::RedisServer;
+pub(crate) use self::redis::{RedisServer, patient_connection};
 pub(crate) use self::seed::SeededRng;
+pub(crate) use self::sentinel::Topology;
 pub(crate) use self::witness::{Script, Witness, Words, args};
 
 /// Waits until `condition` holds, and panics with `what` if it does not `within` that time.

@@ -56,9 +56,14 @@ impl Process {
 
     /// What it says next, which must begin with this word; gives the rest.
     pub(crate) fn hear(&self, word: &str) -> String {
+        self.hear_within(PATIENCE, word)
+    }
+
+    /// The same of one that has much to do before.
+    fn hear_within(&self, patience: Duration, word: &str) -> String {
         let line = self
             .lines
-            .recv_timeout(PATIENCE)
+            .recv_timeout(patience)
             .unwrap_or_else(|_| panic!("the worker never said `{word}`"));
         let rest = line.strip_prefix(word);
         let rest = rest.unwrap_or_else(|| panic!("`{line}` instead of `{word}`"));
@@ -132,7 +137,7 @@ pub(crate) fn race(workers: &mut [Process]) {
         worker.tell("go");
     }
     for worker in workers {
-        worker.hear("done");
+        worker.hear_within(6 * PATIENCE, "done");
         worker.ended_well();
     }
 }
@@ -164,7 +169,8 @@ pub(crate) fn say_outcome<T: Send + 'static>(
     thread::spawn(move || {
         let _ = done.send(call().map(|_| ()));
     });
-    let outcome = match outcome.recv_timeout(Duration::from_secs(2)) {
+    // Whatever hangs does so for good; a busy machine may stand still for seconds.
+    let outcome = match outcome.recv_timeout(PATIENCE / 2) {
         Ok(Ok(())) => "done".to_owned(),
         Ok(Err(Error::Closed { forked: true, .. })) => "closed".to_owned(),
         Ok(Err(error)) => error.to_string(),

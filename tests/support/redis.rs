@@ -13,7 +13,8 @@ use std::{env, fs, io, thread};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use redis::{FromRedisValue, RedisResult, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, FromRedisValue, RedisResult, Value};
 use tempfile::TempDir;
 
 /// A running server without persistence. All calls block for as long as one command takes.
@@ -24,7 +25,11 @@ pub(crate) struct RedisServer {
     /// `None` between [`kill`](Self::kill) and [`restart`](Self::restart).
     process: Mutex<Option<Process>>,
     port: u16,
+    /// Whether the port speaks TLS.
+    tls: bool,
     args: Vec<String>,
+    /// A file it reads first, and may write to.
+    file: Option<PathBuf>,
     dir: TempDir,
 }
 
@@ -35,12 +40,38 @@ impl RedisServer {
 
     /// Starts a server with further arguments, such as `&["--maxmemory", "3mb"]`.
     pub(crate) fn start_with(args: &[&str]) -> Self {
+        Self::start_on(false, None, args)
+    }
+
+    /// Starts a server whose port speaks TLS; the arguments say with which certificates.
+    pub(crate) fn start_tls(args: &[&str]) -> Self {
+        Self::start_on(true, None, args)
+    }
+
+    /// Starts one that goes by a file with this in it, as a sentinel must.
+    pub(crate) fn start_from(file: &str, args: &[&str]) -> Self {
+        Self::start_on(false, Some(file), args)
+    }
+
+    /// The same, and its port speaks TLS.
+    pub(crate) fn start_tls_from(file: &str, args: &[&str]) -> Self {
+        Self::start_on(true, Some(file), args)
+    }
+
+    fn start_on(tls: bool, file: Option<&str>, args: &[&str]) -> Self {
         let mut server = Self {
             process: Mutex::new(None),
             port: 0,
+            tls,
             args: args.iter().map(ToString::to_string).collect(),
+            file: None,
             dir: TempDir::with_prefix("distlock-redis-").expect("the temp folder is writable"),
         };
+        if let Some(text) = file {
+            let path = server.dir.path().join("redis.conf");
+            fs::write(&path, text).expect("the folder is ours");
+            server.file = Some(path);
+        }
         // Between looking for a free port and binding it, another test may take it.
         for _ in 0..PORT_TRIES {
             server.port = free_port();
@@ -54,7 +85,8 @@ impl RedisServer {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://{}/", self.addr())
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        format!("{scheme}://{}/", self.addr())
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
@@ -203,6 +235,16 @@ impl RedisServer {
             .unwrap_or(0)
     }
 
+    /// What it says it is, such as `Redis 7.0.15` or `Valkey 9.1.2`.
+    pub(crate) fn product(&self) -> String {
+        let info: String = self.query(&["INFO", "server"]);
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+        // Valkey says beside its own version which one of Redis it can be taken for.
+        let valkey = field("valkey_version:").map(|version| format!("Valkey {version}"));
+        let redis = || field("redis_version:").map(|version| format!("Redis {version}"));
+        valkey.or_else(redis).expect("a server has a version")
+    }
+
     pub(crate) fn config_set(&self, name: &str, value: &str) {
         self.cmd(&["CONFIG", "SET", name, value]);
     }
@@ -211,11 +253,16 @@ impl RedisServer {
     fn launch(&self) -> Result<(), String> {
         let log = self.dir.path().join("redis.log");
         let output = File::create(&log).expect("the folder is ours");
-        let mut command = mortal(&find("redis-server").unwrap_or_else(|| {
-            panic!("there is no redis-server on the PATH; `scripts/test` installs it")
-        }));
+        let mut command = mortal(&program());
+        let port = self.port.to_string();
+        let open = if self.tls { "0" } else { &port };
+        command.args(&self.file);
+        command.args(["--bind", "127.0.0.1", "--port", open]);
+        if self.tls {
+            // Some servers know no such thing.
+            command.args(["--tls-port", &port]);
+        }
         command
-            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
             .args(["--protected-mode", "no", "--loglevel", "warning"])
             .arg("--dir")
@@ -227,7 +274,7 @@ impl RedisServer {
             .stderr(output.try_clone().expect("a file can be cloned"))
             .stdout(output);
         let mut process = Process {
-            child: spawn(command).expect("redis-server is executable"),
+            child: spawn(command).expect("a server can be started"),
             stopped: false,
         };
 
@@ -270,6 +317,17 @@ impl RedisServer {
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+/// A connection of a test's own that waits for as long as anything here: the crate's own gives up after half a second,
+/// and a busy machine may stand still for longer.
+pub(crate) async fn patient_connection(url: &str) -> MultiplexedConnection {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(super::PATIENCE))
+        .set_response_timeout(Some(super::PATIENCE));
+    let client = redis::Client::open(url).expect("a server's address is right");
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await.expect("the server is up")
 }
 
 struct Process {
@@ -323,6 +381,20 @@ fn spawn(command: Command) -> io::Result<Child> {
     child.recv().expect("the spawner answers every order")
 }
 
+/// The server's program: the one that is named, or else what is on the `PATH`.
+fn program() -> PathBuf {
+    match env::var_os(PROGRAM) {
+        Some(named) => {
+            let named = PathBuf::from(named);
+            assert!(named.is_file(), "{PROGRAM} names no file: {named:?}");
+            named
+        }
+        None => find("redis-server").unwrap_or_else(|| {
+            panic!("there is no redis-server on the PATH; `scripts/test` installs it")
+        }),
+    }
+}
+
 fn find(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?)
         .map(|folder| folder.join(program))
@@ -340,6 +412,9 @@ fn free_port() -> u16 {
         }
     }
 }
+
+/// Names the server's program, as `scripts/matrix` does.
+pub(crate) const PROGRAM: &str = "DISTLOCK_REDIS_SERVER";
 
 const FIRST_PORT: u16 = 16_384;
 /// Where Linux begins to hand out ports by itself.

@@ -49,6 +49,28 @@ pub(crate) fn of_rw_locks(name: &str) -> Vec<String> {
     rules.map(|rule| rule.replace("NAME", name)).collect()
 }
 
+/// What semaphores need beside that, the keys of one of this name among it.
+pub(crate) fn of_semaphores(name: &str) -> Vec<String> {
+    let rules = ["the commands `", "the keys `", "the channel `"];
+    let (_, section) = REDISSON
+        .split_once("the semaphore needs")
+        .expect("the page has the list");
+    let rules = rules.iter().flat_map(|before| listed(section, before));
+    rules.map(|rule| rule.replace("NAME", name)).collect()
+}
+
+/// What latches and semaphores that only count need beside that.
+pub(crate) fn of_counting() -> Vec<&'static str> {
+    let (_, section) = REDISSON
+        .split_once("semaphores that only count need")
+        .expect("the page has the list");
+    let rules = ["the commands\n`", "the keys\n`", "the channels\n`"];
+    rules
+        .iter()
+        .flat_map(|before| listed(section, before))
+        .collect()
+}
+
 /// What locks of other kinds need in place of all that, without scripts.
 pub(crate) fn without_scripts() -> Vec<&'static str> {
     listed(SIMPLE, "list: `")

@@ -174,6 +174,7 @@ impl Script {
                 lua!("rw/holds" then "rw/read"),
                 lua!("rw/holds" then "rw/write"),
                 lua!("simple/acquire"),
+                lua!("semaphore/line" then "semaphore/tally" then "semaphore/acquire"),
             ],
             Self::Pass => &[
                 lua!("mutex/pass"),
@@ -186,12 +187,14 @@ impl Script {
                 lua!("rw/holds" then "rw/release_read"),
                 lua!("rw/holds" then "rw/release_write"),
                 lua!("simple/release"),
+                lua!("semaphore/line" then "semaphore/tally" then "semaphore/release"),
             ],
             Self::Renew => &[
                 lua!("mutex/renew"),
                 lua!("rw/holds" then "rw/renew_read"),
                 lua!("rw/holds" then "rw/renew_write"),
                 lua!("simple/renew"),
+                lua!("semaphore/line" then "semaphore/tally" then "semaphore/renew"),
             ],
             Self::Undo => &[
                 lua!("mutex/undo"),
@@ -199,6 +202,7 @@ impl Script {
                 lua!("rw/holds" then "rw/undo_read"),
                 lua!("rw/holds" then "rw/undo_write"),
                 lua!("simple/undo"),
+                lua!("semaphore/line" then "semaphore/tally" then "semaphore/undo"),
             ],
         }
     }

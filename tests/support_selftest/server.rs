@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use std::{env, fs, thread};
 
 use nix::unistd::Pid;
 
+use super::support::redis::PROGRAM;
 use super::support::{RedisServer, eventually};
 use super::{HASTE, PATIENCE, connect, counter, incr, patient};
 
@@ -154,6 +156,48 @@ async fn listeners_and_the_others_are_killed_apart() {
 
     assert_eq!(server.kill_normal_clients(), 1);
     assert!(incr(&mut normal).await.is_err());
+}
+
+/// Runs itself with another program, which is told by the one setting it changes.
+#[test]
+fn the_server_that_is_named_is_the_one_that_runs() {
+    if env::var_os(NOTE).is_some() {
+        let server = RedisServer::start();
+        let (_, clients): (String, u64) = server.query(&["CONFIG", "GET", "maxclients"]);
+        assert_eq!(clients, 77);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let named = folder.path().join("named");
+    let usual = env::var(PROGRAM).unwrap_or_else(|_| "redis-server".to_owned());
+    let script = format!("#!/bin/sh\nexec '{usual}' \"$@\" --maxclients 77\n");
+    fs::write(&named, script).unwrap();
+    fs::set_permissions(&named, fs::Permissions::from_mode(0o755)).unwrap();
+    let with = |program: &Path| {
+        let mut test = Command::new(env::current_exe().unwrap());
+        test.args([
+            "--exact",
+            "server::the_server_that_is_named_is_the_one_that_runs",
+        ]);
+        test.env(NOTE, "").env(PROGRAM, program);
+        test.output().unwrap()
+    };
+    let ran = with(&named);
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("1 passed"));
+    // Nothing is started in its place.
+    assert!(!with(&folder.path().join("missing")).status.success());
+}
+
+/// `scripts/matrix` reads it from here, so that what it prints is what the tests have.
+#[test]
+#[expect(clippy::print_stdout, reason = "somebody reads it")]
+fn a_server_says_which_it_is() {
+    let product = RedisServer::start().product();
+    let (name, version) = product.split_once(' ').expect("it has a name");
+    assert!(["Redis", "Valkey"].contains(&name), "{product}");
+    assert!(version.split('.').all(|part| part.parse::<u32>().is_ok()));
+    println!("server: {product}");
 }
 
 /// Runs itself as the test that is killed. Without `setpriv` nothing could keep this promise.

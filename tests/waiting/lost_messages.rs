@@ -139,7 +139,7 @@ async fn a_server_that_forgets_its_scripts_surfaces_no_error() {
         let client = connect(&server.url()).await;
         let renewed = client
             .lock(format!("kept:{number}"))
-            .with_lease(Lease::KeepAlive(Duration::from_secs(3)));
+            .with_lease(Lease::KeepAlive(Duration::from_secs(6)));
         kept.push(renewed.acquire().await.unwrap());
         for task in 0..8 {
             let (client, over, cycles) = (client.clone(), over.clone(), cycles.clone());
@@ -155,7 +155,7 @@ async fn a_server_that_forgets_its_scripts_surfaces_no_error() {
     let mut flushes = 0;
     let before = server.commandstats("eval");
     // Long enough for the locks that are kept to depend on their renewals.
-    while begun.elapsed() < Duration::from_millis(3500) || cycles.load(Ordering::Relaxed) <= 100 {
+    while begun.elapsed() < Duration::from_millis(6500) || cycles.load(Ordering::Relaxed) <= 100 {
         let noticed = server.commandstats("eval");
         server.script_flush();
         flushes += 1;

@@ -91,10 +91,10 @@ async fn a_wait_that_ends_in_an_outage_ends_on_time_and_does_not_say_busy() {
     let _company = COMPANY.read().await;
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    let wait = Duration::from_millis(3000);
+    let wait = Duration::from_secs(6);
     let begun = Instant::now();
-    // Over before the wait is, so that nobody can be said to have it still.
-    hold_as_stranger(&server, "timeout", Duration::from_millis(1500));
+    // Over before the wait is, so that nobody can be said to have it still, and not before the server is down.
+    hold_as_stranger(&server, "timeout", Duration::from_secs(4));
     let first = tokio::spawn(client.lock("timeout").acquire_timeout(wait));
     until_listeners(&server, "timeout", 1).await;
     let second = tokio::spawn(client.lock("timeout").acquire_timeout(wait));

@@ -19,9 +19,9 @@ mod replies;
 mod retries;
 
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use distlock::{Client, Guard, Lease};
+use distlock::{Client, Error, Guard, Lease, Lock};
 
 use self::journal::Journal;
 use self::support::{ChaosProxy, Fault, Match, RedisServer, eventually};
@@ -43,6 +43,18 @@ async fn connect_with(url: &str, lease: Duration, command: Duration) -> Client {
         .expect("the server is up")
 }
 
+/// Takes it, also where a busy machine is too slow for a short command time-out: nobody has refused it then.
+async fn taken(lock: &Lock) -> Guard {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match lock.acquire().await {
+            Ok(guard) => return guard,
+            Err(Error::Timeout { .. }) if Instant::now() < give_up => {}
+            Err(error) => panic!("nobody has it: {error}"),
+        }
+    }
+}
+
 /// Waits for the next renewal, or fails with what ended the hold.
 async fn renewed<K>(guard: &Guard<K>) {
     let before = guard.valid_until();
@@ -55,7 +67,7 @@ async fn renewed<K>(guard: &Guard<K>) {
 }
 
 /// Two thirds of it are what a busy machine may cost without costing the lock.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(6);
 /// As long as a renewal may take: the next one is due then.
 const COMMAND: Duration = Duration::from_secs(1);
 /// Far longer than anything takes on a busy machine; only a failure waits for it.

@@ -1,11 +1,13 @@
 //! A renewal that fails is tried again sooner than one that succeeded.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use distlock::{Error, Guard};
+use distlock::Guard;
 
 use super::journal::renewals;
-use super::{ChaosProxy, Fault, Journal, PATIENCE, SHARED, connect_with, eventually, renewed};
+use super::{
+    ChaosProxy, Fault, Journal, PATIENCE, SHARED, connect_with, eventually, renewed, taken,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_whose_connection_is_cut_is_tried_again_sooner_than_after_a_success() {
@@ -63,23 +65,14 @@ async fn a_silent_connection_is_replaced_in_time_to_save_a_lease_shorter_than_th
 }
 
 /// Long, so that there is time for several tries that are given up.
-const LEASE: Duration = Duration::from_secs(6);
-const COMMAND: Duration = Duration::from_millis(600);
+const LEASE: Duration = Duration::from_secs(12);
+const COMMAND: Duration = Duration::from_millis(1200);
 
 /// A lock behind a proxy, renewed once without trouble.
 async fn stage(name: &str) -> (ChaosProxy, Journal, Guard) {
     let proxy = ChaosProxy::start(SHARED.addr());
     let client = connect_with(&proxy.url(), LEASE, COMMAND).await;
-    let lock = client.lock(format!("retried-{name}"));
-    let give_up = Instant::now() + PATIENCE;
-    let guard = loop {
-        match lock.acquire().await {
-            Ok(guard) => break guard,
-            // A busy machine may be too slow for so short a time-out.
-            Err(Error::Timeout { .. }) if Instant::now() < give_up => {}
-            Err(error) => panic!("nobody has it: {error}"),
-        }
-    };
+    let guard = taken(&client.lock(format!("retried-{name}"))).await;
     renewed(&guard).await;
     let journal = Journal::of(&proxy);
     (proxy, journal, guard)

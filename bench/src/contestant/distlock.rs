@@ -20,11 +20,7 @@ impl Locker for Distlock {
     }
 
     async fn connect(work: &Work) -> Outcome<Self> {
-        let client = Client::builder(&work.url)
-            // A crowded machine is no reason to fail.
-            .command_timeout(Duration::from_secs(20))
-            .connect()
-            .await?;
+        let client = connect(work).await?;
         Ok(Self(client))
     }
 
@@ -43,4 +39,13 @@ impl Locker for Distlock {
     async fn close(self) -> Outcome {
         Ok(self.0.close().await?)
     }
+}
+
+pub(super) async fn connect(work: &Work) -> Outcome<Client> {
+    let client = Client::builder(&work.url)
+        // A crowded machine is no reason to fail.
+        .command_timeout(Duration::from_secs(20))
+        .connect()
+        .await?;
+    Ok(client)
 }

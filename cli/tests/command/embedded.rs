@@ -132,7 +132,13 @@ impl Public {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).expect("it is ours");
         let program = folder.path().join("distlock");
-        std::fs::copy(env!("CARGO_BIN_EXE_distlock"), &program).expect("there is room");
+        // Not by ourselves: a process that another test starts meanwhile has the open file for a moment, and what
+        // somebody may still write to cannot be run.
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_distlock"))
+            .arg(&program)
+            .status();
+        assert!(copied.expect("there is a cp").success());
         Self(folder)
     }
 
@@ -191,7 +197,7 @@ fn the_next_waiter_need_not_wait_for_a_dead_holders_lease() {
     took.sort();
     eprintln!("the next one runs after {took:?}");
     // Who is not told asks every two seconds, and the lease is thirty.
-    assert!(took[2] < Duration::from_millis(500), "{took:?}");
+    assert!(took[2] < Duration::from_millis(1500), "{took:?}");
 }
 
 #[test]

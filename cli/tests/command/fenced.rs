@@ -190,7 +190,7 @@ fn what_is_acquired_has_a_token_and_is_given_back_by_its_owner(stage: &Stage) {
 }
 
 fn what_is_taken_away_ends_the_command_and_the_next_token_is_greater(stage: &Stage) {
-    let words = ["run", "--fenced", "--lease", "2s", "x", "--", "sh", "-c"];
+    let words = ["run", "--fenced", "--lease", "5s", "x", "--", "sh", "-c"];
     let mut holder = stage.start(&[&words[..], &[HOLD]].concat());
     let lost = number(&holder.line());
     let forced = stage.run(&["release", "--force", "x"]);

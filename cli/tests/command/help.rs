@@ -5,13 +5,15 @@ use std::process::{Command, Stdio};
 
 use crate::stage::{distlock, ran};
 
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 10] = [
     "run",
     "ls",
     "show",
     "watch",
     "acquire",
     "release",
+    "latch",
+    "permits",
     "doctor",
     "completions",
 ];

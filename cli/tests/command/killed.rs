@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use crate::stage::{Stage, is_alive, wait_until};
 
 /// What a busy machine may add.
-const SLACK: Duration = Duration::from_secs(3);
+const SLACK: Duration = Duration::from_secs(8);
 
 on_store! {
     redis:
@@ -25,7 +25,7 @@ fn the_command_dies_with_us(stage: &Stage) {
 }
 
 fn the_next_waiter_gets_the_lock(stage: &Stage) {
-    let holder = stage.hold_with(&["--lease", "2s", "x"]);
+    let holder = stage.hold_with(&["--lease", "5s", "x"]);
     let mut waiter = stage.start(&["run", "x", "--", "echo", "mine"]);
     stage.is_awaited();
     assert!(waiter.is_running());
@@ -33,6 +33,6 @@ fn the_next_waiter_gets_the_lock(stage: &Stage) {
     holder.signal(Signal::SIGKILL);
     waiter.says("mine");
     let waited = killed.elapsed();
-    assert!(waited < Duration::from_secs(2) + SLACK, "{waited:?}");
+    assert!(waited < Duration::from_secs(5) + SLACK, "{waited:?}");
     assert_eq!(waiter.end().code, 0);
 }

@@ -119,15 +119,29 @@ fn a_writer_inside_a_reader_is_refused(stage: &Stage) {
 }
 
 fn every_reader_is_shown(stage: &Stage) {
-    let _one = stage.hold_with(&["--read", "x"]);
-    let _other = stage.hold_with(&["--read", "x"]);
+    let _one = stage.hold_with(&["--read", "--lease", "6s", "x"]);
+    let _other = stage.hold_with(&["--read", "--lease", "25s", "x"]);
     let lock = object(&stage.run(&["show", "--json", "x"]).out);
     assert_eq!(
         (&lock["kind"], length(&lock, "holders")),
         (&"read".into(), 2)
     );
+    // Each with its own lease.
+    let leases = lock["holders"].as_array().into_iter().flatten();
+    let leases = leases.map(|holder| holder["ttl_ms"].as_u64());
+    let (shortest, longest) = (leases.clone().min(), leases.max());
+    assert_eq!(longest.flatten().is_some(), stage.lasts(true, false));
+    if stage.lasts(true, false) {
+        let (shortest, longest) = (shortest.flatten(), longest.flatten());
+        assert!(
+            shortest.is_some() && shortest <= Some(6_000) && longest > Some(10_000),
+            "{lock:?}"
+        );
+    }
     let listed = stage.run(&["ls"]);
     assert_eq!(listed.out.matches("  read  ").count(), 2, "{listed:?}");
+    let shown = stage.run(&["show", "x"]);
+    assert_eq!(shown.out.matches("lease  ").count(), 2, "{shown:?}");
 }
 
 fn one_kind_at_a_time(stage: &Stage) {

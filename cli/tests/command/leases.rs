@@ -19,7 +19,7 @@ fn a_quick_command_keeps_its_lock_for_at_least_that_long(stage: &Stage) {
     let mut run = stage.start(&[
         "run",
         "--at-least",
-        "3s",
+        "6s",
         "x",
         "--",
         "sh",
@@ -29,7 +29,7 @@ fn a_quick_command_keeps_its_lock_for_at_least_that_long(stage: &Stage) {
     run.says("done");
     assert!(stage.is_held("x"));
     assert_eq!(run.end().code, 6);
-    assert!(begun.elapsed() >= Duration::from_secs(3));
+    assert!(begun.elapsed() >= Duration::from_secs(6));
     assert!(!stage.is_held("x"));
 }
 
@@ -61,14 +61,14 @@ fn lingering(stage: &Stage, lease: &str) -> Running {
 }
 
 fn a_lock_that_has_gone_is_not_kept(stage: &Stage) {
-    let run = lingering(stage, "2s");
+    let run = lingering(stage, "5s");
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
     let ended = run.end();
     assert_eq!((ended.code, &*ended.err), (6, ""), "it had ended before");
 }
 
 fn a_lease_is_renewed_while_the_command_runs(stage: &Stage) {
-    let ran = stage.run(&["run", "--lease", "2s", "x", "--", "sleep", "5"]);
+    let ran = stage.run(&["run", "--lease", "5s", "x", "--", "sleep", "8"]);
     assert_eq!((ran.code, &*ran.err), (0, ""));
 }
 

@@ -182,8 +182,8 @@ fn what_is_acquired_stays_until_its_owner_gives_it_back(stage: &Stage) {
 }
 
 fn what_is_acquired_ends_with_its_lease(stage: &Stage) {
-    assert_eq!(stage.run(&["acquire", "x", "--lease", "1s"]).code, 0);
-    let waited = stage.run(&["acquire", "x", "--lease", "1s", "--wait", "15s"]);
+    assert_eq!(stage.run(&["acquire", "x", "--lease", "3s"]).code, 0);
+    let waited = stage.run(&["acquire", "x", "--lease", "3s", "--wait", "20s"]);
     assert_eq!(waited.code, 0, "{waited:?}");
 }
 
@@ -227,7 +227,7 @@ fn a_watch_tells_what_happens(stage: &Stage) {
     assert_eq!(next(), ("granted".into(), "new".into(), owner.clone()));
     assert_eq!(stage.run(&["release", "new", "--owner", &owner]).code, 0);
     assert_eq!(next(), ("released".into(), "new".into(), owner));
-    let owner = stage.run(&["acquire", "short", "--lease", "3s"]).out;
+    let owner = stage.run(&["acquire", "short", "--lease", "6s"]).out;
     let owner = owner.trim().to_owned();
     assert_eq!(next(), ("granted".into(), "short".into(), owner.clone()));
     assert_eq!(next(), ("expired".into(), "short".into(), owner));

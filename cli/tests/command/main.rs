@@ -29,18 +29,24 @@ macro_rules! on_store {
 }
 
 mod busy;
+#[path = "../../../tests/tls/certificates.rs"]
+mod certificates;
 mod counter;
 mod doctor;
 mod embedded;
+mod encrypted;
 mod exits;
 mod fenced;
 mod help;
 mod killed;
 mod kinds;
+mod latch;
 mod leases;
 mod lookups;
 mod lost;
 mod nested;
+mod permits;
+mod several;
 mod signals;
 mod simple;
 mod stage;

@@ -87,7 +87,7 @@ fn a_hold_that_has_ended_is_no_hold(stage: &Stage) {
 
 fn a_lost_outer_hold_ends_the_inner_command(stage: &Stage) {
     let script = format!("exec {US} run x -- sh -c 'echo ready; exec sleep 1000'");
-    let words = ["run", "--lease", "2s", "x", "--", "sh", "-c", &script];
+    let words = ["run", "--lease", "5s", "x", "--", "sh", "-c", &script];
     let mut run = stage.start(&words);
     run.says("ready");
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);

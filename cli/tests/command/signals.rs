@@ -213,19 +213,28 @@ fn a_server_that_does_not_answer_keeps_nobody_who_is_to_end() {
         &["acquire", "x", "--lease", "1m"],
     ] {
         for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
-            // One each: nobody takes another's call for its own.
-            let server = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
-            let address = server.local_addr().expect("it has one");
-            let mut command = distlock(words);
-            command.env("DISTLOCK_URL", format!("redis://{address}/"));
-            let run = Running::start(command);
-            let (_call, _) = server.accept().expect("it calls");
-            let begun = Instant::now();
-            run.signal(signal);
-            let ended = run.end();
-            assert_eq!((ended.code, &*ended.out), (code, ""), "{ended:?}");
-            let took = begun.elapsed();
-            assert!(took < Duration::from_secs(2), "{took:?}");
+            let mut took = Vec::new();
+            // Who waits for the server does so for two seconds, every time; a busy machine is slow now and then.
+            while took.iter().all(|took| *took >= Duration::from_secs(2)) {
+                assert!(took.len() < 5, "{took:?}");
+                took.push(ends_after(words, signal, code));
+            }
         }
     }
+}
+
+/// How long one takes to end that waits for a server which does not answer.
+fn ends_after(words: &[&str], signal: Signal, code: i32) -> Duration {
+    // One each: nobody takes another's call for its own.
+    let server = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
+    let address = server.local_addr().expect("it has one");
+    let mut command = distlock(words);
+    command.env("DISTLOCK_URL", format!("redis://{address}/"));
+    let run = Running::start(command);
+    let (_call, _) = server.accept().expect("it calls");
+    let begun = Instant::now();
+    run.signal(signal);
+    let ended = run.end();
+    assert_eq!((ended.code, &*ended.out), (code, ""), "{ended:?}");
+    begun.elapsed()
 }

@@ -99,14 +99,14 @@ fn what_is_acquired_stays_until_its_owner_gives_it_back(stage: &Stage) {
 }
 
 fn what_is_acquired_ends_with_its_lease(stage: &Stage) {
-    let acquire = ["acquire", "--simple", "--lease", "1s", "x"];
+    let acquire = ["acquire", "--simple", "--lease", "3s", "x"];
     assert_eq!(stage.run(&acquire).code, 0);
-    let waited = stage.run(&[&acquire[..], &["--wait", "15s"]].concat());
+    let waited = stage.run(&[&acquire[..], &["--wait", "20s"]].concat());
     assert_eq!(waited.code, 0, "{waited:?}");
 }
 
 fn what_is_taken_away_ends_the_command(stage: &Stage) {
-    let holder = stage.hold_with(&["--simple", "--lease", "2s", "x"]);
+    let holder = stage.hold_with(&["--simple", "--lease", "5s", "x"]);
     let forced = stage.run(&["release", "--force", "x"]);
     assert_eq!((forced.code, &*forced.err), (0, ""));
     let ended = holder.end();
@@ -132,7 +132,7 @@ fn a_watch_tells_what_happens(stage: &Stage) {
     assert_eq!(next(), ("granted".into(), "new".into(), owner.clone()));
     assert_eq!(stage.run(&["release", "new", "--owner", &owner]).code, 0);
     assert_eq!(next(), ("released".into(), "new".into(), owner));
-    let owner = acquire("short", "3s");
+    let owner = acquire("short", "6s");
     assert_eq!(next(), ("granted".into(), "short".into(), owner.clone()));
     assert_eq!(next(), ("expired".into(), "short".into(), owner));
 }
@@ -227,8 +227,8 @@ fn a_server_that_runs_no_scripts_will_do() {
     let address = format!("redis://plain:p@127.0.0.1:{}/", server.port());
     for kind in [&["--simple"][..], &["--fenced"], &[]] {
         let run = |url: &str| {
-            let options = ["--url", url, "--lease", "2s", "--wait", "0"];
-            let command = ["x", "--", "sh", "-c", "sleep 3; echo done"];
+            let options = ["--url", url, "--lease", "4s", "--wait", "0"];
+            let command = ["x", "--", "sh", "-c", "sleep 6; echo done"];
             stage.run(&[&["run"], kind, &options, &command].concat())
         };
         let refused = run(&address);

@@ -118,6 +118,24 @@ impl Stage {
         });
     }
 
+    /// The same of this one: it may be waited for without listening, where several are.
+    pub(crate) fn is_awaited_for(&self, name: &str) {
+        let listed = format!("SELECT 1 FROM listeners WHERE channel LIKE '%:{name}'");
+        wait_until("somebody waits for it", || match &self.server {
+            Some(server) => {
+                let channels = server.pubsub_channels();
+                channels
+                    .iter()
+                    .any(|channel| channel.ends_with(&format!("{{{name}}}")))
+            }
+            None => {
+                let file = rusqlite::Connection::open(self.file("locks.db"));
+                file.and_then(|file| file.prepare(&listed)?.exists([]))
+                    .expect("whoever holds it has made it")
+            }
+        });
+    }
+
     /// Calls all clients otherwise than they do themselves.
     pub(crate) fn relabel(&self, label: &str) {
         let Some(server) = &self.server else {

@@ -60,7 +60,7 @@ fn who_does_not_read_our_messages_holds_nobody_up(stage: &Stage) {
     // Busy, and lost; and what the command writes there is its own affair.
     let _holder = stage.hold("busy");
     for (words, code) in [
-        (&["run", "--wait", "100ms", "busy", "--", "true"][..], 75),
+        (&["run", "--wait", "2s", "busy", "--", "true"][..], 75),
         (
             &["run", "--max-hold", "500ms", "x", "--", "sleep", "1000"],
             76,

@@ -12,6 +12,7 @@ use redis::Value;
 use tokio::task::JoinSet;
 
 use super::Redis;
+use super::assurance::Said;
 use super::scripts::{self, Call};
 use crate::engine::{Cause, Failure};
 use crate::protocol::{Kind, Reply, Request};
@@ -60,13 +61,18 @@ pub(super) async fn call(redis: Arc<Redis>, requests: Vec<Request>) -> Vec<Answe
 
 async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Answer> {
     let call = Call::renew_all(kind, &requests, &redis.keys);
-    match redis.apart.run(&call).await {
-        Ok(Value::Array(answers)) if answers.len() == requests.len() => {
+    match redis.promises_apart().run(&call).await {
+        Ok(Said {
+            value: Value::Array(answers),
+            kept,
+        }) if answers.len() == requests.len() => {
             let answers = answers.into_iter();
-            answers.map(scripts::renewed).collect()
+            answers
+                .map(|answer| kept.counted(scripts::renewed(answer)))
+                .collect()
         }
-        Ok(other) => {
-            let failure = Failure::new(Cause::Unexpected, format!("unexpected {other:?}"));
+        Ok(Said { value, .. }) => {
+            let failure = Failure::new(Cause::Unexpected, format!("unexpected {value:?}"));
             vec![Err(failure); requests.len()]
         }
         // One key we may not touch fails the whole call: find out which, and spare the others.
@@ -86,5 +92,10 @@ async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Ans
 
 async fn alone(redis: &Redis, request: &Request) -> Answer {
     let call = Call::new(request, &redis.keys);
-    scripts::reply(request, redis.apart.run(&call).await?)
+    let connection = match scripts::promises(request) {
+        true => redis.promises_apart(),
+        false => &redis.apart,
+    };
+    let Said { value, kept } = connection.run(&call).await?;
+    kept.counted(scripts::reply(request, value))
 }

@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::queue::{Item, Queue, Way};
+use super::assurance::Said;
 use super::connection::{Connection, Generation};
 use super::failure;
 use super::keys::Keys;
@@ -84,6 +85,10 @@ impl Batches {
         &self.connection
     }
 
+    pub(crate) const fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
     /// Carries out a request, alone or in company. Dropping this leaves open whether it was.
     pub(crate) fn run(self: &Arc<Self>, request: Request) -> engine::Answer<Answer> {
         if !scripts::may_travel(&request) {
@@ -137,7 +142,14 @@ impl Batches {
 
     async fn alone(&self, request: &Request) -> Answer {
         let call = Call::new(request, &self.keys);
-        scripts::reply(request, self.connection.run(&call).await?)
+        if call.takes()
+            && let Some(left) = self.connection.held_back().await?
+        {
+            // Somebody may have it by the word of the server before this one.
+            return Ok(Reply::Busy { ttl: Some(left) });
+        }
+        let Said { value, kept } = self.connection.run(&call).await?;
+        kept.counted(scripts::reply(request, value))
     }
 
     /// On the connection's own runtime: where that stands still, so does everything else.
@@ -176,6 +188,10 @@ impl Batches {
             let failure = Failure::new(Cause::Unexpected, "what goes alone was to go together");
             return answer_all(waiting, &failure);
         };
+        // What is new has to wait, but nothing else.
+        if batch.takes() && !matches!(self.connection.held_back().await, Ok(None)) {
+            return self.send_each(waiting, requests);
+        }
         // Whoever gave up is not waited for; without anyone left, the connection is to know that.
         let answers = tokio::select! {
             biased;
@@ -183,7 +199,10 @@ impl Batches {
             () = all_gone(&mut waiting) => return,
         };
         match answers {
-            Ok(Value::Array(answers)) if answers.len() == waiting.len() => {
+            Ok(Said {
+                value: Value::Array(answers),
+                kept,
+            }) if answers.len() == waiting.len() => {
                 let answers = answers.into_iter().zip(&requests);
                 for (caller, (answer, request)) in waiting.into_iter().zip(answers) {
                     // A text is the item's own error.
@@ -193,29 +212,31 @@ impl Batches {
                         }
                         answer => scripts::reply(request, answer),
                     };
-                    let _ = caller.send(answer);
+                    let _ = caller.send(kept.counted(answer));
                 }
             }
-            Ok(other) => {
-                let failure = Failure::new(Cause::Unexpected, format!("unexpected {other:?}"));
+            Ok(Said { value, .. }) => {
+                let failure = Failure::new(Cause::Unexpected, format!("unexpected {value:?}"));
                 answer_all(waiting, &failure);
             }
-            // One key we may not touch fails the whole call: find out which, and spare the others. None waits
-            // for another's answer.
-            Err(failure) if failure.cause == Cause::Denied => {
-                for (mut caller, request) in waiting.into_iter().zip(requests) {
-                    let batches = self.clone();
-                    tokio::spawn(async move {
-                        tokio::select! {
-                            answer = batches.alone(&request) => {
-                                let _ = caller.send(answer);
-                            }
-                            () = caller.closed() => {}
-                        }
-                    });
-                }
-            }
+            // One key we may not touch fails the whole call: find out which, and spare the others.
+            Err(failure) if failure.cause == Cause::Denied => self.send_each(waiting, requests),
             Err(failure) => answer_all(waiting, &failure),
+        }
+    }
+
+    /// A call for each. None waits for another's answer.
+    fn send_each(self: &Arc<Self>, waiting: Vec<oneshot::Sender<Answer>>, requests: Vec<Request>) {
+        for (mut caller, request) in waiting.into_iter().zip(requests) {
+            let batches = self.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    answer = batches.alone(&request) => {
+                        let _ = caller.send(answer);
+                    }
+                    () = caller.closed() => {}
+                }
+            });
         }
     }
 

@@ -12,15 +12,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, PushInfo, PushKind, ServerErrorKind, Value,
-};
+use redis::{AsyncConnectionConfig, Cmd, ErrorKind, PushInfo, PushKind, Value};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+mod server;
+mod slot;
+pub(super) mod uptime;
+mod wait;
+mod work;
+
+use self::server::Server;
+pub(crate) use self::server::Terms;
+use self::slot::Slot;
+use self::uptime::Started;
+use self::wait::Wait;
+use self::work::Work;
+use super::assurance::{Answers, Said};
+use super::door::{self, Begun, Door, Opened};
 use super::failure;
 use super::scripts::Call;
+use super::sentinel::{Follower, Stay};
 use super::silence::Silence;
 use crate::engine::process::Process;
 use crate::engine::{Cause, Failure};
@@ -36,11 +49,11 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// A connection to one server.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    client: Client,
-    connect_timeout: Duration,
+    door: Door,
     patience: Duration,
     process: Process,
-    live: Arc<Mutex<Option<Live>>>,
+    slot: Arc<Slot>,
+    terms: Terms,
     /// The latest attempt to connect, so that a hundred callers make one connection.
     connecting: Mutex<Connecting>,
 }
@@ -69,20 +82,25 @@ struct Attempt {
 struct Live {
     generation: Generation,
     connection: MultiplexedConnection,
+    /// Until when it leads to the right server.
+    stay: Stay,
+    _follower: Option<Arc<Follower>>,
     runtime: Handle,
     silence: Arc<Mutex<Silence>>,
+    started: Arc<Started>,
+    server: Arc<Server>,
 }
 
 impl Connection {
     /// A call that is abandoned when the server has been silent for too long costs the connection its
     /// place: the next call makes another.
-    pub(crate) fn new(client: Client, connect_timeout: Duration, patience: Duration) -> Self {
+    pub(crate) fn new(door: Door, patience: Duration, terms: Terms) -> Self {
         Self {
-            client,
-            connect_timeout,
+            door,
             patience,
             process: Process::current(),
-            live: Arc::default(),
+            slot: Arc::default(),
+            terms,
             connecting: Mutex::default(),
         }
     }
@@ -101,7 +119,7 @@ impl Connection {
 
     /// This one is of no use any more.
     pub(crate) fn give_up(&self, generation: Generation) {
-        bury(&self.live, generation);
+        self.slot.bury(generation);
     }
 
     /// Whether the caller is a forked child: its locks may be held by threads it does not have.
@@ -125,38 +143,94 @@ impl Connection {
     fn judge(&self, silence: &Mutex<Silence>, generation: Generation, waited: Duration) {
         let over = lock(silence).is_too_long(Instant::now(), waited, self.patience);
         if over {
-            bury(&self.live, generation);
+            self.slot.bury(generation);
         }
+    }
+
+    /// For how long the server grants nothing new, if it does not. Makes the connection if there is none.
+    pub(crate) async fn held_back(&self) -> Result<Option<Duration>, Failure> {
+        if self.terms.assurance.delay.is_none() {
+            return Ok(None);
+        }
+        self.not_forked(Cause::Unreachable)?;
+        Ok(self.live().await?.server.held_back())
+    }
+
+    /// Resolves when there is none.
+    pub(crate) async fn gone(&self) {
+        self.slot.emptied().await;
     }
 
     /// Makes the connection if there is none.
     pub(crate) async fn ready(&self) -> Result<(), Failure> {
-        self.live().await.map(|_| ())
+        let begun = Begun::now();
+        loop {
+            match self.live().await {
+                Ok(_) => return Ok(()),
+                Err(failure) if self.door.may_try_again(&failure, &begun).await => {}
+                Err(failure) => return Err(self.door.in_the_end(failure)),
+            }
+        }
     }
 
     /// Runs a script, by its hash or, where the server does not know it, by its text.
-    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Failure> {
-        self.not_forked(Cause::Unreachable)?;
-        let mut live = self.live().await?;
-        let wait = Wait::begin(self, &live);
-        let mut result = live.connection.send_packed_command(&call.by_hash()).await;
-        if let Ok(Value::ServerError(error)) = &result
-            && error.kind() == Some(ServerErrorKind::NoScript)
-        {
-            result = live.connection.send_packed_command(&call.by_text()).await;
-        }
-        wait.end();
-        self.settle(&live, result)
+    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Said, Failure> {
+        self.carry_out(&Work::Script(call)).await
     }
 
     /// Sends one command.
     pub(crate) async fn send(&self, cmd: &Cmd) -> Result<Value, Failure> {
+        let said = self.carry_out(&Work::Command(cmd)).await?;
+        Ok(said.value)
+    }
+
+    /// Where the master may have moved, what has certainly done nothing is tried again. Whoever asked decides for how
+    /// long at most, by letting go of this.
+    async fn carry_out(&self, work: &Work<'_>) -> Result<Said, Failure> {
         self.not_forked(Cause::Unreachable)?;
+        if !self.door.can_move() {
+            return self.attempt_at(work).await;
+        }
+        let begun = Begun::now();
+        loop {
+            match self.attempt_at(work).await {
+                Err(failure) if Box::pin(self.door.may_try_again(&failure, &begun)).await => {
+                    self.not_forked(Cause::Unreachable)?;
+                }
+                outcome => return outcome.map_err(|failure| self.door.in_the_end(failure)),
+            }
+        }
+    }
+
+    async fn attempt_at(&self, work: &Work<'_>) -> Result<Said, Failure> {
         let mut live = self.live().await?;
+        if work.takes() && live.server.held_back().is_some() {
+            // It was another when the caller looked.
+            let why = "another server has just taken its place";
+            return Err(Failure::new(Cause::Unready, why));
+        }
+        let assurance = &self.terms.assurance;
         let wait = Wait::begin(self, &live);
-        let result = live.connection.send_packed_command(cmd).await;
+        let mut stay = live.stay.clone();
+        let result = tokio::select! {
+            biased;
+            result = work.send(&mut live.connection, assurance) => result,
+            () = stay.over() => {
+                self.slot.bury(live.generation);
+                return Err(door::left());
+            }
+        };
         wait.end();
-        self.settle(&live, result)
+        let (first, behind) = match result {
+            Ok(Answers { first, behind }) => (Ok(first), behind),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let value = self.settle(&live, first)?;
+        let kept = assurance.kept(behind, live.server.identity.as_ref());
+        if kept.is_anothers() {
+            self.left(&live);
+        }
+        Ok(Said { value, kept })
     }
 
     /// A forked child must neither write to its parent's connection nor read from it.
@@ -175,16 +249,28 @@ impl Connection {
         // Read by a forked child from a connection it shares: the answer was its parent's.
         self.not_forked(Cause::Interrupted)?;
         match result.and_then(Value::extract_error) {
+            Ok(value) if self.door.can_move() => match failure::of_read_only(&value) {
+                Some(failure) => {
+                    self.left(live);
+                    Err(failure)
+                }
+                None => Ok(value),
+            },
             Ok(value) => Ok(value),
             Err(error) => {
                 let io = error.kind() == ErrorKind::Io || error.is_unrecoverable_error();
-                let read_only = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
-                if io || read_only {
-                    bury(&self.live, live.generation);
+                let failure = failure::of_calling(&error);
+                if io || failure::is_read_only(&failure) {
+                    self.left(live);
                 }
-                Err(failure::of_calling(&error))
+                Err(failure)
             }
         }
+    }
+
+    fn left(&self, live: &Live) {
+        self.slot.bury(live.generation);
+        self.door.look();
     }
 
     async fn live(&self) -> Result<Live, Failure> {
@@ -220,27 +306,31 @@ impl Connection {
         let generation = connecting.generation;
         // Time-outs of replies are the driver's: it knows the caller's deadline.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(PIPELINE)
             .set_push_sender(self.obituary(generation));
-        let (client, live) = (self.client.clone(), self.live.clone());
+        let (door, slot, terms) = (self.door.clone(), self.slot.clone(), self.terms.clone());
         let (ended, end) = watch::channel(None);
-        let over_at = Instant::now() + self.connect_timeout.min(LONGEST) + SLACK;
+        let met_by = Instant::now() + self.door.connect_timeout().min(LONGEST) + SLACK / 2;
+        let over_at = met_by + SLACK / 2;
         let home = runtime.clone();
         runtime.spawn(async move {
-            let made = client
-                .get_multiplexed_async_connection_with_config(&config)
-                .await;
-            let made = made.map_err(|error| failure::of_connecting(&error));
-            // The address only: what else it takes to connect is nobody's business.
-            let server = client.get_connection_info().addr();
+            let made = door.open(config).await;
+            let server = door.server();
             match &made {
                 Ok(_) => tracing::debug!(%server, again = generation.0 > 1, "connected"),
                 Err(failure) => tracing::debug!(%server, why = failure.detail, "cannot connect"),
             }
-            let result = made.map(|connection| {
-                let mut live = lock(&live);
+            let met = match made {
+                Ok(mut opened) => {
+                    let server = terms.meet(&mut opened.connection, met_by).await;
+                    server.map(|server| (opened, Arc::new(server)))
+                }
+                Err(failure) => Err(failure),
+            };
+            let result = met.map(|(Opened { connection, stay }, server)| {
+                let mine = Arc::downgrade(&slot);
+                let mut live = slot.lock();
                 // One that took so long that another was made meanwhile is not needed.
                 if live
                     .as_ref()
@@ -248,11 +338,21 @@ impl Connection {
                 {
                     return;
                 }
+                // Also while nobody uses it. It waits for our lock if it comes at once.
+                let follower = stay.follow(move || {
+                    if let Some(slot) = mine.upgrade() {
+                        slot.bury(generation);
+                    }
+                });
                 *live = Some(Live {
                     generation,
                     connection,
+                    stay,
+                    _follower: follower.map(Arc::new),
                     runtime: home,
                     silence: Arc::new(Mutex::new(Silence::new(Instant::now()))),
+                    started: Arc::new(Started::new(Instant::now())),
+                    server,
                 });
             });
             // Whoever waited may have gone.
@@ -270,61 +370,19 @@ impl Connection {
         generation: Generation,
     ) -> impl Fn(PushInfo) -> Result<(), std::convert::Infallible> + Send + Sync + 'static {
         // Weak: the connection's own task keeps this.
-        let live = Arc::downgrade(&self.live);
+        let slot = Arc::downgrade(&self.slot);
         move |push| {
             if push.kind == PushKind::Disconnection
-                && let Some(live) = live.upgrade()
+                && let Some(slot) = slot.upgrade()
             {
-                bury(&live, generation);
+                slot.bury(generation);
             }
             Ok(())
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Live>> {
-        lock(&self.live)
-    }
-}
-
-/// One call that waits for its answer. Dropped without one, it may be the last straw for a connection
-/// that has fallen silent; calls under way keep that until they are done.
-struct Wait<'a> {
-    connection: &'a Connection,
-    generation: Generation,
-    silence: Arc<Mutex<Silence>>,
-    begun: Instant,
-    answered: bool,
-}
-
-impl<'a> Wait<'a> {
-    fn begin(connection: &'a Connection, live: &Live) -> Self {
-        let silence = live.silence.clone();
-        let begun = Instant::now();
-        lock(&silence).asked(begun);
-        Self {
-            connection,
-            generation: live.generation,
-            silence,
-            begun,
-            answered: false,
-        }
-    }
-
-    fn end(mut self) {
-        self.answered = true;
-        lock(&self.silence).answered(Instant::now());
-    }
-}
-
-impl Drop for Wait<'_> {
-    fn drop(&mut self) {
-        let connection = self.connection;
-        if self.answered || connection.is_forked() {
-            return;
-        }
-        let waited = self.begun.elapsed();
-        connection.judge(&self.silence, self.generation, waited);
-        lock(&self.silence).abandoned();
+        self.slot.lock()
     }
 }
 
@@ -333,16 +391,6 @@ fn no_runtime() -> Failure {
         Cause::Unreachable,
         "a Redis connection needs a running tokio runtime",
     )
-}
-
-fn bury(live: &Mutex<Option<Live>>, generation: Generation) {
-    let mut current = lock(live);
-    if current
-        .as_ref()
-        .is_some_and(|now| now.generation == generation)
-    {
-        current.take();
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -11,7 +11,7 @@ use redis::{Cmd, FromRedisValue};
 
 mod judge;
 
-use self::judge::Info;
+use self::judge::{Info, sentinels};
 use super::Redis;
 use crate::engine::trial::{self, Trial};
 use crate::engine::{Cause, Engine, Failure, Finding};
@@ -23,13 +23,29 @@ pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> 
     let save = setting(&redis, "save").await?;
     let fsync = setting(&redis, "appendfsync").await?;
     let mut findings = vec![
+        judge::encryption(redis.privacy),
         judge::version(info.as_ref()),
         judge::role(info.as_ref()),
         judge::persistence(info.as_ref(), save.as_deref(), fsync.as_deref()),
         judge::eviction(info.as_ref()),
     ];
+    findings.extend(watched(&redis).await?);
     findings.extend(permissions(&redis).await);
     findings.push(judge::clock(clock_offset(&redis).await?));
+    Ok(findings)
+}
+
+/// Where sentinels watch the master: whether they can replace it, and what becomes of the old one.
+async fn watched(redis: &Redis) -> Result<Vec<Finding>, Failure> {
+    let Some(seen) = redis.overhear.door.details().await else {
+        return Ok(Vec::new());
+    };
+    let seen = seen.into_iter();
+    let seen: Vec<_> = seen.map(|(site, seen)| (site.to_string(), seen)).collect();
+    let min_replicas = setting(redis, "min-replicas-to-write").await?;
+    let mut findings = vec![sentinels::sentinels(&seen)];
+    findings.extend(sentinels::replicas(&seen));
+    findings.push(sentinels::split(min_replicas.as_deref()));
     Ok(findings)
 }
 
@@ -95,11 +111,12 @@ const fn refuses(cause: Cause) -> bool {
     match cause {
         Cause::Denied
         | Cause::DeniedInPart
+        | Cause::NotReplicated
         | Cause::OutOfMemory
         | Cause::Unexpected
         | Cause::Unready
         | Cause::Unusable
         | Cause::WrongKind => true,
-        Cause::Interrupted | Cause::TimedOut | Cause::Unreachable => false,
+        Cause::Interrupted | Cause::TimedOut | Cause::Tls(_) | Cause::Unreachable => false,
     }
 }

@@ -1,6 +1,6 @@
 //! What a Redis error lets one conclude.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::engine::{Cause, Failure};
 
@@ -22,12 +22,27 @@ pub(crate) fn of_connecting(error: &RedisError) -> Failure {
         }
         Cause::Denied
         | Cause::DeniedInPart
+        | Cause::NotReplicated
         | Cause::OutOfMemory
+        | Cause::Tls(_)
         | Cause::Unreachable
         | Cause::Unready
         | Cause::Unusable
         | Cause::WrongKind => failure,
     }
+}
+
+/// The same, over a network and as it is.
+pub(crate) fn of_connecting_openly(error: &RedisError) -> Failure {
+    let mut failure = of_connecting(error);
+    // One that speaks TLS ends the connection when it is spoken to in the clear; so may one that is on its way down.
+    if failure.cause == Cause::Unreachable
+        && error.is_connection_dropped()
+        && !error.is_connection_refusal()
+    {
+        failure.detail += SPEAKS_TLS;
+    }
+    failure
 }
 
 /// A call that brought an error.
@@ -45,7 +60,7 @@ pub(crate) fn of_calling(error: &RedisError) -> Failure {
         ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)
         | ErrorKind::Extension => return from_text(&text(error)),
         ErrorKind::Parse => {
-            let why = "what answers there does not speak Redis' protocol (wrong port, or TLS?)";
+            let why = "what answers there does not speak Redis' protocol (wrong port, or TLS, which is rediss://?)";
             return Failure::new(Cause::Unexpected, why);
         }
         _ if error.is_timeout() => Cause::TimedOut,
@@ -54,6 +69,49 @@ pub(crate) fn of_calling(error: &RedisError) -> Failure {
     };
     Failure::new(cause, tidied(&text(error)))
 }
+
+/// Whether it is what one meets on the way from one master to the next, and has certainly done nothing: at another server,
+/// or a little later, it works.
+pub(crate) fn is_of_a_failover(failure: &Failure) -> bool {
+    match failure.cause {
+        Cause::Unreachable => true,
+        Cause::Unready => {
+            // A server that is busy, or cannot write to its disk, is the master all the same.
+            let lasting = ["BUSY", "MISCONF"];
+            !lasting.iter().any(|code| failure.detail.starts_with(code))
+        }
+        Cause::Denied
+        | Cause::DeniedInPart
+        | Cause::Interrupted
+        | Cause::NotReplicated
+        | Cause::OutOfMemory
+        | Cause::TimedOut
+        | Cause::Tls(_)
+        | Cause::Unexpected
+        | Cause::Unusable
+        | Cause::WrongKind => false,
+    }
+}
+
+/// Whether a replica was asked what only a master does.
+pub(crate) fn is_read_only(failure: &Failure) -> bool {
+    failure.cause == Cause::Unready && failure.detail.starts_with(READ_ONLY)
+}
+
+/// Whether a call of many found a replica: then none of them has done anything.
+pub(crate) fn of_read_only(answer: &Value) -> Option<Failure> {
+    let Value::Array(answers) = answer else {
+        return None;
+    };
+    let mut failures = answers.iter().filter_map(|answer| match answer {
+        Value::BulkString(text) => Some(from_text(std::str::from_utf8(text).ok()?)),
+        _ => None,
+    });
+    failures.find(is_read_only)
+}
+
+/// As every version begins it.
+const READ_ONLY: &str = "READONLY You can't write against a read only";
 
 /// An error as the server words it.
 pub(crate) fn from_text(text: &str) -> Failure {
@@ -98,7 +156,7 @@ fn of_the_cause(text: &str) -> (&str, bool) {
 /// Without what only a script's author can use: its hash, its line, a full stop.
 fn tidied(text: &str) -> &str {
     let text = behind(text).unwrap_or(text);
-    text.trim_end_matches(['.', ',', ' '])
+    text.trim_end_matches(['.', ',', ' ', '\r', '\n'])
 }
 
 /// What comes before the hash of the script that servers since 7.0 name at the end.
@@ -126,6 +184,8 @@ pub(super) fn said(failure: &Failure) -> &str {
     detail.strip_suffix(WAY_OUT).unwrap_or(detail)
 }
 
+/// For one who was hung up on.
+const SPEAKS_TLS: &str = "; if this port speaks TLS, it is rediss://";
 /// For one who may not do something.
 const WAY_OUT: &str = "; its `ACL LOG` says what is missing, the README what locks need";
 
@@ -200,6 +260,16 @@ mod tests {
                 "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
             ),
             (
+                format!("{old}-NOREPLICAS Not enough good replicas to write.\r\n"),
+                Cause::Unready,
+                "NOREPLICAS Not enough good replicas to write",
+            ),
+            (
+                format!("{old}-READONLY You can't write against a read only replica."),
+                Cause::Unready,
+                "READONLY You can't write against a read only replica",
+            ),
+            (
                 "ERR unknown command".into(),
                 Cause::Unexpected,
                 "ERR unknown command",
@@ -211,5 +281,22 @@ mod tests {
             assert_eq!(failure.detail.ends_with(WAY_OUT), denied, "{text}");
             assert_eq!(said(&failure), detail, "{text}");
         }
+    }
+
+    /// Redis 6.2 for a script, and every version without one.
+    #[test]
+    fn a_demoted_server_is_told_whatever_its_version() {
+        let says = |words: &str| {
+            let answer = redis::parse_redis_value(format!("-{words}\r\n").as_bytes());
+            let error = answer.and_then(redis::Value::extract_error);
+            is_read_only(&of_calling(&error.expect_err("it is an error")))
+        };
+        let old = "ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -";
+        let read_only = "READONLY You can't write against a read only replica.";
+        assert!(says(read_only));
+        assert!(says(&format!("{read_only} script: 0, on @user_script:1.")));
+        assert!(says(&format!("{old}{read_only}")));
+        assert!(!says(&format!("{old}OOM READONLY ")));
+        assert!(!says("ERR READONLY "));
     }
 }

@@ -9,6 +9,10 @@ use crate::protocol::{Channel, ClientId};
 /// What the channels of all locks begin with.
 const CHANNEL: &str = "redisson_lock__channel:";
 const SHARED_CHANNEL: &str = "redisson_rwlock:";
+const SEMAPHORE_CHANNEL: &str = "redisson_sc:";
+/// What the keys end with in which a semaphore's permits are that are out.
+pub(crate) const OUT: &str = ":timeout";
+const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__{";
 
 /// Turns lock names into keys and channels, and keys back into names.
 #[derive(Clone, Debug)]
@@ -42,6 +46,16 @@ impl Keys {
                     lock.between("redisson_rwlock:{", "}")
                 }
             }
+            Channel::Semaphore(name) => {
+                let lock = self.lock(name);
+                if lock.has_brace() {
+                    lock.between(SEMAPHORE_CHANNEL, "")
+                } else {
+                    lock.between("redisson_sc:{", "}")
+                }
+            }
+            // Whatever is in the name: Redisson's latch has a rule of its own.
+            Channel::Latch(name) => self.lock(name).between(LATCH_CHANNEL, "}"),
             Channel::Lock(name) | Channel::Waiter(name, _) => {
                 let lock = self.lock(name);
                 // Redisson's brace rule: a name with a brace in it is taken to carry its own hash tag.
@@ -55,15 +69,8 @@ impl Keys {
     }
 
     /// The acquires that were taken back before they came. Private to us: Redisson never looks at it.
-    /// In the lock's own slot, by the rule that servers go by; names that allow of no such key
-    /// (`foo}bar`, `{}foo`) are none for a cluster.
     pub(crate) fn undone<'a>(&'a self, name: &'a str) -> Key<'a> {
-        let lock = self.lock(name);
-        if lock.has_brace() && has_hash_tag(&lock.to_string()) {
-            lock.between("distlock_undone:", "")
-        } else {
-            lock.between("distlock_undone:{", "}")
-        }
+        self.private(name, "distlock_undone:", "distlock_undone:{")
     }
 
     /// Where a fenced lock's last token is, for ever: Redisson's counter.
@@ -98,21 +105,53 @@ impl Keys {
 
     /// Until when those of ours are there. Private to us, as [`undone`](Self::undone).
     pub(crate) fn alive<'a>(&'a self, name: &'a str) -> Key<'a> {
-        let lock = self.lock(name);
-        if lock.has_brace() && has_hash_tag(&lock.to_string()) {
-            lock.between("distlock_alive:", "")
-        } else {
-            lock.between("distlock_alive:{", "}")
-        }
+        self.private(name, "distlock_alive:", "distlock_alive:{")
     }
 
     /// The writers of ours that wait for a read/write lock. Private to us, as [`undone`](Self::undone).
     pub(crate) fn writers<'a>(&'a self, name: &'a str) -> Key<'a> {
+        self.private(name, "distlock_writers:", "distlock_writers:{")
+    }
+
+    /// Redisson's zset of the permits that are out.
+    pub(crate) fn out<'a>(&'a self, name: &'a str) -> Key<'a> {
+        let lock = self.lock(name);
+        if lock.has_brace() {
+            lock.between("", OUT)
+        } else {
+            lock.between("{", "}:timeout")
+        }
+    }
+
+    /// Who of ours waits for several permits at once. Private to us, as [`undone`](Self::undone).
+    pub(crate) fn line<'a>(&'a self, name: &'a str) -> Key<'a> {
+        self.private(name, "distlock_line:", "distlock_line:{")
+    }
+
+    /// Whose permits are out, by what their ids begin with. Private to us, as [`undone`](Self::undone).
+    pub(crate) fn clients<'a>(&'a self, name: &'a str) -> Key<'a> {
+        self.private(name, "distlock_clients:", "distlock_clients:{")
+    }
+
+    /// In the lock's own slot, by the rule that servers go by; names that allow of no such key (`foo}bar`, `{}foo`) are
+    /// none for a cluster.
+    fn private<'a>(&'a self, name: &'a str, bare: &'static str, braced: &'static str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() && has_hash_tag(&lock.to_string()) {
-            lock.between("distlock_writers:", "")
+            lock.between(bare, "")
         } else {
-            lock.between("distlock_writers:{", "}")
+            lock.between(braced, "}")
+        }
+    }
+
+    /// What the keys begin with that say what each client has done to a number that is nobody's; its uuid follows. Private
+    /// to us, as [`undone`](Self::undone).
+    pub(crate) fn done<'a>(&'a self, name: &'a str) -> Key<'a> {
+        let lock = self.lock(name);
+        if lock.has_brace() && has_hash_tag(&lock.to_string()) {
+            lock.between("distlock_done:", ":")
+        } else {
+            lock.between("distlock_done:{", "}:")
         }
     }
 
@@ -129,7 +168,10 @@ impl Keys {
     /// Where one listens.
     pub(crate) fn channel_text(&self, channel: &Channel) -> String {
         match channel {
-            Channel::Lock(_) | Channel::ReadWrite(_) => self.channel(channel).to_string(),
+            Channel::Lock(_)
+            | Channel::ReadWrite(_)
+            | Channel::Semaphore(_)
+            | Channel::Latch(_) => self.channel(channel).to_string(),
             Channel::Waiter(name, owner) => {
                 let lock = Channel::Lock(name.clone());
                 format!("{}:{owner}", self.channel(&lock))
@@ -140,6 +182,22 @@ impl Keys {
     /// Where a client keeps its label. Not a lock's key, so it takes part in no lock's slot.
     pub(crate) fn label(&self, client: &str) -> String {
         format!("{}distlock_client:{client}", self.prefix)
+    }
+
+    /// Since when a promoted server is known.
+    pub(crate) fn promoted(&self) -> String {
+        format!("{}distlock_promoted", self.prefix)
+    }
+
+    /// The name of the semaphore whose permits that are out are in this key.
+    pub(crate) fn name_of_out<'a>(&self, key: &'a str) -> Option<&'a str> {
+        let key = key.strip_suffix(OUT)?;
+        let braced = key.strip_prefix('{').and_then(|key| key.strip_suffix('}'));
+        match braced.filter(|name| !name.contains('{')) {
+            Some(key) => self.name(key),
+            None if key.contains('{') => self.name(key),
+            None => None,
+        }
     }
 
     /// A glob of the server's that finds at least every lock whose name matches `pattern`. Its `?` is
@@ -278,76 +336,4 @@ fn has_hash_tag(key: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn channels_follow_redissons_brace_rule() {
-        let keys = Keys::new("".into());
-        for (name, channel) in [
-            ("order", "redisson_lock__channel:{order}"),
-            ("a{b}c", "redisson_lock__channel:a{b}c"),
-            ("foo{bar", "redisson_lock__channel:foo{bar"),
-            ("{}foo", "redisson_lock__channel:{}foo"),
-            ("foo}bar", "redisson_lock__channel:{foo}bar}"),
-        ] {
-            let of = Channel::Lock(name.into());
-            assert_eq!(keys.channel(&of).to_string(), channel);
-        }
-    }
-
-    #[test]
-    fn channels_are_found_by_pattern_and_lead_back_to_the_name() {
-        let keys = Keys::new("app*/".into());
-        let all = [
-            r"redisson_lock__channel:{app\*/a*}",
-            r"redisson_lock__channel:{app\*/a*}:*",
-            r"redisson_lock__channel:app\*/a*",
-            r"redisson_lock__channel:app\*/a*:*",
-            r"redisson_rwlock:{app\*/a*}",
-            r"redisson_rwlock:app\*/a*",
-        ];
-        assert_eq!(keys.channel_patterns("a*"), all);
-        let keys = Keys::new("".into());
-        assert_eq!(keys.channel_patterns("*"), Keys::every_channel());
-        assert_eq!(keys.channel_patterns(r"*\*").len(), 6);
-        let waiter = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
-        for (channel, name, pattern) in [
-            ("{order}", "order", 0),
-            ("a{b}c", "a{b}c", 2),
-            ("foo{bar", "foo{bar", 2),
-            ("{}foo", "{}foo", 2),
-            ("{foo}bar}", "foo}bar", 0),
-            (&*format!("{{order}}:{waiter}"), "order", 1),
-            (&*format!("a{{b}}c:{waiter}"), "a{b}c", 3),
-            ("{a}:b:1", "{a}:b:1", 2),
-        ] {
-            let channel = format!("redisson_lock__channel:{channel}");
-            assert_eq!(keys.name_in(&channel), Some((name, pattern)), "{channel}");
-            assert_eq!(Keys::is_waiters(&channel), [1, 3].contains(&pattern));
-        }
-        for (channel, found) in [("{a}", ("a", 4)), ("a{b}c", ("a{b}c", 5))] {
-            let channel = format!("redisson_rwlock:{channel}");
-            assert_eq!(keys.name_in(&channel), Some(found));
-        }
-        for channel in ["redisson_lock__channel:order", "order"] {
-            assert_eq!(keys.name_in(channel), None);
-        }
-        let keys = Keys::new("app/".into());
-        let channel = "redisson_lock__channel:{app/a}";
-        assert_eq!(keys.name_in(channel), Some(("a", 0)));
-        assert_eq!(keys.name_in("redisson_lock__channel:{a}"), None);
-    }
-
-    #[test]
-    fn a_prefix_goes_before_the_name_everywhere() {
-        let keys = Keys::new("test::".into());
-        assert_eq!(keys.lock("a").to_string(), "test::a");
-        let channel = Channel::Lock("a".into());
-        let channel = keys.channel(&channel).to_string();
-        assert_eq!(channel, "redisson_lock__channel:{test::a}");
-        assert_eq!(keys.name("test::a"), Some("a"));
-        assert_eq!(keys.name("a"), None);
-        assert_eq!(Keys::new("a*".into()).pattern("x*"), r"a\*x*");
-    }
-}
+mod tests;

@@ -7,55 +7,49 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::runtime::Handle;
 
 mod apart;
+mod assurance;
 mod batch;
 mod connection;
+mod door;
 mod examine;
 mod failure;
 mod find;
+mod identity;
 mod keys;
 mod overhear;
+mod papers;
 mod pubsub;
 mod scripts;
+mod sentinel;
+mod several;
 mod silence;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 mod unscripted;
 
+pub use self::assurance::{Assurance, Replicas};
 use self::batch::Batches;
-use self::connection::Connection;
+use self::connection::{Connection, Terms};
+pub use self::door::{Address, Place};
+use self::door::{Door, Privacy};
+use self::identity::Met;
 use self::keys::Keys;
 use self::overhear::Overhear;
-use self::pubsub::PubSub;
+pub use self::papers::{Papers, Part, Pem, Unfit};
+use self::pubsub::{LONGEST_PAUSE, PAUSE, PubSub};
+pub use self::sentinel::Sentinels;
+pub use self::tls::Tls;
 use self::unscripted::{Unscripted, WaitedFor};
-use crate::engine::{Answer, Cause, Engine, Failure, Feed, Finding, Listener, Page};
+use crate::engine::{
+    Answer, Before, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime,
+};
 use crate::protocol::{Channel, Reply, Request};
-
-/// However long a command may take, the network is given up after twice this.
-const LONGEST_SILENCE: Duration = Duration::from_secs(30);
-
-/// Which server, and as whom.
-#[derive(Clone, Default)]
-pub struct Address {
-    /// Host and port, or the path of a unix socket.
-    pub place: Place,
-    /// The database's number.
-    pub database: i64,
-    /// The ACL user.
-    pub user: Option<String>,
-    /// The password.
-    pub password: Option<String>,
-}
-
-/// Where a server is.
-#[derive(Clone, Debug)]
-pub enum Place {
-    /// A TCP port.
-    Tcp(String, u16),
-    /// A unix socket.
-    Unix(std::path::PathBuf),
-}
 
 /// What the engine needs to know beside the address.
 #[derive(Clone, Debug)]
@@ -68,14 +62,25 @@ pub struct Settings {
     pub command_timeout: Duration,
     /// Whether the server runs scripts for us.
     pub scripts: bool,
+    /// Whether it is enough that the server may be reached later.
+    pub may_be_down: bool,
+    /// What it takes for a grant to count.
+    pub assurance: Assurance,
 }
 
 /// A server.
 #[derive(Debug)]
 pub struct Redis {
+    server: String,
+    place: String,
+    privacy: Privacy,
     keys: Keys,
     waited_for: Arc<Batches>,
     apart: Connection,
+    /// In place of both for what somebody relies on, where that takes more than an answer: it may take longer, and hold up
+    /// whatever comes behind it.
+    promises: Option<(Arc<Batches>, Connection)>,
+    met: Arc<Met>,
     pubsub: PubSub,
     /// In place of scripts: for those who wait, and for what nobody waits for.
     unscripted: Option<[Unscripted; 2]>,
@@ -94,32 +99,91 @@ impl Redis {
         settings: Settings,
         apart: &Handle,
     ) -> Result<Arc<Self>, Failure> {
-        let client = client(&address, &settings)?;
-        let connecting = settings.connect_timeout;
+        let door = Door::new(&address, &settings, apart)?;
         let keys = Keys::new(settings.prefix.clone());
-        let waited_for = Connection::new(client.clone(), connecting, settings.command_timeout);
+        let met = Arc::<Met>::default();
+        let connection = |patience, assurance| {
+            let terms = Terms {
+                met: met.clone(),
+                assurance,
+                record: keys.promoted().into(),
+            };
+            Connection::new(door.clone(), patience, terms)
+        };
+        let patience = settings.command_timeout;
+        // Nobody waits there but the driver, which gives up only what took too long.
+        let apart_patience = Duration::ZERO;
+        let promises = (!settings.assurance.is_none()).then(|| {
+            let assured = |patience| connection(patience, settings.assurance.clone());
+            let waited_for = Batches::new(assured(patience), keys.clone());
+            (waited_for, assured(apart_patience))
+        });
         let unscripted = |waited_for| {
-            Unscripted::start(client.clone(), keys.clone(), &settings, waited_for, apart)
+            Unscripted::start(door.clone(), keys.clone(), &settings, waited_for, apart)
         };
         let redis = Arc::new(Self {
-            waited_for: Batches::new(waited_for, keys.clone()),
-            // Nobody waits here but the driver, which gives up only what took too long.
-            apart: Connection::new(client.clone(), connecting, Duration::ZERO),
-            pubsub: PubSub::start(client.clone(), &settings, apart),
+            server: address.place.to_string(),
+            place: format!("{}/{}/{}", address.place, address.database, settings.prefix),
+            privacy: address.privacy(),
+            waited_for: Batches::new(connection(patience, Assurance::default()), keys.clone()),
+            apart: connection(apart_patience, Assurance::default()),
+            promises,
+            met: met.clone(),
+            pubsub: PubSub::start(door.clone(), &settings, apart),
             unscripted: (!settings.scripts)
                 .then(|| [WaitedFor::ByCallers, WaitedFor::ByTheDriver].map(unscripted)),
             overhear: Overhear {
-                client,
+                door,
                 keys: keys.clone(),
-                connect_timeout: connecting,
                 command_timeout: settings.command_timeout,
             },
             keys,
         });
-        redis.waited_for.connection().ready().await?;
+        match redis.waited_for.connection().ready().await {
+            Ok(()) => {}
+            Err(failure) if settings.may_be_down && failure.is_passing() => {
+                tracing::warn!(
+                    server = redis.server,
+                    why = failure.detail,
+                    "not reachable yet"
+                );
+                return Ok(redis);
+            }
+            Err(failure) => return Err(failure),
+        }
         // A server that does not answer this is met again soon enough.
-        let _ = tokio::time::timeout(connecting, redis.warn_of_eviction()).await;
+        let _ = tokio::time::timeout(settings.connect_timeout, redis.warn_of_eviction()).await;
         Ok(redis)
+    }
+
+    /// For what somebody relies on and waits for.
+    fn promises(&self) -> &Arc<Batches> {
+        let promises = self.promises.as_ref();
+        promises.map_or(&self.waited_for, |(waited_for, _)| waited_for)
+    }
+
+    /// The same, where nobody waits for it.
+    fn promises_apart(&self) -> &Connection {
+        let promises = self.promises.as_ref();
+        promises.map_or(&self.apart, |(_, apart)| apart)
+    }
+
+    /// Whoever is at the other end is met at once, and not when it is next needed. Never resolves.
+    #[expect(clippy::disallowed_methods, reason = "engines may wait")]
+    async fn stay_connected(&self) {
+        let mut pause = PAUSE;
+        loop {
+            match self.apart.ready().await {
+                Ok(()) => {
+                    pause = PAUSE;
+                    self.apart.gone().await;
+                }
+                Err(_) => {
+                    tokio::time::sleep(pubsub::at_random(pause)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
     }
 
     /// Every lock key has a time to live, so every policy but `noeviction` may evict it.
@@ -147,6 +211,7 @@ impl Engine for Redis {
     fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
         match &self.unscripted {
             Some([waited_for, _]) => waited_for.call(request),
+            None if scripts::promises(&request) => self.promises().run(request),
             None => self.waited_for.run(request),
         }
     }
@@ -156,6 +221,46 @@ impl Engine for Redis {
             Some([_, apart]) => apart.call_all(requests),
             None => Box::pin(apart::call(self, requests)),
         }
+    }
+
+    fn call_all(
+        &self,
+        requests: Vec<Request>,
+        before: Before,
+    ) -> Option<Answer<Vec<Result<Reply, Failure>>>> {
+        if self.unscripted.is_some() {
+            return None;
+        }
+        let batches = self.promises().clone();
+        Some(Box::pin(async move {
+            several::take(&batches, &requests, before).await
+        }))
+    }
+
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    fn server(&self) -> String {
+        self.server.clone()
+    }
+
+    fn uptime(self: Arc<Self>) -> Answer<Result<Option<Uptime>, Failure>> {
+        Box::pin(async move {
+            // Without scripts requests have a connection of their own, so this one is to be heard from each time.
+            let anew = self.unscripted.is_some();
+            let uptime = self.promises().connection().uptime(anew).await;
+            uptime.map(Some)
+        })
+    }
+
+    fn unrest(self: Arc<Self>) -> Answer<()> {
+        Box::pin(async move {
+            tokio::select! {
+                () = self.met.changed() => {}
+                () = self.stay_connected() => {}
+            }
+        })
     }
 
     fn renews_at_once(&self) -> usize {
@@ -227,61 +332,5 @@ impl Engine for Redis {
 
     fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
         Box::pin(examine::examine(self))
-    }
-}
-
-fn client(address: &Address, settings: &Settings) -> Result<Client, Failure> {
-    let place = match &address.place {
-        Place::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
-        Place::Unix(path) => ConnectionAddr::Unix(path.clone()),
-    };
-    // RESP3, because a connection then says when it has ended, and messages need none of their own.
-    // No CLIENT SETINFO: it needs a permission that locks do not.
-    let mut redis = RedisConnectionInfo::default()
-        .set_db(address.database)
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_skip_set_lib_name();
-    if let Some(user) = &address.user {
-        redis = redis.set_username(user);
-    }
-    // A user without a password still has to log in, or would silently be somebody else.
-    let empty = address.user.as_ref().map(|_| String::new());
-    if let Some(password) = address.password.as_ref().or(empty.as_ref()) {
-        redis = redis.set_password(password);
-    }
-    let open = || {
-        // A peer that has gone silent is given up by the kernel long before an undone request is
-        // forgotten (`protocol::marks::MARK_TTL`).
-        let tcp = redis::io::tcp::TcpSettings::default()
-            .set_nodelay(true)
-            .set_keepalive(
-                redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)),
-            );
-        #[cfg(target_os = "linux")]
-        let tcp = tcp.set_user_timeout(settings.command_timeout.min(LONGEST_SILENCE) * 2);
-        let info = place
-            .into_connection_info()?
-            .set_redis_settings(redis)
-            .set_tcp_settings(tcp);
-        Client::open(info)
-    };
-    open().map_err(|error| failure::of_connecting(&error))
-}
-
-impl Default for Place {
-    fn default() -> Self {
-        Self::Tcp("127.0.0.1".into(), 6379)
-    }
-}
-
-/// Never the password.
-impl std::fmt::Debug for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Address")
-            .field("place", &self.place)
-            .field("database", &self.database)
-            .field("user", &self.user)
-            .field("password", &self.password.as_ref().map(|_| "***"))
-            .finish()
     }
 }

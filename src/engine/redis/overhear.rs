@@ -4,14 +4,16 @@
 //! subscription as a listener, so a client that releases a lock stands back for a few milliseconds, as if somebody
 //! waited for it. That costs time and nothing else.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, Value};
+use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, Value};
 
+use super::door::{Door, Opened};
 use super::failure;
 use super::keys::Keys;
+use super::sentinel::Follower;
 use crate::engine::feed::{Batch, Inbox, Notice, Source};
 use crate::engine::names::Names;
 use crate::engine::{Answer, Cause, Ear, Failure, Feed, Listener};
@@ -24,9 +26,8 @@ const WAKE_UP: &[u8] = b"1";
 /// How such connections are made.
 #[derive(Debug)]
 pub(super) struct Overhear {
-    pub(super) client: Client,
+    pub(super) door: Door,
     pub(super) keys: Keys,
-    pub(super) connect_timeout: Duration,
     pub(super) command_timeout: Duration,
 }
 
@@ -66,20 +67,28 @@ impl Overhear {
             inbox: inbox.clone(),
         };
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.command_timeout))
             .set_push_sender(move |push: PushInfo| {
                 translator.hear(&push);
                 Ok::<(), std::convert::Infallible>(())
             });
-        let connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config);
-        let connection = connection.await;
-        let mut connection = connection.map_err(|error| failure::of_connecting(&error))?;
+        let Opened {
+            mut connection,
+            stay,
+        } = self.door.open(config).await?;
         let subscribed = connection.psubscribe(&subscriptions).await;
         subscribed.map_err(|error| failure::of_calling(&error))?;
-        let reader = Reader { connection, inbox };
+        let connection = Arc::new(Mutex::new(Some(connection)));
+        let (left, closed) = (connection.clone(), inbox.clone());
+        let follower = stay.follow(move || {
+            lock(&left).take();
+            closed.close();
+        });
+        let reader = Reader {
+            connection,
+            inbox,
+            _follower: follower,
+        };
         // The connection is the reader's, and goes with it.
         Ok(Feed::new(Listener::new(ear, || {}), reader, 0))
     }
@@ -119,8 +128,10 @@ impl Translator {
 }
 
 struct Reader {
-    connection: MultiplexedConnection,
+    /// None once the server is no longer the one to be at.
+    connection: Arc<Mutex<Option<MultiplexedConnection>>>,
     inbox: Arc<Inbox>,
+    _follower: Option<Follower>,
 }
 
 impl Source for Reader {
@@ -129,9 +140,9 @@ impl Source for Reader {
     }
 
     fn read(&self, _cursor: i64, all: bool) -> Answer<Result<Batch, Failure>> {
-        let (mut connection, inbox) = (self.connection.clone(), self.inbox.clone());
+        let (connection, inbox) = (lock(&self.connection).clone(), self.inbox.clone());
         Box::pin(async move {
-            if all {
+            if all && let Some(mut connection) = connection {
                 // The answer comes behind every message that was sent before it; so does a refusal.
                 let answered = redis::cmd("PING")
                     .query_async::<Value>(&mut connection)
@@ -145,4 +156,8 @@ impl Source for Reader {
             inbox.take()
         })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -19,9 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, PushInfo, PushKind, RedisResult, Value,
-};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -30,12 +28,14 @@ use tokio::time::Instant;
 mod channel;
 
 use self::channel::{Channel, Phase, Ready};
+use super::door::{Door, Opened};
+use super::sentinel::Stay;
 use super::{Settings, failure};
 use crate::engine::{Cause, Ear, Failure, Listener};
 
 /// Between the beginnings of two attempts to connect; doubled until one leads to a subscription.
-const PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The engine's end of the listening task.
 #[derive(Debug)]
@@ -58,11 +58,10 @@ enum Order {
 
 impl PubSub {
     /// Starts the task on `runtime`; it connects when there is something to listen to.
-    pub(crate) fn start(client: Client, settings: &Settings, runtime: &Handle) -> Self {
+    pub(crate) fn start(door: Door, settings: &Settings, runtime: &Handle) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
         let task = Task {
-            client,
-            connect_timeout: settings.connect_timeout,
+            door,
             command_timeout: settings.command_timeout,
             inbox,
             channels: HashMap::new(),
@@ -101,8 +100,7 @@ impl PubSub {
 }
 
 struct Task {
-    client: Client,
-    connect_timeout: Duration,
+    door: Door,
     command_timeout: Duration,
     inbox: mpsc::UnboundedReceiver<Order>,
     channels: HashMap<String, Channel>,
@@ -124,6 +122,8 @@ enum Link {
     Up {
         connection: MultiplexedConnection,
         news: News,
+        /// A server that is no longer the one to be at tells nothing.
+        stay: Stay,
     },
 }
 
@@ -131,7 +131,7 @@ type News = mpsc::UnboundedReceiver<PushInfo>;
 
 /// Something that was under way has come to its end.
 enum Done {
-    Connected(Result<(MultiplexedConnection, News), Failure>),
+    Connected(Result<(Opened, News), Failure>),
     Left(Vec<String>, Result<(), Failure>),
     Subscribed(Vec<String>, Result<(), Failure>),
 }
@@ -204,10 +204,15 @@ impl Task {
 
     fn conclude(&mut self, done: Done) {
         match done {
-            Done::Connected(Ok((connection, news))) => {
-                self.link = Link::Up { connection, news };
+            Done::Connected(Ok((opened, news))) => {
+                let Opened { connection, stay } = opened;
+                self.link = Link::Up {
+                    connection,
+                    news,
+                    stay,
+                };
                 let all: Vec<String> = self.channels.keys().cloned().collect();
-                tracing::debug!(server = %self.server(), channels = all.len(), "connected to listen");
+                tracing::debug!(server = %self.door.server(), channels = all.len(), "connected to listen");
                 self.subscribe(all);
             }
             Done::Subscribed(names, Ok(())) => {
@@ -311,28 +316,21 @@ impl Task {
         self.link = Link::Connecting;
         self.not_before = Instant::now() + at_random(self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        let (client, limit) = (self.client.clone(), self.connect_timeout);
+        let door = self.door.clone();
         self.under_way.spawn(async move {
             // One for each connection: an old one's messages would be taken for the new one's.
             let (pushes, news) = mpsc::unbounded_channel();
             let config = AsyncConnectionConfig::new()
-                .set_connection_timeout(Some(limit))
                 .set_response_timeout(None)
                 .set_push_sender(pushes);
-            let made = client.get_multiplexed_async_connection_with_config(&config);
-            let made = made.await.map_err(|error| failure::of_connecting(&error));
-            Done::Connected(made.map(|connection| (connection, news)))
+            let made = door.open(config).await;
+            Done::Connected(made.map(|opened| (opened, news)))
         });
-    }
-
-    /// For events: the address alone, without a password.
-    fn server(&self) -> &ConnectionAddr {
-        self.client.get_connection_info().addr()
     }
 
     /// Those who listen hear nothing until there is another connection, and are told then.
     fn disconnected(&mut self, why: Failure) {
-        tracing::debug!(server = %self.server(), why = why.detail, "not connected to listen");
+        tracing::debug!(server = %self.door.server(), why = why.detail, "not connected to listen");
         self.under_way = JoinSet::new();
         self.channels.retain(|_, channel| {
             channel.disconnected(&why);
@@ -348,7 +346,10 @@ impl Task {
 impl Link {
     async fn news(&mut self) -> Option<PushInfo> {
         match self {
-            Self::Up { news, .. } => news.recv().await,
+            Self::Up { news, stay, .. } => tokio::select! {
+                push = news.recv() => push,
+                () = stay.over() => None,
+            },
             Self::Connecting | Self::Down(_) | Self::Idle => std::future::pending().await,
         }
     }
@@ -377,7 +378,7 @@ async fn answered(
 }
 
 /// Half of it to all of it, so that a crowd of clients does not come back all at once.
-fn at_random(pause: Duration) -> Duration {
+pub(super) fn at_random(pause: Duration) -> Duration {
     let random = RandomState::new().hash_one(()) % 1024;
     pause / 2 + pause.mul_f64(f64::from(u16::try_from(random).unwrap_or(0)) / 2048.0)
 }

@@ -4,15 +4,19 @@ use std::borrow::Cow;
 
 use redis::{Cmd, Value};
 
+mod all;
+mod answers;
 mod batch;
 mod exclusive;
+mod number;
+mod semaphore;
 mod shared;
 mod words;
 
 use self::words::Words;
 use super::keys::Keys;
-use crate::engine::Failure;
-use crate::protocol::{Action, Kind, Reply, Request};
+use crate::engine::{Before, Failure};
+use crate::protocol::{Action, ClientId, Entry, Kind, Reply, Request};
 
 /// One primitive's scripts.
 trait Primitive: Sync {
@@ -46,8 +50,18 @@ pub(crate) struct Call<'a> {
     script: &'static Script,
     requests: &'a [Request],
     keys: &'a Keys,
-    /// Whether each request is a passenger, told by the number of its own script.
-    batched: bool,
+    form: Form,
+}
+
+/// How a script is told its requests.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Form {
+    /// Their keys and arguments, one after the other.
+    Plain,
+    /// Each is a passenger, told by the number of its own script.
+    Batch,
+    /// Locks to be taken together.
+    All(Before),
 }
 
 impl<'a> Call<'a> {
@@ -57,7 +71,7 @@ impl<'a> Call<'a> {
             script: set(request.subject.kind).script(&request.action),
             requests: std::slice::from_ref(request),
             keys,
-            batched: false,
+            form: Form::Plain,
         }
     }
 
@@ -71,7 +85,7 @@ impl<'a> Call<'a> {
             ),
             requests,
             keys,
-            batched: false,
+            form: Form::Plain,
         }
     }
 
@@ -81,7 +95,25 @@ impl<'a> Call<'a> {
             script: batch::script(kind)?,
             requests,
             keys,
-            batched: true,
+            form: Form::Batch,
+        })
+    }
+
+    /// One call that takes all these locks, each from zero.
+    pub(crate) fn all(requests: &'a [Request], before: Before, keys: &'a Keys) -> Self {
+        Self {
+            script: all::script(requests),
+            requests,
+            keys,
+            form: Form::All(before),
+        }
+    }
+
+    /// Whether it may grant something to somebody who has nothing of it.
+    pub(crate) fn takes(&self) -> bool {
+        self.requests.iter().any(|request| match request.action {
+            Action::Acquire { entry, .. } => entry == Entry::First,
+            _ => false,
         })
     }
 
@@ -97,24 +129,17 @@ impl<'a> Call<'a> {
 
     fn command(&self, word: &str, script: &str) -> Cmd {
         let mut words = Words::new(word, script, self.requests.len());
+        if let Form::All(before) = self.form {
+            all::write(self.requests, before, self.keys, &mut words);
+            return words.finish();
+        }
         let keys = self.requests.iter().map(|request| places(request).len());
         words.number(keys.sum::<usize>());
         for request in self.requests {
-            for place in places(request) {
-                let name = &request.subject.name;
-                words.key(&match place {
-                    Place::Lock => self.keys.lock(name),
-                    Place::Undone => self.keys.undone(name),
-                    Place::Token => self.keys.token(name),
-                    Place::Queue => self.keys.queue(name),
-                    Place::Timeout => self.keys.timeout(name),
-                    Place::Alive => self.keys.alive(name),
-                    Place::Writers => self.keys.writers(name),
-                });
-            }
+            write_keys(request, self.keys, &mut words);
         }
         for request in self.requests {
-            if self.batched
+            if self.form == Form::Batch
                 && let Some((number, omitted)) = batch::passenger(request)
             {
                 words.number(number);
@@ -123,6 +148,28 @@ impl<'a> Call<'a> {
             set(request.subject.kind).args(request, self.keys, &mut words);
         }
         words.finish()
+    }
+}
+
+fn write_keys(request: &Request, keys: &Keys, words: &mut Words) {
+    let name = &request.subject.name;
+    for place in places(request) {
+        words.key(&match place {
+            Place::Lock => keys.lock(name),
+            Place::Undone => keys.undone(name),
+            Place::Token => keys.token(name),
+            Place::Queue => keys.queue(name),
+            Place::Timeout => keys.timeout(name),
+            Place::Alive => keys.alive(name),
+            Place::Writers => keys.writers(name),
+            Place::Out => keys.out(name),
+            Place::Line => keys.line(name),
+            Place::Clients => keys.clients(name),
+            Place::Done => {
+                words.key_of_client(&keys.done(name), client(&request.action));
+                continue;
+            }
+        });
     }
 }
 
@@ -143,6 +190,28 @@ enum Place {
     Alive,
     /// Which writers wait.
     Writers,
+    /// Which permits are out.
+    Out,
+    /// Who waits for several permits.
+    Line,
+    /// Whose permits are out.
+    Clients,
+    /// What the request's client has done.
+    Done,
+}
+
+/// Whose client asks, where that matters.
+const fn client(action: &Action) -> Option<ClientId> {
+    match action {
+        Action::Alter { deed, .. } => Some(deed.id.client()),
+        Action::Release { owner, .. } | Action::Undo { owner, .. } => Some(owner.client()),
+        Action::Acquire { .. }
+        | Action::Count(_)
+        | Action::ForceRelease
+        | Action::Inspect
+        | Action::Pass { .. }
+        | Action::Renew { .. } => None,
+    }
 }
 
 fn places(request: &Request) -> &'static [Place] {
@@ -157,6 +226,9 @@ fn set(kind: Kind) -> &'static dyn Primitive {
         Kind::Read => &shared::READ,
         Kind::Write => &shared::WRITER,
         Kind::Simple => &exclusive::SIMPLE,
+        Kind::Semaphore => &semaphore::SEMAPHORE,
+        Kind::Counting => &number::COUNTING,
+        Kind::Latch => &number::LATCH,
     }
 }
 
@@ -169,10 +241,25 @@ pub(crate) fn may_travel(request: &Request) -> bool {
 pub(crate) const fn gives_back(request: &Request) -> bool {
     match request.action {
         Action::Acquire { .. } | Action::Inspect | Action::Renew { .. } => false,
-        Action::ForceRelease
+        Action::Alter { .. }
+        | Action::Count(_)
+        | Action::ForceRelease
         | Action::Pass { .. }
         | Action::Release { .. }
         | Action::Undo { .. } => true,
+    }
+}
+
+/// Whether somebody may rely on what it is answered.
+pub(crate) const fn promises(request: &Request) -> bool {
+    match request.action {
+        Action::Acquire { .. } | Action::Pass { .. } | Action::Renew { .. } => true,
+        Action::Alter { .. }
+        | Action::Count(_)
+        | Action::ForceRelease
+        | Action::Inspect
+        | Action::Release { .. }
+        | Action::Undo { .. } => false,
     }
 }
 
@@ -186,6 +273,8 @@ pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
     match request.action {
         Action::Renew { .. } => Some(request.subject.kind),
         Action::Acquire { .. }
+        | Action::Alter { .. }
+        | Action::Count(_)
         | Action::ForceRelease
         | Action::Inspect
         | Action::Pass { .. }
@@ -196,5 +285,5 @@ pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
 
 /// What one line of the result of [`Call::renew_all`] means.
 pub(crate) fn renewed(answer: Value) -> Result<Reply, Failure> {
-    exclusive::renewal(answer)
+    answers::renewal(answer)
 }

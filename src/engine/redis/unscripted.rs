@@ -11,13 +11,14 @@
 
 use std::time::Duration;
 
-use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Client, Pipeline, ServerErrorKind, Value};
+use redis::aio::ConnectionLike as _;
+use redis::{AsyncConnectionConfig, Pipeline, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use self::reading::Reading;
+use super::door::{self, Begun, Door, Opened};
 use super::keys::Keys;
 use super::{Settings, failure};
 use crate::engine::{self, Cause, Failure};
@@ -52,7 +53,7 @@ struct Order {
 impl Unscripted {
     /// Starts the task on `runtime`; it ends when this is dropped.
     pub(super) fn start(
-        client: Client,
+        door: Door,
         keys: Keys,
         settings: &Settings,
         waited_for: WaitedFor,
@@ -60,10 +61,9 @@ impl Unscripted {
     ) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
         let task = Task {
-            client,
+            door,
             keys,
             waited_for,
-            connect_timeout: settings.connect_timeout,
             command_timeout: settings.command_timeout,
             connection: None,
         };
@@ -108,12 +108,11 @@ impl Unscripted {
 }
 
 struct Task {
-    client: Client,
+    door: Door,
     keys: Keys,
     waited_for: WaitedFor,
-    connect_timeout: Duration,
     command_timeout: Duration,
-    connection: Option<MultiplexedConnection>,
+    connection: Option<Opened>,
 }
 
 impl Task {
@@ -122,7 +121,7 @@ impl Task {
         while let Some(Order {
             request,
             mut answer,
-        }) = inbox.recv().await
+        }) = self.next(&mut inbox).await
         {
             // Whoever has gone has undone it already.
             if answer.is_closed() {
@@ -139,7 +138,34 @@ impl Task {
         }
     }
 
+    /// The next order. A server that is no longer the one to be at is left meanwhile.
+    async fn next(&mut self, inbox: &mut mpsc::UnboundedReceiver<Order>) -> Option<Order> {
+        loop {
+            let over = async {
+                match &mut self.connection {
+                    Some(Opened { stay, .. }) => stay.over().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = over => self.connection = None,
+                order = inbox.recv() => return order,
+            }
+        }
+    }
+
     async fn carry_out(&mut self, request: &Request) -> Answer {
+        let begun = Begun::now();
+        loop {
+            match self.attempt(request).await {
+                Err(failure) if self.door.may_try_again(&failure, &begun).await => {}
+                outcome => return outcome.map_err(|failure| self.door.in_the_end(failure)),
+            }
+        }
+    }
+
+    async fn attempt(&mut self, request: &Request) -> Answer {
         let give_up = Instant::now() + self.command_timeout;
         while Instant::now() < give_up {
             let reading = Reading::new(request, &self.keys);
@@ -160,30 +186,33 @@ impl Task {
     /// Sends some commands, each with its own answer. A connection that fails is given up: what it watches, and what it has
     /// still to do, nobody knows. So is one to a server that may not be written to: another may lead to the new master.
     async fn send(&mut self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
+        let Opened {
+            mut connection,
+            mut stay,
+        } = match self.connection.take() {
+            Some(opened) => opened,
             None => self.connect().await?,
         };
         let count = commands.len();
         let sent = connection.req_packed_commands(commands, 0, count);
-        let answers = match timeout(self.command_timeout, sent).await {
+        let answers = tokio::select! {
+            biased;
+            answers = timeout(self.command_timeout, sent) => answers,
+            () = stay.over() => return Err(door::left()),
+        };
+        let answers = match answers {
             Ok(answers) => answers.map_err(|error| failure::of_calling(&error))?,
             Err(_) => return Err(Failure::new(Cause::TimedOut, "no answer in time")),
         };
         if !answers.iter().any(is_read_only) {
-            self.connection = Some(connection);
+            self.connection = Some(Opened { connection, stay });
         }
         Ok(answers)
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(None);
-        let made = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config);
-        made.await.map_err(|error| failure::of_connecting(&error))
+    async fn connect(&self) -> Result<Opened, Failure> {
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        self.door.open(config).await
     }
 }
 

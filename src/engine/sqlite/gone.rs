@@ -5,7 +5,7 @@ use super::messenger::News;
 use super::rows::Rows;
 use super::store::{Store, text};
 use crate::protocol::change::{Change, changes};
-use crate::protocol::{ClientId, Moment};
+use crate::protocol::{Channel, ClientId, Moment};
 
 impl Store {
     /// Takes out those who are first in line and have gone.
@@ -39,24 +39,27 @@ impl Store {
         let lines = rows.lines_of(&id)?;
         rows.leave_lines(&id)?;
         for name in lines {
-            // Perhaps somebody else is first now.
+            // Perhaps somebody else is first now, or nobody has to wait for it any more.
             self.tell_first(rows, &name, news)?;
+            let channel = text(&Channel::Semaphore(name.into()));
+            let listeners = rows.listeners(&channel)?;
+            news.freed.push((channel, listeners));
         }
         for (name, mut read) in rows.of_client(&id)? {
             let before = read.state.holders();
-            let held = read.state.held(&name, now);
+            let there = read.state.there(&name, now);
             read.state.leave(client);
             let after = read.state.holders();
             journal::tell(
                 rows,
                 &name,
-                held.as_ref().map(|held| held.kind),
+                there.as_ref().map(|there| there.kind),
                 changes(&before, &after, Change::Gone, now),
                 news,
             )?;
             rows.keep(&name, read, now)?;
-            if let Some(held) = held {
-                let channel = text(&held.channel());
+            if let Some(there) = there {
+                let channel = text(&there.channel());
                 let listeners = rows.listeners(&channel)?;
                 news.freed.push((channel, listeners));
                 self.tell_first(rows, &name, news)?;

@@ -184,6 +184,9 @@ const fn kind_word(kind: Kind) -> &'static str {
         Kind::Read => "read",
         Kind::Write => "write",
         Kind::Simple => "simple",
+        Kind::Semaphore => "semaphore",
+        Kind::Counting => "counting",
+        Kind::Latch => "latch",
     }
 }
 

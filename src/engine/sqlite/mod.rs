@@ -23,7 +23,7 @@ use self::store::Store;
 use self::worker::Worker;
 use super::process::Process;
 use crate::engine::names::Names;
-use crate::engine::{Answer, Ear, Engine, Failure, Feed, Finding, Listener, Page};
+use crate::engine::{Answer, Before, Ear, Engine, Failure, Feed, Finding, Listener, Page};
 use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::{Channel, ClientId, Reply, Request};
 
@@ -41,6 +41,7 @@ mod messenger;
 mod removed;
 mod rows;
 mod schema;
+mod several;
 mod store;
 mod trust;
 mod worker;
@@ -68,6 +69,7 @@ pub struct Sqlite {
     worker: Worker,
     ears: Arc<Ears>,
     process: Process,
+    place: String,
     /// The task that looks whether holders are still there.
     watching: AbortHandle,
 }
@@ -87,13 +89,17 @@ impl Sqlite {
         let liveness = Arc::new(Liveness::default());
         let (heard_by, noted_by) = (ears.clone(), liveness.clone());
         let (path, limit) = (settings.path.clone(), settings.connect_timeout);
+        let prefix = settings.prefix.clone();
         let runtime = background.clone();
         let worker = Worker::start(move || Store::open(settings, heard_by, noted_by, runtime));
         // After a time-out the thread ends by itself.
         let worker = tokio::time::timeout(limit, worker).await;
         let worker = worker.unwrap_or_else(|_| Err(failure::too_slow(&path, limit)))?;
         let watching = background.spawn(liveness.keep(ears.clone())).abort_handle();
+        // All names of a file come to one.
+        let path = path.canonicalize().unwrap_or(path);
         Ok(Arc::new(Self {
+            place: format!("sqlite:{}/{prefix}", path.display()),
             worker,
             ears,
             process: Process::current(),
@@ -122,6 +128,23 @@ impl Engine for Sqlite {
             let answers = answers.await;
             answers.unwrap_or_else(|failure| vec![Err(failure); count])
         })
+    }
+
+    fn call_all(
+        &self,
+        requests: Vec<Request>,
+        before: Before,
+    ) -> Option<Answer<Vec<Result<Reply, Failure>>>> {
+        let answers = self
+            .worker
+            .ask(move |store| store.take_all(&requests, before));
+        Some(Box::pin(async move {
+            answers.await.unwrap_or_else(|failure| vec![Err(failure)])
+        }))
+    }
+
+    fn place(&self) -> String {
+        self.place.clone()
     }
 
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {

@@ -29,7 +29,7 @@ pub(super) fn answer(request: &Request, path: &Path) -> Result<Reply, Failure> {
         Action::Inspect => Ok(Reply::Inspected(None)),
         // It cannot come any more.
         Action::Undo { .. } => Ok(Reply::Marked),
-        Action::Acquire { .. } => Err(failure(path)),
+        Action::Acquire { .. } | Action::Alter { .. } | Action::Count(_) => Err(failure(path)),
     }
 }
 

@@ -247,7 +247,7 @@ impl Store {
     }
 
     /// One request, by the rules.
-    fn apply(
+    pub(super) fn apply(
         &self,
         rows: &Rows<'_>,
         request: &Request,
@@ -263,7 +263,7 @@ impl Store {
                 read = rows.state(&name)?;
             }
         }
-        let has_line = request.subject.kind.has_line();
+        let has_line = request.subject.kind.may_have_line();
         if has_line {
             self.bury_first(rows, &name, now, news)?;
         }
@@ -291,11 +291,14 @@ impl Store {
         journal::tell(rows, &name, Some(request.subject.kind), changes, news)?;
         let mut reply = outcome.reply;
         if let Ok(Reply::Inspected(Some(holding))) = &mut reply {
-            holding.ttl = holding.ttl.filter(|ttl| *ttl < FOR_EVER);
+            let own = holding.owners.iter_mut().map(|held| &mut held.ttl);
+            for ttl in own.chain([&mut holding.ttl]) {
+                *ttl = ttl.filter(|ttl| *ttl < FOR_EVER);
+            }
         }
         if matches!(reply, Ok(Reply::Busy { .. })) {
             let waits_at = match request.action {
-                Action::Acquire { owner, .. } if has_line => {
+                Action::Acquire { owner, .. } if request.subject.kind.has_line() => {
                     let name = request.subject.name.clone();
                     self.channel(&Channel::Waiter(name, owner))
                 }
@@ -366,7 +369,7 @@ impl Store {
     }
 
     /// Whether somebody has moved, removed or replaced the file: others may use another by now.
-    fn was_replaced(&self) -> bool {
+    pub(super) fn was_replaced(&self) -> bool {
         identity(&self.path) != self.identity
     }
 
@@ -384,6 +387,8 @@ pub(super) fn text(channel: &Channel) -> String {
     match channel {
         Channel::Lock(name) => format!("lock:{name}"),
         Channel::ReadWrite(name) => format!("rw:{name}"),
+        Channel::Semaphore(name) => format!("semaphore:{name}"),
+        Channel::Latch(name) => format!("latch:{name}"),
         Channel::Waiter(name, owner) => format!("wait:{owner}:{name}"),
     }
 }

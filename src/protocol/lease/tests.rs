@@ -220,3 +220,47 @@ fn a_lease_shorter_than_what_others_leave_is_as_any_other() {
     assert_eq!(lease.valid_until(), at(39_000 - 302));
     assert!(matches!(lease.tick(at(9_002)), Tick::Renew { .. }));
 }
+
+#[test]
+fn what_may_be_forgotten_is_asked_about_at_once_and_only_a_later_answer_counts() {
+    let mut lease = held();
+    assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
+    lease.suspect(at(11_000));
+    assert_eq!(lease.risk(at(11_000)), Some(Risk::Failover));
+    assert_eq!(lease.next_look(), Some(at(11_000)));
+    assert!(matches!(
+        lease.tick(at(11_000)),
+        Tick::Renew { lease: LEASE, .. }
+    ));
+    // The answer of the one that is no more: the lease was granted, and may be forgotten since.
+    lease.renewed(LEASE, at(10_000), at(11_001));
+    assert_eq!(lease.risk(at(11_001)), Some(Risk::Failover));
+    assert_eq!(
+        lease.tick(at(11_002)),
+        Tick::Sleep(lease.valid_until()),
+        "under way"
+    );
+    lease.renewed(LEASE, at(11_000), at(11_003));
+    assert_eq!(lease.risk(at(11_003)), None);
+    assert!(lease.next_look().is_some_and(|next| next > at(20_000)));
+}
+
+#[test]
+fn a_fixed_lease_that_may_be_forgotten_is_asked_about_until_there_is_an_answer() {
+    let mut lease = Lease::granted(fixed(LEASE), at(0), at(1)).expect("valid");
+    let until = lease.valid_until();
+    lease.suspect(at(5_000));
+    assert!(matches!(
+        lease.tick(at(5_000)),
+        Tick::Renew { lease: LOOK, .. }
+    ));
+    lease.renewal_failed(LOOK, at(5_010));
+    assert_eq!(lease.risk(at(5_010)), Some(Risk::Failover));
+    let again = lease.next_look().expect("it is still held");
+    assert!(again > at(5_050) && again < at(7_000), "{again:?}");
+    assert!(matches!(lease.tick(again), Tick::Renew { lease: LOOK, .. }));
+    lease.renewed(LOOK, again, again);
+    assert_eq!(lease.risk(again), None);
+    assert_eq!(lease.valid_until(), until, "a look makes nothing longer");
+    assert_eq!(lease.next_look(), Some(until), "and is the last");
+}

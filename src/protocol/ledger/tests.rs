@@ -11,12 +11,18 @@ fn at(millis: u64) -> Moment {
 
 /// A lock: name, owner and what is left of the lease in milliseconds.
 fn lock(name: &str, owner: &str, ttl: u64) -> Seen {
+    let ttl = Some(Duration::from_millis(ttl));
     let holding = Holding {
-        owners: vec![(owner.to_owned(), 1)],
-        ttl: Some(Duration::from_millis(ttl)),
+        owners: vec![HeldBy {
+            owner: owner.to_owned(),
+            count: 1,
+            ttl,
+        }],
+        ttl,
         token: None,
         waiting: Vec::new(),
         writes: false,
+        permits: None,
     };
     Seen {
         name: name.to_owned(),
@@ -92,7 +98,7 @@ fn a_holder_that_changed_is_a_release_and_a_grant() {
 
 #[test]
 fn a_lease_that_ran_out_is_told_from_a_release() {
-    let mut ledger = begun(&[lock("a", "x", 90), lock("b", "x", 110)]);
+    let mut ledger = begun(&[lock("a", "x", 90), lock("b", "x", 200)]);
     look(&mut ledger, &[], 100);
     let expected = [("a", "x", Change::Expired), ("b", "x", Change::Released)];
     expect(&mut ledger, &expected);

@@ -127,7 +127,7 @@ async fn an_extension_finds_out_that_the_lock_was_lost(stage: &Stage<impl Family
             None
         };
         let reason = if taken {
-            LostReason::TakenOver
+            a.taken_over(LostReason::Removed)
         } else {
             LostReason::Removed
         };

@@ -78,13 +78,14 @@ async fn a_lease_that_is_kept_alive_outlives_itself_many_times(
 ) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lease = SHORT;
+    // Two thirds of it are what a busy machine may cost without costing the lock.
+    let lease = SHORT * 2;
     let held = a
         .lock(&*name)
         .with_lease(Lease::KeepAlive(lease))
         .acquire()
         .await?;
-    for _ in 0..6 {
+    for _ in 0..4 {
         sleep(lease / 2).await;
         held.check()?;
         assert!(b.lock(&*name).try_acquire().await?.is_none());
@@ -217,7 +218,10 @@ async fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage<impl Family>) 
         assert!(!view.is_held());
         assert_eq!(in_time(lost).await, None);
         for client in [&a, &b] {
-            assert!(client.lock(&*name).try_acquire().await?.is_none());
+            let taken = client.lock(&*name).try_acquire().await?;
+            let over = asked.elapsed() >= SHORT.mul_f64(0.95);
+            assert!(taken.is_none() || over, "it was given back");
+            drop(taken);
         }
         // Its own client finds it taken, too, and gets it when it ends: nobody renews it.
         let next = a.lock(&*name).acquire_timeout(PATIENCE).await?;

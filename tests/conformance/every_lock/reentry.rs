@@ -11,6 +11,7 @@ use crate::stage::{
 use crate::support::eventually;
 
 with_every_lock! {
+    ;
     an_owner_takes_again_what_it_holds,
     an_owner_takes_again_what_it_holds_though_others_wait,
     an_owner_may_be_in_several_tasks,
@@ -276,7 +277,7 @@ async fn an_owner_whose_lease_has_just_run_out_begins_anew(stage: &Stage<impl Fa
     let lock = owned(&client, &name, &client.new_owner());
     let brief = lock
         .clone()
-        .with_lease(Lease::Fixed(Duration::from_millis(800)));
+        .with_lease(Lease::Fixed(Duration::from_millis(1500)));
     for _ in 0..3 {
         let old = brief.acquire().await?;
         sleep(old.remaining()).await;

@@ -13,15 +13,16 @@ with_every_lock! {
     the_signal_says_nothing_was_lost_when_the_guard_is_dropped,
     the_signal_says_what_was_lost,
     the_signal_says_the_same_to_everyone_and_every_time,
-    the_signal_comes_when_the_last_guard_of_an_owner_goes,
     the_signal_outlives_everything_else,
     the_signal_comes_no_sooner_than_the_end_of_validity,
     a_check_says_why,
     a_guard_that_is_passed_on_ends_for_who_gave_it,
     a_good_guard_is_not_at_risk,
+    ;
+    the_signal_comes_when_the_last_guard_of_an_owner_goes,
 }
 
-const SHORT: Duration = Duration::from_millis(1000);
+const SHORT: Duration = Duration::from_millis(1500);
 
 async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;

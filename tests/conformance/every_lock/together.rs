@@ -12,6 +12,7 @@ use crate::stage::{Family, PATIENCE, Played, Stage, asked, begun, count_seen, in
 use crate::support::eventually;
 
 with_every_lock! {
+    ;
     calls_of_one_owner_that_wait_together_go_in_together,
     a_call_that_its_owner_let_in_too_late_waits_on,
     a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it,
@@ -81,8 +82,9 @@ async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it<F: Fami
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
-    let second = Duration::from_secs(1);
-    let seldom = Wait::Poll(Backoff::new(second, second));
+    // So long that it does not ask while nobody looks at it: it would have the lock then.
+    let pause = Duration::from_secs(4);
+    let seldom = Wait::Poll(Backoff::new(pause, pause));
 
     let held = b.lock(&*name).acquire().await?;
     let mut waiting = begun(lock.clone().with_wait(seldom).acquire()).await;
@@ -93,7 +95,7 @@ async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it<F: Fami
         return in_time(waiting).await?.release().await;
     };
     assert!(!F::IN_ORDER, "somebody waits");
-    let entered = timeout(second * 5, waiting).await;
+    let entered = timeout(pause * 5, waiting).await;
     let entered = entered.expect("it waits for its own owner")?;
     assert_eq!(first.hold_count(), 2);
     entered.release().await?;

@@ -12,20 +12,22 @@ use crate::support::eventually;
 with_every_lock! {
     a_watch_tells_what_is_held_and_what_happens_then,
     a_watch_tells_a_lease_that_ran_out_from_a_release,
-    a_hold_too_short_to_be_seen_is_told,
     what_is_taken_by_force_is_told,
-    a_watch_sees_what_its_pattern_and_its_prefix_let_it_see,
-    many_quick_holds_are_told_once_each_and_in_order,
     a_watch_that_is_asked_impatiently_misses_nothing,
     a_grant_is_told_with_the_label_that_follows_it,
     a_watch_that_is_dropped_listens_no_more,
+    ;
+    a_hold_too_short_to_be_seen_is_told,
+    a_watch_sees_what_its_pattern_and_its_prefix_let_it_see,
+    many_quick_holds_are_told_once_each_and_in_order,
 }
 
 async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let first = a.lock(&*name).acquire().await?;
-    let _other = b.lock("beside the pattern").acquire().await?;
+    let beside = format!("beside {}", stage.name("stock"));
+    let _other = b.lock(beside).acquire().await?;
     let mut watch = b.admin().watch(stage.name("*"));
     tells(&mut watch, &name, &first.owner(), Change::Held).await?;
     let old = first.owner();
@@ -98,12 +100,7 @@ async fn a_watch_sees_what_its_pattern_and_its_prefix_let_it_see(
     let prefix = stage.name("app[1]/");
     let a = stage.client().await?;
     let b = stage.connect(stage.builder().key_prefix(&*prefix)).await?;
-    let mut watch = b.admin().watch("order:?");
-    assert!(
-        timeout(Duration::from_millis(400), watch.next())
-            .await
-            .is_err()
-    );
+    let mut watch = watching_for(&b, "order:?", "order:0").await?;
     for name in ["order:1", "order:22", "stock", "{order:3}"] {
         hold_for_a_moment(&a, &format!("{prefix}{name}")).await?;
         // The same beside the prefix.
@@ -114,12 +111,7 @@ async fn a_watch_sees_what_its_pattern_and_its_prefix_let_it_see(
         let events = until_released(&mut watch).await?;
         assert!(events.iter().all(|event| event.name == name), "{events:?}");
     }
-    let mut watch = b.admin().watch("{order*");
-    assert!(
-        timeout(Duration::from_millis(400), watch.next())
-            .await
-            .is_err()
-    );
+    let mut watch = watching_for(&b, "{order*", "{order:0}").await?;
     hold_for_a_moment(&b, "{order:3}:a").await?;
     let events = until_released(&mut watch).await?;
     assert!(events.iter().all(|event| event.name == "{order:3}:a"));
@@ -261,8 +253,13 @@ async fn a_watch_that_is_dropped_listens_no_more(stage: &Stage<impl Family>) -> 
 
 /// A watch of all of the stage's locks that has begun.
 async fn watching(stage: &Stage<impl Family>, by: &Client) -> Result<Watch, Error> {
-    let mark = by.lock(stage.name("a mark")).acquire().await?;
-    let mut watch = by.admin().watch(stage.name("*"));
+    watching_for(by, &stage.name("*"), &stage.name("a mark")).await
+}
+
+/// The same by this pattern, which this name fits.
+async fn watching_for(by: &Client, pattern: &str, mark: &str) -> Result<Watch, Error> {
+    let mark = by.lock(mark).acquire().await?;
+    let mut watch = by.admin().watch(pattern);
     tells(&mut watch, mark.name(), &mark.owner(), Change::Held).await?;
     mark.forget();
     Ok(watch)

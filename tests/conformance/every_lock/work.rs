@@ -21,9 +21,10 @@ with_every_lock! {
     run_drops_the_work_when_the_lock_is_lost,
     run_drops_the_work_when_the_lock_was_held_too_long,
     run_begins_no_work_without_the_lock,
-    a_run_goes_through_inside_another_of_the_same_owner,
     a_run_that_is_dropped_gives_the_lock_back,
     work_that_panics_gives_the_lock_back,
+    ;
+    a_run_goes_through_inside_another_of_the_same_owner,
 }
 
 /// Long enough to see that work is being done under it.

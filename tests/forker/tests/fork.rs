@@ -166,4 +166,5 @@ const NAMES: [&str; 4] = [
     "blocking-released",
     "blocking-dropped",
 ];
-const LEASE: Duration = Duration::from_secs(3);
+/// Two thirds of it are what a busy machine may cost without costing the lock.
+const LEASE: Duration = Duration::from_secs(6);

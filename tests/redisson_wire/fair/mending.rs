@@ -27,6 +27,31 @@ async fn one_in_the_list_without_a_time_is_passed_over() {
     leaves_nothing(&server, client).await;
 }
 
+/// What is mended beside it does not cost its mark, by which it is known to have died.
+#[tokio::test]
+async fn who_died_is_passed_over_soon_though_the_line_had_to_be_mended() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    let held = hold(&client).await;
+    let (dead, over) = (java.owner(-1), now(&server));
+    server.cmd(&["RPUSH", &queue(), &dead]);
+    server.cmd(&["ZADD", &timeout(), &(over + 360_000).to_string(), &dead]);
+    server.cmd(&["ZADD", ALIVE, &(over - 1).to_string(), &dead]);
+    // Somebody with a time and no place.
+    server.cmd(&[
+        "ZADD",
+        &timeout(),
+        &(over + 360_000).to_string(),
+        &stranger(1),
+    ]);
+    let (waiting, owner) = stand(&server, &client).await;
+    held.release().await.expect("it is ours");
+    let guard = granted(waiting).await;
+    assert_eq!(guard.owner(), owner);
+    guard.release().await.expect("it is ours");
+    leaves_nothing(&server, client).await;
+}
+
 /// While it stood there, every question would look at the whole line.
 #[tokio::test]
 async fn nobody_deep_in_the_line_is_taken_out_at_the_next_question() {

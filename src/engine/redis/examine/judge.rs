@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+pub(super) mod sentinels;
+
+use crate::engine::redis::door::Privacy;
 use crate::engine::redis::failure::said;
 use crate::engine::{Cause, Failure, Finding};
 
@@ -20,6 +23,19 @@ impl<'a> Info<'a> {
         let fields = self.0.lines().filter_map(|line| line.split_once(':'));
         let mut values = fields.filter(|(name, _)| *name == field);
         values.next().map(|(_, value)| value.trim_end())
+    }
+}
+
+pub(super) fn encryption(privacy: Privacy) -> Finding {
+    let what = "encryption";
+    match privacy {
+        Privacy::Encrypted => Finding::ok(what, "TLS, with a server that has shown who it is"),
+        Privacy::Local => Finding::ok(what, "none, and nothing leaves this machine"),
+        Privacy::Open => Finding::warn(
+            what,
+            "none: whoever is on the way can read the password, and take and free locks",
+            "use rediss:// where the server speaks TLS, or see that the network is your own",
+        ),
     }
 }
 
@@ -192,8 +208,10 @@ const fn remedy(cause: Cause) -> &'static str {
         Cause::Denied | Cause::DeniedInPart => {
             "the server's `ACL LOG` says what is missing, the README what locks need"
         }
+        Cause::NotReplicated => "see that its replicas are connected",
         Cause::OutOfMemory => "raise maxmemory, or free some",
         Cause::Unready => "wait until it is ready, or use the primary",
+        Cause::Tls(_) => "see to the certificates",
         Cause::Interrupted | Cause::TimedOut | Cause::Unreachable => {
             "see whether the server is overloaded or restarting"
         }

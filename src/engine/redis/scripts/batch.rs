@@ -66,6 +66,7 @@ fn batch(kind: Kind) -> Option<&'static Batch> {
         Kind::Fenced => Some(&FENCED),
         // Each of them goes alone: who asks for a fair lock must not be overtaken on the way.
         Kind::Fair | Kind::Read | Kind::Write => None,
+        Kind::Semaphore | Kind::Counting | Kind::Latch => None,
         Kind::Simple => Some(&SIMPLE),
     }
 }

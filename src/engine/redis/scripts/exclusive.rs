@@ -5,18 +5,17 @@
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use redis::Value;
 
+use super::answers::{held_or_not, remaining, renewal, text, unexpected};
 use super::batch::{Args, Passenger};
 use super::words::Words;
 use super::{Place, Primitive, Script};
-use crate::engine::redis::failure;
 use crate::engine::redis::keys::Keys;
 use crate::engine::{Cause, Failure};
 use crate::protocol::marks::MARK_TTL;
-use crate::protocol::{Action, Entry, FencingToken, Holding, Reply, Request};
+use crate::protocol::{Action, Entry, FencingToken, HeldBy, Holding, Reply, Request};
 
 /// A script for each action on one kind of lock.
 pub(super) struct Scripts {
@@ -156,12 +155,23 @@ impl Scripts {
     }
 }
 
+impl Scripts {
+    const fn looked_at(&self) -> &'static [Place] {
+        if self.fenced || self.line {
+            &[Place::Lock, Place::Token, Place::Queue]
+        } else {
+            &[Place::Lock]
+        }
+    }
+}
+
 impl Primitive for Scripts {
     fn script(&'static self, action: &Action) -> &'static Script {
         match action {
             Action::Acquire { .. } => &self.acquire,
             Action::ForceRelease => &self.force_release,
-            Action::Inspect => &self.inspect,
+            // Of no lock are there many: whoever asks learns that.
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => &self.inspect,
             Action::Pass { .. } => &self.pass,
             Action::Release { .. } => &self.release,
             Action::Renew { .. } => &self.renew,
@@ -197,7 +207,7 @@ impl Primitive for Scripts {
                 }
             }
             Action::ForceRelease => words.text(&channel),
-            Action::Inspect => {}
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => {}
             Action::Pass { from: owner, .. } if self.line => {
                 words.owner(owner);
                 words.number(0);
@@ -247,11 +257,9 @@ impl Primitive for Scripts {
             Action::Acquire { .. } | Action::Pass { .. } => self.taken(),
             Action::Undo { .. } if self.line => self.taken(),
             Action::Undo { .. } => &[Place::Lock, Place::Undone],
-            Action::Inspect if self.fenced || self.line => {
-                &[Place::Lock, Place::Token, Place::Queue]
-            }
             Action::ForceRelease | Action::Release { .. } => self.given(),
-            Action::Inspect | Action::Renew { .. } => &[Place::Lock],
+            Action::Renew { .. } => &[Place::Lock],
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => self.looked_at(),
         }
     }
 
@@ -266,6 +274,8 @@ impl Primitive for Scripts {
                 }),
             },
             (Action::Acquire { .. } | Action::Pass { .. }, Value::Array(token)) => granted(token),
+            (Action::Alter { .. }, _) => Ok(Reply::NO_NUMBER),
+            (Action::Count(_), _) => Ok(Reply::NO_PERMITS),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
             (Action::Inspect, Value::Array(answer)) => inspected(answer, self.fenced || self.line),
             (Action::Pass { .. }, Value::Int(-3)) => Ok(Reply::Granted { token: None }),
@@ -292,31 +302,8 @@ pub(super) const fn passenger(action: &Action) -> Option<usize> {
         Action::Pass { .. } => Some(2),
         Action::Acquire { .. } => Some(3),
         Action::Release { .. } => Some(4),
-        Action::ForceRelease | Action::Inspect | Action::Renew { .. } | Action::Undo { .. } => None,
-    }
-}
-
-/// What a release or an undo has found.
-pub(super) fn held_or_not(code: i64) -> Reply {
-    match code {
-        -6 => Reply::Marked,
-        -3 => Reply::Kept,
-        -2 => Reply::Taken,
-        -1 => Reply::Gone,
-        listeners => Reply::Released {
-            listeners: u32::try_from(listeners).unwrap_or(0),
-        },
-    }
-}
-
-/// What one line of a renewal's result means.
-pub(crate) fn renewal(answer: Value) -> Result<Reply, Failure> {
-    match answer {
-        Value::Int(1) => Ok(Reply::Renewed),
-        Value::Int(-1) => Ok(Reply::Gone),
-        Value::Int(-2) => Ok(Reply::Taken),
-        Value::BulkString(error) => Err(failure::from_text(&String::from_utf8_lossy(&error))),
-        other => Err(unexpected(&other)),
+        Action::Alter { .. } | Action::Count(_) | Action::ForceRelease | Action::Inspect => None,
+        Action::Renew { .. } | Action::Undo { .. } => None,
     }
 }
 
@@ -352,8 +339,7 @@ fn inspected(answer: Vec<Value>, whole: bool) -> Result<Reply, Failure> {
     }
     let mut owners = Vec::new();
     while let (Some(owner), Some(count)) = (answer.next(), answer.next()) {
-        let owner: String = redis::from_redis_value(owner).map_err(|e| unexpected(&e))?;
-        let count: String = redis::from_redis_value(count).map_err(|e| unexpected(&e))?;
+        let (owner, count) = (text(owner)?, text(count)?);
         if owner == "mode" {
             return Err(Failure::new(Cause::WrongKind, "a read/write lock"));
         }
@@ -363,7 +349,11 @@ fn inspected(answer: Vec<Value>, whole: bool) -> Result<Reply, Failure> {
         if let Ok(count) = count.parse()
             && is_owner
         {
-            owners.push((owner, count));
+            owners.push(HeldBy {
+                owner,
+                count,
+                ttl: remaining(ttl),
+            });
         }
     }
     if ttl == -2 {
@@ -377,14 +367,6 @@ fn inspected(answer: Vec<Value>, whole: bool) -> Result<Reply, Failure> {
         ttl: remaining(ttl),
         token,
         waiting,
-        writes: false,
+        ..Holding::default()
     })))
-}
-
-pub(super) fn remaining(ttl: i64) -> Option<Duration> {
-    u64::try_from(ttl).ok().map(Duration::from_millis)
-}
-
-pub(super) fn unexpected(what: &impl std::fmt::Debug) -> Failure {
-    Failure::new(Cause::Unexpected, format!("unexpected answer {what:?}"))
 }

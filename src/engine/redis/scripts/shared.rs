@@ -8,13 +8,13 @@ use std::sync::LazyLock;
 
 use redis::Value;
 
-use super::exclusive::{held_or_not, remaining, renewal, unexpected};
+use super::answers::{held_or_not, remaining, renewal, text, unexpected};
 use super::words::Words;
 use super::{Place, Primitive, Script};
 use crate::engine::Failure;
 use crate::engine::redis::keys::{Key, Keys};
 use crate::protocol::marks::MARK_TTL;
-use crate::protocol::{Action, Entry, Holding, OwnerId, Reply, Request};
+use crate::protocol::{Action, Entry, HeldBy, Holding, OwnerId, Reply, Request};
 
 /// What stands behind a writer's owner.
 const WRITE: &str = ":write";
@@ -62,7 +62,8 @@ impl Primitive for Scripts {
         match action {
             Action::Acquire { .. } => &self.acquire,
             Action::ForceRelease => &FORCE_RELEASE,
-            Action::Inspect => &INSPECT,
+            // Of no lock are there many: whoever asks learns that.
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => &INSPECT,
             // It is never passed: whoever asks first gets it.
             Action::Pass { .. } | Action::Release { .. } => &self.release,
             Action::Renew { .. } => &self.renew,
@@ -107,7 +108,7 @@ impl Primitive for Scripts {
                 words.text(&channel);
                 words.text(&base);
             }
-            Action::Inspect => words.text(&base),
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => words.text(&base),
             Action::Pass { from, .. } => release(from, 0, &channel, &base, words),
             Action::Release { owner, left } => release(owner, *left, &channel, &base, words),
             Action::Renew { owner, lease } => {
@@ -136,7 +137,9 @@ impl Primitive for Scripts {
             Action::Acquire { .. } => &[Place::Lock, Place::Undone, Place::Writers],
             Action::Undo { .. } if self.writes => &[Place::Lock, Place::Undone, Place::Writers],
             Action::Undo { .. } => &[Place::Lock, Place::Undone],
-            Action::Inspect => &[Place::Lock, Place::Writers],
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => {
+                &[Place::Lock, Place::Writers]
+            }
             Action::Pass { .. } | Action::Release { .. } if self.writes => {
                 &[Place::Lock, Place::Writers]
             }
@@ -157,6 +160,8 @@ impl Primitive for Scripts {
                     ttl: remaining(ttl),
                 }),
             },
+            (Action::Alter { .. }, _) => Ok(Reply::NO_NUMBER),
+            (Action::Count(_), _) => Ok(Reply::NO_PERMITS),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
             (Action::Inspect, Value::Array(answer)) => inspected(answer),
             (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
@@ -181,18 +186,23 @@ fn release(owner: &OwnerId, left: u32, channel: &Key<'_>, base: &Key<'_>, words:
 fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
     let mut answer = answer.into_iter();
     let mut next = || answer.next().unwrap_or(Value::Nil);
-    let text = |value| redis::from_redis_value::<String>(value).map_err(|e| unexpected(&e));
     let Value::Int(ttl) = next() else {
         return Err(unexpected(&"no time"));
     };
     let writes = text(next())? == "write";
     let waiting = redis::from_redis_value(next()).map_err(|e| unexpected(&e))?;
     let mut owners = Vec::new();
-    while let (Some(owner), Some(count)) = (answer.next(), answer.next()) {
+    while let (Some(owner), Some(count), Some(Value::Int(own))) =
+        (answer.next(), answer.next(), answer.next())
+    {
         let owner = text(owner)?;
         let owner = owner.strip_suffix(WRITE).unwrap_or(&owner).to_owned();
         if let Ok(count) = text(count)?.parse() {
-            owners.push((owner, count));
+            owners.push(HeldBy {
+                owner,
+                count,
+                ttl: remaining(own),
+            });
         }
     }
     owners.sort();
@@ -205,5 +215,6 @@ fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
         token: None,
         waiting,
         writes,
+        permits: None,
     })))
 }

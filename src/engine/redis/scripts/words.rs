@@ -44,12 +44,27 @@ impl Words {
         }
     }
 
+    /// A key that ends with a client's uuid.
+    pub(super) fn key_of_client(&mut self, key: &Key<'_>, client: Option<ClientId>) {
+        let mut word = self.cmd.writer_for_next_arg();
+        for piece in key.pieces() {
+            let _ = word.write_all(piece.as_bytes());
+        }
+        if let Some(client) = client {
+            let _ = word.write_all(&client.text());
+        }
+    }
+
     /// A key or channel that is an argument.
     pub(super) fn text(&mut self, text: &Key<'_>) {
         match self.omitted() {
             Some(value) => debug_assert_eq!(value, text.to_string()),
             None => self.key(text),
         }
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.cmd.write_arg(bytes);
     }
 
     pub(super) fn nothing(&mut self) {
@@ -83,6 +98,11 @@ impl Words {
 
     pub(super) fn millis(&mut self, time: Duration) {
         self.number(time.as_millis());
+    }
+
+    /// How many there are by now.
+    pub(super) fn count(&self) -> usize {
+        self.cmd.args_iter().count()
     }
 
     pub(super) fn finish(self) -> Cmd {

@@ -13,7 +13,7 @@ use crate::protocol::line::Queue;
 use crate::protocol::marks::Marks;
 use crate::protocol::state::{Held, State, Surroundings};
 use crate::protocol::{
-    Action, ClientId, Entry, FencingToken, Holding, Moment, OwnerId, Reply, Request, Shape,
+    Action, ClientId, Entry, FencingToken, HeldBy, Holding, Moment, OwnerId, Reply, Request, Shape,
 };
 
 /// The moment of the decision. The rules only compare; the server's own time is added where it is written.
@@ -41,6 +41,8 @@ struct Seen {
     /// -1 without an end, -2 if it is free.
     pttl: i64,
     token: Option<FencingToken>,
+    /// Whether tokens can be counted on from the last one.
+    counts: bool,
 }
 
 impl<'a> Reading<'a> {
@@ -58,6 +60,7 @@ impl<'a> Reading<'a> {
         commands.cmd("PTTL").arg(&lock);
         match kind.shape() {
             Shape::Counted | Shape::Shared => commands.cmd("HGETALL").arg(&lock),
+            Shape::Tally | Shape::Counter | Shape::Countdown => commands.cmd("HGETALL").arg(&lock),
             // Whatever is longer is no owner of ours, and need not be read.
             Shape::Value => commands
                 .cmd("GETRANGE")
@@ -99,6 +102,14 @@ impl<'a> Reading<'a> {
         let (_, listeners): (String, u32) = value(next())?;
         if self.token.is_some() {
             let token: Option<String> = value(next())?;
+            let counts = |token: &String| {
+                let last = token.parse::<i64>().ok();
+                // As Redis itself writes it: anything else it does not count on from.
+                last.is_some_and(|last| {
+                    last.to_string() == *token && last < FencingToken::LAST.into()
+                })
+            };
+            seen.counts = token.as_ref().is_none_or(counts);
             seen.token = token.and_then(|token| token.parse().ok().map(FencingToken::new));
         }
         let marked = matches!(
@@ -114,6 +125,10 @@ impl<'a> Reading<'a> {
         if let (Some((owner, entry)), true) = (taker(&self.request.action), marked) {
             marks.put(&owner, entry, now());
         }
+        if let (Action::Pass { to, .. }, false) = (&self.request.action, seen.counts) {
+            // Nobody can have it with a token: then it is given back, and no more.
+            marks.put(to, Entry::First, now());
+        }
         let mut state = State::new(before.clone(), marks);
         let calendar = FencingToken::new(seconds * 1_000_000 + micros);
         let around = Surroundings {
@@ -125,6 +140,11 @@ impl<'a> Reading<'a> {
         let reply = match outcome.reply {
             // No client of ours leaves a lock without an end, and no rule knows of one.
             Ok(Reply::Busy { .. }) if seen.pttl == -1 => Reply::Busy { ttl: None },
+            Ok(Reply::Granted { token: Some(token) })
+                if !seen.counts || token > FencingToken::LAST =>
+            {
+                return Ok((Err(uncountable(self.token.as_deref())), None));
+            }
             Ok(reply) => reply,
             Err(wrong) => return Ok((Err(wrong.into()), None)),
         };
@@ -153,6 +173,7 @@ impl<'a> Reading<'a> {
             other: false,
             pttl,
             token: None,
+            counts: true,
         };
         match (self.request.subject.kind.shape(), answer) {
             (_, error @ Value::ServerError(_)) => {
@@ -165,7 +186,11 @@ impl<'a> Reading<'a> {
                 seen.other = true;
             }
             (Shape::Counted, answer) => {
-                let fields: Vec<(String, String)> = value(answer)?;
+                let fields: Vec<(Vec<u8>, Vec<u8>)> = value(answer)?;
+                // What somebody else keeps there need not be text.
+                let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+                let fields = fields.into_iter();
+                let fields: Vec<_> = fields.map(|(k, v)| (text(k), text(v))).collect();
                 seen.other = !fields.is_empty();
                 for (owner, count) in fields {
                     // Fields of other primitives, or of none, are no owners.
@@ -177,7 +202,9 @@ impl<'a> Reading<'a> {
                 }
             }
             // Asked for with scripts alone.
-            (Shape::Shared, _) => seen.other = true,
+            (Shape::Shared | Shape::Tally | Shape::Counter | Shape::Countdown, _) => {
+                seen.other = true;
+            }
             (Shape::Value, _) if pttl == -2 => {}
             (Shape::Value, answer) => {
                 let owner: Vec<u8> = value(answer)?;
@@ -227,6 +254,7 @@ const fn giver(action: &Action) -> Option<OwnerId> {
         | Action::Renew { owner, .. }
         | Action::Undo { owner, .. } => Some(*owner),
         Action::Pass { from, .. } => Some(*from),
+        Action::Alter { .. } | Action::Count(_) => None,
         Action::ForceRelease | Action::Inspect => None,
     }
 }
@@ -236,12 +264,20 @@ const fn taker(action: &Action) -> Option<(OwnerId, Entry)> {
     match action {
         Action::Acquire { owner, entry, .. } => Some((*owner, *entry)),
         Action::Pass { to, .. } => Some((*to, Entry::First)),
-        Action::ForceRelease
+        Action::Alter { .. }
+        | Action::Count(_)
+        | Action::ForceRelease
         | Action::Inspect
         | Action::Release { .. }
         | Action::Renew { .. }
         | Action::Undo { .. } => None,
     }
+}
+
+fn uncountable(counter: Option<&str>) -> Failure {
+    let counter = counter.unwrap_or_default();
+    let why = format!("its counter of tokens cannot be counted on: {counter}");
+    Failure::new(Cause::WrongKind, why)
 }
 
 fn mark(owner: &OwnerId, entry: Entry) -> String {
@@ -255,14 +291,19 @@ fn inspected(seen: Seen) -> Answer {
     if seen.other {
         return Err(Failure::new(Cause::WrongKind, "no lock of this kind"));
     }
+    let ttl = u64::try_from(seen.pttl).ok().map(Duration::from_millis);
     let owners = seen.owners.into_iter();
-    let owners = owners.map(|(owner, count)| (owner, u64::from(count)));
+    let owners = owners.map(|(owner, count)| HeldBy {
+        owner,
+        count: u64::from(count),
+        ttl,
+    });
     Ok(Reply::Inspected(Some(Holding {
         owners: owners.collect(),
-        ttl: u64::try_from(seen.pttl).ok().map(Duration::from_millis),
+        ttl,
         token: seen.token,
         waiting: Vec::new(),
-        writes: false,
+        ..Holding::default()
     })))
 }
 

@@ -51,6 +51,8 @@ impl Writing {
                     self.add("HDEL", |cmd| cmd.arg(field));
                 }
                 Shape::Counted | Shape::Shared | Shape::Value => self.add("DEL", |cmd| cmd),
+                // Nobody holds them.
+                Shape::Tally | Shape::Counter | Shape::Countdown => {}
             }
         }
         let Some((after, (holder, until))) = after.and_then(|held| Some((held, held.holder()?)))
@@ -71,6 +73,7 @@ impl Writing {
                 self.add("HSET", |cmd| cmd.arg(field).arg(after.count()));
             }
             Shape::Counted | Shape::Shared | Shape::Value => {}
+            Shape::Tally | Shape::Counter | Shape::Countdown => {}
         }
         let ends = before.filter(|_| same).and_then(Held::holder);
         if ends.map(|(_, ends)| ends) != Some(until) {

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::*;
-use crate::protocol::{Action, ClientId, Entry, OwnerId, Subject};
+use crate::protocol::{Action, ClientId, Entry, OwnerId, Subject, Wanted};
 
 const OLD: Generation = Generation(1);
 const NEW: Generation = Generation(2);
@@ -24,6 +24,7 @@ fn acquire() -> Request {
         waits: None,
         beside: None,
         past: false,
+        permits: Wanted::ONE,
     })
 }
 

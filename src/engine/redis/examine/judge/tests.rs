@@ -132,3 +132,34 @@ fn clocks_far_apart_are_warned_of() {
     assert_eq!(clock(Some(-5_000)).verdict, Verdict::Warn);
     assert_eq!(clock(Some(i64::MIN)).verdict, Verdict::Warn);
 }
+
+#[test]
+fn a_network_that_anybody_can_read_is_warned_of() {
+    use crate::engine::redis::{Address, Place};
+    let judged = |place| {
+        let address = Address {
+            place,
+            ..Address::default()
+        };
+        encryption(address.privacy())
+    };
+    let tcp = |host: &str| Place::Tcp(host.to_owned(), 6379);
+    for local in ["localhost", "LocalHost.", "127.0.0.1", "127.1.2.3", "::1"] {
+        assert_eq!(judged(tcp(local)).verdict, Verdict::Ok, "{local}");
+    }
+    for remote in [
+        "redis.internal",
+        "localhost.example.org",
+        "10.0.0.1",
+        "fe80::1",
+    ] {
+        let finding = judged(tcp(remote));
+        assert_eq!(finding.verdict, Verdict::Warn, "{remote}");
+        assert!(
+            finding
+                .advice
+                .is_some_and(|advice| advice.contains("rediss://"))
+        );
+    }
+    assert_eq!(judged(Place::Unix("/s".into())).verdict, Verdict::Ok);
+}

@@ -45,6 +45,7 @@ if ttl == -2 then
       redis.call('LPOP', KEYS[3])
       redis.call('ZREM', KEYS[4], owner)
       redis.call('ZREM', KEYS[5], owner)
+      lasts(KEYS[3], KEYS[4], KEYS[5])
     end
     redis.call('HSET', KEYS[1], owner, ARGV[3])
     redis.call('PEXPIRE', KEYS[1], ARGV[4])
@@ -96,13 +97,7 @@ if not own or tonumber(own) < score then
   redis.call('ZADD', KEYS[4], string.format('%.0f', score), owner)
 end
 redis.call('ZADD', KEYS[5], string.format('%.0f', now + tonumber(ARGV[5])), owner)
--- Should everybody die, nothing is left of it after a day. Not sooner: Redisson gives its line no end, and those of its
--- waiters who stay when ours have gone put none of it off.
-for _, key in ipairs({KEYS[3], KEYS[4], KEYS[5]}) do
-  if redis.call('PTTL', key) < 43200000 then
-    redis.call('PEXPIRE', key, 86400000)
-  end
-end
+lasts(KEYS[3], KEYS[4], KEYS[5])
 -- Only the first has to know when the hold ends: the others would all ask at that moment.
 if first(KEYS[3], KEYS[4], KEYS[5], now) == owner then
   return ttl

@@ -18,6 +18,9 @@ for i = 1, #fields, 2 do
   if string.match(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+') then
     redis.call('DEL', KEYS[1])
     local head = first(KEYS[2], KEYS[3], KEYS[4], clock())
+    if head then
+      lasts(KEYS[2], KEYS[3], KEYS[4])
+    end
     redis.call('PUBLISH', head and ARGV[1] .. ':' .. head or ARGV[1], '0')
     return 1
   end

@@ -41,6 +41,25 @@ local function remind(lock, alive, head, channel)
   end
 end
 
+-- How long the line lasts if nobody of ours comes by any more. Redisson gives its line no end, and its waiters put none off:
+-- they must not lose their places to ours, so it is a day. Where all are ours, who ask every few seconds, a quarter of an
+-- hour: longer than a Java that joins them sleeps without asking.
+local function lasts(queue, timeout, alive)
+  local length = redis.call('ZCARD', timeout)
+  local ours = redis.call('ZCARD', alive) >= length
+  for _, place in ipairs(length > 0 and ours and {0, -1} or {}) do
+    local owner = redis.call('LINDEX', queue, place)
+    ours = ours and owner and redis.call('ZSCORE', alive, owner)
+  end
+  local ms = ours and 900000 or 86400000
+  for _, key in ipairs({queue, timeout, alive}) do
+    local left = redis.call('PTTL', key)
+    if left ~= -2 and (left < ms / 2 or left > ms) then
+      redis.call('PEXPIRE', key, ms)
+    end
+  end
+end
+
 -- Somebody leaves, if it stands in line, or would again by its mark.
 local function leave(lock, queue, timeout, alive, now, owner, channel)
   if not redis.call('ZSCORE', timeout, owner) and not redis.call('ZSCORE', alive, owner) then
@@ -50,6 +69,7 @@ local function leave(lock, queue, timeout, alive, now, owner, channel)
   redis.call('ZREM', timeout, owner)
   redis.call('ZREM', alive, owner)
   redis.call('LREM', queue, 0, owner)
+  lasts(queue, timeout, alive)
   local head = was_first and first(queue, timeout, alive, now)
   if head then
     remind(lock, alive, head, channel)
@@ -63,13 +83,18 @@ local function mend(queue, timeout, alive, now)
   if redis.call('ZCARD', timeout) == length and marks <= length then
     return marks > 0
   end
-  redis.call('ZREMRANGEBYSCORE', alive, '-inf', now)
   local places = {}
   for _, owner in ipairs(redis.call('LRANGE', queue, 0, -1)) do
     places[owner] = true
     if not redis.call('ZSCORE', timeout, owner) and not redis.call('ZSCORE', alive, owner) then
       -- Nobody: left here, it would have the whole line looked at with every question.
       redis.call('LREM', queue, 0, owner)
+    end
+  end
+  -- Not of those who have a place: by its mark one of ours that died is passed over soon.
+  for _, owner in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', now)) do
+    if not places[owner] then
+      redis.call('ZREM', alive, owner)
     end
   end
   for _, owner in ipairs(redis.call('ZRANGE', timeout, 0, -1)) do

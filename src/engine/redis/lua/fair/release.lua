@@ -19,6 +19,9 @@ end
 -- The last field takes the hash with it. Needs no memory.
 if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
   local head = first(KEYS[2], KEYS[3], KEYS[4], clock())
+  if head then
+    lasts(KEYS[2], KEYS[3], KEYS[4])
+  end
   redis.call('PUBLISH', head and ARGV[3] .. ':' .. head or ARGV[3], '0')
   return 0
 end

@@ -26,7 +26,11 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
       redis.call('HSET', KEYS[1], owner, ARGV[3])
     end
     -- Nobody can have raised it since it was ours.
-    return {redis.call('GET', KEYS[3]) or new_token(KEYS[3], ARGV[5])}
+    local token, wrong = redis.call('GET', KEYS[3]), nil
+    if not token then
+      token, wrong = new_token(KEYS[3], ARGV[5])
+    end
+    return wrong or {token}
   end
   local ttl = redis.call('PTTL', KEYS[1])
   if ttl == -1 then
@@ -50,7 +54,10 @@ if ARGV[2] ~= '1' then
   return -5
 end
 -- First: where it cannot be had, nothing is held.
-local token = new_token(KEYS[3], ARGV[5])
+local token, wrong = new_token(KEYS[3], ARGV[5])
+if wrong then
+  return wrong
+end
 redis.call('HSET', KEYS[1], owner, ARGV[3])
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return {token}

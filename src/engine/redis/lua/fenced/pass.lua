@@ -13,6 +13,9 @@ if listeners > tonumber(ARGV[4]) or redis.call('ZSCORE', KEYS[2], ARGV[2] .. '#1
   return listeners
 end
 local token = new_token(KEYS[3], ARGV[6])
+if not token then
+  return listeners
+end
 redis.call('HSET', KEYS[1], ARGV[2], '1')
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {token}

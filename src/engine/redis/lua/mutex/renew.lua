@@ -11,10 +11,8 @@ for i, key in ipairs(KEYS) do
   if type(held) == 'table' then
     answers[i] = held.err
   elseif held == 1 then
-    local ttl = redis.call('PTTL', key)
-    if ttl < tonumber(lease) then
-      redis.call('PEXPIRE', key, lease)
-    end
+    -- Written also where it changes nothing: replicas acknowledge what was written before.
+    redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(lease)))
     answers[i] = 1
   else
     answers[i] = redis.call('EXISTS', key) == 1 and -2 or -1

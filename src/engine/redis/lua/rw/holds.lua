@@ -43,10 +43,9 @@ local function forget(base, reader, from, to)
   end
 end
 
+-- Written also where it changes nothing: replicas acknowledge what was written before.
 local function last(lock, lease)
-  if redis.call('PTTL', lock) < tonumber(lease) then
-    redis.call('PEXPIRE', lock, lease)
-  end
+  redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), tonumber(lease)))
 end
 
 -- Takes out readers that have gone. How many are left, for how long the longest of them, and one of them.

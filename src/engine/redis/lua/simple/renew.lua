@@ -11,9 +11,8 @@ for i, key in ipairs(KEYS) do
   if type(holder) == 'table' then
     answers[i] = holder.err
   elseif holder == owner then
-    if redis.call('PTTL', key) < tonumber(lease) then
-      redis.call('PEXPIRE', key, lease)
-    end
+    -- Written also where it changes nothing: replicas acknowledge what was written before.
+    redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(lease)))
     answers[i] = 1
   else
     answers[i] = holder and -2 or -1

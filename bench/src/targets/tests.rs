@@ -1,0 +1,89 @@
+//! What is said of a run that reached its targets, or did not.
+
+use super::*;
+use crate::book::{Entry, Result};
+
+fn measured(contestant: &'static str, rate: f64) -> Entry {
+    Entry {
+        scenario: "U",
+        cell: "256".into(),
+        contestant,
+        repetition: 0,
+        result: Result::Figures([(figure::RATE, rate)].into()),
+    }
+}
+
+#[test]
+fn a_gate_breaks_where_batching_no_longer_saves_anything() {
+    let mut book = Book::default();
+    let mut add = |contestant, figures: &[(&'static str, f64)]| {
+        book.entries.push(Entry {
+            result: Result::Figures(figures.iter().copied().collect()),
+            ..measured(contestant, 0.0)
+        });
+    };
+    add(
+        "raw",
+        &[(figure::SERVER_CPU, 1.0), (figure::CLIENT_CPU, 1.0)],
+    );
+    add(
+        "distlock",
+        &[
+            (figure::RATE, 1.0),
+            (figure::SERVER_CPU, 1.6),
+            (figure::CLIENT_CPU, 1.2),
+            (figure::COMMANDS, 2.0),
+        ],
+    );
+    let broken = gates(&book);
+    assert_eq!(broken.len(), 2, "{broken:?}");
+}
+
+#[test]
+fn a_gate_breaks_where_nothing_was_measured() {
+    let mut book = Book::default();
+    assert!(gates(&book).is_empty(), "nobody has played");
+    book.entries.push(measured("distlock", 1.0));
+    let broken = gates(&book);
+    assert_eq!(broken.len(), 3, "{broken:?}");
+}
+
+#[test]
+fn a_gate_breaks_where_one_of_the_family_takes_a_third_command() {
+    let mut book = Book::default();
+    for (contestant, commands) in [("fair", 3.0), ("multi", 3.0)] {
+        let figures = [(figure::RATE, 1.0), (figure::COMMANDS, commands)];
+        book.entries.push(Entry {
+            scenario: "F",
+            cell: "1".into(),
+            result: Result::Figures(figures.into()),
+            ..measured(contestant, 0.0)
+        });
+    }
+    let broken = gates(&book);
+    assert_eq!(broken.len(), 1, "{broken:?}");
+    assert!(broken[0].contains("fair"), "{broken:?}");
+}
+
+#[test]
+fn a_target_is_held_against_whoever_is_fastest() {
+    let mut book = Book::default();
+    for (name, rate) in [
+        ("distlock", 100.0),
+        ("raw", 50.0),
+        ("rslock", 10.0),
+        ("redsync", 50.0),
+    ] {
+        book.entries.push(measured(name, rate));
+    }
+    let text = list(&book);
+    assert!(
+        text.contains("| U, 256 callers ÷ raw ceiling | ≥ 1.40 | 2 | reached |"),
+        "{text}"
+    );
+    assert!(
+        text.contains("(redsync) | ≥ 2.50 | 2 | **missed** |"),
+        "{text}"
+    );
+    assert!(text.contains("1 of 2 reached, "), "{text}");
+}

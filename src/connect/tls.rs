@@ -1,0 +1,150 @@
+//! What an address and a builder say about TLS, for every scheme that may have it.
+
+use std::path::PathBuf;
+
+use super::{Store, masked};
+use crate::engine::redis::{Papers, Part, Pem, Tls, Unfit};
+use crate::error::Error;
+
+const NOT_ENCRYPTED: &str =
+    "this address is not encrypted; `rediss://` is, and takes `ca`, `cert` and `key`";
+
+/// What may follow a question mark: `tls=on`, and the files `ca`, `cert` and `key`.
+#[derive(Default)]
+pub(super) struct Parameters {
+    on: Option<bool>,
+    authority: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+/// Whether addresses of a scheme are encrypted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Encrypted {
+    Always,
+    /// With `tls=on`.
+    IfAsked,
+    Never,
+}
+
+impl Parameters {
+    /// Takes a parameter, and says whether it was one of these.
+    pub(super) fn consider(
+        &mut self,
+        store: &Store<'_>,
+        key: &str,
+        value: Option<&str>,
+    ) -> Result<bool, Error> {
+        let file = match key {
+            "tls" => {
+                self.on = Some(match value {
+                    Some("on") => true,
+                    Some("off") => false,
+                    _ => return Err(store.invalid("tls is `on` or `off`")),
+                });
+                return Ok(true);
+            }
+            "ca" => &mut self.authority,
+            "cert" => &mut self.certificate,
+            "key" => &mut self.key,
+            _ => return Ok(false),
+        };
+        let path = value.unwrap_or_default();
+        // What is not a path may be the key itself, and is not shown.
+        if path.is_empty() || path.contains("-----") || path.contains(char::is_control) {
+            return Err(store.invalid(format!("{key} is the path of a file in PEM form")));
+        }
+        *file = Some(path.into());
+        Ok(true)
+    }
+
+    /// How connections are made secure; none if they are not to be. Whoever asks for it in any way gets it or an error.
+    pub(super) async fn decide(
+        self,
+        store: &Store<'_>,
+        encrypted: Encrypted,
+    ) -> Result<Option<Tls>, Error> {
+        let named = [&self.authority, &self.certificate, &self.key];
+        let named = named.iter().any(|file| file.is_some());
+        match (encrypted, self.on) {
+            (Encrypted::Always, Some(false)) => {
+                return Err(store.invalid("`rediss://` is always encrypted; `redis://` is not"));
+            }
+            (Encrypted::Never, Some(true)) => return Err(store.invalid(NOT_ENCRYPTED)),
+            (Encrypted::Never, _) | (Encrypted::IfAsked, Some(false) | None) => {
+                if named && encrypted == Encrypted::IfAsked {
+                    return Err(store.invalid("`ca`, `cert` and `key` go with `tls=on`"));
+                }
+                if named {
+                    return Err(store.invalid(NOT_ENCRYPTED));
+                }
+                store.not_encrypted()?;
+                return Ok(None);
+            }
+            (Encrypted::Always, _) | (Encrypted::IfAsked, Some(true)) => {}
+        }
+        if !Tls::IS_THERE {
+            return Err(Error::FeatureOff {
+                scheme: masked(store.url)
+                    .split(':')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
+                feature: "tls",
+            });
+        }
+        let papers = self.papers(store)?;
+        let loaded = Tls::load(papers).await;
+        loaded.map(Some).map_err(|unfit| told(store, unfit))
+    }
+
+    fn papers(self, store: &Store<'_>) -> Result<Papers, Error> {
+        let given = store.given;
+        let twice = |option| Error::invalid_option(option, "the address names a file for it, too");
+        let authority = match (self.authority, &given.authority) {
+            (Some(_), Some(_)) => return Err(twice("tls_ca")),
+            (Some(path), None) => Some(Pem::File(path)),
+            (None, given) => given.clone().map(Pem::Given),
+        };
+        let identity = match (self.certificate, self.key, &given.identity) {
+            (None, None, None) => None,
+            (None, None, Some((certificate, key))) => {
+                Some((Pem::Given(certificate.clone()), Pem::Given(key.clone())))
+            }
+            (_, _, Some(_)) => return Err(twice("tls_identity")),
+            (Some(certificate), Some(key), None) => Some((Pem::File(certificate), Pem::File(key))),
+            (Some(_), None, None) => return Err(store.invalid("`cert` goes with its `key`")),
+            (None, Some(_), None) => return Err(store.invalid("`key` goes with its `cert`")),
+        };
+        Ok(Papers {
+            authority,
+            identity,
+        })
+    }
+}
+
+/// Whoever handed it in is told: the address, or the builder.
+fn told(store: &Store<'_>, unfit: Unfit) -> Error {
+    let Unfit { part, reason } = unfit;
+    let given = store.given;
+    match part {
+        Part::Authority if given.authority.is_some() => Error::invalid_option("tls_ca", reason),
+        Part::Certificate | Part::Key if given.identity.is_some() => {
+            Error::invalid_option("tls_identity", reason)
+        }
+        Part::Authority | Part::Certificate | Part::Key | Part::System => store.invalid(reason),
+    }
+}
+
+#[cfg(all(test, not(feature = "tls")))]
+mod tests {
+    use crate::{Client, Error};
+
+    #[tokio::test]
+    async fn an_address_that_needs_tls_names_the_feature() {
+        let error = Client::connect("rediss://localhost:1/").await.unwrap_err();
+        let told = "`rediss:` urls need the `tls` feature of this crate";
+        assert_eq!(error.to_string(), told);
+        assert!(matches!(error, Error::FeatureOff { feature: "tls", .. }));
+    }
+}

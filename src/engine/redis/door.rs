@@ -1,0 +1,340 @@
+//! The way to a server: where it is, and how connections to it are made.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    ProtocolVersion, RedisConnectionInfo, RedisResult,
+};
+use tokio::runtime::Handle;
+
+mod watched;
+
+use self::watched::Watched;
+pub(crate) use self::watched::{Begun, left};
+use super::sentinel::{Details, Sentinels, Site, Stay};
+use super::{Settings, Tls, failure};
+use crate::engine::{Cause, Failure};
+
+/// However long a command may take, the network is given up after twice this.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+
+/// Which server, and as whom.
+#[derive(Clone, Default)]
+pub struct Address {
+    /// Host and port, or the path of a unix socket.
+    pub place: Place,
+    /// The database's number.
+    pub database: i64,
+    /// The ACL user.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+    /// How nobody else can read what is said; none for a connection that anybody can.
+    pub tls: Option<Tls>,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A TCP port.
+    Tcp(String, u16),
+    /// A unix socket.
+    Unix(std::path::PathBuf),
+    /// Where the sentinels of a master say.
+    Watched(Sentinels),
+}
+
+/// Who can read what is said on the way to a server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Privacy {
+    /// Nobody: it is encrypted, and the server has shown who it is.
+    Encrypted,
+    /// Who is on this machine and may do everything.
+    Local,
+    /// Whoever is on the way.
+    Open,
+}
+
+/// What every connection to one server is made by.
+#[derive(Clone)]
+pub(crate) struct Door {
+    way: Way,
+    connect_timeout: Duration,
+    command_timeout: Duration,
+}
+
+#[derive(Clone)]
+enum Way {
+    /// To the same place, whatever is there.
+    Fixed(Road),
+    /// To wherever the master is.
+    Watched(Arc<Watched>),
+}
+
+/// How one place is reached. There is no way from the one to the other: what is to be encrypted cannot be sent as it is.
+#[derive(Clone)]
+pub(super) enum Road {
+    Encrypted(Tls, Box<ConnectionInfo>),
+    Plain(Client),
+}
+
+impl Address {
+    pub(crate) fn privacy(&self) -> Privacy {
+        if self.tls.is_some() {
+            return Privacy::Encrypted;
+        }
+        let is_local = match &self.place {
+            Place::Unix(_) => true,
+            Place::Tcp(host, _) => is_local(host),
+            // Nobody knows where the master will be, but it is not far from those.
+            Place::Watched(sentinels) => sentinels.hosts.iter().all(|(host, _)| is_local(host)),
+        };
+        if is_local {
+            Privacy::Local
+        } else {
+            Privacy::Open
+        }
+    }
+
+    /// The same user, database and manner at another place.
+    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+        Self {
+            place: Place::Tcp(host.to_owned(), port),
+            ..self.clone()
+        }
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => host.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
+    }
+}
+
+impl Road {
+    pub(super) fn new(address: &Address, settings: &Settings) -> Result<Self, Failure> {
+        let road = || {
+            let info = info(address, settings)?;
+            Ok(match &address.tls {
+                Some(tls) => Self::Encrypted(tls.clone(), Box::new(info)),
+                None => Self::Plain(Client::open(info)?),
+            })
+        };
+        road().map_err(|error| failure::of_connecting(&error))
+    }
+
+    /// Makes a connection, for as long as that may take.
+    pub(super) async fn open(
+        &self,
+        config: AsyncConnectionConfig,
+        limit: Duration,
+    ) -> Result<MultiplexedConnection, Failure> {
+        match self {
+            Self::Encrypted(tls, info) => tls.open(info, config, limit).await,
+            Self::Plain(client) => {
+                let config = config.set_connection_timeout(Some(limit));
+                let made = client.get_multiplexed_async_connection_with_config(&config);
+                made.await.map_err(|error| match self.server() {
+                    ConnectionAddr::Unix(_) => failure::of_connecting(&error),
+                    ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. } | _ => {
+                        failure::of_connecting_openly(&error)
+                    }
+                })
+            }
+        }
+    }
+
+    /// The address alone.
+    fn server(&self) -> &ConnectionAddr {
+        match self {
+            Self::Encrypted(_, info) => info.addr(),
+            Self::Plain(client) => client.get_connection_info().addr(),
+        }
+    }
+}
+
+/// A connection, and until when it leads to the right server.
+pub(crate) struct Opened {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) stay: Stay,
+}
+
+impl Door {
+    /// What has to be watched is watched on `runtime`, for as long as there is such a door.
+    pub(crate) fn new(
+        address: &Address,
+        settings: &Settings,
+        runtime: &Handle,
+    ) -> Result<Self, Failure> {
+        let way = match &address.place {
+            Place::Tcp(..) | Place::Unix(_) => Way::Fixed(Road::new(address, settings)?),
+            Place::Watched(sentinels) => {
+                let watched = Watched::new(address, sentinels, settings, runtime);
+                Way::Watched(Arc::new(watched))
+            }
+        };
+        Ok(Self {
+            way,
+            connect_timeout: settings.connect_timeout,
+            command_timeout: settings.command_timeout,
+        })
+    }
+
+    /// Makes a connection. Nothing was sent on one that cannot be made.
+    pub(crate) async fn open(&self, config: AsyncConnectionConfig) -> Result<Opened, Failure> {
+        match &self.way {
+            Way::Fixed(road) => {
+                let connection = road.open(config, self.connect_timeout).await?;
+                let stay = Stay::default();
+                Ok(Opened { connection, stay })
+            }
+            Way::Watched(watched) => watched.open(config, self.connect_timeout).await,
+        }
+    }
+
+    /// Whether a call that was `begun` then and has failed is to be tried again: it has certainly done nothing, and the
+    /// master may be somewhere else by now. Returns when it may have moved. Never where it cannot.
+    pub(crate) async fn may_try_again(&self, failure: &Failure, begun: &Begun) -> bool {
+        match &self.way {
+            // The driver lets go of a call after its time. It is told before what was in the way.
+            Way::Watched(watched) => {
+                let give_up = self.command_timeout - self.command_timeout / 8;
+                watched.may_try_again(failure, begun, give_up).await
+            }
+            Way::Fixed(_) => false,
+        }
+    }
+
+    /// What a caller is told in the end. That a server is read-only is none of its concern: it did not choose it.
+    pub(crate) fn in_the_end(&self, failure: Failure) -> Failure {
+        match &self.way {
+            Way::Watched(watched) if failure::is_read_only(&failure) => {
+                let name = watched.name();
+                let why =
+                    format!("the master `{name}` is a replica by now, and no other is known yet");
+                Failure::new(Cause::Unready, why)
+            }
+            Way::Watched(_) | Way::Fixed(_) => failure,
+        }
+    }
+
+    /// Whether it leads to wherever the master is.
+    pub(crate) const fn can_move(&self) -> bool {
+        matches!(self.way, Way::Watched(_))
+    }
+
+    /// The server that was called has turned out to be no master.
+    pub(crate) fn look(&self) {
+        if let Way::Watched(watched) = &self.way {
+            watched.look();
+        }
+    }
+
+    /// What those who watch the master say of it, to an operator.
+    pub(crate) async fn details(&self) -> Option<Vec<(Site, Result<Details, Failure>)>> {
+        match &self.way {
+            Way::Watched(watched) => Some(watched.details().await),
+            Way::Fixed(_) => None,
+        }
+    }
+
+    /// How long making a connection may take.
+    pub(crate) const fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// For events: the address alone. What else it takes to connect is nobody's business.
+    pub(crate) fn server(&self) -> String {
+        match &self.way {
+            Way::Fixed(road) => road.server().to_string(),
+            Way::Watched(watched) => format!("master `{}`", watched.name()),
+        }
+    }
+}
+
+fn info(address: &Address, settings: &Settings) -> RedisResult<ConnectionInfo> {
+    let place = match (&address.place, &address.tls) {
+        (Place::Tcp(host, port), None) => ConnectionAddr::Tcp(host.clone(), *port),
+        // The crate itself cannot connect to such a one: its own TLS is not compiled in.
+        (Place::Tcp(host, port), Some(_)) => ConnectionAddr::TcpTls {
+            host: host.clone(),
+            port: *port,
+            insecure: false,
+            tls_params: None,
+        },
+        (Place::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
+        (Place::Watched(_), _) => {
+            let why = "sentinels are asked where the master is";
+            return Err((ErrorKind::InvalidClientConfig, why).into());
+        }
+    };
+    // RESP3, because a connection then says when it has ended, and messages need none of their own.
+    // No CLIENT SETINFO: it needs a permission that locks do not.
+    let mut redis = RedisConnectionInfo::default()
+        .set_db(address.database)
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_skip_set_lib_name();
+    if let Some(user) = &address.user {
+        redis = redis.set_username(user);
+    }
+    // A user without a password still has to log in, or would silently be somebody else.
+    let empty = address.user.as_ref().map(|_| String::new());
+    if let Some(password) = address.password.as_ref().or(empty.as_ref()) {
+        redis = redis.set_password(password);
+    }
+    // A peer that has gone silent is given up by the kernel long before an undone request is
+    // forgotten (`protocol::marks::MARK_TTL`).
+    let tcp = redis::io::tcp::TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(
+            redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)),
+        );
+    #[cfg(target_os = "linux")]
+    let tcp = tcp.set_user_timeout(settings.command_timeout.min(LONGEST_SILENCE) * 2);
+    Ok(place
+        .into_connection_info()?
+        .set_redis_settings(redis)
+        .set_tcp_settings(tcp))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) => write!(f, "redis:{host}:{port}"),
+            Self::Unix(path) => write!(f, "redis+unix:{}", path.display()),
+            Self::Watched(sentinels) => write!(f, "redis-sentinel:{sentinels}"),
+        }
+    }
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::Tcp("127.0.0.1".into(), 6379)
+    }
+}
+
+/// Never the password.
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Address")
+            .field("place", &self.place)
+            .field("database", &self.database)
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("tls", &self.tls)
+            .finish()
+    }
+}
+
+/// Never the password.
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Door").field(&self.server()).finish()
+    }
+}

@@ -1,0 +1,41 @@
+-- Says how many permits there are, after it has changed that.
+--
+-- KEYS  1 how many are there   2 those that are out
+-- ARGV  1 look, once (so many, if nobody has said), set (so many in all, those that are out included), return (a permit), or
+--       forget (all of it)
+--       2 how many, or the permit's id   3 the semaphore's channel
+-- Returns  1 if it changed anything, or 0; how many are there, or nil if nobody has said; how many are out
+local there, wrong = reclaim(KEYS[1], KEYS[2], clock(), ARGV[3])
+if wrong then
+  return wrong
+end
+local out, done = redis.call('ZCARD', KEYS[2]), 0
+if ARGV[1] == 'once' and not there then
+  -- Some may be out though somebody has deleted the number.
+  redis.call('SET', KEYS[1], string.format('%.0f', tonumber(ARGV[2]) - out))
+  done = 1
+elseif ARGV[1] == 'set' then
+  -- Not written anew where it can be moved: it may have been given an end.
+  redis.call('INCRBY', KEYS[1], tonumber(ARGV[2]) - out - (there or 0))
+  done = 1
+elseif ARGV[1] == 'return' then
+  local permit = ARGV[2]
+  if not redis.call('ZSCORE', KEYS[2], permit) then
+    -- Redisson before 3.17 keeps it as one reads it.
+    permit = string.gsub(permit, '.', function(byte)
+      return string.format('%02x', string.byte(byte))
+    end)
+  end
+  if redis.call('ZSCORE', KEYS[2], permit) then
+    take_back(KEYS[1], KEYS[2], {permit})
+    done = 1
+  end
+elseif ARGV[1] == 'forget' then
+  redis.call('DEL', KEYS[1], KEYS[2])
+  return {(there or out > 0) and 1 or 0, false, 0}
+end
+if done == 1 then
+  there, out = count(KEYS[1]), redis.call('ZCARD', KEYS[2])
+  tell(ARGV[3], there)
+end
+return {done, there and string.format('%.0f', there) or false, out}

@@ -1,0 +1,211 @@
+//! Connections that nobody else can read, to a server that has shown who it is.
+//!
+//! The stream is made here and handed to the crate, which would read the system's certificates anew for each connection
+//! and lean on whatever ciphers the whole process has agreed on, or panic where it has not. Here an application that has
+//! chosen its ciphers gets those; for one that has not, ours are used and nothing is chosen for it.
+//!
+//! Nothing can turn the verification off: a connection that is encrypted for whoever answers is not secure, and looks as
+//! if it were. Who signs for itself is trusted by naming it as the authority.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "engines may read the clock and start tasks"
+)]
+
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError};
+use rustls::ProtocolVersion;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+mod asked;
+mod dial;
+mod trust;
+mod verdict;
+
+use self::asked::Asked;
+use self::trust::{Trust, read};
+use self::verdict::Peer;
+use super::failure;
+use super::papers::{Papers, Part, Unfit};
+use crate::engine::{Cause, Failure};
+
+/// However long connecting may take: clocks do not reach as far as durations do.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// For how long a server that has asked for our certificate is given to say what it thinks of it. Those that send
+/// tickets have said so by then; others only refuse.
+const VERDICT: Duration = Duration::from_millis(200);
+
+const NOT_IN_TIME: &str = "no connection in time";
+const NO_GREETING: &str =
+    "no answer to a TLS greeting in time (does this port speak TLS? without it is redis://)";
+const NO_ANSWER: &str = "no answer in time";
+
+/// How connections are made secure.
+#[derive(Clone)]
+pub struct Tls {
+    papers: Arc<Papers>,
+    current: Arc<Mutex<Arc<Trust>>>,
+}
+
+impl Tls {
+    /// Whether it is compiled in.
+    pub const IS_THERE: bool = true;
+
+    /// Reads the files, and sees whether everything fits together.
+    ///
+    /// # Errors
+    ///
+    /// If something cannot be read, is not what it should be, or does not belong to the rest.
+    pub async fn load(papers: Papers) -> Result<Self, Unfit> {
+        let mine = papers.clone();
+        let loading = tokio::task::spawn_blocking(move || Trust::new(read(&mine)?, None));
+        let trust = loading.await.unwrap_or_else(|gone| {
+            Err(Unfit {
+                part: Part::System,
+                reason: gone.to_string(),
+            })
+        })?;
+        Ok(Self {
+            papers: Arc::new(papers),
+            current: Arc::new(Mutex::new(Arc::new(trust))),
+        })
+    }
+
+    /// Makes a connection. Nothing was sent on one that cannot be made, but to a server that has shown who it is.
+    pub(super) async fn open(
+        &self,
+        info: &ConnectionInfo,
+        config: AsyncConnectionConfig,
+        limit: Duration,
+    ) -> Result<MultiplexedConnection, Failure> {
+        let deadline = Instant::now() + limit.min(LONGEST);
+        let ConnectionAddr::TcpTls { host, port, .. } = info.addr() else {
+            let why = "only a TCP port can speak TLS";
+            return Err(Failure::new(Cause::Unusable, why));
+        };
+        let name = ServerName::try_from(host.clone()).map_err(|_| {
+            let why = format!("`{host}` is no name that a certificate can have");
+            Failure::new(Cause::Unusable, why)
+        })?;
+        let trust = self.trust().await;
+        let asked = Arc::new(Asked::new(trust.identity.clone()));
+        let peer = Peer {
+            host,
+            port: *port,
+            asked: &asked,
+        };
+
+        let socket = timeout_at(deadline, dial::dial(host, *port, info.tcp_settings())).await;
+        let socket = socket.map_err(|_| peer.unreachable(NOT_IN_TIME))?;
+        let socket = socket.map_err(|error| peer.unreachable(&error.to_string()))?;
+
+        let connector = TlsConnector::from(trust.config(&asked));
+        let shaken = timeout_at(deadline, connector.connect(name, socket)).await;
+        let shaken = shaken.map_err(|_| peer.unreachable(NO_GREETING))?;
+        let mut stream = shaken.map_err(|error| peer.failure(&error))?;
+        if asked.was_asked() {
+            let limit = deadline.min(Instant::now() + VERDICT);
+            let accepted = accepted(&mut stream, limit).await;
+            accepted.map_err(|error| peer.failure(&error))?;
+        }
+
+        let made = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config);
+        let made = timeout_at(deadline, made).await;
+        let made = made.map_err(|_| peer.unreachable(NO_ANSWER))?;
+        let (connection, driver) = made.map_err(|error| match io_error(&error) {
+            Some(error) => peer.failure(error),
+            None => failure::of_connecting(&error),
+        })?;
+        // Ends when the last handle to the connection is dropped.
+        tokio::spawn(driver);
+        Ok(connection)
+    }
+
+    /// What is in the files by now. One that is being replaced, or has gone, is no reason to stop: what was there before
+    /// holds until there is something better.
+    async fn trust(&self) -> Arc<Trust> {
+        let before = self.lock().clone();
+        if !self.papers.are_files() {
+            return before;
+        }
+        let (papers, known) = (self.papers.clone(), before.clone());
+        let looking = tokio::task::spawn_blocking(move || {
+            let pems = read(&papers)?;
+            if known.pems == pems {
+                return Ok(None);
+            }
+            Trust::new(pems, known.system.clone()).map(Some)
+        });
+        match looking.await {
+            Ok(Ok(Some(new))) => {
+                let new = Arc::new(new);
+                *self.lock() = new.clone();
+                tracing::info!("other certificates are in the files, and used from now on");
+                new
+            }
+            Ok(Err(Unfit { reason, .. })) => {
+                tracing::warn!(why = reason, "going on with the certificates from before");
+                before
+            }
+            Ok(Ok(None)) | Err(_) => before,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<Trust>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// In TLS 1.3 a server looks at our certificate when we are through, and says so only if it does not like it. What is
+/// written before that meets a closed socket, whose end may hide why; so it is heard out first.
+async fn accepted(stream: &mut TlsStream<TcpStream>, limit: Instant) -> io::Result<()> {
+    let (socket, session) = stream.get_ref();
+    if session.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
+        return Ok(());
+    }
+    // Nothing to hear is no objection.
+    let _ = timeout_at(limit, socket.readable()).await;
+    let mut byte = [0];
+    let mut buffer = ReadBuf::new(&mut byte);
+    let read =
+        poll_fn(|context| Poll::Ready(Pin::new(&mut *stream).poll_read(context, &mut buffer)));
+    match read.await {
+        // It was tickets, or nothing yet.
+        Poll::Pending => Ok(()),
+        Poll::Ready(Err(error)) => Err(error),
+        Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+        Poll::Ready(Ok(())) => {
+            let why = "it speaks before it is spoken to";
+            Err(io::Error::new(io::ErrorKind::InvalidData, why))
+        }
+    }
+}
+
+/// The crate keeps it in an `Arc`, which is an error of its own.
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    let shared: &Arc<dyn Error + Send + Sync> = error.source()?.downcast_ref()?;
+    shared.downcast_ref()
+}
+
+/// Nothing of keys and certificates.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tls").field(&self.papers).finish()
+    }
+}

@@ -1,0 +1,273 @@
+//! Several locks, all or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::Trouble;
+use crate::driver::acquire::Patience;
+use crate::driver::multi::parts::in_order;
+use crate::driver::multi::{self, Part};
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::multi_guard::{MultiGuard, MultiHeld};
+use crate::options::{Lease, check_permits};
+
+/// Several locks that are taken together, all or none: of any kinds, clients and stores. Redisson's `RedissonMultiLock`.
+///
+/// In whatever order they are given, everybody takes them in the same one, so two that want the same locks do not wait for
+/// each other. The same lock twice is taken once, permits of one semaphore are added up. Those of one client are taken in
+/// one step, on Redis by one script in one round trip.
+///
+/// **While it waits** it holds those that come before the one it waits for, for at most 1.5 s times the number of locks; then
+/// it gives them back, and begins anew a moment later. So those who take the same locks one by one in another order may
+/// hold it up for seconds, and never for ever. For a fair lock it does not stand in line but asks now and then, and gets it
+/// when nobody else waits.
+///
+/// All have the same lease: the first one's, unless [`with_lease`](Self::with_lease) says another.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// use distlock::{Client, MultiLock};
+///
+/// let client = Client::connect("memory:").await?;
+/// let (from, to) = (client.lock("account:1"), client.lock("account:2"));
+/// let guard = MultiLock::new([from.into(), to.into()]).acquire().await?;
+/// guard.while_held(async { /* move money */ }).await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    members: Vec<Member>,
+    lease: Option<Lease>,
+}
+
+/// One of the locks in a [`MultiLock`] or a [`QuorumLock`](crate::QuorumLock): made of any [`Lock`].
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// # let client = distlock::Client::connect("memory:").await?;
+/// let member: distlock::Member = client.rw_lock("prices").read().into();
+/// assert_eq!(member.name(), "prices");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Member(pub(crate) Lock<Any>);
+
+/// Some kind of lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Any;
+
+impl Member {
+    /// The lock's name.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// assert_eq!(distlock::Member::from(client.lock("stock")).name(), "stock");
+    /// # Ok(()) }
+    /// ```
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+impl<K> From<Lock<K>> for Member {
+    fn from(lock: Lock<K>) -> Self {
+        Self(lock.as_kind())
+    }
+}
+
+impl MultiLock {
+    /// These locks together. A lock's own [`with_owner`](Lock::with_owner), [`with_wait`](Lock::with_wait) and
+    /// [`with_max_hold`](Lock::with_max_hold) hold here, too. A lock may be held for a while before all are:
+    /// `with_max_hold` counts from there.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use distlock::MultiLock;
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let lock = MultiLock::new([
+    ///     client.fenced_lock("ledger").into(),
+    ///     client.rw_lock("prices").read().into(),
+    ///     client.semaphore("exports").with_permits(3).permit().into(),
+    /// ]);
+    /// # lock.acquire().await?.release().await }
+    /// ```
+    pub fn new(members: impl IntoIterator<Item = Member>) -> Self {
+        Self {
+            members: members.into_iter().collect(),
+            lease: None,
+        }
+    }
+
+    /// How long all of them stay taken when nobody gives them back.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::{Lease, MultiLock};
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let lock = MultiLock::new([client.lock("a").into(), client.lock("b").into()])
+    ///     .with_lease(Lease::Fixed(Duration::from_secs(60)));
+    /// # lock.acquire().await?.release().await }
+    /// ```
+    #[must_use]
+    pub const fn with_lease(mut self, lease: Lease) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Waits for all of them, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`] for each of them, and [`Error::InvalidOption`] if there are none.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any await: what is held by then, or under way, is given back in the background.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use distlock::MultiLock;
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = MultiLock::new([client.lock("a").into(), client.lock("b").into()]).acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn acquire(&self) -> impl Future<Output = Result<MultiGuard, Error>> + Send + use<> {
+        let taking = self.start(Patience::Endless);
+        let first = self.members.first().map(|member| Arc::from(member.name()));
+        async move {
+            let guard = taking.await?;
+            // Without a deadline the wait cannot be over.
+            guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), Trouble::TimedOut))
+        }
+    }
+
+    /// Takes all of them if they are free now; otherwise none.
+    ///
+    /// Where they are one client's, others never see a part of them taken, and nobody is woken when they could not be had.
+    ///
+    /// # Errors
+    ///
+    /// If a store cannot say whether they are.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`MultiLock::acquire`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use distlock::MultiLock;
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let busy = client.lock("b").acquire().await?;
+    /// let both = MultiLock::new([client.lock("a").into(), client.lock("b").into()]);
+    /// assert!(both.try_acquire().await?.is_none());
+    /// assert!(client.lock("a").try_acquire().await?.is_some());
+    /// # busy.release().await }
+    /// ```
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<MultiGuard>, Error>> + Send + use<> {
+        self.start(Patience::Once)
+    }
+
+    /// Waits for all of them for at most `wait`, everything included; `None` if somebody else still holds one of them then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] if time is over and a store has not said who holds one; otherwise as [`MultiLock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`MultiLock::acquire`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::MultiLock;
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let both = MultiLock::new([client.lock("a").into(), client.lock("b").into()]);
+    /// let guard = both.acquire_timeout(Duration::from_secs(5)).await?;
+    /// assert!(guard.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn acquire_timeout(
+        &self,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Option<MultiGuard>, Error>> + Send + use<> {
+        self.start(Patience::within(wait))
+    }
+
+    /// Acquires, works, releases. The work is dropped the moment one of the locks is lost.
+    ///
+    /// The work's own value comes back as it is, also when the release behind it fails: that then goes on in the
+    /// background.
+    ///
+    /// # Errors
+    ///
+    /// As [`MultiLock::acquire`], and [`Error::Lost`] if the work was dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the work and gives the locks back in the background.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use distlock::MultiLock;
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let both = MultiLock::new([client.lock("a").into(), client.lock("b").into()]);
+    /// let sum = both.run(async |held| {
+    ///     held.check()?;
+    ///     Ok::<_, distlock::Error>(1 + 1)
+    /// }).await??;
+    /// assert_eq!(sum, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn run<F, Fut, T>(
+        &self,
+        work: F,
+    ) -> impl Future<Output = Result<T, Error>> + Send + use<F, Fut, T>
+    where
+        F: FnOnce(MultiHeld) -> Fut + Send,
+        Fut: Future<Output = T> + Send,
+        T: Send,
+    {
+        let acquiring = self.acquire();
+        async move {
+            let guard = acquiring.await?;
+            let done = guard.while_held(work(guard.held())).await?;
+            if let Err(error) = guard.release().await {
+                tracing::warn!(%error, "the work is done, but its locks were not all given back cleanly");
+            }
+            Ok(done)
+        }
+    }
+
+    fn start(
+        &self,
+        patience: Patience,
+    ) -> impl Future<Output = Result<Option<MultiGuard>, Error>> + Send + use<> {
+        let parts = self.parts();
+        async move {
+            let parts = parts?;
+            let claims = multi::take(&parts, patience).await?;
+            Ok(claims.map(MultiGuard::new))
+        }
+    }
+
+    fn parts(&self) -> Result<Vec<Part>, Error> {
+        let Some(Member(first)) = self.members.first() else {
+            return Err(Error::invalid_option("members", "no lock would be held"));
+        };
+        let lease = self.lease.unwrap_or(first.lease);
+        let parts = self.members.iter().map(|Member(lock)| lock.part(lease));
+        let parts = in_order(parts.collect::<Result<_, _>>()?);
+        for part in &parts {
+            // Each of them was asked for few enough; of one semaphore they are added up.
+            let wish = &part.wish;
+            check_permits(wish.permits.count).map_err(|error| error.about(&wish.subject.name))?;
+        }
+        Ok(parts)
+    }
+}

@@ -1,0 +1,222 @@
+//! A semaphore's permits by their ids: 16 bytes each, as Redisson keeps them.
+
+use std::error::Error;
+use std::fmt;
+use std::str::FromStr;
+
+use super::{ClientId, OwnerId};
+
+/// One permit that is out.
+///
+/// It names the permit wherever it is: in another process, another language, or Redisson's own `release(permitId)`.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// # let client = distlock::Client::connect("memory:").await?;
+/// let exports = client.semaphore("exports");
+/// exports.set(2).await?;
+/// let permit = exports.permit().acquire().await?;
+/// let id = permit.permit_ids()[0];
+/// assert_eq!(id.to_string().parse(), Ok(id));
+/// # permit.release().await }
+/// ```
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(into = "String", try_from = "String")
+)]
+pub struct PermitId([u8; 16]);
+
+/// How much of an id all permits of one owner share.
+pub const SHARED: usize = 12;
+
+/// So many permits can be had at once.
+pub const MOST_AT_ONCE: u32 = 1 << 16;
+
+/// No client ever has so many owners: who would be beyond is another's.
+const FARTHEST: i64 = 1 << 56;
+
+/// An owner that wants so many permits, by a number that no other has. It says how many in its own number: wherever its
+/// permits are given back, renewed or taken back it is known which they are, though some may have gone.
+pub const fn owner_of(client: ClientId, number: i64, permits: u32) -> OwnerId {
+    debug_assert!(permits >= 1 && permits <= MOST_AT_ONCE);
+    let permits = (permits.saturating_sub(1) % MOST_AT_ONCE) as i64;
+    OwnerId::new(client, number.wrapping_mul(MOST_AT_ONCE as i64) + permits)
+}
+
+/// How many permits an owner wants.
+pub const fn wanted_by(owner: OwnerId) -> u32 {
+    owner.number().rem_euclid(MOST_AT_ONCE as i64) as u32 + 1
+}
+
+/// All permits of an owner.
+pub fn permits_of(owner: OwnerId) -> impl Iterator<Item = PermitId> {
+    (1..=wanted_by(owner)).map(move |number| PermitId::new(owner, number))
+}
+
+impl PermitId {
+    /// An owner's permit, counted from 1.
+    fn new(owner: OwnerId, number: u32) -> Self {
+        let mut id = [0; 16];
+        let (shared, own) = id.split_at_mut(SHARED);
+        shared.copy_from_slice(&shared_by(owner));
+        own.copy_from_slice(&number.to_be_bytes());
+        Self(id)
+    }
+
+    /// As it stands in the store.
+    pub(crate) const fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// Whose it is, if that is one of these clients; its own id otherwise.
+    pub(crate) fn owner_text(&self, clients: &[ClientId]) -> String {
+        let mut owners = clients.iter().filter_map(|client| self.owner(*client));
+        owners
+            .next()
+            .map_or_else(|| self.to_string(), |owner| owner.to_string())
+    }
+
+    /// Which of a client's owners has it, if one can have.
+    fn owner(&self, client: ClientId) -> Option<OwnerId> {
+        let (shared, own) = self.0.split_at(SHARED);
+        let own = u32::from_be_bytes(own.try_into().ok()?);
+        let first = shared_by(OwnerId::new(client, 0));
+        let number = |shared: &[u8]| Some(u64::from_be_bytes(*shared.last_chunk()?));
+        let number = number(shared)?.wrapping_sub(number(&first)?).cast_signed();
+        let owner = OwnerId::new(client, number);
+        let has = shared[..4] == first[..4] && (-FARTHEST..FARTHEST).contains(&number);
+        (has && (1..=wanted_by(owner)).contains(&own)).then_some(owner)
+    }
+}
+
+/// What all ids of an owner begin with, and no other's: some of its client's uuid as it is, and so much of the rest as makes
+/// room for its number.
+pub fn shared_by(owner: OwnerId) -> [u8; SHARED] {
+    let uuid = owner.client().bytes();
+    let mut shared = [0; SHARED];
+    let (client, number) = shared.split_at_mut(4);
+    client.copy_from_slice(&uuid[..4]);
+    let mut rest = [0; 8];
+    // Without the bits that are the same in every uuid.
+    rest[..2].copy_from_slice(&uuid[4..6]);
+    rest[2..].copy_from_slice(&uuid[10..]);
+    let rest = u64::from_be_bytes(rest).wrapping_add_signed(owner.number());
+    number.copy_from_slice(&rest.to_be_bytes());
+    shared
+}
+
+impl fmt::Display for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// That text is no permit's id.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NotAPermit;
+
+impl fmt::Display for NotAPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a permit's id is 32 hexadecimal digits")
+    }
+}
+
+impl Error for NotAPermit {}
+
+impl FromStr for PermitId {
+    type Err = NotAPermit;
+
+    fn from_str(text: &str) -> Result<Self, NotAPermit> {
+        let mut id = [0; 16];
+        let digits = text.as_bytes();
+        if digits.len() != 32 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(NotAPermit);
+        }
+        for (byte, digits) in id.iter_mut().zip(digits.chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| NotAPermit)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| NotAPermit)?;
+        }
+        Ok(Self(id))
+    }
+}
+
+impl TryFrom<&[u8]> for PermitId {
+    type Error = NotAPermit;
+
+    fn try_from(bytes: &[u8]) -> Result<Self, NotAPermit> {
+        bytes.try_into().map(Self).map_err(|_| NotAPermit)
+    }
+}
+
+impl From<PermitId> for String {
+    fn from(id: PermitId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for PermitId {
+    type Error = NotAPermit;
+
+    fn try_from(text: String) -> Result<Self, NotAPermit> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_permits_have_one_id() {
+        let clients = [[0; 16], [255; 16], *b"0123456789abcdef"].map(ClientId::new);
+        let mut ids = HashSet::new();
+        for client in clients {
+            for number in (-3..300).chain([i64::MAX >> 16]) {
+                for permits in [1, 2, 5] {
+                    let owner = owner_of(client, number * 3 + i64::from(permits), permits);
+                    assert_eq!(wanted_by(owner), permits);
+                    for id in permits_of(owner) {
+                        assert!(ids.insert(id), "{owner} {id}");
+                        assert_eq!(id.to_string().parse(), Ok(id));
+                    }
+                }
+            }
+        }
+        let all = owner_of(clients[0], 1, MOST_AT_ONCE);
+        assert_eq!(wanted_by(all), MOST_AT_ONCE);
+    }
+
+    #[test]
+    fn a_permit_tells_whose_it_is_to_those_who_know_its_client() {
+        let clients = [*b"0123456789abcdef", [255; 16], *b"0123_another_one"].map(ClientId::new);
+        for client in clients {
+            for (number, permits) in [(0, 1), (7, 3), (1 << 39, 2)] {
+                let owner = owner_of(client, number, permits);
+                for id in permits_of(owner) {
+                    assert_eq!(id.owner_text(&clients), owner.to_string());
+                    let others: Vec<_> = clients.into_iter().filter(|c| *c != client).collect();
+                    assert_eq!(id.owner_text(&others), id.to_string());
+                }
+            }
+        }
+        let foreign = PermitId(*b"0123 a foreigner");
+        assert_eq!(foreign.owner_text(&clients), foreign.to_string());
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused() {
+        for text in ["", "0", &"g".repeat(32), &"0".repeat(33), &"ä".repeat(16)] {
+            assert_eq!(PermitId::from_str(text), Err(NotAPermit), "{text}");
+        }
+    }
+}

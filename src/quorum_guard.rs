@@ -1,0 +1,188 @@
+//! Proof that a lock is held on most of several servers.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::quorum::majority::Majority;
+use crate::error::Error;
+use crate::held::until_lost;
+use crate::options::check_lease;
+use crate::quorum_held::QuorumHeld;
+
+/// A lock that is held on most of several servers. Dropping it gives it back everywhere, in the background.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// # use distlock::QuorumLock;
+/// # let client = distlock::Client::connect("memory:").await?;
+/// let guard = QuorumLock::new([client.lock("a").into()]).acquire().await?;
+/// assert_eq!(guard.votes(), 1);
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "the lock is given back as soon as its guard is dropped"]
+pub struct QuorumGuard {
+    held: QuorumHeld,
+}
+
+impl QuorumGuard {
+    pub(crate) const fn new(majority: Arc<Majority>) -> Self {
+        let held = QuorumHeld(majority);
+        Self { held }
+    }
+
+    /// A view of this guard that can be cloned and passed around, but not released.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = distlock::QuorumLock::new([client.lock("a").into()]).acquire().await?;
+    /// let held = guard.held();
+    /// guard.release().await?;
+    /// assert!(!held.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn held(&self) -> QuorumHeld {
+        self.held.clone()
+    }
+
+    /// Does the work, and drops it the moment the lock is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the work was dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the work; the guard stays.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = distlock::QuorumLock::new([client.lock("a").into()]).acquire().await?;
+    /// assert_eq!(guard.while_held(async { 42 }).await?, 42);
+    /// # guard.release().await }
+    /// ```
+    pub async fn while_held<W>(&self, work: W) -> Result<W::Output, Error>
+    where
+        W: Future + Send,
+        W::Output: Send,
+    {
+        self.check()?;
+        let released = || self.released();
+        until_lost(self.lost(), work, released).await
+    }
+
+    /// Makes a fixed lease last this long from now on most servers, if it would end sooner. It may last no longer than everybody
+    /// waits after a server's restart: its own lease, or the [longest](crate::QuorumLock::with_longest_lease) that was named.
+    ///
+    /// # Errors
+    ///
+    /// If too few servers agree: [`Error::Several`] has what is wrong with each, and it stays held until its lease ends.
+    /// [`Error::Lost`] if it is no longer ours; [`Error::InvalidOption`] for a lease that is kept alive by itself, or too
+    /// long.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the lease as long as it was, or as long as asked for.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use std::time::Duration; use distlock::{Lease, QuorumLock};
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let lock = QuorumLock::new([client.lock("a").into()])
+    ///     .with_lease(Lease::Fixed(Duration::from_secs(10)))
+    ///     .with_longest_lease(Duration::from_secs(60));
+    /// let guard = lock.acquire().await?;
+    /// guard.extend(Duration::from_secs(60)).await?;
+    /// assert!(guard.remaining() > Duration::from_secs(50));
+    /// # guard.release().await }
+    /// ```
+    pub fn extend(
+        &self,
+        lease: Duration,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let may = self.may_last(lease);
+        let majority = self.held.0.clone();
+        async move {
+            may?;
+            majority.extend(lease).await.map_err(Error::all_of)
+        }
+    }
+
+    fn may_last(&self, lease: Duration) -> Result<(), Error> {
+        let majority = &self.held.0;
+        if majority.keeps_alive() {
+            return Err(Error::kept_alive(majority.name()));
+        }
+        check_lease(lease).map_err(|error| error.about(majority.name()))?;
+        match majority.longest_lease() {
+            Some(longest) if lease > longest => {
+                let reason = format!(
+                    "after its restart a server is waited for only {longest:?}; tell everybody of {lease:?} by `with_longest_lease`"
+                );
+                Err(Error::invalid_option("extend", reason).about(majority.name()))
+            }
+            _ => self.check(),
+        }
+    }
+
+    /// Gives it back on every server, and says whether it was still ours. Servers that do not answer in time hear of it in
+    /// the background, and so do those that have not said yet whether they grant it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if it was not ours any more. Any other error means that so few servers have answered that it is not
+    /// known to be free; [`Error::Several`] has that of each.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the release to the background.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = distlock::QuorumLock::new([client.lock("a").into()]).acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(self) -> Result<(), Error> {
+        self.held.0.give_back().await.map_err(Error::all_of)
+    }
+
+    /// Stops renewing and leaves the lock to its leases, as [`Guard::forget`](crate::Guard::forget) does. Servers that have not
+    /// answered yet are asked to give it back.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// distlock::QuorumLock::new([client.lock("a").into()]).acquire().await?.forget();
+    /// assert!(client.lock("a").try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn forget(self) {
+        self.held.0.forget();
+    }
+}
+
+impl Drop for QuorumGuard {
+    fn drop(&mut self) {
+        self.held.0.abandon();
+    }
+}
+
+impl Deref for QuorumGuard {
+    type Target = QuorumHeld;
+
+    fn deref(&self) -> &QuorumHeld {
+        &self.held
+    }
+}
+
+impl fmt::Debug for QuorumGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.describe(f, "QuorumGuard")
+    }
+}

@@ -1,0 +1,236 @@
+//! What can be told of a lock that is held on most of several servers.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use crate::driver::quorum::majority::{End, Majority};
+use crate::error::{Error, Lost, Risk};
+
+/// A view of a lock that is held on most of several servers: everything its guard can tell, nothing it can do.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// # let client = distlock::Client::connect("memory:").await?;
+/// let lock = distlock::QuorumLock::new([client.lock("a").into()]);
+/// lock.run(async |held: distlock::QuorumHeld| assert!(held.is_held())).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct QuorumHeld(pub(crate) Arc<Majority>);
+
+impl QuorumHeld {
+    /// The lock's name, the same on every server.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let lock = distlock::QuorumLock::new([client.lock("a").into()]);
+    /// assert_eq!(lock.acquire().await?.name(), "a");
+    /// # Ok(()) }
+    /// ```
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// How many servers have a vote, most of which have to hold it.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # use distlock::Client;
+    /// # let (a, b) = (Client::connect("memory:").await?, Client::connect("memory:").await?);
+    /// let lock = distlock::QuorumLock::new([a.lock("x").into(), b.lock("x").into()]);
+    /// assert_eq!(lock.acquire().await?.members(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn members(&self) -> usize {
+        self.0.members()
+    }
+
+    /// On how many servers it is held now: by the clock, without asking anyone. Zero once it is lost or given back.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let lock = distlock::QuorumLock::new([client.lock("a").into()]);
+    /// assert_eq!(lock.acquire().await?.votes(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn votes(&self) -> usize {
+        self.0.votes()
+    }
+
+    /// Whether most of them can be relied on now: by the clock, without asking anyone. Once false, never true again.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let lock = distlock::QuorumLock::new([client.lock("a").into()]);
+    /// assert!(lock.acquire().await?.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn is_held(&self) -> bool {
+        self.0.look().is_none()
+    }
+
+    /// [`is_held`](Self::is_held) for `?`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] with the reason; [`Error::Released`] if it was given back.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// distlock::QuorumLock::new([client.lock("a").into()]).acquire().await?.check()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        match self.0.look() {
+            None => Ok(()),
+            Some(End::Lost(name, reason)) => Err(Error::Lost { name, reason }),
+            Some(End::Released) => Err(self.released()),
+        }
+    }
+
+    /// Until when it can be relied on if no further renewal succeeds: then no more than half are left.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = distlock::QuorumLock::new([client.lock("a").into()]).acquire().await?;
+    /// assert!(guard.valid_until() > std::time::Instant::now());
+    /// # Ok(()) }
+    /// ```
+    pub fn valid_until(&self) -> Instant {
+        self.0.valid_until()
+    }
+
+    /// How long it can still be relied on if no further renewal succeeds: Redlock's validity. Zero once it is lost or given
+    /// back.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = distlock::QuorumLock::new([client.lock("a").into()]).acquire().await?;
+    /// assert!(guard.remaining().as_secs() >= 29);
+    /// # Ok(()) }
+    /// ```
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// What threatens it while it is still valid: on half of the servers, or more, it is lost or could not be renewed.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = distlock::QuorumLock::new([client.lock("a").into()]).acquire().await?;
+    /// assert_eq!(guard.at_risk(), None);
+    /// # Ok(()) }
+    /// ```
+    pub fn at_risk(&self) -> Option<Risk> {
+        self.0.risk()
+    }
+
+    /// Resolves when it is lost, with one of those that are missing and the reason, or when it is given back, with `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and asked for again; it resolves the same way for everyone.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let guard = distlock::QuorumLock::new([client.lock("a").into()]).acquire().await?;
+    /// client.admin().force_release("a").await?;
+    /// assert_eq!(&*guard.lost().await.unwrap().name, "a");
+    /// # Ok(()) }
+    /// ```
+    pub fn lost(&self) -> MajorityLost {
+        MajorityLost {
+            majority: self.0.clone(),
+            wait: None,
+        }
+    }
+
+    pub(crate) fn released(&self) -> Error {
+        let name = self.0.name().clone();
+        Error::Released { name }
+    }
+
+    pub(crate) fn describe(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
+        f.debug_struct(what)
+            .field("name", &self.name())
+            .field("members", &self.members())
+            .field("votes", &self.votes())
+            .field("held", &self.is_held())
+            .finish()
+    }
+}
+
+impl fmt::Debug for QuorumHeld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(f, "QuorumHeld")
+    }
+}
+
+/// The future of [`QuorumHeld::lost`]. Clones resolve alike.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+/// # let client = distlock::Client::connect("memory:").await?;
+/// let guard = distlock::QuorumLock::new([client.lock("a").into()]).acquire().await?;
+/// let lost: distlock::MajorityLost = guard.lost();
+/// guard.release().await?;
+/// assert_eq!(lost.await, None);
+/// # Ok(()) }
+/// ```
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct MajorityLost {
+    majority: Arc<Majority>,
+    wait: Option<Pin<Box<dyn Future<Output = End> + Send + Sync>>>,
+}
+
+impl Future for MajorityLost {
+    type Output = Option<Lost>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        // By the clock at every look, not only when somebody calls: work that is raced against this must
+        // not be polled after the end.
+        let end = match this.majority.look() {
+            Some(end) => end,
+            None => {
+                let majority = &this.majority;
+                let wait = this
+                    .wait
+                    .get_or_insert_with(|| Box::pin(majority.clone().ended()));
+                ready!(wait.as_mut().poll(cx))
+            }
+        };
+        // Polled again, it looks again, and finds the same.
+        this.wait = None;
+        Poll::Ready(match end {
+            End::Lost(name, reason) => Some(Lost { name, reason }),
+            End::Released => None,
+        })
+    }
+}
+
+impl Clone for MajorityLost {
+    fn clone(&self) -> Self {
+        Self {
+            majority: self.majority.clone(),
+            wait: None,
+        }
+    }
+}
+
+impl fmt::Debug for MajorityLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MajorityLost").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! The semaphore where its user may not do everything, or the server has no memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Client, Error, Lease};
+use tokio::task::JoinSet;
+
+use super::memory_limit::{assert_out_of_memory, fill};
+use super::permissions::user;
+use super::support::{RedisServer, rights};
+use super::{IN_VAIN, PATIENCE, connect};
+
+/// All that can be done with permits, with each of the rights missing: somebody is told. With all of them, nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_the_rights_of_semaphores_is_needed() {
+    let server = Arc::new(RedisServer::start());
+    let mut all = JoinSet::new();
+    let rules = rights::of_semaphores("needed-0");
+    for number in 0..=rules.len() {
+        let server = server.clone();
+        all.spawn(async move {
+            let name = format!("needed-{number}");
+            let mut rules = rights::of_semaphores(&name);
+            // The last time nothing is missing.
+            let missing = (number < rules.len()).then(|| rules.remove(number));
+            let client = limited(&server, &name, &rules).await;
+            let played = everything(&server, &client, &name);
+            match (tokio::time::timeout(PATIENCE, played).await, missing) {
+                (Ok(Ok(())), None) => {}
+                (Ok(Err(Error::PermissionDenied { .. })), Some(_)) => {}
+                (played, missing) => panic!("without {missing:?}: {played:?}"),
+            }
+        });
+    }
+    all.join_all().await;
+}
+
+async fn everything(server: &RedisServer, client: &Client, name: &str) -> Result<(), Error> {
+    let semaphore = client.semaphore(name).with_permits(3);
+    let lease = Lease::KeepAlive(Duration::from_secs(5));
+    // With an end that it has no longer.
+    server.cmd(&["SET", name, "3", "PX", "60000"]);
+    let held = semaphore.permits(2).with_lease(lease).acquire().await?;
+    server.cmd(&["PERSIST", name]);
+    semaphore.permit().acquire().await?.release().await?;
+    // And with a number that somebody has taken away.
+    server.cmd(&["DEL", name]);
+    semaphore.permit().acquire().await?.release().await?;
+    // One that died in line.
+    let (line, alive) = (
+        format!("distlock_line:{{{name}}}"),
+        format!("distlock_alive:{{{name}}}"),
+    );
+    server.cmd(&["RPUSH", &line, "nobody"]);
+    server.cmd(&["ZADD", &alive, "1", "nobody"]);
+    let waiting = tokio::spawn(semaphore.permits(3).acquire());
+    let channel = format!("redisson_sc:{{{name}}}");
+    while !waiting.is_finished() && !server.pubsub_channels().contains(&channel) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    if waiting.is_finished() {
+        return waiting.await.expect("no panic").map(drop);
+    }
+    assert!(semaphore.permit().try_acquire().await?.is_none());
+    assert!(client.admin().inspect(name).await?.is_some());
+    // It is renewed meanwhile.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    held.check()?;
+    held.release().await?;
+    let all = waiting.await.expect("no panic")?;
+    assert!(semaphore.release(all.permit_ids()[0]).await?);
+    semaphore.set(4).await?;
+    assert!(client.admin().force_release(name).await?);
+    drop(all);
+    let hasty = semaphore.permits(9).acquire_timeout(IN_VAIN);
+    assert!(hasty.await?.is_none());
+    assert_eq!(semaphore.count().await?.available, 4);
+    assert!(semaphore.delete().await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn permits_are_renewed_and_given_back_on_a_server_without_memory() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let semaphore = client.semaphore("full").with_permits(3);
+    let lease = Lease::KeepAlive(Duration::from_secs(6));
+    let held = semaphore.permits(2).with_lease(lease).acquire().await;
+    let held = held.expect("there are three");
+    fill(&server);
+    let more = semaphore.permit().try_acquire().await;
+    assert_out_of_memory("full", more.map(drop).expect_err("there is no room"));
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    held.check().expect("it was renewed");
+    held.release().await.expect("it needs no memory");
+    let count = semaphore.count().await.expect("to look needs none");
+    assert_eq!((count.available, count.out), (3, 0));
+}
+
+async fn limited(server: &RedisServer, name: &str, rules: &[String]) -> Client {
+    let lock = format!("~{name}");
+    let mut all = vec!["resetkeys", "resetchannels", "-@all", &lock];
+    all.push("~distlock_undone:*");
+    all.extend(rights::commands());
+    all.extend(rules.iter().map(String::as_str));
+    connect(&user(server, &all)).await
+}

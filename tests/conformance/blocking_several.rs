@@ -1,0 +1,108 @@
+//! Several locks, and one on most of several servers, without `async`.
+
+use std::time::{Duration, Instant};
+
+use distlock::blocking::{Client, Member, MultiLock, QuorumLock};
+use distlock::{Error, Lease, LostReason};
+
+use crate::stage::{PATIENCE, Played, Stage};
+
+on_every_engine! { call with Plain:
+    several_are_taken_together_and_given_back,
+    several_that_are_forgotten_stay_taken_for_their_leases,
+    one_on_most_servers_is_taken_lost_and_forgotten,
+}
+
+const SHORT: Duration = Duration::from_millis(1500);
+
+fn connect(stage: &Stage) -> Result<Client, Error> {
+    Client::connect_with(stage.builder())
+}
+
+fn several_are_taken_together_and_given_back(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let names = [stage.name("one"), stage.name("two")];
+    let both = |client: &Client| {
+        let members = names.iter().map(|name| Member::from(client.lock(&**name)));
+        MultiLock::new(members)
+    };
+    let guard = both(&a).acquire()?;
+    assert!(guard.is_held() && guard.names().eq(&names));
+    assert!(both(&b).try_acquire()?.is_none());
+    assert!(
+        both(&b)
+            .acquire_timeout(Duration::from_millis(1500))?
+            .is_none()
+    );
+    guard.release()?;
+    let seen = both(&b).run(|held| held.is_held())?;
+    assert!(seen);
+    let guard = both(&b).acquire()?;
+    a.admin().force_release(&names[1])?;
+    let lost = guard.wait_lost(PATIENCE).expect("one was taken away");
+    assert_eq!(
+        (&*lost.name, lost.reason),
+        (&*names[1], LostReason::Removed)
+    );
+    guard
+        .release()
+        .expect_err("the other one is given back all the same");
+    let guard = both(&a).acquire_timeout(PATIENCE)?.expect("both are free");
+    guard.release()
+}
+
+fn several_that_are_forgotten_stay_taken_for_their_leases(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let names = [stage.name("one"), stage.name("two")];
+    let asked = Instant::now();
+    let members = names.iter().map(|name| a.lock(&**name).into());
+    MultiLock::new(members)
+        .with_lease(Lease::KeepAlive(SHORT))
+        .acquire()?
+        .forget();
+    for name in &names {
+        assert!(b.lock(&**name).try_acquire()?.is_none() || asked.elapsed() >= SHORT);
+        b.lock(&**name).acquire()?.release()?;
+        assert!(
+            asked.elapsed() >= SHORT.mul_f64(0.95),
+            "{:?}",
+            asked.elapsed()
+        );
+    }
+    Ok(())
+}
+
+fn one_on_most_servers_is_taken_lost_and_forgotten(stage: &Stage) -> Played {
+    let (a, b) = (connect(stage)?, connect(stage)?);
+    let name = stage.name("nightly");
+    let alone = |client: &Client| {
+        QuorumLock::new([client.lock(&*name).into()])
+            .with_lease(Lease::KeepAlive(SHORT))
+            .with_longest_lease(Duration::ZERO)
+    };
+    let guard = alone(&a).acquire()?;
+    assert_eq!(guard.votes(), 1);
+    assert!(alone(&b).try_acquire()?.is_none());
+    assert!(
+        alone(&b)
+            .acquire_timeout(Duration::from_millis(1500))?
+            .is_none()
+    );
+    guard.release()?;
+    assert!(alone(&b).run(|held| held.is_held())?);
+    let guard = alone(&b).acquire()?;
+    a.admin().force_release(&name)?;
+    let lost = guard.wait_lost(PATIENCE).expect("it was taken away");
+    assert_eq!((&*lost.name, lost.reason), (&*name, LostReason::Removed));
+    drop(guard);
+    let asked = Instant::now();
+    alone(&b)
+        .acquire_timeout(PATIENCE)?
+        .expect("it is free")
+        .forget();
+    assert!(alone(&a).try_acquire()?.is_none() || asked.elapsed() >= SHORT);
+    alone(&a).acquire()?.release()?;
+    let waited = asked.elapsed();
+    assert!(waited >= SHORT.mul_f64(0.95), "{waited:?}");
+    Ok(())
+}

@@ -1,0 +1,396 @@
+//! The semaphore that only counts: who gets permits, when, and that none is lost or made up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use distlock::{Client, Error};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::stage::{ASLEEP, PATIENCE, Plain, Played, Stage, begun, in_time, soon, waits};
+
+on_every_engine_with_scripts! { play with Plain:
+    permits_are_taken_and_given_back,
+    a_semaphore_that_nobody_has_set_has_no_permits,
+    the_number_of_permits_is_set_once_or_set_anew,
+    no_permits_are_had_without_asking_anybody,
+    who_waits_is_told_of_permits_that_come,
+    who_waits_for_several_is_told_when_there_are_so_many,
+    who_waits_for_several_is_not_starved_by_those_who_want_one,
+    as_many_as_there_are_permits_for_go_on_at_once,
+    a_wait_for_permits_ends_with_its_time_and_leaves_the_line,
+    a_wait_for_permits_that_is_dropped_lets_the_next_one_up,
+    permits_may_be_fewer_than_none,
+    all_permits_that_are_there_are_drained,
+    a_semaphore_that_is_deleted_is_forgotten_and_those_who_wait_go_on_waiting,
+    more_permits_than_can_be_counted_are_refused,
+    permits_and_a_lock_of_one_name_tell_each_other_apart,
+    permits_outlast_the_client_that_took_them,
+    a_closed_client_waits_for_no_permits,
+    a_crowd_never_has_more_permits_than_there_are,
+}
+
+async fn permits_are_taken_and_given_back(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    let (ours, theirs) = (a.counting_semaphore(&*name), b.counting_semaphore(&*name));
+    assert!(ours.try_set(3).await?);
+    theirs.acquire(2).await?;
+    assert_eq!(ours.available().await?, 1);
+    assert!(!ours.try_acquire(2).await?);
+    assert!(ours.try_acquire(1).await?);
+    assert_eq!(ours.available().await?, 0);
+    // Whoever took them.
+    ours.release(3).await?;
+    assert_eq!(theirs.available().await?, 3);
+    assert!(ours.acquire_timeout(3, PATIENCE).await?);
+    ours.release(3).await
+}
+
+async fn a_semaphore_that_nobody_has_set_has_no_permits(stage: &Stage<Plain>) -> Played {
+    let client = stage.client().await?;
+    let slots = client.counting_semaphore(stage.name("slots"));
+    assert_eq!(slots.available().await?, 0);
+    assert!(!slots.try_acquire(1).await?);
+    assert_eq!(slots.drain().await?, 0);
+    assert!(!slots.delete().await?);
+    assert!(slots.try_set(1).await?, "nothing of that is left");
+    assert!(slots.delete().await?);
+    slots.release(2).await?;
+    assert_eq!(slots.available().await?, 2, "as Redisson has it");
+    Ok(())
+}
+
+async fn the_number_of_permits_is_set_once_or_set_anew(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    assert!(a.counting_semaphore(&*name).try_set(0).await?);
+    assert!(
+        !b.counting_semaphore(&*name).try_set(9).await?,
+        "none is a number, too"
+    );
+    b.counting_semaphore(&*name).set(9).await?;
+    assert_eq!(a.counting_semaphore(&*name).available().await?, 9);
+    a.counting_semaphore(&*name).set(2).await?;
+    assert_eq!(b.counting_semaphore(&*name).available().await?, 2);
+    Ok(())
+}
+
+async fn no_permits_are_had_without_asking_anybody(stage: &Stage<Plain>) -> Played {
+    let client = stage.client().await?;
+    let slots = client.counting_semaphore(stage.name("slots"));
+    slots.acquire(0).await?;
+    assert!(slots.try_acquire(0).await?);
+    assert!(slots.acquire_timeout(0, Duration::ZERO).await?);
+    slots.release(0).await?;
+    slots.add(0).await?;
+    assert!(!slots.delete().await?, "nothing was made of it");
+    let nameless = client.counting_semaphore("").acquire(0).await;
+    assert!(
+        matches!(nameless, Err(Error::InvalidName { .. })),
+        "{nameless:?}"
+    );
+    Ok(())
+}
+
+async fn who_waits_is_told_of_permits_that_come(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    a.counting_semaphore(&*name).try_set(0).await?;
+    soon(async || {
+        let slots = b.counting_semaphore(&*name);
+        let waiting = tokio::spawn(begun(async move { slots.acquire(1).await }).await);
+        tokio::time::sleep(ASLEEP).await;
+        let given = Instant::now();
+        a.counting_semaphore(&*name).release(1).await?;
+        in_time(waiting).await.expect("it does not panic")?;
+        Ok(given.elapsed())
+    })
+    .await
+}
+
+async fn who_waits_for_several_is_told_when_there_are_so_many(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    a.counting_semaphore(&*name).try_set(0).await?;
+    soon(async || {
+        let slots = b.counting_semaphore(&*name);
+        let mut waiting = begun(async move { slots.acquire(3).await }).await;
+        for _ in 0..2 {
+            a.counting_semaphore(&*name).release(1).await?;
+            assert!(waits(&mut waiting).await, "there are too few");
+        }
+        let given = Instant::now();
+        a.counting_semaphore(&*name).release(1).await?;
+        in_time(waiting).await?;
+        assert_eq!(a.counting_semaphore(&*name).available().await?, 0);
+        Ok(given.elapsed())
+    })
+    .await
+}
+
+async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
+    stage: &Stage<Plain>,
+) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    let slots = a.counting_semaphore(&*name);
+    slots.try_set(2).await?;
+    slots.acquire(2).await?;
+    let big = b.counting_semaphore(&*name);
+    let mut big = begun(async move { big.acquire(2).await }).await;
+    assert!(waits(&mut big).await);
+    // One comes back: somebody who wants one could have it, but for who waits for two.
+    slots.release(1).await?;
+    assert!(!slots.try_acquire(1).await?, "others are first");
+    let small = a.counting_semaphore(&*name);
+    let mut small = begun(async move { small.acquire(1).await }).await;
+    assert!(waits(&mut small).await);
+    assert!(waits(&mut big).await);
+    slots.release(1).await?;
+    in_time(big).await?;
+    assert!(waits(&mut small).await);
+    slots.release(1).await?;
+    in_time(small).await?;
+    Ok(())
+}
+
+async fn as_many_as_there_are_permits_for_go_on_at_once(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    a.counting_semaphore(&*name).try_set(0).await?;
+    soon(async || {
+        let mut running = JoinSet::new();
+        for client in [&a, &b] {
+            for _ in 0..5 {
+                let slots = client.counting_semaphore(&*name);
+                running.spawn(begun(async move { slots.acquire(1).await }).await);
+            }
+        }
+        tokio::time::sleep(ASLEEP).await;
+        let given = Instant::now();
+        // One message for all of them.
+        a.counting_semaphore(&*name).release(10).await?;
+        for had in in_time(running.join_all()).await {
+            had?;
+        }
+        let took = given.elapsed();
+        assert_eq!(a.counting_semaphore(&*name).available().await?, 0);
+        Ok(took)
+    })
+    .await
+}
+
+async fn a_wait_for_permits_ends_with_its_time_and_leaves_the_line(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    a.counting_semaphore(&*name).try_set(2).await?;
+    let wait = Duration::from_millis(1500);
+    let begun = Instant::now();
+    let big = b.counting_semaphore(&*name);
+    assert!(!big.acquire_timeout(3, wait).await?);
+    let waited = begun.elapsed();
+    assert!(waited >= wait, "{waited:?}");
+    assert!(waited < wait + stage.slack(), "{waited:?}");
+    assert!(!big.acquire_timeout(3, Duration::ZERO).await?);
+    // It stands in nobody's way any more.
+    in_time(a.counting_semaphore(&*name).acquire(1)).await?;
+    in_time(a.counting_semaphore(&*name).acquire(1)).await
+}
+
+async fn a_wait_for_permits_that_is_dropped_lets_the_next_one_up(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    a.counting_semaphore(&*name).try_set(1).await?;
+    for (first, second) in [(&a, &b), (&a, &a), (&b, &a)] {
+        let (big, small) = (
+            first.counting_semaphore(&*name),
+            second.counting_semaphore(&*name),
+        );
+        let mut waiting = begun(big.acquire(5)).await;
+        assert!(waits(&mut waiting).await);
+        let mut next = begun(small.acquire(1)).await;
+        assert!(waits(&mut next).await);
+        drop(waiting);
+        in_time(next).await?;
+        small.release(1).await?;
+        assert_eq!(small.available().await?, 1);
+    }
+    Ok(())
+}
+
+async fn permits_may_be_fewer_than_none(stage: &Stage<Plain>) -> Played {
+    let client = stage.client().await?;
+    let slots = client.counting_semaphore(stage.name("slots"));
+    slots.try_set(2).await?;
+    slots.acquire(2).await?;
+    slots.add(-3).await?;
+    assert_eq!(slots.available().await?, -3);
+    assert_eq!(slots.drain().await?, 0, "none is made up");
+    assert_eq!(slots.available().await?, -3);
+    let waits_for = client.counting_semaphore(slots.name());
+    let mut waiting = begun(async move { waits_for.acquire(1).await }).await;
+    slots.release(3).await?;
+    assert!(waits(&mut waiting).await, "there are none yet");
+    slots.add(1).await?;
+    in_time(waiting).await?;
+    assert_eq!(slots.available().await?, 0);
+    Ok(())
+}
+
+async fn all_permits_that_are_there_are_drained(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    a.counting_semaphore(&*name).try_set(7).await?;
+    a.counting_semaphore(&*name).acquire(2).await?;
+    assert_eq!(b.counting_semaphore(&*name).drain().await?, 5);
+    assert_eq!(a.counting_semaphore(&*name).available().await?, 0);
+    assert!(
+        !a.counting_semaphore(&*name).try_set(7).await?,
+        "it is still there"
+    );
+    b.counting_semaphore(&*name).release(5).await?;
+    assert_eq!(a.counting_semaphore(&*name).available().await?, 5);
+    Ok(())
+}
+
+async fn a_semaphore_that_is_deleted_is_forgotten_and_those_who_wait_go_on_waiting(
+    stage: &Stage<Plain>,
+) -> Played {
+    let client = stage.client().await?;
+    let slots = client.counting_semaphore(stage.name("slots"));
+    slots.try_set(1).await?;
+    let waits_for = client.counting_semaphore(slots.name());
+    let mut waiting = begun(async move { waits_for.acquire(2).await }).await;
+    assert!(slots.delete().await?);
+    assert!(!slots.delete().await?);
+    assert_eq!(slots.available().await?, 0);
+    assert!(waits(&mut waiting).await);
+    assert!(slots.try_set(2).await?);
+    in_time(waiting).await
+}
+
+async fn more_permits_than_can_be_counted_are_refused(stage: &Stage<Plain>) -> Played {
+    let client = stage.client().await?;
+    let slots = client.counting_semaphore(stage.name("slots"));
+    let most = (1 << 53) - 1;
+    slots.add(most).await?;
+    for more in [1, most, i64::MAX] {
+        let refused = slots.add(more).await;
+        assert!(
+            matches!(refused, Err(Error::InvalidOption { .. })),
+            "{refused:?}"
+        );
+    }
+    let refused = slots.release(1).await;
+    assert!(
+        matches!(refused, Err(Error::InvalidOption { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(slots.available().await?, most);
+    let none = stage.client().await?.counting_semaphore(stage.name("none"));
+    let refused = none.add(i64::MIN).await;
+    assert!(
+        matches!(refused, Err(Error::InvalidOption { .. })),
+        "{refused:?}"
+    );
+    let refused = slots.add(i64::MIN).await;
+    assert!(
+        matches!(refused, Err(Error::InvalidOption { .. })),
+        "{refused:?}"
+    );
+    slots.acquire(u32::MAX).await?;
+    assert_eq!(slots.available().await?, most - i64::from(u32::MAX));
+    Ok(())
+}
+
+async fn permits_and_a_lock_of_one_name_tell_each_other_apart(stage: &Stage<Plain>) -> Played {
+    let client: Client = (*stage.client().await?).clone();
+    let name = stage.name("both");
+    let guard = client.lock(&*name).acquire().await?;
+    let slots = client.counting_semaphore(&*name);
+    for error in [
+        slots.try_set(1).await.map(drop).unwrap_err(),
+        slots.set(1).await.unwrap_err(),
+        slots.available().await.map(drop).unwrap_err(),
+        slots.acquire(1).await.unwrap_err(),
+        slots.acquire(2).await.unwrap_err(),
+        slots.try_acquire(1).await.map(drop).unwrap_err(),
+        slots.release(1).await.unwrap_err(),
+        slots.drain().await.map(drop).unwrap_err(),
+        slots.delete().await.map(drop).unwrap_err(),
+    ] {
+        let told = matches!(&error, Error::WrongKind { name: of, .. } if **of == *name);
+        assert!(told, "{error:?}");
+    }
+    guard.release().await?;
+    assert!(slots.try_set(1).await?, "the lock has gone");
+    let refused = client.lock(&*name).try_acquire().await;
+    assert!(
+        matches!(refused, Err(Error::WrongKind { .. })),
+        "{refused:?}"
+    );
+    in_time(slots.acquire(1)).await
+}
+
+/// They are nobody's: what is not given back stays out.
+async fn permits_outlast_the_client_that_took_them(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    a.counting_semaphore(&*name).try_set(3).await?;
+    b.counting_semaphore(&*name).acquire(1).await?;
+    in_time(b.counting_semaphore(&*name).acquire(1)).await?;
+    b.close().await?;
+    drop(b);
+    assert_eq!(a.counting_semaphore(&*name).available().await?, 1);
+    a.counting_semaphore(&*name).release(2).await?;
+    assert_eq!(a.counting_semaphore(&*name).available().await?, 3);
+    Ok(())
+}
+
+async fn a_closed_client_waits_for_no_permits(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    a.counting_semaphore(&*name).try_set(1).await?;
+    let big = b.counting_semaphore(&*name);
+    let mut waiting = begun(big.acquire(2)).await;
+    assert!(waits(&mut waiting).await);
+    b.close().await?;
+    let ended = in_time(waiting).await;
+    assert!(matches!(ended, Err(Error::Closed { .. })), "{ended:?}");
+    let refused = big.acquire(0).await;
+    assert!(matches!(refused, Err(Error::Closed { .. })), "{refused:?}");
+    // It has left the line.
+    in_time(a.counting_semaphore(&*name).acquire(1)).await
+}
+
+async fn a_crowd_never_has_more_permits_than_there_are(stage: &Stage<Plain>) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("slots");
+    a.counting_semaphore(&*name).try_set(4).await?;
+    let out = Arc::new(AtomicI64::new(0));
+    let mut running = JoinSet::new();
+    for task in 0..20 {
+        let client = [&a, &b][task % 2];
+        let slots = client.counting_semaphore(&*name);
+        let out = out.clone();
+        running.spawn(async move {
+            for round in 0..5 {
+                let many = 1 + u32::try_from((task + round) % 4).expect("a few");
+                slots.acquire(many).await?;
+                let now = out.fetch_add(i64::from(many), Ordering::SeqCst);
+                assert!(now + i64::from(many) <= 4, "{now} and {many}");
+                tokio::task::yield_now().await;
+                out.fetch_sub(i64::from(many), Ordering::SeqCst);
+                slots.release(many).await?;
+            }
+            Ok::<(), Error>(())
+        });
+    }
+    for ended in in_time(running.join_all()).await {
+        ended?;
+    }
+    assert_eq!(a.counting_semaphore(&*name).available().await?, 4);
+    Ok(())
+}

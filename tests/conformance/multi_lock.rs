@@ -1,0 +1,389 @@
+//! Several locks, all or none.
+
+use std::time::Duration;
+
+use distlock::{Client, Error, Lease, LostReason, Member, MultiLock};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::stage::{ASLEEP, Played, Stage, asked, in_time};
+use crate::support::RedisServer;
+
+on_every_engine! { play with Plain:
+    all_of_them_are_taken_and_given_back,
+    one_that_is_busy_costs_all_and_leaves_nothing,
+    the_same_lock_twice_is_taken_once,
+    opposite_orders_get_all_of_them_every_time,
+    one_deadline_covers_all_of_them,
+    a_lock_that_is_lost_is_told_with_its_name,
+    d26_a_lock_that_was_lost_meanwhile_is_not_part_of_a_guard,
+    d27_all_are_given_back_though_one_was_lost,
+    a_dropped_wait_leaves_nothing_behind,
+    locks_of_two_stores_are_taken_together_or_not_at_all,
+    d25_all_leases_end_together_after_a_wait_as_well,
+    who_nests_them_in_another_order_does_not_hold_it_up_for_ever,
+    an_owner_takes_what_it_holds_once_more,
+    fixed_leases_are_extended_together,
+    none_at_all_is_no_lock,
+}
+
+mod kinds;
+
+/// Two clients, and three names in no order.
+async fn two(stage: &Stage) -> Result<(Client, Client, [String; 3]), Error> {
+    let (a, b) = stage.clients().await?;
+    let names = ["c", "a", "b"].map(|name| stage.name(name));
+    Ok(((*a).clone(), (*b).clone(), names))
+}
+
+/// One call on an idle server is one step, whatever the number of locks.
+#[tokio::test]
+async fn three_locks_are_taken_by_one_script_in_one_round_trip() -> Played {
+    let server = RedisServer::start();
+    let client = Client::connect(&server.url()).await?;
+    let names = ["c", "a", "b"].map(String::from);
+    let lock = plain(&client, &names);
+    lock.acquire().await?.release().await?;
+    let calls = || server.commandstats("evalsha") + server.commandstats("eval");
+    for try_once in [true, false] {
+        let before = calls();
+        let guard = match try_once {
+            true => lock.try_acquire().await?.expect("all are free"),
+            false => lock.acquire().await?,
+        };
+        assert_eq!(calls() - before, 1);
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+fn plain(client: &Client, names: &[String]) -> MultiLock {
+    MultiLock::new(names.iter().map(|name| client.lock(&**name).into()))
+}
+
+async fn all_free(client: &Client, names: &[String]) -> Played {
+    for name in names {
+        let seen = client.admin().inspect(name).await?;
+        assert!(seen.is_none(), "`{name}` is held: {seen:?}");
+    }
+    Ok(())
+}
+
+async fn soon_all_free(client: &Client, names: &[String]) -> Played {
+    in_time(async {
+        for name in names {
+            while client.admin().inspect(name).await?.is_some() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn all_of_them_are_taken_and_given_back(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let guard = plain(&a, &names).acquire().await?;
+    let mut sorted = names.clone();
+    sorted.sort();
+    assert!(guard.names().eq(sorted.iter().map(String::as_str)));
+    assert!(guard.is_held() && guard.remaining() > Duration::from_secs(20));
+    for name in &names {
+        assert!(b.lock(&**name).try_acquire().await?.is_none());
+    }
+    let (held, lost) = (guard.held(), guard.lost());
+    guard.release().await?;
+    assert!(!held.is_held() && lost.await.is_none());
+    all_free(&b, &names).await
+}
+
+async fn one_that_is_busy_costs_all_and_leaves_nothing(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    for busy in &names {
+        let held = b.lock(&**busy).acquire().await?;
+        assert!(plain(&a, &names).try_acquire().await?.is_none());
+        let others: Vec<_> = names.iter().filter(|name| *name != busy).cloned().collect();
+        all_free(&b, &others).await?;
+        held.release().await?;
+    }
+    plain(&a, &names)
+        .try_acquire()
+        .await?
+        .expect("all are free")
+        .release()
+        .await
+}
+
+async fn the_same_lock_twice_is_taken_once(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let name = &*names[0];
+    // Also of another client of the same store, and whatever the names for it.
+    let members: [Member; 4] = [
+        a.lock(name).into(),
+        a.lock(name).into(),
+        b.lock(name).into(),
+        a.fenced_lock(name).into(),
+    ];
+    let guard = in_time(MultiLock::new(members).acquire()).await?;
+    assert!(guard.names().eq([name]));
+    assert!(guard.token(name).is_some(), "the stronger one");
+    guard.release().await?;
+    all_free(&b, &names).await
+}
+
+async fn opposite_orders_get_all_of_them_every_time(stage: &Stage) -> Played {
+    const ROUNDS: usize = 200;
+    let (a, b, names) = two(stage).await?;
+    let mut reversed = names.clone();
+    reversed.reverse();
+    let inside = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let play = |lock: MultiLock| {
+        let inside = inside.clone();
+        tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                let guard = lock.acquire().await?;
+                assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                guard.release().await?;
+            }
+            Ok::<_, Error>(())
+        })
+    };
+    let tasks = [play(plain(&a, &names)), play(plain(&b, &reversed))];
+    for task in tasks {
+        task.await.expect("no panic")?;
+    }
+    all_free(&a, &names).await
+}
+
+async fn one_deadline_covers_all_of_them(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let held = plain(&b, &names).acquire().await?;
+    let begun = Instant::now();
+    let wait = Duration::from_millis(1500);
+    assert!(plain(&a, &names).acquire_timeout(wait).await?.is_none());
+    let waited = begun.elapsed();
+    assert!(
+        waited >= wait && waited < wait + stage.slack(),
+        "{waited:?}"
+    );
+    held.release().await?;
+    all_free(&a, &names).await
+}
+
+async fn a_lock_that_is_lost_is_told_with_its_name(stage: &Stage) -> Played {
+    let (a, _, names) = two(stage).await?;
+    let guard = plain(&a, &names).acquire().await?;
+    a.admin().force_release(&names[2]).await?;
+    let lost = in_time(guard.lost()).await.expect("it was taken");
+    assert_eq!(
+        (&*lost.name, lost.reason),
+        (&*names[2], LostReason::Removed)
+    );
+    assert!(!guard.is_held() && guard.remaining().is_zero());
+    assert!(matches!(guard.check(), Err(Error::Lost { name, .. }) if *name == *names[2]));
+    let work = guard.while_held(std::future::pending::<()>()).await;
+    assert!(matches!(work, Err(Error::Lost { .. })));
+    // The others are still held.
+    assert!(a.lock(&*names[0]).try_acquire().await?.is_none());
+    drop(guard);
+    soon_all_free(&a, &names).await
+}
+
+/// The first one is taken from it while it waits for the last, by somebody who does not tell it.
+async fn d26_a_lock_that_was_lost_meanwhile_is_not_part_of_a_guard(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let [last, first, _] = &names;
+    let held = b.lock(&**last).acquire().await?;
+    let waiting = tokio::spawn(plain(&a, &names).acquire());
+    in_time(async {
+        while b.admin().inspect(first).await?.is_none() {
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok::<_, Error>(())
+    })
+    .await?;
+    sleep(ASLEEP * 2).await;
+    let stranger = in_time(async {
+        loop {
+            b.admin().force_release(first).await?;
+            if let Some(guard) = b.lock(&**first).try_acquire().await? {
+                return Ok::<_, Error>(guard);
+            }
+        }
+    })
+    .await?;
+    held.release().await?;
+    sleep(ASLEEP).await;
+    if waiting.is_finished() {
+        panic!("the first is somebody else's: {:?}", waiting.await);
+    }
+    stranger.release().await?;
+    let guard = in_time(waiting).await.expect("no panic")?;
+    assert!(guard.is_held());
+    guard.release().await
+}
+
+async fn d27_all_are_given_back_though_one_was_lost(stage: &Stage) -> Played {
+    let (a, _, names) = two(stage).await?;
+    let guard = plain(&a, &names).acquire().await?;
+    a.admin().force_release(&names[1]).await?;
+    let released = guard.release().await;
+    assert!(
+        matches!(&released, Err(Error::Lost { name, .. }) if **name == *names[1]),
+        "{released:?}"
+    );
+    all_free(&a, &names).await?;
+    // And each is told that went wrong.
+    let guard = plain(&a, &names).acquire().await?;
+    a.admin().force_release(&names[0]).await?;
+    a.admin().force_release(&names[1]).await?;
+    let Err(Error::Several { errors }) = guard.release().await else {
+        panic!("two were lost");
+    };
+    assert_eq!(errors.len(), 2);
+    assert!(
+        errors
+            .iter()
+            .all(|error| matches!(error, Error::Lost { .. }))
+    );
+    all_free(&a, &names).await
+}
+
+async fn a_dropped_wait_leaves_nothing_behind(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    // At its first await, where that does not take them all at once.
+    let (asking, _) = asked(plain(&a, &names).acquire()).await;
+    drop(asking);
+    soon_all_free(&b, &names).await?;
+    // In the middle of a wait, with two of three.
+    let held = b.lock(&*names[0]).acquire().await?;
+    let waiting = timeout(ASLEEP, plain(&a, &names).acquire()).await;
+    assert!(waiting.is_err());
+    soon_all_free(&b, &names[1..]).await?;
+    held.release().await?;
+    soon_all_free(&b, &names).await
+}
+
+async fn locks_of_two_stores_are_taken_together_or_not_at_all(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let elsewhere = Client::connect("memory:").await?;
+    let both = || MultiLock::new([elsewhere.lock("z").into(), a.lock(&*names[0]).into()]);
+    let guard = both().acquire().await?;
+    assert!(elsewhere.lock("z").try_acquire().await?.is_none());
+    assert!(b.lock(&*names[0]).try_acquire().await?.is_none());
+    guard.release().await?;
+    let held = elsewhere.lock("z").acquire().await?;
+    assert!(both().try_acquire().await?.is_none());
+    assert!(
+        both()
+            .acquire_timeout(Duration::from_millis(1500))
+            .await?
+            .is_none()
+    );
+    all_free(&b, &names).await?;
+    held.release().await?;
+    let held = b.lock(&*names[0]).acquire().await?;
+    assert!(both().try_acquire().await?.is_none());
+    assert!(elsewhere.lock("z").try_acquire().await?.is_some());
+    held.release().await
+}
+
+async fn d25_all_leases_end_together_after_a_wait_as_well(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let lease = Duration::from_secs(60);
+    let held = b.lock(&*names[0]).acquire().await?;
+    let lock = plain(&a, &names).with_lease(Lease::Fixed(lease));
+    let waiting = tokio::spawn(lock.acquire());
+    // It holds the others for 4.5 s meanwhile: it has begun anew once, and has had them for a while again.
+    sleep(Duration::from_secs(8)).await;
+    held.release().await?;
+    let guard = in_time(waiting).await.expect("no panic")?;
+    let left = guard.remaining();
+    // Each ends between the two moments: a look may take long.
+    let (mut ends, mut looks) = (Vec::new(), Vec::new());
+    for name in &names {
+        let before = Instant::now();
+        let seen = a.admin().inspect(name).await?.expect("it is held");
+        let ttl = seen.holders[0].ttl.expect("it has an end");
+        assert!(ttl <= lease, "longer than asked for: {ttl:?}");
+        looks.push((before + ttl, Instant::now() + ttl));
+        ends.push(ttl);
+    }
+    let latest = looks.iter().map(|(before, _)| *before).max().unwrap();
+    let soonest = looks.iter().map(|(_, after)| *after).min().unwrap();
+    let apart = latest.saturating_duration_since(soonest);
+    assert!(apart < Duration::from_secs(1), "apart: {ends:?}");
+    assert!(left > lease - Duration::from_millis(1900), "{left:?}");
+    guard.release().await
+}
+
+/// Somebody takes the last and then wants the first, one by one, as other code may: neither waits for ever.
+async fn who_nests_them_in_another_order_does_not_hold_it_up_for_ever(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let [last, first, _] = &names;
+    let outer = b.lock(&**last).acquire().await?;
+    let waiting = tokio::spawn(plain(&a, &names).acquire());
+    sleep(ASLEEP).await;
+    let inner = in_time(b.lock(&**first).acquire()).await?;
+    inner.release().await?;
+    outer.release().await?;
+    in_time(waiting).await.expect("no panic")?.release().await
+}
+
+async fn an_owner_takes_what_it_holds_once_more(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let me = a.new_owner();
+    let outer = a.lock(&*names[0]).with_owner(&me).acquire().await?;
+    let mine = |name: &String| Member::from(a.lock(&**name).with_owner(&me));
+    let lock = MultiLock::new(names.iter().map(mine));
+    let guard = in_time(lock.acquire()).await?;
+    assert_eq!(outer.hold_count(), 2);
+    guard.release().await?;
+    let guard = lock.try_acquire().await?.expect("ours already");
+    guard.release().await?;
+    // Also beside another client that wants the same, whichever comes first.
+    let both = [mine(&names[0]), b.lock(&*names[0]).into()];
+    for order in [both.clone(), [both[1].clone(), both[0].clone()]] {
+        let guard = MultiLock::new(order).try_acquire().await?;
+        guard.expect("ours already").release().await?;
+    }
+    assert!(outer.is_held());
+    all_free(&b, &names[1..]).await?;
+    outer.release().await
+}
+
+async fn fixed_leases_are_extended_together(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let (short, long) = (Duration::from_secs(3), Duration::from_secs(60));
+    let kept = plain(&a, &names).acquire().await?;
+    let refused = kept.extend(long).await;
+    assert!(matches!(refused, Err(Error::InvalidOption { .. })));
+    kept.release().await?;
+    let fixed = plain(&a, &names).with_lease(Lease::Fixed(short));
+    let guard = fixed.acquire().await?;
+    guard.extend(long).await?;
+    assert!(guard.remaining() > long / 2);
+    sleep(short + Duration::from_millis(100)).await;
+    assert!(guard.is_held());
+    for name in &names {
+        assert!(b.lock(&**name).try_acquire().await?.is_none());
+    }
+    b.admin().force_release(&names[0]).await?;
+    let lost = guard.extend(long).await;
+    assert!(
+        matches!(&lost, Err(Error::Lost { name, .. }) if **name == *names[0]),
+        "{lost:?}"
+    );
+    assert!(guard.at_risk().is_none() && !guard.is_held());
+    Ok(())
+}
+
+async fn none_at_all_is_no_lock(stage: &Stage) -> Played {
+    let (a, _, _) = two(stage).await?;
+    let error = MultiLock::new([]).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::InvalidOption { .. }), "{error}");
+    let error = MultiLock::new([a.lock("").into()]).try_acquire().await;
+    assert!(matches!(error, Err(Error::InvalidName { .. })));
+    Ok(())
+}

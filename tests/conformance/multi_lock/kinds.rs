@@ -1,0 +1,190 @@
+//! Several locks of all kinds, where one script takes them.
+
+use std::time::Duration;
+
+use distlock::{Change, Client, Error, Lease, LostReason, Member, MultiLock};
+use tokio::time::sleep;
+
+use super::{all_free, plain, two};
+use crate::stage::{ASLEEP, Played, Stage, in_time};
+
+on_every_engine_with_scripts! { play with Plain:
+    locks_of_every_kind_are_taken_together,
+    a_try_of_every_kind_that_fails_leaves_each_as_it_was,
+    a_try_that_fails_does_not_say_how_many_permits_there_are,
+    a_try_that_fails_does_not_lengthen_its_owners_other_lease,
+    a_fair_lock_among_them_is_never_queued_for,
+    nobody_is_told_of_a_try_that_came_to_nothing,
+    permits_of_one_semaphore_are_added_up,
+}
+
+async fn permits_of_one_semaphore_are_added_up(stage: &Stage) -> Played {
+    let (a, b, _) = two(stage).await?;
+    let semaphore = a.semaphore(stage.name("exports"));
+    semaphore.set(100_000).await?;
+    let both = |one, other| {
+        MultiLock::new([
+            semaphore.permits(one).into(),
+            semaphore.permits(other).into(),
+        ])
+    };
+    let too_many = both(40_000, 40_000).try_acquire().await;
+    let refused = matches!(too_many, Err(Error::InvalidOption { .. }));
+    assert!(refused, "{too_many:?}");
+    let guard = both(1, 2).acquire().await?;
+    let count = b.semaphore(stage.name("exports")).count().await?;
+    assert_eq!((count.available, count.out), (99_997, 3));
+    guard.release().await?;
+    assert_eq!(semaphore.count().await?.available, 100_000);
+    let longest = Duration::from_secs(2);
+    let limited = semaphore.permit().with_max_hold(longest);
+    let both = MultiLock::new([semaphore.permit().into(), limited.into()]);
+    let guard = both.acquire().await?;
+    let lost = in_time(guard.lost()).await.expect("it was held too long");
+    assert_eq!(lost.reason, LostReason::MaxHold);
+    Ok(())
+}
+
+/// Whoever waits is told as those are who watch.
+async fn nobody_is_told_of_a_try_that_came_to_nothing(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let last = &names[0];
+    let held = b.lock(&**last).acquire().await?;
+    let mut watch = b.admin().watch(stage.name("*"));
+    assert_eq!(in_time(watch.next()).await?.change, Change::Held);
+    for _ in 0..20 {
+        assert!(plain(&a, &names).try_acquire().await?.is_none());
+    }
+    held.release().await?;
+    let event = in_time(watch.next()).await?;
+    assert_eq!((&event.name, event.change), (last, Change::Released));
+    Ok(())
+}
+
+/// One of each, under names of their own.
+fn every_kind(client: &Client, stage: &Stage) -> Vec<Member> {
+    let name = |kind: &str| stage.name(kind);
+    vec![
+        client.lock(name("plain")).into(),
+        client.fenced_lock(name("fenced")).into(),
+        client.fair_lock(name("fair")).into(),
+        client.simple_lock(name("simple")).into(),
+        client.rw_lock(name("read")).read().into(),
+        client.rw_lock(name("write")).write().into(),
+        client
+            .semaphore(name("permits"))
+            .with_permits(3)
+            .permits(2)
+            .into(),
+    ]
+}
+
+const KINDS: [&str; 6] = ["plain", "fenced", "fair", "simple", "read", "write"];
+
+async fn locks_of_every_kind_are_taken_together(stage: &Stage) -> Played {
+    let (a, b, _) = two(stage).await?;
+    for wait in [Duration::ZERO, Duration::from_secs(5)] {
+        let all = MultiLock::new(every_kind(&a, stage));
+        let guard = all.acquire_timeout(wait).await?.expect("all are free");
+        for kind in KINDS {
+            assert!(
+                b.admin().inspect(&stage.name(kind)).await?.is_some(),
+                "{kind}"
+            );
+        }
+        assert_eq!(
+            b.semaphore(stage.name("permits")).count().await?.available,
+            1
+        );
+        assert!(
+            MultiLock::new(every_kind(&b, stage))
+                .try_acquire()
+                .await?
+                .is_none()
+        );
+        guard.release().await?;
+        all_free(&b, &KINDS.map(|kind| stage.name(kind))).await?;
+        assert_eq!(
+            b.semaphore(stage.name("permits")).count().await?.available,
+            3
+        );
+    }
+    Ok(())
+}
+
+/// Each of them in turn is somebody else's.
+async fn a_try_of_every_kind_that_fails_leaves_each_as_it_was(stage: &Stage) -> Played {
+    let (a, b, _) = two(stage).await?;
+    let semaphore = b.semaphore(stage.name("permits"));
+    semaphore.set(3).await?;
+    // A reader that was there before stays, with its own time.
+    let reader = b.rw_lock(stage.name("read")).read().acquire().await?;
+    let held = b.lock(stage.name("zzz-last")).acquire().await?;
+    let mut members = every_kind(&a, stage);
+    members.push(a.lock(stage.name("zzz-last")).into());
+    assert!(MultiLock::new(members).try_acquire().await?.is_none());
+    for kind in KINDS.into_iter().filter(|kind| *kind != "read") {
+        let seen = b.admin().inspect(&stage.name(kind)).await?;
+        assert!(seen.is_none(), "{kind}: {seen:?}");
+    }
+    let seen = b
+        .admin()
+        .inspect(&stage.name("read"))
+        .await?
+        .expect("it is read");
+    assert_eq!(seen.holders.len(), 1);
+    assert_eq!(seen.holders[0].owner, reader.owner());
+    let count = semaphore.count().await?;
+    assert_eq!((count.available, count.out), (3, 0));
+    held.release().await?;
+    reader.release().await
+}
+
+async fn a_fair_lock_among_them_is_never_queued_for(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let held = b.fair_lock(&*names[0]).acquire().await?;
+    let lock = MultiLock::new([a.fair_lock(&*names[0]).into(), a.lock(&*names[1]).into()]);
+    let waiting = tokio::spawn(lock.acquire());
+    sleep(ASLEEP).await;
+    let seen = b.admin().inspect(&names[0]).await?.expect("it is held");
+    assert!(seen.waiting.is_empty(), "{:?}", seen.waiting);
+    held.release().await?;
+    in_time(waiting).await.expect("no panic")?.release().await
+}
+
+async fn a_try_that_fails_does_not_say_how_many_permits_there_are(stage: &Stage) -> Played {
+    let (a, b, names) = two(stage).await?;
+    let held = b.lock(&*names[0]).acquire().await?;
+    let (taken, refused) = (stage.name("a-permits"), stage.name("b-permits"));
+    for (semaphore, wanted) in [(&taken, 1), (&refused, 4)] {
+        let permits = a.semaphore(&**semaphore).with_permits(3).permits(wanted);
+        let both = MultiLock::new([permits.into(), a.lock(&*names[0]).into()]);
+        assert!(both.try_acquire().await?.is_none());
+        let nobody_has_said = b.semaphore(&**semaphore).try_set(5).await?;
+        assert!(nobody_has_said, "`{semaphore}`");
+    }
+    held.release().await
+}
+
+/// Who writes may read as well, for longer.
+async fn a_try_that_fails_does_not_lengthen_its_owners_other_lease(stage: &Stage) -> Played {
+    let (a, b, _) = two(stage).await?;
+    let (prices, busy) = (a.rw_lock(stage.name("prices")), stage.name("z-busy"));
+    let held = b.lock(&*busy).acquire().await?;
+    let owner = a.new_owner();
+    let short = Lease::Fixed(Duration::from_secs(60));
+    let write = prices.write().with_owner(&owner).with_lease(short);
+    let write = write.acquire().await?;
+    let members = [
+        prices.read().with_owner(&owner).into(),
+        a.lock(&*busy).into(),
+    ];
+    let longer = Lease::Fixed(Duration::from_secs(600));
+    let both = MultiLock::new(members).with_lease(longer);
+    assert!(both.try_acquire().await?.is_none());
+    let seen = b.admin().inspect(&stage.name("prices")).await?;
+    let left = seen.and_then(|seen| seen.ttl).expect("it is written");
+    assert!(left <= Duration::from_secs(60), "{left:?}");
+    write.release().await?;
+    held.release().await
+}

@@ -1,0 +1,80 @@
+//! Tasks of one client that want different things of one semaphore: none waits for what only another lacks.
+
+use tokio::time::sleep;
+
+use super::{counts, two};
+use crate::stage::{ASLEEP, Played, Semaphore, Stage, in_time};
+
+on_every_engine_with_scripts! { play with Semaphore:
+    who_wants_more_than_there_are_keeps_its_own_client_out_of_nothing,
+    who_wants_more_than_are_left_lets_its_own_client_have_them,
+    who_says_how_many_does_not_wait_behind_who_cannot,
+    who_wants_several_is_not_starved_by_its_own_client,
+}
+
+async fn who_wants_more_than_there_are_keeps_its_own_client_out_of_nothing(
+    stage: &Stage<Semaphore>,
+) -> Played {
+    let (a, _) = two(stage, 2).await?;
+    let too_many = tokio::spawn(a.permits(3).acquire());
+    sleep(ASLEEP).await;
+    in_time(a.permit().acquire()).await?.release().await?;
+    in_time(a.permits(2).acquire()).await?.release().await?;
+    a.set(3).await?;
+    let all = in_time(too_many).await.expect("no panic")?;
+    all.release().await?;
+    counts(&a, 3, 0).await
+}
+
+async fn who_wants_more_than_are_left_lets_its_own_client_have_them(
+    stage: &Stage<Semaphore>,
+) -> Played {
+    let (a, b) = two(stage, 3).await?;
+    let held = b.permit().acquire().await?;
+    let waiting = tokio::spawn(a.permits(3).acquire());
+    sleep(ASLEEP).await;
+    b.set(2).await?;
+    held.release().await?;
+    in_time(a.permit().acquire()).await?.release().await?;
+    waiting.abort();
+    counts(&a, 2, 0).await
+}
+
+async fn who_says_how_many_does_not_wait_behind_who_cannot(stage: &Stage<Semaphore>) -> Played {
+    let (a, _) = stage.clients().await?;
+    let semaphore = a.semaphore(stage.name("exports"));
+    let waiting = tokio::spawn(semaphore.permit().acquire());
+    sleep(ASLEEP).await;
+    let held = in_time(semaphore.clone().with_permits(2).permit().acquire()).await?;
+    let waited = in_time(waiting).await.expect("no panic")?;
+    counts(&semaphore, 0, 2).await?;
+    held.release().await?;
+    waited.release().await
+}
+
+/// They stand in lines of their own here; in the store's it is the first who is served.
+async fn who_wants_several_is_not_starved_by_its_own_client(stage: &Stage<Semaphore>) -> Played {
+    let (a, _) = two(stage, 3).await?;
+    let held = a.permits(3).acquire().await?;
+    let big = tokio::spawn(a.permits(3).acquire());
+    sleep(ASLEEP).await;
+    let small: Vec<_> = (0..8)
+        .map(|_| {
+            let a = a.clone();
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    a.permit().acquire().await?.release().await?;
+                }
+                Ok::<_, distlock::Error>(())
+            })
+        })
+        .collect();
+    sleep(ASLEEP).await;
+    held.release().await?;
+    let big = in_time(big).await.expect("no panic")?;
+    big.release().await?;
+    for task in small {
+        in_time(task).await.expect("no panic")?;
+    }
+    counts(&a, 3, 0).await
+}

@@ -1,0 +1,202 @@
+//! A server that has been the one for less than a lease grants nothing new.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Error, Lease, MultiLock};
+
+use super::pair::{Pair, field, replica_of};
+use super::support::{PATIENCE, RedisServer, eventually};
+
+/// A lease as long as this survives a busy machine.
+const DELAY: Duration = Duration::from_secs(8);
+const LEASE: Lease = Lease::KeepAlive(DELAY);
+/// Servers count whole seconds: one that was up for eight says so when it was for nine.
+const GRAIN: Duration = Duration::from_secs(1);
+const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_start_nothing_is_granted_until_every_lease_is_over() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    for _ in 0..2 {
+        server.restart();
+        let started = Instant::now();
+        eventually(PATIENCE, "it is there", async || {
+            client.lock("new").try_acquire().await.is_ok()
+        })
+        .await;
+        if started.elapsed() < DELAY / 2 {
+            let lock = client.lock("new");
+            assert!(lock.try_acquire().await.expect("it is up").is_none());
+            let several = MultiLock::new([lock.into(), client.lock("newer").into()]);
+            assert!(several.try_acquire().await.expect("it is up").is_none());
+        }
+        let guard = client
+            .lock("new")
+            .acquire()
+            .await
+            .expect("it is waited for");
+        assert!(
+            started.elapsed() >= DELAY - GRAIN,
+            "{:?}",
+            started.elapsed()
+        );
+        guard.release().await.expect("it is ours");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_stays_held_meanwhile() {
+    let server = RedisServer::start_with(DURABLE);
+    let client = connect(&server).await;
+    let lock = client.lock("kept").with_owner(&client.new_owner());
+    let guard = lock.acquire().await.expect("it is free");
+    server.restart();
+    let again = lock.acquire().await.expect("it is ours");
+    assert_eq!(guard.hold_count(), 2);
+    again.release().await.expect("it is ours");
+    guard.release().await.expect("it is ours");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_promotion_nothing_is_granted_until_every_lease_is_over() {
+    let pair = Pair::start().await;
+    is_old_enough(&pair.replica).await;
+    pair.promote();
+    let client = connect(&pair.replica).await;
+    let promoted = Instant::now();
+    assert!(
+        client
+            .lock("new")
+            .try_acquire()
+            .await
+            .expect("it is up")
+            .is_none()
+    );
+    let guard = client
+        .lock("new")
+        .acquire()
+        .await
+        .expect("it is waited for");
+    assert!(promoted.elapsed() >= DELAY - GRAIN);
+    guard.release().await.expect("it is ours");
+    // Whoever comes later need not wait again.
+    let later = connect(&pair.replica).await;
+    let guard = later.lock("new").try_acquire().await.expect("it is up");
+    guard
+        .expect("it has been known for long")
+        .release()
+        .await
+        .expect("ours");
+}
+
+/// Nobody ends its connections then, and whoever has one hears nothing of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_was_a_replica_for_a_while_grants_nothing_over_an_old_connection() {
+    let server = RedisServer::start();
+    is_old_enough(&server).await;
+    let client = connect(&server).await;
+    let guard = client.lock("before").acquire().await.expect("it is free");
+    guard.release().await.expect("it is ours");
+    let other = RedisServer::start();
+    server.cmd(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    eventually(PATIENCE, "it is a replica", async || {
+        field(&server, "master_link_status:") == "up"
+    })
+    .await;
+    server.cmd(&["REPLICAOF", "NO", "ONE"]);
+    let promoted = Instant::now();
+    eventually(PATIENCE, "it says that it waits", async || {
+        let tried = client.lock("after").try_acquire().await;
+        if let Ok(Some(_)) = &tried {
+            assert!(promoted.elapsed() >= DELAY - GRAIN);
+        }
+        tried.is_ok()
+    })
+    .await;
+    let guard = client
+        .lock("after")
+        .acquire()
+        .await
+        .expect("it is waited for");
+    assert!(promoted.elapsed() >= DELAY - GRAIN);
+    guard.release().await.expect("it is ours");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_replica_changes_nothing() {
+    let server = RedisServer::start();
+    is_old_enough(&server).await;
+    let client = connect(&server).await;
+    let replica = replica_of(&server);
+    eventually(PATIENCE, "it is a replica", async || {
+        field(&replica, "master_link_status:") == "up"
+    })
+    .await;
+    let guard = client.lock("free").try_acquire().await.expect("it is up");
+    guard.expect("it is free").release().await.expect("ours");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_lease_is_longer_than_the_delay() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let too_long = Lease::Fixed(DELAY + GRAIN);
+    let error = client.lock("long").with_lease(too_long).try_acquire().await;
+    assert!(refused(&error.expect_err("others would take it")));
+    let guard = client
+        .lock("long")
+        .with_lease(Lease::Fixed(DELAY))
+        .acquire();
+    let guard = guard.await.expect("it is free");
+    assert!(refused(
+        &guard.extend(DELAY + GRAIN).await.expect_err("too long")
+    ));
+    let builder = Client::builder(&server.url()).failover_delay(DELAY);
+    let error = builder
+        .connect()
+        .await
+        .expect_err("thirty seconds are longer");
+    assert!(
+        error.to_string().contains("shorter than the default lease"),
+        "{error}"
+    );
+    let builder = Client::builder("memory:")
+        .default_lease(LEASE)
+        .failover_delay(DELAY);
+    let error = builder.connect().await.expect_err("it is no server");
+    assert!(
+        error.to_string().contains("`memory:` is no server"),
+        "{error}"
+    );
+}
+
+fn refused(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidOption {
+            option: "lease",
+            ..
+        }
+    )
+}
+
+async fn is_old_enough(server: &RedisServer) {
+    eventually(PATIENCE, "it has been up for long enough", async || {
+        let info: String = server.query(&["INFO", "server"]);
+        let up = info
+            .lines()
+            .find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+        let up: u64 = up.expect("it says so").trim().parse().expect("a number");
+        Duration::from_secs(up) > DELAY + GRAIN
+    })
+    .await;
+}
+
+async fn connect(server: &RedisServer) -> Client {
+    let client = Client::builder(&server.url())
+        .default_lease(LEASE)
+        .command_timeout(PATIENCE)
+        .failover_delay(DELAY);
+    client.connect().await.expect("the server is up")
+}

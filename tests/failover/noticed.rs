@@ -1,0 +1,140 @@
+//! Whoever holds a lock is told that the server is another, and what that one knows of it, long before the next renewal.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use distlock::{Client, Lease, LostReason, Risk};
+
+use super::support::{
+    ChaosProxy, Fair, Family, Fault, Fenced, Match, PATIENCE, Plain, Read, RedisServer, Script,
+    Semaphore, Simple, Write, eventually,
+};
+
+/// A third of it is far longer than anybody waits here.
+const LONG: Duration = Duration::from_secs(600);
+const LEASES: [Lease; 2] = [Lease::KeepAlive(LONG), Lease::Fixed(LONG)];
+/// Writes everything down, and reads it again.
+const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_restarted_server_has_forgotten_is_lost_at_once() {
+    for lease in LEASES {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        let held = [
+            hold::<Plain>(&client, lease).await,
+            hold::<Fenced>(&client, lease).await,
+            hold::<Fair>(&client, lease).await,
+            hold::<Simple>(&client, lease).await,
+            hold::<Read>(&client, lease).await,
+            hold::<Write>(&client, lease).await,
+            hold::<Semaphore>(&client, lease).await,
+        ];
+        server.restart();
+        for (kind, loss) in held {
+            let lost = tokio::time::timeout(PATIENCE, loss).await;
+            let lost = lost.unwrap_or_else(|_| panic!("{lease:?} of {kind}"));
+            assert_eq!(lost, Some(LostReason::Removed), "{lease:?} of {kind}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_restarted_server_remembers_is_at_risk_until_it_has_said_so() {
+    for lease in LEASES {
+        let server = RedisServer::start_with(DURABLE);
+        let proxy = ChaosProxy::start(server.addr());
+        let client = connect(&proxy.url()).await;
+        let guard = client.lock("kept").with_lease(lease).acquire().await;
+        let guard = guard.expect("nobody has it");
+        let until = guard.valid_until();
+        let question = Match::words(|words| Script::Renew.runs(words));
+        proxy.rule(question, Fault::HoldRequest);
+        server.restart();
+        eventually(PATIENCE, "it is asked about", async || {
+            !proxy.injected().is_empty()
+        })
+        .await;
+        assert_eq!(guard.at_risk(), Some(Risk::Failover));
+        assert!(guard.is_held(), "nobody has said that it is gone");
+        proxy.clear_rules();
+        proxy.let_go();
+        eventually(PATIENCE, "it has heard", async || guard.at_risk().is_none()).await;
+        assert!(guard.is_held());
+        match lease {
+            Lease::Fixed(_) => assert_eq!(guard.valid_until(), until, "it was only asked about"),
+            _ => assert!(guard.valid_until() > until),
+        }
+        guard.release().await.expect("it is ours");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_breaks_is_no_failover() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let client = connect(&proxy.url()).await;
+    let lock = client.lock("kept").with_lease(LEASES[0]);
+    let guard = lock.acquire().await.expect("nobody has it");
+    for _ in 0..3 {
+        let asked = infos(&proxy);
+        server.kill_normal_clients();
+        // Who it is is asked by two questions, over the connection that the watchdog has made again.
+        eventually(PATIENCE, "it has asked who that is", async || {
+            infos(&proxy) >= asked + 2
+        })
+        .await;
+        assert_eq!(guard.at_risk(), None);
+    }
+    let renewals = proxy.requests();
+    let renewals = renewals.iter().filter(|words| Script::Renew.runs(words));
+    assert_eq!(renewals.count(), 0, "there was nothing to ask about");
+    guard.release().await.expect("it is ours");
+}
+
+/// They have no lease, and nobody could say whose they are. A server that does not say which it is may be another each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_that_are_only_counted_are_not_asked_about() {
+    let server = RedisServer::start();
+    server.cmd(&["ACL", "SETUSER", "default", "-info"]);
+    for round in 0..30 {
+        let client = connect(&server.url()).await;
+        let slots = client.counting_semaphore("slots");
+        slots.set(8).await.expect("nobody has one");
+        // Who leaves is seen off by the watchdog's side, which meets the server then.
+        drop(tokio::time::timeout(Duration::from_millis(5), slots.acquire(9)).await);
+        for _ in 0..8 {
+            let taken = slots.acquire(1).await;
+            taken.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        }
+        slots.release(8).await.expect("they are out");
+    }
+}
+
+type Loss = Pin<Box<dyn Future<Output = Option<LostReason>> + Send>>;
+
+/// Holds a lock of this kind until it is lost.
+async fn hold<F: Family>(client: &Client, lease: Lease) -> (&'static str, Loss)
+where
+    F::Kind: Send + Sync,
+{
+    let kind = std::any::type_name::<F>();
+    let lock = F::lock(client, kind.into()).with_lease(lease);
+    let guard = lock.acquire().await.expect("nobody has it");
+    assert!(guard.is_held());
+    let loss = async move { guard.lost().await.map(|lost| lost.reason) };
+    (kind, Box::pin(loss))
+}
+
+fn infos(proxy: &ChaosProxy) -> usize {
+    let requests = proxy.requests();
+    let asked = requests
+        .iter()
+        .filter(|words| words.first().is_some_and(|word| word == "INFO"));
+    asked.count()
+}
+
+async fn connect(url: &str) -> Client {
+    let client = Client::builder(url).command_timeout(PATIENCE);
+    client.connect().await.expect("the server is up")
+}

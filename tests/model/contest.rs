@@ -1,0 +1,288 @@
+//! Plays sequences against a store until enough have counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::HoldsEndWith;
+use distlock::internals::engine::Engine;
+use distlock::internals::engine::redis::{self, Address, Place, Redis};
+use distlock::internals::engine::sqlite::{self, Sqlite};
+use distlock::internals::protocol::{ClientId, Kind};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::company::TOGETHER;
+use super::compare::{EVERYTHING, TRAVELLERS};
+use super::generator::Kinds;
+use super::group;
+use super::keyspace::Keyspace;
+use super::lane::{Lane, Outcome, Played};
+use super::pair::TICK;
+use super::several;
+use super::support::{RedisServer, SeededRng, eventually};
+
+/// How often to run more of them if too few counted, beside as often as they all need.
+const ROUNDS: u32 = 8;
+
+/// Two clients of a store, and how much of it there is to try.
+struct Contest {
+    engines: [Arc<dyn Engine>; 2],
+    /// Which locks are asked for.
+    kinds: Kinds,
+    /// Sequences that must count.
+    enough: usize,
+    /// Lanes run at the same time; in each, the sequences take their turns.
+    lanes: u32,
+    sequences: usize,
+    /// Whether news may take its time, and come more often than there is any.
+    patient: bool,
+}
+
+/// Of one lock each.
+pub(crate) async fn against_redis(kinds: Kinds, enough: usize, scripts: bool) {
+    let server = RedisServer::start();
+    // Without scripts there is one request at a time.
+    let (lanes, sequences) = match scripts {
+        true => (32, enough / 29),
+        false => (8, enough / 7),
+    };
+    let engines = [
+        connect(&server, scripts).await,
+        connect(&server, scripts).await,
+    ];
+    let contest = Contest {
+        engines,
+        kinds,
+        enough,
+        lanes,
+        sequences,
+        patient: false,
+    };
+    let seen = contest.play_on_redis(&server, Lane::run).await;
+    let least = contest.least();
+    seen.coverage
+        .assert_everything_was_seen_of(EVERYTHING, kinds, least);
+    seen.together
+        .assert_everything_was_seen_of(TRAVELLERS, kinds, least);
+    let calls = server.commandstats("evalsha") + server.commandstats("eval");
+    if !scripts {
+        // What the test itself looks with is sent by its text.
+        return assert_eq!(server.commandstats("evalsha"), 0);
+    }
+    let (may_travel, others) = (seen.may_travel, seen.others);
+    eprintln!("{may_travel} requests that may travel, {others} others: {calls} calls");
+    // Whatever did not travel in company was a call of its own; some locks' always are.
+    let alone = matches!(
+        kinds.main(),
+        Kind::Fair | Kind::Read | Kind::Semaphore | Kind::Counting | Kind::Latch
+    );
+    assert!(
+        alone || calls < others + may_travel / 2,
+        "they travel alone"
+    );
+    contest.leave_redis(&server).await;
+}
+
+/// Of several at once.
+pub(crate) async fn several_against_redis() {
+    let server = RedisServer::start();
+    let contest = Contest {
+        engines: [connect(&server, true).await, connect(&server, true).await],
+        kinds: Kinds::Any(&TOGETHER),
+        enough: some(),
+        lanes: 8,
+        // Each asks six things a tick, or more.
+        sequences: 160,
+        patient: false,
+    };
+    let seen = contest.play_on_redis(&server, several::play).await;
+    group::assert_every_end_was_seen(&seen.coverage, contest.least());
+    contest.leave_redis(&server).await;
+}
+
+/// Of one lock each.
+pub(crate) async fn against_a_file(kinds: Kinds) {
+    let (seen, least) = play_in_a_file(kinds, 270, Lane::run).await;
+    seen.coverage
+        .assert_everything_was_seen_of(EVERYTHING, kinds, least);
+}
+
+/// Of several at once.
+pub(crate) async fn several_against_a_file() {
+    let (seen, least) = play_in_a_file(Kinds::Any(&TOGETHER), 180, several::play).await;
+    group::assert_every_end_was_seen(&seen.coverage, least);
+}
+
+async fn play_in_a_file<P, R>(kinds: Kinds, sequences: usize, run: fn(Lane) -> R) -> (Outcome, u64)
+where
+    P: Played,
+    R: Future<Output = P> + Send + 'static,
+{
+    let folder = tempfile::tempdir().expect("there is room");
+    let file = folder.path().join("locks.db");
+    let open = async |client| -> Arc<dyn Engine> {
+        let settings = sqlite::Settings {
+            path: file.clone(),
+            prefix: "".into(),
+            client: ClientId::new([client; 16]),
+            holds_end_with: HoldsEndWith::Process,
+            connect_timeout: Duration::from_secs(30),
+            patience: Duration::from_secs(30),
+        };
+        let engine = Sqlite::connect(settings, &Handle::current()).await;
+        let engine: Arc<dyn Engine> = engine.expect("the file can be used");
+        engine
+    };
+    let contest = Contest {
+        engines: [open(101).await, open(102).await],
+        kinds,
+        enough: some(),
+        lanes: 8,
+        sequences,
+        patient: true,
+    };
+    let look = async |_| Keyspace::of_file(&file, contest.engines[0].clone()).await;
+    let seen = contest.play(run, look).await;
+    let least = contest.least();
+    drop(contest);
+    eventually(
+        Duration::from_secs(10),
+        "every listener has left",
+        async || Keyspace::listeners(&file) == 0,
+    )
+    .await;
+    (seen, least)
+}
+
+/// Where it is slower, the suite plays some of what a command of its own plays, with `DISTLOCK_SEQUENCES=10000`.
+fn some() -> usize {
+    std::env::var("DISTLOCK_SEQUENCES").map_or(2_000, |enough| {
+        enough.parse().expect("a number of sequences")
+    })
+}
+
+impl Contest {
+    async fn play_on_redis<P, R>(&self, server: &RedisServer, run: fn(Lane) -> R) -> Outcome
+    where
+        P: Played,
+        R: Future<Output = P> + Send + 'static,
+    {
+        let look = async |begun| {
+            let keys = Keyspace::of_redis(server, self.engines[0].clone(), begun).await;
+            server.flushall();
+            keys
+        };
+        self.play(run, look).await
+    }
+
+    async fn leave_redis(self, server: &RedisServer) {
+        drop(self);
+        eventually(
+            Duration::from_secs(10),
+            "every listener has left",
+            async || server.pubsub_channels().is_empty(),
+        )
+        .await;
+    }
+
+    /// Plays it, and panics if anything differs.
+    async fn play<P, R>(
+        &self,
+        run: fn(Lane) -> R,
+        look: impl AsyncFn(Instant) -> Keyspace,
+    ) -> Outcome
+    where
+        P: Played,
+        R: Future<Output = P> + Send + 'static,
+    {
+        // More at a time would make the machine too busy to say anything.
+        static TURNS: Semaphore = Semaphore::const_new(5);
+        let _turn = TURNS.acquire().await.expect("it is never closed");
+        let begun = Instant::now();
+        let mut rng = SeededRng::from_env_or(0x6d6f_6465_6c00_0001);
+        let mut seen = Outcome::default();
+        let lanes = usize::try_from(self.lanes).expect("a few");
+        let rounds = ROUNDS + u32::try_from(self.enough / (self.sequences * lanes)).expect("a few");
+        for round in 0..rounds {
+            let round_begun = Instant::now();
+            // Only as many as are missing, and some to spare.
+            let missing = self.enough - seen.sequences;
+            let sequences = self.sequences.min(missing.div_ceil(lanes) * 3 + 5);
+            let mut running = JoinSet::new();
+            for lane in 0..self.lanes {
+                let lane = Lane {
+                    name: format!("lane-{round}-{lane}-"),
+                    seed: rng.next_u64(),
+                    sequences,
+                    kinds: self.kinds,
+                    // Spread over a tick, so that they do not all begin at the same instant.
+                    phase: TICK * lane / self.lanes,
+                    patient: self.patient,
+                    engines: self.engines.clone(),
+                };
+                running.spawn(run(lane));
+            }
+            let ended = running.join_all().await;
+            let sent = Instant::now();
+            let keys = look(round_begun).await;
+            let latency = sent.elapsed();
+            for lane in ended {
+                seen.add(lane.end(&keys, sent, latency).await);
+            }
+            eprintln!(
+                "round {round}: {} sequences of {} requests; {} more counted for nothing; slowest \
+                 answer {:.0?}, slowest tick {:.0?}; {:.1?}",
+                seen.sequences,
+                seen.coverage.requests(),
+                seen.unclear,
+                seen.slowest_answer,
+                seen.slowest_tick,
+                begun.elapsed()
+            );
+            if seen.sequences >= self.enough || !seen.divergences.is_empty() {
+                break;
+            }
+        }
+        eprintln!("{}", seen.coverage);
+
+        let found = seen.divergences.len();
+        if let Some(shortest) = seen.divergences.iter().min_by_key(|found| found.length()) {
+            panic!("{found} sequences diverge, this the soonest:\n{shortest}");
+        }
+        assert!(
+            seen.sequences >= self.enough,
+            "this machine is too busy: nothing can be said"
+        );
+        seen
+    }
+
+    /// How often the rarest reply must have come: a quarter of what it does on average.
+    fn least(&self) -> u64 {
+        let share = match self.kinds {
+            Kinds::Only(_) => 200,
+            // Owners of one kind are fewer there.
+            Kinds::Any(_) => 800,
+        };
+        u64::try_from(self.enough / share).expect("a few")
+    }
+}
+
+async fn connect(server: &RedisServer, scripts: bool) -> Arc<dyn Engine> {
+    let address = Address {
+        place: Place::Unix(server.socket_path()),
+        ..Address::default()
+    };
+    let settings = redis::Settings {
+        prefix: "".into(),
+        connect_timeout: Duration::from_secs(10),
+        command_timeout: Duration::from_secs(30),
+        scripts,
+        may_be_down: false,
+        assurance: redis::Assurance::default(),
+    };
+    Redis::connect(address, settings, &Handle::current())
+        .await
+        .expect("the server is up")
+}

@@ -1,0 +1,149 @@
+//! Thinks up what is asked next of a number that is nobody's.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use distlock::internals::protocol::{Action, Alter, ClientId, Count, Deed, Entry, Kind, OwnerId};
+
+use super::generator::{Road, Step, index_below, number_below, time};
+use super::support::SeededRng;
+
+/// Two clients and what they have asked.
+pub(crate) struct Numbers {
+    clients: [ClientId; 2],
+    /// The last request of each.
+    last: [i64; 2],
+    /// The requests of each whose answer it waits for.
+    unsettled: [BTreeSet<i64>; 2],
+    /// All that were ever thought up, sent or not.
+    all: Vec<(Deed, Alter)>,
+}
+
+/// How many permits somebody asks for.
+const MOST: u32 = 3;
+
+impl Numbers {
+    pub(crate) const fn new(clients: [ClientId; 2]) -> Self {
+        Self {
+            clients,
+            last: [0; 2],
+            unsettled: [const { BTreeSet::new() }; 2],
+            all: Vec::new(),
+        }
+    }
+
+    pub(crate) fn next(&mut self, kind: Kind, tick: Duration, rng: &mut SeededRng) -> Option<Step> {
+        let counting = kind == Kind::Counting;
+        let action = match rng.below(100) {
+            0..60 => self.alter(counting, tick, rng),
+            60..72 => self.undo(counting, tick, rng),
+            72..80 if counting => self.release(rng),
+            72..84 => Action::Count(Count::Look),
+            84..94 => Action::Inspect,
+            94..97 => Action::ForceRelease,
+            _ => return None,
+        };
+        let road = match rng.below(10) {
+            0..2 => Road::ApartMixed,
+            2..8 => Road::Together,
+            _ => Road::Call,
+        };
+        Some(Step { kind, action, road })
+    }
+
+    fn alter(&mut self, counting: bool, tick: Duration, rng: &mut SeededRng) -> Action {
+        // The same request once more, as a network may deliver it: soon, or when its client has long had the answer.
+        let (deed, change) = match self.all.len() {
+            known @ 1.. if rng.chance(35) => self.all[index_below(known, rng)],
+            _ => self.fresh(counting, tick, rng),
+        };
+        if rng.chance(50) {
+            self.settle(deed);
+        }
+        Action::Alter { deed, change }
+    }
+
+    /// A request that was sent, and one that still will be.
+    fn undo(&mut self, counting: bool, tick: Duration, rng: &mut SeededRng) -> Action {
+        let (deed, _) = match self.all.len() {
+            known @ 1.. if rng.chance(70) => self.all[known - 1 - index_below(known.min(3), rng)],
+            _ => self.fresh(counting, tick, rng),
+        };
+        let owner = deed.id;
+        let entry = Entry::First;
+        Action::Undo { owner, entry }
+    }
+
+    /// Of who stands in line, or took permits and had no answer.
+    fn release(&self, rng: &mut SeededRng) -> Action {
+        let owner = match self.all.len() {
+            known @ 1.. if rng.chance(60) => self.all[known - 1].0.id,
+            _ => self.place(1 + number_below(MOST, rng), rng),
+        };
+        let left = u32::from(rng.chance(10));
+        Action::Release { owner, left }
+    }
+
+    fn fresh(&mut self, counting: bool, tick: Duration, rng: &mut SeededRng) -> (Deed, Alter) {
+        let who = index_below(self.clients.len(), rng);
+        self.last[who] += 1 + i64::from(number_below(2, rng));
+        let number = self.last[who];
+        let unsettled = &mut self.unsettled[who];
+        unsettled.insert(number);
+        let deed = Deed {
+            id: OwnerId::new(self.clients[who], number),
+            settled: unsettled.first().copied().unwrap_or(number),
+        };
+        let change = match counting {
+            true => self.of_a_semaphore(tick, rng),
+            false => of_a_latch(rng),
+        };
+        self.all.push((deed, change));
+        (deed, change)
+    }
+
+    fn of_a_semaphore(&self, tick: Duration, rng: &mut SeededRng) -> Alter {
+        let many = i64::from(number_below(5, rng));
+        match rng.below(100) {
+            0..50 => {
+                let count = 1 + number_below(MOST, rng);
+                let waits = (count > 1 && rng.chance(50)).then(|| time(tick, rng));
+                let place = self.place(count, rng);
+                Alter::Take {
+                    place,
+                    count,
+                    waits,
+                }
+            }
+            50..70 => Alter::Add(many),
+            70..76 => Alter::Add(-many),
+            // More than can be counted.
+            76..79 => Alter::Add((1 << 53) - many),
+            79..84 => Alter::Drain,
+            84..87 => Alter::Forget,
+            87..91 => Alter::Set(many),
+            _ => Alter::SetOnce(many),
+        }
+    }
+
+    /// One of those who wait; each for as many, always.
+    fn place(&self, count: u32, rng: &mut SeededRng) -> OwnerId {
+        OwnerId::new(*rng.pick(&self.clients), -i64::from(count))
+    }
+
+    fn settle(&mut self, deed: Deed) {
+        let who = self
+            .clients
+            .iter()
+            .position(|client| *client == deed.id.client());
+        self.unsettled[who.expect("one of them")].remove(&deed.id.number());
+    }
+}
+
+fn of_a_latch(rng: &mut SeededRng) -> Alter {
+    match rng.below(100) {
+        0..35 => Alter::SetOnce(1 + i64::from(number_below(3, rng))),
+        35..92 => Alter::CountDown,
+        _ => Alter::Forget,
+    }
+}

@@ -1,0 +1,105 @@
+//! The rules and a store, asked at the same moments.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use distlock::internals::engine::memory::Memory;
+use distlock::internals::engine::{Answer, Engine};
+use distlock::internals::protocol::Moment;
+use tokio::time::Instant;
+
+use super::sequence::Asked;
+
+/// Between two actions on one name.
+pub(crate) const TICK: Duration = Duration::from_millis(1000);
+/// Leases grow no longer than for this.
+const LONGEST_TICK: Duration = Duration::from_secs(3);
+
+/// Memory, which lives by a clock that stands still between two questions, and a store, which keeps its own.
+pub(crate) struct Pair {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) store: Arc<dyn Engine>,
+    begun: Instant,
+    /// The time memory lives in, in microseconds.
+    clock: Arc<AtomicU64>,
+}
+
+impl Pair {
+    pub(crate) fn new(store: Arc<dyn Engine>) -> Self {
+        let clock = Arc::new(AtomicU64::new(0));
+        let now = {
+            let clock = clock.clone();
+            move || Moment::at(Duration::from_micros(clock.load(Ordering::Relaxed)))
+        };
+        Self {
+            memory: Arc::new(Memory::new(Arc::new(now))),
+            store,
+            begun: Instant::now(),
+            clock,
+        }
+    }
+
+    /// Moves memory's time to the present.
+    pub(crate) fn now(&self) -> Moment {
+        self.live_at(Instant::now())
+    }
+
+    pub(crate) fn live_at(&self, now: Instant) -> Moment {
+        let now = now.duration_since(self.begun).as_micros();
+        let now = u64::try_from(now).expect("not that long");
+        self.clock.store(now, Ordering::Relaxed);
+        Moment::at(Duration::from_micros(now))
+    }
+
+    /// When both were asked, who have now answered.
+    pub(crate) fn since(&self, sent: Moment) -> Asked {
+        let latency = Moment::at(self.begun.elapsed()).since(sent);
+        Asked { sent, latency }
+    }
+}
+
+/// When the next actions are due.
+pub(crate) struct Ticks {
+    due: Instant,
+}
+
+impl Ticks {
+    pub(crate) fn begin() -> Self {
+        let due = Instant::now();
+        Self { due }
+    }
+
+    /// Waits for the next. Behind time, they grow longer, and the leases with them: says how long this one was.
+    pub(crate) async fn next(&mut self) -> Duration {
+        let last = self.due;
+        self.due = (last + TICK).max(Instant::now());
+        tokio::time::sleep_until(self.due).await;
+        (self.due - last).min(LONGEST_TICK)
+    }
+
+    /// How long this one has taken so far.
+    pub(crate) fn taken(&self) -> Duration {
+        self.due.elapsed()
+    }
+}
+
+/// Waits for all of them, and looks at each in turn: the first poll sends it.
+pub(crate) async fn all<T>(calls: Vec<Answer<T>>) -> Vec<T> {
+    let mut calls: Vec<_> = calls.into_iter().map(|call| (call, None)).collect();
+    poll_fn(|cx| {
+        for (call, answer) in &mut calls {
+            if answer.is_none()
+                && let Poll::Ready(ready) = call.as_mut().poll(cx)
+            {
+                *answer = Some(ready);
+            }
+        }
+        let done = calls.iter().all(|(_, answer)| answer.is_some());
+        if done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    calls.into_iter().filter_map(|(_, answer)| answer).collect()
+}

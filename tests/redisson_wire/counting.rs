@@ -1,0 +1,269 @@
+//! Redisson's semaphore that only counts: its key, its messages, and what Java has written.
+
+use std::time::Duration;
+
+use distlock::Error;
+
+use super::support::java::{Java, Subscriber, in_slot};
+use super::support::{RedisServer, eventually};
+use super::{IN_VAIN, PATIENCE, assert_just_set, connect};
+
+const NONE: Vec<Vec<u8>> = Vec::new();
+/// What is private of ours goes by itself.
+const MINUTES: Duration = Duration::from_secs(5 * 60);
+
+fn channel(name: &str) -> String {
+    in_slot("redisson_sc", name)
+}
+
+/// Without what is ours, each of which has an end.
+fn keys(server: &RedisServer) -> Vec<String> {
+    let mut keys = server.keys();
+    keys.retain(|key| {
+        let ours = key.starts_with("distlock_");
+        if ours {
+            let pttl = server.pttl(key);
+            assert!(
+                (0..=i64::try_from(MINUTES.as_millis()).unwrap()).contains(&pttl),
+                "{key}"
+            );
+        }
+        !ours
+    });
+    keys
+}
+
+#[tokio::test]
+async fn a_semaphore_that_only_counts_is_a_number_and_its_message_is_how_many_there_are() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let mut ear = Subscriber::start(&server, &channel("slots")).await;
+    assert_eq!(channel("slots"), "redisson_sc:{slots}");
+    let slots = client.counting_semaphore("slots");
+    assert!(slots.try_set(3).await.unwrap());
+    assert_eq!(keys(&server), ["slots"]);
+    assert_eq!(server.query::<String>(&["GET", "slots"]), "3");
+    assert_eq!(server.pttl("slots"), -1, "as long as the user likes");
+    assert_eq!(ear.rest(&server).await, [b"3"]);
+    slots.acquire(2).await.unwrap();
+    assert!(!slots.try_acquire(2).await.unwrap());
+    assert_eq!(server.query::<String>(&["GET", "slots"]), "1");
+    assert_eq!(ear.rest(&server).await, NONE);
+    slots.release(2).await.unwrap();
+    assert_eq!(ear.rest(&server).await, [b"3"], "not how many more");
+    assert_eq!(slots.drain().await.unwrap(), 3);
+    assert_eq!(server.query::<String>(&["GET", "slots"]), "0");
+    slots.set(12).await.unwrap();
+    assert_eq!(ear.rest(&server).await, [b"12"]);
+    assert!(slots.delete().await.unwrap());
+    assert_eq!(keys(&server), Vec::<String>::new());
+    assert_eq!(ear.rest(&server).await, NONE);
+    ear.unsubscribe().await;
+}
+
+#[tokio::test]
+async fn what_a_client_has_taken_takes_no_more_room_than_what_is_under_way() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let slots = client.counting_semaphore("slots");
+    slots.try_set(1).await.unwrap();
+    let room = || {
+        let all = server.keys();
+        let done = all
+            .iter()
+            .find(|key| key.starts_with("distlock_done:{slots}:"));
+        let done = done.expect("it is kept for minutes");
+        assert_just_set(server.pttl(done), MINUTES);
+        server.query::<u64>(&["ZCARD", done])
+    };
+    for _ in 0..100 {
+        slots.acquire(1).await.unwrap();
+        slots.release(1).await.unwrap();
+    }
+    assert!(room() <= 3, "{}", room());
+    // One waits all the while, and stands in line.
+    let big = {
+        let slots = client.counting_semaphore("slots");
+        tokio::spawn(async move { slots.acquire(1000).await })
+    };
+    eventually(PATIENCE, "it stands in line", async || {
+        server.keys().contains(&"distlock_line:{slots}".to_owned())
+    })
+    .await;
+    for _ in 0..100 {
+        slots.release(1).await.unwrap();
+        let refused = slots.try_acquire(1).await.unwrap();
+        assert!(!refused, "others are first");
+    }
+    assert!(room() <= 3, "{}", room());
+    big.abort();
+    eventually(PATIENCE, "it has left", async || {
+        slots.try_acquire(101).await.unwrap()
+    })
+    .await;
+}
+
+/// Java's scripts, as the server sees them.
+#[tokio::test]
+async fn permits_go_from_ours_to_java_and_back() {
+    let server = RedisServer::start();
+    let (client, java) = (connect(&server).await, Java::start(&server).await);
+    let slots = client.counting_semaphore("slots");
+    assert_eq!(java_sets(&java, "slots", "2").await, 1);
+    assert!(!slots.try_set(9).await.unwrap());
+    slots.acquire(2).await.unwrap();
+    assert_eq!(java_takes(&java, "slots", "1").await, 0);
+    slots.release(1).await.unwrap();
+    assert_eq!(java_takes(&java, "slots", "1").await, 1);
+    let waiting = {
+        let slots = client.counting_semaphore("slots");
+        tokio::spawn(async move { slots.acquire(2).await })
+    };
+    eventually(PATIENCE, "it listens", async || {
+        server.pubsub_channels().contains(&channel("slots"))
+    })
+    .await;
+    java_gives_back(&java, "slots", "2").await;
+    let had = tokio::time::timeout(PATIENCE, waiting).await;
+    had.expect("there are two").unwrap().unwrap();
+    assert_eq!(server.query::<String>(&["GET", "slots"]), "0");
+}
+
+/// D5: Redisson gives back what it never took, when replicas do not answer. Ours gives back what the store says it took.
+#[tokio::test]
+async fn d5_nothing_is_given_back_that_was_not_taken() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let slots = client.counting_semaphore("slots");
+    slots.try_set(1).await.unwrap();
+    // Refused, timed out, and dropped before it has heard anything or while it waits.
+    for millis in [0, 1, 2, 5, 50] {
+        let wait = Duration::from_millis(millis);
+        assert!(!slots.try_acquire(2).await.unwrap());
+        assert!(!slots.acquire_timeout(2, IN_VAIN).await.unwrap());
+        drop(tokio::time::timeout(wait, slots.acquire(2)).await);
+    }
+    client.close().await.unwrap();
+    assert_eq!(server.query::<String>(&["GET", "slots"]), "1");
+}
+
+/// D21: Redisson asks again only when a message comes.
+#[tokio::test]
+async fn d21_a_lost_message_keeps_nobody_waiting_for_permits() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    client.counting_semaphore("slots").try_set(0).await.unwrap();
+    for many in [1, 2] {
+        let slots = client.counting_semaphore("slots");
+        let waiting = tokio::spawn(async move { slots.acquire(many).await });
+        eventually(PATIENCE, "it listens", async || {
+            !server.pubsub_channels().is_empty()
+        })
+        .await;
+        // Nobody says anything.
+        server.cmd(&["INCRBY", "slots", &many.to_string()]);
+        let ended = tokio::time::timeout(PATIENCE, waiting).await;
+        ended.expect("it asks by itself").unwrap().unwrap();
+    }
+}
+
+/// D21: who gives up just when it is told must not keep the word from the others.
+#[tokio::test]
+async fn d21_who_gives_up_as_it_is_told_takes_nobody_elses_turn() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let slots = client.counting_semaphore("slots");
+    slots.try_set(0).await.unwrap();
+    for round in 0..20 {
+        let patient = {
+            let slots = client.counting_semaphore("slots");
+            tokio::spawn(async move { slots.acquire(1).await })
+        };
+        let hasty = slots.acquire_timeout(1, Duration::from_millis(20));
+        let (had, given) = tokio::join!(hasty, async {
+            tokio::time::sleep(Duration::from_millis(18 + round % 5)).await;
+            slots.release(1).await
+        });
+        given.unwrap();
+        match had {
+            Ok(true) => slots.release(1).await.unwrap(),
+            // Its time was over before it was answered: what it got is given back.
+            Ok(false) | Err(Error::Timeout { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        let ended = tokio::time::timeout(PATIENCE, patient).await;
+        ended.expect("there is one").unwrap().unwrap();
+    }
+    eventually(PATIENCE, "none is left over", async || {
+        slots.available().await.unwrap() == 0
+    })
+    .await;
+}
+
+/// Redisson's `addPermits` and `drainPermits` forget it, and tell Java's waiters a number that they choke on.
+#[tokio::test]
+async fn d37_a_time_to_live_is_kept_and_nobody_is_told_a_negative_number() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let slots = client.counting_semaphore("slots");
+    let mut ear = Subscriber::start(&server, &channel("slots")).await;
+    server.cmd(&["SET", "slots", "5", "PX", "60000"]);
+    slots.add(2).await.unwrap();
+    slots.acquire(1).await.unwrap();
+    slots.release(1).await.unwrap();
+    assert_eq!(ear.rest(&server).await, [b"7", b"7"]);
+    assert_eq!(slots.drain().await.unwrap(), 7);
+    slots.add(-3).await.unwrap();
+    assert_eq!(slots.available().await.unwrap(), -3);
+    slots.add(1).await.unwrap();
+    slots.release(2).await.unwrap();
+    assert_eq!(ear.rest(&server).await, NONE, "there is nothing to be had");
+    slots.set(4).await.unwrap();
+    assert_eq!(ear.rest(&server).await, [b"4"]);
+    assert_just_set(server.pttl("slots"), Duration::from_secs(60));
+    ear.unsubscribe().await;
+}
+
+#[tokio::test]
+async fn what_others_have_written_is_a_number_of_permits_or_it_is_refused() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let slots = client.counting_semaphore("slots");
+    for no_number in ["", "many", "1.5", "007", "-0", " 1", "9007199254740993"] {
+        server.cmd(&["SET", "slots", no_number]);
+        for refused in [
+            slots.acquire(1).await,
+            slots.acquire(2).await,
+            slots.release(1).await,
+            slots.available().await.map(drop),
+            slots.drain().await.map(drop),
+        ] {
+            let told = matches!(&refused, Err(Error::WrongKind { name, .. }) if &**name == "slots");
+            assert!(told, "{no_number:?}: {refused:?}");
+        }
+        assert_eq!(server.query::<String>(&["GET", "slots"]), no_number);
+    }
+    server.cmd(&["SET", "slots", "-4"]);
+    assert_eq!(slots.available().await.unwrap(), -4);
+}
+
+async fn java_sets(java: &Java, name: &str, permits: &str) -> i64 {
+    let script = "local v = redis.call('get', KEYS[1]); if v == false then \
+                  redis.call('set', KEYS[1], ARGV[1]); redis.call('publish', KEYS[2], ARGV[1]); \
+                  return 1 end; return 0";
+    java.eval(script, &[name, &channel(name)], &[permits]).await
+}
+
+async fn java_takes(java: &Java, name: &str, permits: &str) -> i64 {
+    let script = "local v = redis.call('get', KEYS[1]); \
+                  if v ~= false and tonumber(v) >= tonumber(ARGV[1]) then \
+                  redis.call('decrby', KEYS[1], ARGV[1]); return 1 end; return 0";
+    java.eval(script, &[name], &[permits]).await
+}
+
+async fn java_gives_back(java: &Java, name: &str, permits: &str) {
+    let script = "local v = redis.call('incrby', KEYS[1], ARGV[1]); \
+                  redis.call('publish', KEYS[2], v)";
+    java.eval::<()>(script, &[name, &channel(name)], &[permits])
+        .await;
+}

@@ -1,0 +1,44 @@
+//! What an acquire of ours that is taken back says: what a release would.
+
+use distlock::{Client, Lock};
+
+use super::rw::{gone_but_for_marks, read, write};
+use super::support::java::{Subscriber, rw_channel};
+use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually};
+use super::{LEASE, PATIENCE, connect};
+
+#[tokio::test]
+async fn a_reader_that_is_taken_back_says_0_and_a_writer_1() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    // So that the server knows the scripts: what is held back below is an answer to one, not that it is unknown.
+    let lock = client.rw_lock("prices");
+    read(&lock, LEASE).await.release().await.unwrap();
+    write(&lock, LEASE).await.release().await.unwrap();
+    let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
+    is_taken_back(&server, |client| client.rw_lock("prices").read()).await;
+    assert_eq!(ear.rest(&server).await, [b"0"]);
+    is_taken_back(&server, |client| client.rw_lock("prices").write()).await;
+    assert_eq!(ear.rest(&server).await, [b"1"]);
+    ear.unsubscribe().await;
+    gone_but_for_marks(&server, client).await;
+}
+
+/// It is granted, and its future dropped before it has heard so; nobody ever hears it.
+async fn is_taken_back<K: Send + 'static>(server: &RedisServer, lock: fn(&Client) -> Lock<K>) {
+    let proxy = ChaosProxy::start(server.addr());
+    let asks = |words: &[Vec<u8>]| words.iter().any(|word| word == b"prices");
+    proxy.rule(Match::words(asks).nth(1), Fault::HoldReply);
+    let client = Client::builder(&proxy.url()).command_timeout(PATIENCE);
+    let client = client.connect().await.expect("the server is up");
+    let acquiring = tokio::spawn(lock(&client).acquire());
+    let held = || server.keys().contains(&"prices".to_owned());
+    eventually(PATIENCE, "it is granted", async || held()).await;
+    acquiring.abort();
+    let dropped = acquiring.await.expect_err("it has not heard of it");
+    assert!(dropped.is_cancelled(), "{dropped}");
+    // Until then the answer might come, and is waited for.
+    proxy.cut_all();
+    eventually(PATIENCE, "it is taken back", async || !held()).await;
+    client.close().await.expect("the server is up");
+}

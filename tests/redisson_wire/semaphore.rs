@@ -1,0 +1,294 @@
+//! What a semaphore of ours looks like to anyone else, and Redisson's permits beside ours.
+
+use std::time::Duration;
+
+use distlock::{Error, Guard, Lease, Permit};
+
+use super::support::java::{Subscriber, in_slot};
+use super::support::{RedisServer, eventually};
+use super::{LEASE, PATIENCE, connect};
+
+/// In place of an end, in Redisson's zset: never.
+const NEVER: &str = "922337203685477";
+
+#[tokio::test]
+async fn a_permit_is_16_bytes_in_redissons_zset_until_the_servers_clock_says_so() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    for (name, out, channel) in [
+        ("exports", "{exports}:timeout", "redisson_sc:{exports}"),
+        ("a{b}c", "a{b}c:timeout", "redisson_sc:a{b}c"),
+        ("foo{bar", "foo{bar:timeout", "redisson_sc:foo{bar"),
+    ] {
+        let semaphore = client.semaphore(name);
+        let mut ear = Subscriber::start(&server, channel).await;
+        semaphore.set(3).await.unwrap();
+        assert_eq!(ear.message().await, b"3");
+        assert_eq!(available(&server, name), 3);
+        let held = semaphore.permits(2).with_lease(Lease::Fixed(LEASE));
+        let held = held.acquire().await.unwrap();
+        assert_eq!(available(&server, name), 1);
+        assert_eq!(ids(&server, out), hexadecimal(&held));
+        let (seconds, micros): (i64, i64) = server.query(&["TIME"]);
+        let now = seconds * 1000 + micros / 1000;
+        for (_, till) in scores(&server, out) {
+            // The server's clock alone: no client's is asked.
+            super::assert_just_set(till - now, LEASE);
+        }
+        held.release().await.unwrap();
+        assert_eq!(ear.message().await, b"3");
+        assert_eq!(server.keys(), [name], "nothing but what was set");
+        assert!(ear.rest(&server).await.is_empty());
+        server.flushall();
+    }
+}
+
+/// Redisson goes by its clients' clocks, which need not agree.
+#[tokio::test]
+async fn d16_permits_end_by_the_servers_clock() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let semaphore = client.semaphore("exports").with_permits(1);
+    let permit = semaphore.permit().with_lease(Lease::Fixed(LEASE));
+    permit.acquire().await.unwrap().forget();
+    // A minute passes on the server, and here none does.
+    let [(id, _)] = <[_; 1]>::try_from(scores(&server, "{exports}:timeout")).unwrap();
+    let (seconds, _): (i64, i64) = server.query(&["TIME"]);
+    let mut past = redis::cmd("ZADD");
+    past.arg("{exports}:timeout")
+        .arg(seconds * 1000 - 1)
+        .arg(id);
+    raw(&server, &past);
+    let next = permit.try_acquire().await.unwrap();
+    next.expect("it has come back").release().await.unwrap();
+    assert_eq!(available(&server, "exports"), 1);
+}
+
+#[tokio::test]
+async fn d21_a_permit_that_comes_back_without_a_message_is_had_all_the_same() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let semaphore = client.semaphore("exports");
+    semaphore.set(0).await.unwrap();
+    for count in [1, 3] {
+        let waiting = tokio::spawn(semaphore.permits(count).acquire());
+        listens(&server).await;
+        server.cmd(&["SET", "exports", &count.to_string()]);
+        let held = tokio::time::timeout(PATIENCE, waiting).await;
+        let held = held.expect("it asks now and then").unwrap().unwrap();
+        held.release().await.unwrap();
+        semaphore.set(0).await.unwrap();
+    }
+}
+
+/// Redisson's listeners throw at a number below none, and its `addPermits` forgets that the semaphore has an end.
+#[tokio::test]
+async fn d37_nobody_is_told_of_fewer_than_none_and_an_end_stays() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let semaphore = client.semaphore("exports");
+    server.cmd(&["SET", "exports", "2", "PX", "60000"]);
+    let held = semaphore.permits(2).acquire().await.unwrap();
+    assert!(
+        server.pttl("{exports}:timeout") > 0,
+        "it ends with the number"
+    );
+    let mut ear = Subscriber::start(&server, "redisson_sc:{exports}").await;
+    semaphore.set(1).await.unwrap();
+    assert_eq!(available(&server, "exports"), -1);
+    assert!(ear.rest(&server).await.is_empty());
+    held.release().await.unwrap();
+    assert_eq!(ear.message().await, b"1");
+    semaphore.set(4).await.unwrap();
+    assert_eq!(ear.message().await, b"4");
+    assert!(server.pttl("exports") > 0, "as long as it was given");
+}
+
+/// Redisson's scripts fail at so many, from then on.
+#[tokio::test]
+async fn d38_twenty_thousand_permits_that_have_run_out_come_back_at_once() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let mut late = redis::cmd("ZADD");
+    late.arg("{exports}:timeout");
+    for number in 0..20_000_u128 {
+        late.arg(1).arg(&number.to_be_bytes()[..]);
+    }
+    raw(&server, &late);
+    server.cmd(&["SET", "exports", "0"]);
+    let semaphore = client.semaphore("exports");
+    let count = semaphore.count().await.unwrap();
+    assert_eq!((count.available, count.out), (20_000, 0));
+    let held = semaphore.permits(20_000).acquire().await.unwrap();
+    held.release().await.unwrap();
+    assert_eq!(available(&server, "exports"), 20_000);
+}
+
+#[tokio::test]
+async fn d41_a_permit_that_has_run_out_comes_back_once_and_who_gives_it_back_is_told() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let semaphore = client.semaphore("exports").with_permits(2);
+    let permit = semaphore.permit().with_lease(Lease::Fixed(LEASE));
+    let held = permit.acquire().await.unwrap();
+    let [(id, _)] = <[_; 1]>::try_from(scores(&server, "{exports}:timeout")).unwrap();
+    let mut past = redis::cmd("ZADD");
+    past.arg("{exports}:timeout").arg(1).arg(id);
+    raw(&server, &past);
+    let id = held.permit_ids()[0];
+    assert!(matches!(held.release().await, Err(Error::Lost { .. })));
+    assert_eq!(available(&server, "exports"), 2);
+    assert!(!semaphore.release(id).await.unwrap());
+    assert_eq!(available(&server, "exports"), 2);
+}
+
+/// Redisson before 3.17 keeps ids as one reads them: 32 letters, not 16 bytes.
+#[tokio::test]
+async fn a_permit_of_an_older_redisson_is_seen_and_given_back_by_its_id_once() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let id = "00ff0a7e5d2c41b8a3906b1e8f24c7d9";
+    server.cmd(&["SET", "exports", "1"]);
+    server.cmd(&["ZADD", "{exports}:timeout", NEVER, id]);
+    let seen = client.admin().inspect("exports").await.unwrap().unwrap();
+    assert_eq!(seen.holders[0].owner, id);
+    let semaphore = client.semaphore("exports");
+    assert!(semaphore.release(id.parse().unwrap()).await.unwrap());
+    assert_eq!(available(&server, "exports"), 2);
+    assert!(!semaphore.release(id.parse().unwrap()).await.unwrap());
+    assert_eq!(available(&server, "exports"), 2);
+}
+
+#[tokio::test]
+async fn redissons_permits_and_ours_are_counted_together() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    // As `trySetPermits(2)` and `acquire()` leave it.
+    server.cmd(&["SET", "exports", "1"]);
+    server.cmd(&["ZADD", "{exports}:timeout", NEVER, "sixteen letters."]);
+    let semaphore = client.semaphore("exports");
+    let ours = semaphore.permit().acquire().await.unwrap();
+    let count = semaphore.count().await.unwrap();
+    assert_eq!((count.available, count.out), (0, 2));
+    let seen = client.admin().inspect("exports").await.unwrap().unwrap();
+    let java = seen
+        .holders
+        .iter()
+        .find(|holder| holder.owner != ours.owner());
+    let java = java.expect("both are seen");
+    let id: String = b"sixteen letters."
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    assert_eq!((&*java.owner, java.ttl), (&*id, None));
+    assert_eq!(seen.ttl, None, "one of them has no end");
+    // As its `release(permitId)`.
+    let waiting = tokio::spawn(semaphore.permit().acquire());
+    listens(&server).await;
+    server.cmd(&["ZREM", "{exports}:timeout", "sixteen letters."]);
+    server.cmd(&["INCRBY", "exports", "1"]);
+    server.cmd(&["PUBLISH", "redisson_sc:{exports}", "1"]);
+    let next = tokio::time::timeout(PATIENCE, waiting).await;
+    let next = next.expect("it is told").unwrap().unwrap();
+    ours.release().await.unwrap();
+    next.release().await.unwrap();
+    assert_eq!(server.keys(), ["exports"]);
+}
+
+#[tokio::test]
+async fn a_permit_of_ours_that_redisson_gives_back_is_lost_to_its_guard() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let semaphore = client.semaphore("exports").with_permits(1);
+    let lease = Lease::KeepAlive(Duration::from_secs(6));
+    let held = semaphore
+        .permit()
+        .with_lease(lease)
+        .acquire()
+        .await
+        .unwrap();
+    let [(id, _)] = <[_; 1]>::try_from(scores(&server, "{exports}:timeout")).unwrap();
+    let mut remove = redis::cmd("ZREM");
+    remove.arg("{exports}:timeout").arg(id);
+    raw(&server, &remove);
+    server.cmd(&["INCRBY", "exports", "1"]);
+    let lost = tokio::time::timeout(PATIENCE, held.lost()).await;
+    assert!(lost.expect("it is told in time").is_some());
+    assert!(held.release().await.is_err());
+    assert_eq!(available(&server, "exports"), 1, "not twice");
+}
+
+/// As Redisson's `addPermits` does: it writes the number anew.
+#[tokio::test]
+async fn permits_that_are_out_stay_when_java_forgets_that_the_number_had_an_end() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    server.cmd(&["SET", "exports", "2", "PX", "4000"]);
+    let lease = Lease::KeepAlive(Duration::from_secs(3));
+    let permit = client.semaphore("exports").permit().with_lease(lease);
+    let held = permit.acquire().await.unwrap();
+    assert!(server.pttl("{exports}:timeout") > 0);
+    server.cmd(&["SET", "exports", "1"]);
+    eventually(PATIENCE, "what is out has no end either", async || {
+        server.pttl("{exports}:timeout") == -1
+    })
+    .await;
+    held.release().await.unwrap();
+    assert_eq!(available(&server, "exports"), 2);
+}
+
+/// What lives under the name is no number; nothing of it changes.
+#[tokio::test]
+async fn what_is_no_number_of_permits_is_refused() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    for value in ["stock", "1.5", "", "0x10", "01", "9223372036854775807"] {
+        server.cmd(&["SET", "exports", value]);
+        let semaphore = client.semaphore("exports");
+        let wrong = |error: &Error| matches!(error, Error::WrongKind { .. });
+        let taken = semaphore.permit().try_acquire().await;
+        assert!(taken.as_ref().is_err_and(wrong), "{value}: {taken:?}");
+        let set = semaphore.set(3).await;
+        assert!(set.as_ref().is_err_and(wrong), "{value}: {set:?}");
+        assert!(semaphore.count().await.is_err());
+        assert_eq!(server.query::<String>(&["GET", "exports"]), value);
+    }
+}
+
+pub(crate) fn available(server: &RedisServer, name: &str) -> i64 {
+    server.query(&["GET", name])
+}
+
+/// The permits that are out, and until when, in ms.
+pub(crate) fn scores(server: &RedisServer, key: &str) -> Vec<(Vec<u8>, i64)> {
+    server.query(&["ZRANGE", key, "0", "-1", "WITHSCORES"])
+}
+
+/// Their ids as Redisson's API has them.
+fn ids(server: &RedisServer, key: &str) -> Vec<String> {
+    let ids = scores(server, key).into_iter();
+    ids.map(|(id, _)| id.iter().map(|byte| format!("{byte:02x}")).collect())
+        .collect()
+}
+
+fn hexadecimal(guard: &Guard<Permit>) -> Vec<String> {
+    let mut ids: Vec<_> = guard.permit_ids().iter().map(ToString::to_string).collect();
+    ids.sort();
+    ids
+}
+
+/// A command with words that are no text.
+pub(crate) fn raw(server: &RedisServer, cmd: &redis::Cmd) {
+    let client = redis::Client::open(server.url()).expect("its address is right");
+    let mut connection = client.get_connection().expect("the server is up");
+    let _: redis::Value = cmd.query(&mut connection).expect("the server answers");
+}
+
+/// Waits until somebody listens for permits.
+async fn listens(server: &RedisServer) {
+    let channel = in_slot("redisson_sc", "exports");
+    eventually(PATIENCE, "somebody listens", async || {
+        server.pubsub_channels().contains(&channel)
+    })
+    .await;
+}

@@ -1,0 +1,37 @@
+//! What an operator is told of a topology.
+
+use distlock::Verdict;
+
+use super::support::Topology;
+use super::{beside, connect};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_is_told_what_is_unsafe_about_it() {
+    let topology = Topology::start();
+    let client = connect(&topology).await;
+    let found = async |what: &str| {
+        let findings = client.admin().examine().await.expect("the master is up");
+        let finding = findings.into_iter().find(|finding| finding.subject == what);
+        let finding = finding.unwrap_or_else(|| panic!("nothing is said of {what}"));
+        (finding.verdict, finding.found)
+    };
+    let (verdict, said) = found("sentinels").await;
+    assert_eq!(said, "3 of 3 answer, of 3 in all, quorum 2");
+    assert_eq!(verdict, Verdict::Ok);
+    assert_eq!(
+        found("replicas").await,
+        (Verdict::Ok, "2 of 2 follow the master".into())
+    );
+    let (verdict, said) = found("split").await;
+    assert_eq!(verdict, Verdict::Warn, "{said}");
+    assert_eq!(found("persistence").await.0, Verdict::Warn);
+
+    beside(|| {
+        topology.master().config_set("min-replicas-to-write", "1");
+        topology.sentinels()[1].kill();
+    });
+    let (verdict, said) = found("sentinels").await;
+    assert!(said.starts_with("2 of 3 answer"), "{said}");
+    assert_eq!(verdict, Verdict::Warn);
+    assert_eq!(found("split").await.0, Verdict::Ok);
+}

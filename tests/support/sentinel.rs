@@ -1,0 +1,282 @@
+//! A master, two replicas and three sentinels of a test's own.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{RedisResult, Value};
+
+use super::RedisServer;
+
+/// Six processes that have found each other. All calls block.
+pub(crate) struct Topology {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
+}
+
+/// What the sentinels call their master.
+pub(crate) const MASTER: &str = "mymaster";
+
+impl Topology {
+    pub(crate) fn start() -> Self {
+        Self::start_by("", &[], &[])
+    }
+
+    /// With passwords: one for the servers, another for the sentinels.
+    pub(crate) fn start_guarded(servers: &str, sentinels: &str) -> Self {
+        let file =
+            format!("sentinel auth-pass {MASTER} {servers}\nsentinel sentinel-pass {sentinels}\n");
+        let server = ["--requirepass", servers, "--masterauth", servers];
+        Self::start_by(&file, &server, &["--requirepass", sentinels])
+    }
+
+    fn start_by(file: &str, server: &[&str], sentinel: &[&str]) -> Self {
+        let delay = [
+            "--repl-diskless-sync",
+            "yes",
+            "--repl-diskless-sync-delay",
+            "0",
+        ];
+        let ping = ["--repl-ping-replica-period", "1"];
+        let all: Vec<&str> = delay.iter().chain(&ping).chain(server).copied().collect();
+        let first = RedisServer::start_with(&all);
+        let port = first.port().to_string();
+        let replica: Vec<&str> = ["--replicaof", "127.0.0.1", &port]
+            .into_iter()
+            .chain(all)
+            .collect();
+        let (second, third) = (
+            RedisServer::start_with(&replica),
+            RedisServer::start_with(&replica),
+        );
+        let file = format!(
+            "sentinel monitor {MASTER} 127.0.0.1 {port} 2\n\
+             sentinel down-after-milliseconds {MASTER} 1000\n\
+             sentinel failover-timeout {MASTER} 6000\n\
+             sentinel parallel-syncs {MASTER} 2\n{file}"
+        );
+        let args: Vec<&str> = ["--sentinel"].iter().chain(sentinel).copied().collect();
+        let sentinels = (0..3).map(|_| RedisServer::start_from(&file, &args));
+        let topology = Self {
+            servers: vec![first, second, third],
+            sentinels: sentinels.collect(),
+        };
+        for sentinel in &topology.sentinels {
+            hurry(sentinel);
+        }
+        topology.until_settled();
+        topology
+    }
+
+    /// Keeps the sentinels from taking a busy master for a dead one.
+    pub(crate) fn stay(self) -> Self {
+        for sentinel in &self.sentinels {
+            let patient = ["down-after-milliseconds", "120000"];
+            let words = ["SENTINEL", "SET", MASTER].into_iter().chain(patient);
+            sentinel.cmd(&words.collect::<Vec<_>>());
+        }
+        self
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_as("")
+    }
+
+    /// With a user and a password in front, `user:password@`.
+    pub(crate) fn url_as(&self, login: &str) -> String {
+        let hosts: Vec<String> = self
+            .sentinels
+            .iter()
+            .map(|one| one.addr().to_string())
+            .collect();
+        format!("redis-sentinel://{login}{}/{MASTER}/0", hosts.join(","))
+    }
+
+    /// All three, in the order they were started.
+    pub(crate) fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    pub(crate) fn sentinels(&self) -> &[RedisServer] {
+        &self.sentinels
+    }
+
+    /// The one that all sentinels which run agree on.
+    pub(crate) fn master(&self) -> &RedisServer {
+        let mut master = None;
+        until("the sentinels agree", || {
+            master = self.agreed();
+            master.is_some()
+        });
+        let port = master.expect("they agree");
+        self.at(port)
+    }
+
+    /// The others.
+    pub(crate) fn replicas(&self) -> Vec<&RedisServer> {
+        let master = self.master().port();
+        let others = self.servers.iter().filter(|server| server.port() != master);
+        others.collect()
+    }
+
+    /// Has the sentinels promote a replica, and returns the old master and the new one once all of them say so. The old one
+    /// is not demoted at once. Nothing is lost that was written before.
+    pub(crate) fn fail_over(&self) -> (&RedisServer, &RedisServer) {
+        let old = self.order_failover();
+        (old, self.until_not(old))
+    }
+
+    /// The same, without waiting for anything but that the replicas have what the master has.
+    pub(crate) fn order_failover(&self) -> &RedisServer {
+        let old = self.until_replicated();
+        until("a failover can be begun", || {
+            let ordered: RedisResult<Value> =
+                self.sentinels[0].try_query(&["SENTINEL", "FAILOVER", MASTER]);
+            ordered.is_ok()
+        });
+        old
+    }
+
+    /// The master that has taken the place of this one.
+    pub(crate) fn until_not(&self, old: &RedisServer) -> &RedisServer {
+        let mut new = None;
+        until("the sentinels agree on another", || {
+            new = self.agreed().filter(|port| *port != old.port());
+            new.is_some()
+        });
+        self.at(new.expect("they agree"))
+    }
+
+    /// The replica that is a master by now, though the sentinels may not have said so.
+    pub(crate) fn until_promoted(&self, old: &RedisServer) -> &RedisServer {
+        let mut new = None;
+        until("a replica is promoted", || {
+            new = self.servers.iter().find(|server| {
+                server.port() != old.port() && role(server).as_deref() == Some("master")
+            });
+            new.is_some()
+        });
+        new.expect("there is one")
+    }
+
+    /// `kill -9` of the master; returns it, and the new one once all sentinels say so.
+    pub(crate) fn kill_master(&self) -> (&RedisServer, &RedisServer) {
+        let old = self.until_replicated();
+        old.kill();
+        (old, self.until_not(old))
+    }
+
+    /// Until the replicas have what the master has by now: it tells them later than its callers, and one that has just come
+    /// as much as a second later. Returns the master.
+    pub(crate) fn until_replicated(&self) -> &RedisServer {
+        let master = self.master();
+        let told = |server: &RedisServer, field: &str| -> Option<i64> {
+            let info: String = server.try_query(&["INFO", "replication"]).ok()?;
+            let mut lines = info.lines();
+            lines.find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
+        };
+        let sent = told(master, "master_repl_offset:").expect("the master runs");
+        let others = || {
+            self.servers
+                .iter()
+                .filter(|other| other.port() != master.port())
+        };
+        until("the replicas have it", || {
+            let mut offsets = others().filter_map(|other| told(other, "slave_repl_offset:"));
+            offsets.all(|offset| offset >= sent)
+        });
+        master
+    }
+
+    /// Until each sentinel knows the others and two replicas that follow.
+    pub(crate) fn until_settled(&self) {
+        until("everybody has found everybody", || {
+            self.agreed().is_some() && self.sentinels.iter().all(knows_everybody)
+        });
+        let master = self.master().port();
+        until("the replicas follow", || {
+            let others = self.servers.iter().filter(|server| server.port() != master);
+            others.clone().all(|server| follows(server, master))
+        });
+    }
+
+    /// Where all that run say the master is.
+    fn agreed(&self) -> Option<u16> {
+        let mut said = self.sentinels.iter().filter_map(|sentinel| {
+            let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+            let said: RedisResult<(String, u16)> = sentinel.try_query(&asked);
+            said.ok().map(|(_, port)| port)
+        });
+        let first = said.next()?;
+        said.all(|port| port == first).then_some(first)
+    }
+
+    fn at(&self, port: u16) -> &RedisServer {
+        let found = self.servers.iter().find(|server| server.port() == port);
+        found.expect("it is one of ours")
+    }
+}
+
+/// `master` or `slave`, if it answers.
+pub(crate) fn role(server: &RedisServer) -> Option<String> {
+    let role: Vec<Value> = server.try_query(&["ROLE"]).ok()?;
+    redis::from_redis_value(role.into_iter().next()?).ok()
+}
+
+/// How many connections a server has that are neither the sentinels', nor replicas', nor the fixture's own.
+pub(crate) fn visitors(server: &RedisServer) -> usize {
+    let list: String = server.query(&["CLIENT", "LIST"]);
+    let visits = |line: &&str| {
+        let has = |word: &str| line.split(' ').any(|field| field.starts_with(word));
+        !has("name=sentinel-") && !has("flags=S") && !has("flags=M") && line.contains(" addr=127.")
+    };
+    list.lines().filter(visits).count()
+}
+
+/// Makes a sentinel look more often than it does by itself, and forgive a busy machine.
+fn hurry(sentinel: &RedisServer) {
+    let faster = [
+        "SENTINEL",
+        "DEBUG",
+        "INFO-PERIOD",
+        "500",
+        "PUBLISH-PERIOD",
+        "500",
+        "TILT-PERIOD",
+        "500",
+    ];
+    // Servers before 7.0 do not know it, and take longer.
+    let _: RedisResult<Value> = sentinel.try_query(&faster);
+}
+
+fn knows_everybody(sentinel: &RedisServer) -> bool {
+    let count = |what| {
+        let all: RedisResult<Vec<Vec<String>>> = sentinel.try_query(&["SENTINEL", what, MASTER]);
+        all.map_or(0, |all| {
+            let sound = all.iter().filter(|one| {
+                let flags = one.iter().skip_while(|word| *word != "flags").nth(1);
+                flags.is_some_and(|flags| !flags.contains("down") && !flags.contains("dis"))
+            });
+            sound.count()
+        })
+    };
+    count("SENTINELS") == 2 && count("REPLICAS") == 2
+}
+
+fn follows(server: &RedisServer, master: u16) -> bool {
+    let role: RedisResult<(String, String, u16, String, i64)> = server.try_query(&["ROLE"]);
+    role.is_ok_and(|(_, _, port, state, _)| port == master && state == "connected")
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}"
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sentinels wait for seconds between what they do, on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(90);

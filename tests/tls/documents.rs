@@ -1,0 +1,108 @@
+//! The lines to copy in `docs/connecting.md`: each is understood, and leads where it says.
+
+use std::path::Path;
+
+use distlock::{Client, Error, TlsProblem};
+
+use crate::stage::{Stage, connect, problem, text, use_it};
+use crate::support::RedisServer;
+
+const PAGE: &str = include_str!("../../docs/connecting.md");
+
+const USER: [&str; 8] = [
+    "ACL", "SETUSER", "app", "on", ">s3cr/et", "~*", "&*", "+@all",
+];
+
+/// What stands alone in a block and is an address of one of these schemes.
+pub(crate) fn lines(schemes: &[&str]) -> Vec<&'static str> {
+    let blocks = PAGE.split("```text\n").skip(1);
+    let blocks = blocks.filter_map(|block| block.split("```").next());
+    let lines = blocks.flat_map(str::lines);
+    let of = |line: &&str| schemes.iter().any(|scheme| line.starts_with(scheme));
+    lines.filter(of).collect()
+}
+
+#[test]
+fn every_line_is_of_a_scheme_that_is_tried() {
+    let all = lines(&[""]);
+    // Those with sentinels in `watched.rs`, and in `tests/sentinel`.
+    let tried = lines(&["redis://", "redis+unix:", "rediss://", "redis-sentinel://"]);
+    assert_eq!(all, tried, "one that nobody tries");
+    assert!(tried.len() >= 9, "{tried:#?}");
+}
+
+#[tokio::test]
+async fn the_lines_for_a_server_that_is_not_encrypted_work() {
+    for line in lines(&["redis://", "redis+unix:"]) {
+        // The password alone is the default user's.
+        let password = line.contains("://:");
+        let server = match password {
+            true => RedisServer::start_with(&["--requirepass", "s3cr/et"]),
+            false => RedisServer::start(),
+        };
+        if line.contains("app") {
+            server.cmd(&USER);
+            server.cmd(&["ACL", "SETUSER", "default", "-@all", "+ping"]);
+        }
+        let url = line
+            .replace("127.0.0.1:6379", &server.addr().to_string())
+            .replace("/run/redis/redis.sock", &text(&server.socket_path()));
+        assert_ne!(url, line);
+        use_it(&connect(&url).await).await;
+    }
+}
+
+#[tokio::test]
+async fn the_lines_for_a_server_that_is_encrypted_work() {
+    for line in lines(&["rediss://"]) {
+        let stage = match line.contains("cert=") {
+            true => Stage::asking(),
+            false => Stage::new(),
+        };
+        stage.server.cmd(&USER);
+        if line.contains("app") {
+            stage
+                .server
+                .cmd(&["ACL", "SETUSER", "default", "-@all", "+ping"]);
+        }
+        let files = stage.client_files("client");
+        let here = format!("localhost:{}", stage.server.port());
+        let file = |path: &Path| text(path);
+        let url = line
+            .replace("redis.internal:6380", &here)
+            .replace("redis.example.com:6380", &here)
+            .replace("/etc/redis/ca.pem", &file(&stage.ca))
+            .replace("/etc/redis/client.pem", &file(&files.certificate))
+            .replace("/etc/redis/client.key", &file(&files.key));
+        assert_ne!(url, line);
+        if line.contains("ca=") {
+            use_it(&connect(&url).await).await;
+            continue;
+        }
+        // Whom this machine trusts is not ours to say; that it is asked, is. (The command's tests have one that trusts.)
+        match Client::connect(&url).await.unwrap_err() {
+            error @ Error::Tls { .. } => {
+                assert_eq!(problem(&error), TlsProblem::UnknownAuthority);
+            }
+            Error::InvalidUrl { reason, .. } => assert!(reason.contains("trusts nobody")),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_problem_has_its_line() {
+    use TlsProblem::{
+        BadCertificate, ClientRefused, Expired, NoAgreement, UnknownAuthority, WrongHost,
+    };
+    for problem in [
+        BadCertificate,
+        ClientRefused,
+        Expired,
+        NoAgreement,
+        UnknownAuthority,
+        WrongHost,
+    ] {
+        assert!(PAGE.contains(&format!("| `{problem:?}` |")), "{problem:?}");
+    }
+}

@@ -1,0 +1,20 @@
+//! Connections that nobody else can read: what works over them, and what is told when there is none.
+//!
+//! Servers are real, and certificates are made on the spot.
+
+#![cfg(all(feature = "tls", feature = "sqlite", feature = "blocking"))]
+#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
+
+mod ciphers;
+mod clear;
+mod documents;
+mod papers;
+mod refused;
+mod renewed;
+mod watched;
+mod working;
+
+mod certificates;
+mod stage;
+#[path = "../support/mod.rs"]
+mod support;

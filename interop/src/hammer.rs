@@ -1,5 +1,9 @@
 //! Everybody at once: three processes of ours and those of others add to the same counters under the same locks.
 
+pub(crate) mod counting;
+mod doomed;
+pub(crate) mod permits;
+pub(crate) mod quorum_lock;
 pub(crate) mod read_write;
 
 use std::collections::BTreeMap;
@@ -17,10 +21,10 @@ use crate::checker::{self, Grant, Overlap, Setback};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::library::Shared;
 use crate::peer::Peer;
+use crate::quorum;
 use crate::stage::Fleet;
-use crate::support::SeededRng;
-use crate::worker::{Manner, Tally, Work};
-use crate::world::World;
+use crate::support::{RedisServer, SeededRng};
+use crate::worker::{MOMENT, Manner, Tally, Work};
 
 /// First without locks, which has to go wrong; then with them.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
@@ -69,8 +73,24 @@ fn time(fleet: &Fleet) -> Duration {
     let time = fleet.world.pace.hammer;
     match fleet.shared {
         Shared::Plain => time,
-        Shared::Fair | Shared::Fenced | Shared::ReadWrite => time.mul_f64(0.5),
-        Shared::Simple => time.mul_f64(0.3).max(Duration::from_secs(1)),
+        Shared::Counting
+        | Shared::Fair
+        | Shared::Fenced
+        | Shared::Latch
+        | Shared::Multi
+        | Shared::ReadWrite
+        | Shared::Semaphore => time.mul_f64(0.5),
+        Shared::Simple | Shared::Quorum | Shared::SimpleQuorum => {
+            time.mul_f64(0.3).max(Duration::from_secs(1))
+        }
+    }
+}
+
+/// Where all ask again and again, and most servers are needed, a few are a crowd.
+const fn tasks(shared: Shared) -> u64 {
+    match shared {
+        Shared::Quorum | Shared::SimpleQuorum => 4,
+        _ => 8,
     }
 }
 
@@ -123,7 +143,7 @@ async fn round(
 ) -> Outcome<Report> {
     let (tally, logs) = work(fleet, manner, time, random).await?;
     let report = Report {
-        counted: count(&fleet.world, "counter")?,
+        counted: count(&fleet.servers()[0], "counter")?,
         refused: tally.refused,
         ..examine(logs)
     };
@@ -146,24 +166,41 @@ async fn work(
     time: Duration,
     random: &mut SeededRng,
 ) -> Outcome<(Tally, Logs)> {
-    let world = &fleet.world;
+    connect_all(fleet).await?;
+    at_work(fleet, manner, time, random).await
+}
+
+/// Before anybody works: it takes them a second each.
+async fn connect_all(fleet: &Fleet) -> Outcome {
+    for (number, peer) in fleet.peers.iter().enumerate() {
+        connect(fleet.servers(), peer)
+            .await
+            .map_err(|failure| failure.during(number))?;
+    }
+    Ok(())
+}
+
+/// The same of those who are connected, who leave then.
+async fn at_work(
+    fleet: &Fleet,
+    manner: Manner,
+    time: Duration,
+    random: &mut SeededRng,
+) -> Outcome<(Tally, Logs)> {
     let logs = TempDir::with_prefix("distlock-hammer-")?;
+    let servers = fleet.servers();
     let mut order = |who: String| Work {
-        url: world.server.url(),
+        urls: servers.iter().map(RedisServer::url).collect(),
         shared: fleet.shared,
         names: NAMES.map(str::to_owned).to_vec(),
-        tasks: 8,
+        tasks: tasks(fleet.shared),
         time,
+        moment: MOMENT,
         manner,
         seed: random.below(1 << 32),
         log: logs.path().join(&who),
         who,
     };
-    for (number, peer) in fleet.peers.iter().enumerate() {
-        connect(world, peer)
-            .await
-            .map_err(|failure| failure.during(number))?;
-    }
     let mut workers = tokio::task::JoinSet::new();
     for (number, peer) in fleet.peers.iter().enumerate() {
         let work = order(format!("{}-{number}", peer.build().word()));
@@ -173,7 +210,7 @@ async fn work(
         let mut work = order(format!("we-{number}"));
         // One of us without scripts, where it is about to hold the lock of those who know no others.
         if fleet.shared == Shared::Simple && number == 0 {
-            work.url += "?scripts=off";
+            work.urls[0] += "?scripts=off";
         }
         workers.spawn(our_worker(work));
     }
@@ -204,8 +241,12 @@ async fn work(
     Ok((tally, logs))
 }
 
-async fn connect(world: &World, peer: &Arc<Peer>) -> Outcome {
-    let connect = json!({"cmd": "connect", "client": CLIENT, "address": world.address()});
+async fn connect(servers: &[RedisServer], peer: &Arc<Peer>) -> Outcome {
+    let addresses = quorum::addresses(servers.iter());
+    let connect = match &*addresses {
+        [address] => json!({"cmd": "connect", "client": CLIENT, "address": address}),
+        several => json!({"cmd": "connect", "client": CLIENT, "addresses": several}),
+    };
     peer.ask(connect).await.map(drop)
 }
 
@@ -236,10 +277,10 @@ async fn our_worker(work: Work) -> Outcome<Tally> {
 }
 
 /// Adds the counters up, and removes them.
-fn count(world: &World, what: &str) -> Outcome<u64> {
+fn count(server: &RedisServer, what: &str) -> Outcome<u64> {
     let mut counted = 0;
     for name in NAMES {
-        let counter: Option<u64> = world.server.query(&["GETDEL", &format!("{what}:{name}")]);
+        let counter: Option<u64> = server.query(&["GETDEL", &format!("{what}:{name}")]);
         counted += counter.ok_or_else(|| Failure::new(format!("nobody counted {name}")))?;
     }
     Ok(counted)

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
+use crate::failure::{Failure, Outcome};
+
 /// A library that others lock with.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Library {
@@ -16,16 +18,28 @@ pub(crate) enum Library {
 /// Which lock two sides share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Shared {
+    /// `Client::counting_semaphore`, Redisson's `RSemaphore`.
+    Counting,
     /// `Client::fair_lock`, Redisson's `RFairLock`.
     Fair,
     /// `Client::fenced_lock`, Redisson's `RFencedLock`.
     Fenced,
+    /// `Client::latch`, Redisson's `RCountDownLatch`.
+    Latch,
+    /// `MultiLock`, Redisson's `RedissonMultiLock`.
+    Multi,
     /// `Client::lock`, Redisson's `RLock`.
     Plain,
+    /// `QuorumLock` of plain locks, `RedissonRedLock`.
+    Quorum,
     /// `Client::rw_lock`, Redisson's `RReadWriteLock`.
     ReadWrite,
+    /// `Client::semaphore`, Redisson's `RPermitExpirableSemaphore`.
+    Semaphore,
     /// `Client::simple_lock`, that of the others.
     Simple,
+    /// `QuorumLock` of simple locks, that of redsync and redlock with several servers.
+    SimpleQuorum,
 }
 
 /// A version of a library, and where its peer was built.
@@ -49,40 +63,89 @@ impl Library {
 }
 
 impl Shared {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Plain,
         Self::Fair,
         Self::Fenced,
         Self::ReadWrite,
+        Self::Semaphore,
+        Self::Counting,
+        Self::Latch,
+        Self::Multi,
+        Self::Quorum,
         Self::Simple,
+        Self::SimpleQuorum,
     ];
+
+    /// The one with this word.
+    pub(crate) fn named(word: &str) -> Outcome<Self> {
+        let named = Self::ALL.into_iter().find(|one| one.word() == word);
+        named.ok_or_else(|| Failure::new(format!("there is no lock `{word}`")))
+    }
 
     pub(crate) const fn title(self) -> &'static str {
         match self {
+            Self::Counting => "The semaphore that only counts",
             Self::Fair => "The fair lock",
             Self::Fenced => "The fenced lock",
+            Self::Latch => "The latch",
+            Self::Multi => "Several locks at once",
             Self::Plain => "The plain lock",
+            Self::Quorum => "One lock on most of several servers",
             Self::ReadWrite => "The read/write lock",
+            Self::Semaphore => "The semaphore",
             Self::Simple => "The simple lock",
+            Self::SimpleQuorum => "One simple lock on most of several servers",
         }
     }
 
     /// What the table says when it is the other side that holds.
     pub(crate) const fn they_hold(self) -> &'static str {
         match self {
-            Self::Fair | Self::Fenced | Self::Plain | Self::ReadWrite => "Java holds",
-            Self::Simple => "they hold",
+            Self::Counting
+            | Self::Fair
+            | Self::Fenced
+            | Self::Multi
+            | Self::Plain
+            | Self::Quorum
+            | Self::ReadWrite
+            | Self::Semaphore => "Java holds",
+            Self::Latch => "Java counts",
+            Self::Simple | Self::SimpleQuorum => "they hold",
+        }
+    }
+
+    /// What it says when it is us.
+    pub(crate) const fn we_hold(self) -> &'static str {
+        match self {
+            Self::Latch => "we count",
+            Self::Counting
+            | Self::Fair
+            | Self::Fenced
+            | Self::Multi
+            | Self::Plain
+            | Self::Quorum
+            | Self::ReadWrite
+            | Self::Semaphore
+            | Self::Simple
+            | Self::SimpleQuorum => "we hold",
         }
     }
 
     /// What the peers are told.
     pub(crate) const fn word(self) -> &'static str {
         match self {
+            Self::Counting => "counting",
             Self::Fair => "fair",
             Self::Fenced => "fenced",
+            Self::Latch => "latch",
+            Self::Multi => "multi",
             Self::Plain => "plain",
+            Self::Quorum => "quorum",
             Self::ReadWrite => "read-write",
+            Self::Semaphore => "semaphore",
             Self::Simple => "simple",
+            Self::SimpleQuorum => "simple-quorum",
         }
     }
 }
@@ -115,11 +178,37 @@ impl Build {
     pub(crate) fn has(&self, shared: Shared) -> bool {
         match (self.library, shared) {
             (Library::Redisson, Shared::Fenced) => self.release() >= FIRST_FENCED,
-            (Library::Redisson, Shared::Fair | Shared::Plain | Shared::ReadWrite) => true,
-            (Library::RedisPy | Library::Redlock | Library::Redsync, Shared::Simple) => true,
-            (Library::Redisson, Shared::Simple)
+            (
+                Library::Redisson,
+                Shared::Counting
+                | Shared::Fair
+                | Shared::Latch
+                | Shared::Multi
+                | Shared::Plain
+                | Shared::Quorum
+                | Shared::ReadWrite
+                | Shared::Semaphore,
+            ) => true,
+            (Library::RedisPy | Library::Redlock | Library::Redsync, Shared::Simple)
+            | (Library::Redlock | Library::Redsync, Shared::SimpleQuorum) => true,
+            (Library::Redisson, Shared::Simple | Shared::SimpleQuorum)
             | (Library::RedisPy | Library::Redlock | Library::Redsync, _) => false,
         }
+    }
+
+    /// Whether it can take several permits of a semaphore at once.
+    pub(crate) fn takes_several_permits(&self) -> bool {
+        self.release() >= FIRST_SEVERAL
+    }
+
+    /// Whether the ids of its permits stand in the store as ours do: 16 bytes, not 32 letters.
+    pub(crate) fn has_short_permit_ids(&self) -> bool {
+        self.release() >= FIRST_SHORT
+    }
+
+    /// Whether it tells those who wait for a semaphore that only counts of permits that are added.
+    pub(crate) fn tells_of_added_permits(&self) -> bool {
+        self.release() >= FIRST_TOLD
     }
 
     /// The first two numbers of its version.
@@ -187,6 +276,13 @@ fn pinned<'a>(pins: &'a str, before: &str) -> &'a str {
 /// The first Redisson with `RFencedLock`.
 const FIRST_FENCED: [u32; 2] = [3, 19];
 
+/// The first with permits of 16 bytes; and, a minor version too late, the first that takes several: 3.23.4.
+const FIRST_SHORT: [u32; 2] = [3, 17];
+const FIRST_SEVERAL: [u32; 2] = [3, 24];
+
+/// A minor version too late, the first whose `RSemaphore.addPermits` is announced: 3.16.2.
+const FIRST_TOLD: [u32; 2] = [3, 17];
+
 const REDIS_PY: &str = include_str!("../peers/redis-py/requirements.txt");
 const REDSYNC: &str = include_str!("../peers/redsync/go.mod");
 const REDLOCK: &str = include_str!("../peers/redlock/package.json");
@@ -205,8 +301,16 @@ mod tests {
                     .version
                     .starts_with(|digit: char| digit.is_ascii_digit())
             );
-            let has = Shared::ALL.map(|shared| build.has(shared));
-            assert_eq!(has, [false, false, false, false, true]);
+            let has = Shared::ALL.into_iter().filter(|shared| build.has(*shared));
+            let has: Vec<Shared> = has.collect();
+            let simple = [Shared::Simple, Shared::SimpleQuorum];
+            // redis-py knows one server.
+            let count = if build.library == Library::RedisPy {
+                1
+            } else {
+                2
+            };
+            assert_eq!(has, simple[..count]);
         }
     }
 
@@ -220,7 +324,13 @@ mod tests {
         ] {
             let build = Build::redisson(Path::new("p"), version);
             let has = Shared::ALL.map(|shared| build.has(shared));
-            assert_eq!(has, [true, true, fenced, true, false], "{version}");
+            assert_eq!(
+                has,
+                [
+                    true, true, fenced, true, true, true, true, true, true, false, false,
+                ],
+                "{version}"
+            );
         }
     }
 }

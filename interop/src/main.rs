@@ -26,6 +26,7 @@ mod library;
 mod options;
 mod party;
 mod peer;
+mod quorum;
 mod run;
 mod scenarios;
 mod simple;
@@ -40,7 +41,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use distlock::{Client, Lease, Lock};
+use distlock::{Client, Lease, Lock, MultiLock};
 use tokio::io::AsyncReadExt;
 
 use crate::failure::Outcome;
@@ -66,6 +67,12 @@ async fn main() -> ExitCode {
             name,
             lease,
         } => hold(&url, kind, &name, lease).await,
+        Order::HoldMost {
+            shared,
+            name,
+            lease,
+            urls,
+        } => hold_most(shared, &name, lease, urls).await,
         Order::List => list(),
         Order::Run(options) => run(options).await,
         Order::Worker(work) => work_alone(work).await,
@@ -96,7 +103,7 @@ async fn run(options: Options) -> Outcome<ExitCode> {
 }
 
 fn list() -> Outcome<ExitCode> {
-    for scenario in scenarios::ALL {
+    for scenario in scenarios::all() {
         println!("{:<17} {}", scenario.name, scenario.shows);
     }
     println!("\nonly if named:");
@@ -118,20 +125,44 @@ async fn hold(url: &str, kind: Kind, name: &str, lease: std::time::Duration) -> 
     let client = Client::connect(url).await?;
     let lease = Lease::KeepAlive(lease);
     match kind {
+        Kind::Counting | Kind::Latch => Err(party::nothing_to_hold(name)),
         Kind::Fair => keep(client.fair_lock(name).with_lease(lease)).await,
         Kind::Fenced => keep(client.fenced_lock(name).with_lease(lease)).await,
+        Kind::Multi => {
+            let locks = name.split('+').map(|name| client.lock(name).into());
+            let guard = MultiLock::new(locks).with_lease(lease).acquire().await?;
+            until_killed(guard.lost()).await
+        }
+        Kind::Permit => keep(client.semaphore(name).permit().with_lease(lease)).await,
         Kind::Plain => keep(client.lock(name).with_lease(lease)).await,
         Kind::Read => keep(client.rw_lock(name).read().with_lease(lease)).await,
         Kind::Write => keep(client.rw_lock(name).write().with_lease(lease)).await,
     }
 }
 
+/// The same on most of several servers.
+async fn hold_most(
+    shared: Shared,
+    name: &str,
+    lease: std::time::Duration,
+    urls: Vec<String>,
+) -> Outcome<ExitCode> {
+    let clients = quorum::clients(urls).await?;
+    let lock = quorum::Format::of(shared).lock(&clients, name);
+    let guard = lock.with_lease(Lease::KeepAlive(lease)).acquire().await?;
+    until_killed(guard.lost()).await
+}
+
 async fn keep<K: Send + Sync>(lock: Lock<K>) -> Outcome<ExitCode> {
     let guard = lock.acquire().await?;
+    until_killed(guard.lost()).await
+}
+
+async fn until_killed<L: std::fmt::Debug>(lost: impl Future<Output = L>) -> Outcome<ExitCode> {
     println!("held");
     let (mut stdin, mut rest) = (tokio::io::stdin(), Vec::new());
     tokio::select! {
-        lost = guard.lost() => Err(failure::Failure::new(format!("lost it: {lost:?}"))),
+        lost = lost => Err(failure::Failure::new(format!("lost it: {lost:?}"))),
         _ = stdin.read_to_end(&mut rest) => std::process::abort(),
     }
 }

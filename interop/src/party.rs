@@ -2,8 +2,11 @@
 //!
 //! A scenario is written once for two parties and played both ways round.
 
+mod counting;
 mod java;
+mod latch;
 mod ours;
+mod permits;
 mod read_write;
 
 use std::collections::BTreeMap;
@@ -12,8 +15,8 @@ use std::time::Duration;
 use crate::clock::Span;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::library::Shared;
-pub(crate) use java::{Connection, JavaThread};
-pub(crate) use ours::OurTask;
+pub(crate) use java::{Connection, JavaThread, millis};
+pub(crate) use ours::{OurTask, nothing_to_hold};
 pub(crate) use read_write::Sides;
 
 /// Somebody who locks.
@@ -25,8 +28,16 @@ pub(crate) enum Party {
 /// Which of Redisson's locks it is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
+    /// Permits that are nobody's: there is nothing to hold.
+    Counting,
     Fair,
     Fenced,
+    /// Nothing to hold here, either.
+    Latch,
+    /// Several plain ones at once, `a+b`.
+    Multi,
+    /// A semaphore's permit.
+    Permit,
     Plain,
     /// The reader's side of a read/write lock.
     Read,
@@ -37,8 +48,12 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const fn shared(self) -> Shared {
         match self {
+            Self::Counting => Shared::Counting,
             Self::Fair => Shared::Fair,
             Self::Fenced => Shared::Fenced,
+            Self::Latch => Shared::Latch,
+            Self::Multi => Shared::Multi,
+            Self::Permit => Shared::Semaphore,
             Self::Plain => Shared::Plain,
             Self::Read | Self::Write => Shared::ReadWrite,
         }
@@ -47,7 +62,13 @@ impl Kind {
     /// What the peers are told.
     pub(crate) const fn word(self) -> &'static str {
         match self {
-            Self::Fair | Self::Fenced | Self::Plain => self.shared().word(),
+            Self::Counting
+            | Self::Fair
+            | Self::Fenced
+            | Self::Latch
+            | Self::Multi
+            | Self::Permit
+            | Self::Plain => self.shared().word(),
             Self::Read => "read",
             Self::Write => "write",
         }
@@ -88,6 +109,22 @@ impl Unlocked {
 }
 
 impl Party {
+    /// The same one, who takes locks of this kind.
+    pub(crate) fn side(&self, kind: Kind) -> Self {
+        match self {
+            Self::Java(thread) => Self::Java(thread.side(kind)),
+            Self::Ours(task) => Self::Ours(task.side(kind)),
+        }
+    }
+
+    /// Another one of the same client.
+    pub(crate) async fn sibling(&self) -> Outcome<Self> {
+        Ok(match self {
+            Self::Java(thread) => Self::Java(thread.sibling().await?),
+            Self::Ours(task) => Self::Ours(task.sibling()),
+        })
+    }
+
     /// What the table calls it.
     pub(crate) fn title(&self) -> String {
         match self {

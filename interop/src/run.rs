@@ -8,11 +8,12 @@ use tokio::task::JoinHandle;
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome};
 use crate::library::{Build, Shared};
+use crate::quorum;
 use crate::scenarios::{Play, Scenario};
 use crate::simple;
 use crate::stage::{Direction, Fleet, Stage};
 use crate::table::{Row, Table};
-use crate::world::World;
+use crate::world::{CLEAN_WITHIN, World};
 
 /// Plays the scenarios, and tells `report` of each result as it comes.
 pub(crate) async fn run(
@@ -25,6 +26,11 @@ pub(crate) async fn run(
         report(&row);
         table.add(row);
     };
+    let several = |play: &Play| matches!(play, Play::Quorum(..) | Play::QuorumFleet(_));
+    if scenarios.iter().any(|scenario| several(&scenario.play)) {
+        // So that they are of age when they are needed.
+        world.servers();
+    }
     for scenario in scenarios {
         for part in parts(&world.builds, scenario) {
             let row = perform(world, scenario, part).await;
@@ -46,9 +52,9 @@ pub(crate) async fn run(
 
 /// What the table of a run in which everything passes looks like, without times.
 #[cfg(test)]
-pub(crate) fn expected(builds: &[Build], scenarios: &[Scenario]) -> Table {
+pub(crate) fn expected(builds: &[Build]) -> Table {
     let mut table = Table::default();
-    for scenario in scenarios {
+    for scenario in crate::scenarios::all() {
         for part in parts(builds, scenario) {
             table.add(Row {
                 shared: part.shared,
@@ -88,7 +94,13 @@ impl Part {
 }
 
 fn parts(builds: &[Build], scenario: &Scenario) -> Vec<Part> {
-    let shared = scenario.play.shared();
+    let shared = scenario.play.shared().into_iter();
+    shared
+        .flat_map(|shared| parts_with(builds, scenario, shared))
+        .collect()
+}
+
+fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared) -> Vec<Part> {
     let builds = builds.iter().filter(|build| build.has(shared));
     let builds: Vec<Build> = builds.cloned().collect();
     let part = |builds: &[Build], direction| Part {
@@ -97,7 +109,7 @@ fn parts(builds: &[Build], scenario: &Scenario) -> Vec<Part> {
         direction,
     };
     match scenario.play {
-        Play::Pair(..) | Play::Simple(..) => {
+        Play::Pair(..) | Play::Simple(..) | Play::Quorum(..) => {
             let each = builds.iter().flat_map(|build| {
                 Direction::BOTH.map(|direction| part(std::slice::from_ref(build), Some(direction)))
             });
@@ -109,7 +121,7 @@ fn parts(builds: &[Build], scenario: &Scenario) -> Vec<Part> {
             let mixed = (builds.len() > 1).then(|| part(&builds, None));
             twice.chain(mixed).collect()
         }
-        Play::SimpleFleet(_) => {
+        Play::SimpleFleet(_) | Play::QuorumFleet(_) => {
             let each = builds.iter();
             each.map(|build| part(std::slice::from_ref(build), None))
                 .collect()
@@ -191,9 +203,20 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
             stage.close().await?;
             Ok(remark)
         }
+        (Play::Quorum(terms, play), Some(direction)) => {
+            let build = &part.builds[0];
+            let set = quorum::Stage::set(&world, build, part.shared, direction, *terms);
+            let mut stage = set.await?;
+            let remark = play(&mut stage).await?;
+            let servers = world.servers().first(terms.servers);
+            quorum::nothing_is_left(servers, terms.lease + CLEAN_WITHIN).await?;
+            stage.close().await?;
+            Ok(remark)
+        }
         (
             Play::Fleet(_, play)
             | Play::Long(_, play)
+            | Play::QuorumFleet(play)
             | Play::SimpleFleet(play)
             | Play::Together(play),
             _,
@@ -217,7 +240,9 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
             world.is_clean().await?;
             Ok(remark)
         }
-        (Play::Pair(..) | Play::Simple(..), None) => Err(Failure::new("a pair has a direction")),
+        (Play::Pair(..) | Play::Simple(..) | Play::Quorum(..), None) => {
+            Err(Failure::new("a pair has a direction"))
+        }
     }
 }
 
@@ -241,9 +266,11 @@ async fn finish(mut playing: JoinHandle<Outcome<String>>, limit: Duration) -> Ou
 fn limit(world: &World, scenario: &Scenario) -> Duration {
     LONGEST
         + match scenario.play {
-            Play::Fleet(..) | Play::SimpleFleet(_) => world.pace.hammer * 2,
+            Play::Fleet(..) | Play::SimpleFleet(_) | Play::QuorumFleet(_) => world.pace.hammer * 2,
             Play::Long(..) => HOURS,
-            Play::Pair(..) | Play::Simple(..) | Play::Together(_) => Duration::ZERO,
+            Play::Pair(..) | Play::Simple(..) | Play::Quorum(..) | Play::Together(_) => {
+                Duration::ZERO
+            }
         }
 }
 
@@ -297,34 +324,17 @@ mod tests {
 
     #[test]
     fn the_tables_in_the_documentation_are_those_of_a_run_in_which_everything_passes() {
-        let expected = expected(&builds(), crate::scenarios::ALL);
-        for (shared, file, page) in [
-            (
-                Shared::Plain,
-                "docs/redisson.md",
-                include_str!("../../docs/redisson.md"),
-            ),
-            (
-                Shared::Fair,
-                "docs/redisson.md",
-                include_str!("../../docs/redisson.md"),
-            ),
-            (
-                Shared::Fenced,
-                "docs/redisson.md",
-                include_str!("../../docs/redisson.md"),
-            ),
-            (
-                Shared::ReadWrite,
-                "docs/redisson.md",
-                include_str!("../../docs/redisson.md"),
-            ),
-            (
-                Shared::Simple,
-                "docs/simple-lock.md",
-                include_str!("../../docs/simple-lock.md"),
-            ),
-        ] {
+        let expected = expected(&builds());
+        let redissons = ("docs/redisson.md", include_str!("../../docs/redisson.md"));
+        let simple = (
+            "docs/simple-lock.md",
+            include_str!("../../docs/simple-lock.md"),
+        );
+        for shared in Shared::ALL {
+            let (file, page) = match shared {
+                Shared::Simple | Shared::SimpleQuorum => simple,
+                _ => redissons,
+            };
             let table = expected.markdown(shared, Times::Hide);
             assert!(
                 page.contains(&table),

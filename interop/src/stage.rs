@@ -7,6 +7,7 @@ use crate::failure::Outcome;
 use crate::library::{Build, Shared};
 use crate::party::{Connection, JavaThread, Kind, OurTask, Party};
 use crate::peer::Peer;
+use crate::support::RedisServer;
 use crate::world::World;
 
 /// Who holds the lock, and who wants it.
@@ -53,6 +54,16 @@ pub(crate) struct Fleet {
     /// The lock that all of them know.
     pub(crate) shared: Shared,
     pub(crate) world: Arc<World>,
+}
+
+impl Fleet {
+    /// Where the lock is: on one server, or on most of several.
+    pub(crate) fn servers(&self) -> &[RedisServer] {
+        match self.shared {
+            Shared::Quorum | Shared::SimpleQuorum => self.world.servers().first(3),
+            _ => std::slice::from_ref(&self.world.server),
+        }
+    }
 }
 
 impl Stage {
@@ -120,7 +131,7 @@ impl Direction {
     pub(crate) const fn title(self, shared: Shared) -> &'static str {
         match self {
             Self::TheyHold => shared.they_hold(),
-            Self::WeHold => "we hold",
+            Self::WeHold => shared.we_hold(),
         }
     }
 }

@@ -60,7 +60,7 @@ impl Row {
             Err(failure) => format!("\n    {}", failure.to_string().replace('\n', "\n    ")),
         };
         let (verdict, seconds) = (self.verdict(), took.as_secs_f64());
-        format!("{verdict}  {seconds:5.1} s  {against:<23}  {direction:<10}  {shows}{remark}")
+        format!("{verdict}  {seconds:5.1} s  {against:<23}  {direction:<11}  {shows}{remark}")
     }
 }
 

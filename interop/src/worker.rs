@@ -1,6 +1,9 @@
 //! Our half of the hammer: tasks that add one to a counter under a lock, by reading and then writing
 //! it, and note when they held it. The other half does the same.
 
+mod counting;
+pub(crate) mod permits;
+mod quorum_lock;
 mod read_write;
 
 use std::fs;
@@ -19,17 +22,20 @@ use crate::checker::Grant;
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::library::Shared;
+use crate::quorum;
 use crate::support::SeededRng;
 
 /// What a worker has to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
-    /// For our half, with what it may say of scripts.
-    pub(crate) url: String,
+    /// For our half, with what it may say of scripts: of one server, or of all. The counters are on the first.
+    pub(crate) urls: Vec<String>,
     pub(crate) shared: Shared,
     pub(crate) names: Vec<String>,
     pub(crate) tasks: u64,
     pub(crate) time: Duration,
+    /// How long permits are kept, at most.
+    pub(crate) moment: Duration,
     pub(crate) manner: Manner,
     pub(crate) who: String,
     pub(crate) seed: u64,
@@ -71,8 +77,8 @@ impl Work {
     /// The words both halves understand.
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "url": self.url, "shared": self.shared.word(), "names": self.names, "threads": self.tasks,
-            "millis": u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX),
+            "urls": self.urls, "shared": self.shared.word(), "names": self.names, "threads": self.tasks,
+            "millis": millis(self.time), "moment": millis(self.moment),
             "manner": self.manner.word(), "who": self.who, "seed": self.seed, "log": self.log,
         })
     }
@@ -82,20 +88,19 @@ impl Work {
         let wrong = || Failure::new(format!("not a worker's order: {text}"));
         let word = |field: &str| value[field].as_str().ok_or_else(wrong);
         let number = |field: &str| value[field].as_u64().ok_or_else(wrong);
-        let names = value["names"].as_array().ok_or_else(wrong)?;
+        let words = |field: &str| -> Outcome<Vec<String>> {
+            let words = value[field].as_array().ok_or_else(wrong)?.iter();
+            words
+                .map(|word| word.as_str().map(str::to_owned).ok_or_else(wrong))
+                .collect()
+        };
         Ok(Self {
-            url: word("url")?.into(),
-            shared: {
-                let shared = word("shared")?;
-                let mut all = Shared::ALL.into_iter();
-                all.find(|one| one.word() == shared).ok_or_else(wrong)?
-            },
-            names: names
-                .iter()
-                .map(|name| name.as_str().map(str::to_owned).ok_or_else(wrong))
-                .collect::<Outcome<_>>()?,
+            urls: words("urls")?,
+            shared: Shared::named(word("shared")?)?,
+            names: words("names")?,
             tasks: number("threads")?,
             time: Duration::from_millis(number("millis")?),
+            moment: Duration::from_millis(number("moment")?),
             manner: {
                 let manner = word("manner")?;
                 let mut all = Manner::ALL.into_iter();
@@ -106,6 +111,10 @@ impl Work {
             log: word("log")?.into(),
         })
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Tally {
@@ -127,12 +136,15 @@ impl Tally {
 
 /// Works until time is up or `stop` is set, then writes the log.
 pub(crate) async fn work(work: Work, stop: Arc<AtomicBool>) -> Outcome<Tally> {
-    let client = Client::connect(&work.url).await?;
+    let clients = quorum::clients(work.urls.clone()).await?;
+    let [client, ..] = &*clients else {
+        return Err(Failure::new("there is no server to work with"));
+    };
     // The crate's own half second is short on a busy machine, and a counter has no second try.
     let patient = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))
         .set_response_timeout(Some(PATIENCE));
-    let address = work.url.split('?').next().unwrap_or(&work.url);
+    let address = work.urls[0].split('?').next().unwrap_or_default();
     let counters = redis::Client::open(address)?
         .get_multiplexed_async_connection_with_config(&patient)
         .await?;
@@ -145,6 +157,7 @@ pub(crate) async fn work(work: Work, stop: Arc<AtomicBool>) -> Outcome<Tally> {
             number,
             work: work.clone(),
             client: client.clone(),
+            clients: clients.clone(),
             counters: counters.clone(),
             refused: refused.clone(),
         };
@@ -161,7 +174,9 @@ pub(crate) async fn work(work: Work, stop: Arc<AtomicBool>) -> Outcome<Tally> {
         }
     }
     fs::write(&work.log, lines)?;
-    client.close().await?;
+    for client in &clients {
+        client.close().await?;
+    }
     Ok(Tally {
         grants,
         refused: refused.load(Ordering::Relaxed),
@@ -172,6 +187,8 @@ struct Task {
     number: u64,
     work: Arc<Work>,
     client: Client,
+    /// Of each server.
+    clients: Vec<Client>,
     counters: MultiplexedConnection,
     refused: Arc<AtomicU64>,
 }
@@ -183,6 +200,7 @@ impl Task {
         while !is_over() {
             let name = random.pick(&self.work.names).clone();
             let held: Vec<Grant> = match self.work.shared {
+                Shared::Counting => self.counted(name, &mut random).await?,
                 Shared::Fair => {
                     let lock = self.client.fair_lock(&*name);
                     let turn = self.turn(lock, |_| None, name, &mut random);
@@ -194,12 +212,20 @@ impl Task {
                     let turn = self.turn(lock, token, name, &mut random);
                     turn.await?.into_iter().collect()
                 }
+                Shared::Latch | Shared::Multi => {
+                    return Err(Failure::new("nobody hammers on latches or several locks"));
+                }
                 Shared::Plain => {
                     let lock = self.client.lock(&*name);
                     let turn = self.turn(lock, |_| None, name, &mut random);
                     turn.await?.into_iter().collect()
                 }
+                Shared::Quorum | Shared::SimpleQuorum => {
+                    let turn = self.on_most(name, &mut random);
+                    turn.await?.into_iter().collect()
+                }
                 Shared::ReadWrite => self.read_or_write(name, &mut random).await?,
+                Shared::Semaphore => self.permits(name, &mut random).await?,
                 Shared::Simple => {
                     let lock = self.client.simple_lock(&*name);
                     let turn = self.turn(lock, |_| None, name, &mut random);
@@ -278,6 +304,11 @@ impl Task {
         })
     }
 
+    /// For how long to keep permits.
+    fn a_moment(&self, random: &mut SeededRng) -> Duration {
+        Duration::from_millis(random.below(millis(self.work.moment)))
+    }
+
     /// Two round trips, with now and then a pause between: who is not alone loses updates.
     async fn add_one(&mut self, name: &str, slowly: bool) -> Outcome {
         let key = format!("counter:{name}");
@@ -292,6 +323,9 @@ impl Task {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long permits are kept where they are to go round.
+pub(crate) const MOMENT: Duration = Duration::from_millis(4);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,11 +333,12 @@ mod tests {
     #[test]
     fn an_order_arrives_as_it_was_given() {
         let work = Work {
-            url: "redis://127.0.0.1:1/".into(),
+            urls: vec!["redis://127.0.0.1:1/".into()],
             shared: Shared::Fenced,
             names: vec!["a".into(), "b".into()],
             tasks: 8,
             time: Duration::from_secs(3),
+            moment: MOMENT,
             manner: Manner::Unlocked,
             who: "we-1".into(),
             seed: 7,

@@ -1,17 +1,18 @@
-//! What all scenarios share: one server, the peers, and how thorough to be.
+//! What all scenarios share: one server, or several, the peers, and how thorough to be.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::clock::Stamp;
-use crate::failure::{Failure, Outcome, ensure};
+use crate::failure::{Failure, Outcome, ensure, in_time};
 use crate::library::Build;
 use crate::peer::Peer;
+use crate::quorum::Servers;
 use crate::support::RedisServer;
 
 /// The server, the peers and the pace.
@@ -19,6 +20,8 @@ pub(crate) struct World {
     pub(crate) server: RedisServer,
     pub(crate) builds: Vec<Build>,
     pub(crate) pace: Pace,
+    /// For one lock on most of several servers, started when they are first needed.
+    servers: OnceLock<Servers>,
     logs: PathBuf,
     /// One process of each build, started when it is first needed. Held across the start, so that two do
     /// not start the same.
@@ -49,6 +52,7 @@ impl World {
             server: RedisServer::start(),
             builds,
             pace,
+            servers: OnceLock::new(),
             logs,
             peers: Mutex::default(),
         }
@@ -69,6 +73,11 @@ impl World {
     /// A process of its own, for a scenario that kills it or needs two.
     pub(crate) async fn fresh_peer(&self, build: &Build) -> Outcome<Arc<Peer>> {
         Peer::start(build, &self.logs).await
+    }
+
+    /// Those that share nothing.
+    pub(crate) fn servers(&self) -> &Servers {
+        self.servers.get_or_init(Servers::start)
     }
 
     /// Lets every process end in order; one that is already dead is a failure.
@@ -92,6 +101,9 @@ impl World {
             peer.kill();
         }
         self.server.flushall();
+        if let Some(servers) = self.servers.get() {
+            servers.forget();
+        }
         said
     }
 
@@ -137,9 +149,24 @@ impl World {
         let timeout = named_after("redisson_lock_timeout:", key);
         let score: Option<f64> = self.server.query(&["ZSCORE", &timeout, owner]);
         let score = score.ok_or_else(|| Failure::new(format!("{owner} has no time")))?;
+        Ok(self.until_score(score))
+    }
+
+    /// How long the first permit to come back is out by itself.
+    pub(crate) fn permit_left(&self, key: &str) -> Outcome<Duration> {
+        let out = permits_out(key);
+        let first: Vec<(Vec<u8>, f64)> =
+            (self.server).query(&["ZRANGE", &out, "0", "0", "WITHSCORES"]);
+        let first = first.first();
+        let (_, score) = first.ok_or_else(|| Failure::late("no permit is out"))?;
+        Ok(self.until_score(*score))
+    }
+
+    /// From now on, by the server's clock.
+    fn until_score(&self, millis: f64) -> Duration {
         let (seconds, micros): (u64, u64) = self.server.query(&["TIME"]);
         let now = (seconds * 1000 + micros / 1000) as f64;
-        Ok(Duration::from_millis((score - now).max(0.0) as u64))
+        Duration::from_millis((millis - now).max(0.0) as u64)
     }
 
     /// The same for who listens here.
@@ -148,6 +175,14 @@ impl World {
         // The last question before the sleep follows the subscription; nothing tells when it is answered.
         // Woken a little earlier or later, the waiter passes or fails alike.
         tokio::time::sleep(Duration::from_millis(150)).await;
+        Ok(())
+    }
+
+    /// Whether somebody listens to this, and to nothing else. Nobody at all may be one who has left since, before the next came.
+    pub(crate) fn hears_only(&self, channel: &str) -> Outcome {
+        let channels = self.server.pubsub_channels();
+        in_time!(!channels.is_empty(), "nobody listens any more");
+        ensure!(channels == [channel], "the channels are {channels:?}");
         Ok(())
     }
 
@@ -187,11 +222,9 @@ impl World {
         let gone = until_within(CLEAN_WITHIN, "nothing is left", clean).await;
         gone.map_err(|_| {
             let (keys, channels) = look();
-            let listening = self.listening_clients();
-            let what =
-                format!("left: keys {keys:?}, channels {channels:?}, listening {listening:?}");
-            let redissons = listening.iter().all(|client| client == REDISSON);
-            if keys.is_empty() && redissons {
+            let clients = listening(&self.server);
+            let what = format!("left: keys {keys:?}, channels {channels:?}, listening {clients:?}");
+            if keys.is_empty() && only_redisson(&clients) {
                 Failure::late(what)
             } else {
                 Failure::new(what)
@@ -216,18 +249,35 @@ impl World {
         Ok(())
     }
 
-    /// The names of the clients that listen to something.
-    fn listening_clients(&self) -> Vec<String> {
-        let list: String = self.server.query(&["CLIENT", "LIST", "TYPE", "pubsub"]);
-        let name = |line: &str| {
-            let mut words = line.split(' ');
-            let name = words.find_map(|word| word.strip_prefix("name="));
-            name.unwrap_or_default().to_owned()
-        };
-        let mut listening: Vec<&str> = list.lines().collect();
-        listening.retain(|line| !line.contains(" sub=0 "));
-        listening.into_iter().map(name).collect()
+    /// Removes what our clients have noted of their changes to numbers, which has to end by itself.
+    pub(crate) fn forget_done(&self) -> Outcome {
+        for key in self.server.keys() {
+            if key.starts_with(DONE) {
+                let left = self.server.pttl(&key);
+                ensure!((0..=DONE_MS).contains(&left), "`{key}` ends in {left} ms");
+                self.server.cmd(&["DEL", &key]);
+            }
+        }
+        Ok(())
     }
+}
+
+/// The names of the clients that listen to something.
+pub(crate) fn listening(server: &RedisServer) -> Vec<String> {
+    let list: String = server.query(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+    let name = |line: &str| {
+        let mut words = line.split(' ');
+        let name = words.find_map(|word| word.strip_prefix("name="));
+        name.unwrap_or_default().to_owned()
+    };
+    let mut listening: Vec<&str> = list.lines().collect();
+    listening.retain(|line| !line.contains(" sub=0 "));
+    listening.into_iter().map(name).collect()
+}
+
+/// Whether all of these are clients of Redisson's.
+pub(crate) fn only_redisson(clients: &[String]) -> bool {
+    clients.iter().all(|client| client == REDISSON)
 }
 
 /// Waits until something holds, and fails with `what` if it does not in good time.
@@ -235,7 +285,12 @@ pub(crate) async fn until(what: &str, holds: impl Fn() -> bool + Send) -> Outcom
     until_within(PATIENCE, what, holds).await
 }
 
-async fn until_within(limit: Duration, what: &str, holds: impl Fn() -> bool + Send) -> Outcome {
+/// The same in a time of its own.
+pub(crate) async fn until_within(
+    limit: Duration,
+    what: &str,
+    holds: impl Fn() -> bool + Send,
+) -> Outcome {
     let give_up = Stamp::now() + limit;
     while !holds() {
         ensure!(Stamp::now() < give_up, "not within {limit:?}: {what}");
@@ -247,6 +302,21 @@ async fn until_within(limit: Duration, what: &str, holds: impl Fn() -> bool + Se
 /// Where a key's release is announced.
 pub(crate) fn channel(key: &str) -> String {
     named_after("redisson_lock__channel:", key)
+}
+
+/// Where it is announced that permits have come back.
+pub(crate) fn semaphore_channel(key: &str) -> String {
+    named_after("redisson_sc:", key)
+}
+
+/// Where a latch says that it is open: its name in braces, also if it has some.
+pub(crate) fn latch_channel(key: &str) -> String {
+    format!("redisson_countdownlatch__channel__{{{key}}}")
+}
+
+/// Redisson's key for the permits of a semaphore that are out.
+pub(crate) fn permits_out(key: &str) -> String {
+    format!("{}:timeout", named_after("", key))
 }
 
 /// Where a read/write lock's is.
@@ -275,7 +345,11 @@ fn named_after(what: &str, key: &str) -> String {
 
 const COUNTERS: &str = "redisson_lock_token:";
 
+/// What a client of ours has done to a number, and for how long that is known.
+const DONE: &str = "distlock_done:";
+const DONE_MS: i64 = 5 * 60 * 1000;
+
 /// What a peer's clients call themselves in `CLIENT LIST`.
 const REDISSON: &str = "redisson";
 const PATIENCE: Duration = Duration::from_secs(10);
-const CLEAN_WITHIN: Duration = Duration::from_secs(3);
+pub(crate) const CLEAN_WITHIN: Duration = Duration::from_secs(3);

@@ -7,6 +7,7 @@
 // Commands of one thread run one after the other; those of different threads at the same time. `from` and `to` are the
 // machine's monotonic clock in nanoseconds. The end of stdin is the end of the process, without cleaning up.
 
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { createRequire } from "node:module";
@@ -32,14 +33,31 @@ function clientOf({ client }) {
   return clients.get(client);
 }
 
-async function connect({ client, address }) {
-  const redis = new Redis(address);
-  await redis.ping();
-  clients.set(client, { redis, redlock: new Redlock([redis]), locks: new Map() });
+/** One of several servers that hangs or is dead must not hold up the others, and what it was asked must not come later. */
+const impatient = (patience = 2_000) => ({
+  commandTimeout: patience,
+  connectTimeout: patience,
+  enableOfflineQueue: false,
+});
+
+/** To one server, or to all of `addresses`, for one lock on most of them, with some `patience` with each. */
+async function connect({ client, address, addresses, patience }) {
+  const all = address
+    ? [new Redis(address)]
+    : addresses.map((address) => new Redis(address, impatient(patience)));
+  for (const redis of all) {
+    // A server that is gone; those who ask it are told by its answer.
+    redis.on("error", () => {});
+    if (redis.status !== "ready") await once(redis, "ready");
+  }
+  clients.set(client, { redis: all[0], all, redlock: new Redlock(all), locks: new Map() });
 }
 
+/** In order, where there is one; a server that is gone has no last word. */
+const quit = ({ all }) => Promise.all(all.map((redis) => redis.quit().catch(() => redis.disconnect())));
+
 async function close(command) {
-  await clientOf(command).redis.quit();
+  await quit(clientOf(command));
   clients.delete(command.client);
 }
 
@@ -101,16 +119,17 @@ async function refusal(attempt) {
 async function isRefusal(error) {
   if (!(error instanceof ExecutionError)) return false;
   const attempts = await Promise.all(error.attempts);
-  const against = attempts.flatMap(({ votesAgainst }) => [...votesAgainst.values()]);
-  // No attempt at all: it saw by the clock that its lease is over.
-  return against.every((vote) => vote instanceof ResourceLockedError);
+  // No attempt at all: it saw by the clock that its lease is over. Of several servers some may have said nothing.
+  return attempts.every(({ votesAgainst }) =>
+    [...votesAgainst.values()].some((vote) => vote instanceof ResourceLockedError),
+  );
 }
 
 const deeds = {
   clock: () => process.hrtime.bigint(),
   close,
   connect,
-  exit: () => Promise.all([...clients.values()].map(({ redis }) => redis.quit())).then(() => null),
+  exit: () => Promise.all([...clients.values()].map(quit)).then(() => null),
   extend,
   hammer: (command) => hammer(clientOf(command), command),
   is_mine: isMine,

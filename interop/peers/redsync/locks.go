@@ -9,13 +9,16 @@ import (
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	pool "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 )
 
-// client is one connection pool, and the mutexes taken through it, by thread and name.
+// client is one connection pool for each server, and the mutexes taken through them, by thread and name.
 type client struct {
+	// redis is of the first server.
 	redis   *redis.Client
+	all     []*redis.Client
 	sync    *redsync.Redsync
 	guard   sync.Mutex
 	mutexes map[[2]string]*redsync.Mutex
@@ -31,22 +34,59 @@ var (
 const between = 100 * time.Millisecond
 
 func connect(order command) (any, error) {
-	options, err := redis.ParseURL(order.Address)
-	if err != nil {
-		return nil, err
+	addresses := order.Addresses
+	if order.Address != "" {
+		addresses = []string{order.Address}
 	}
-	inner := redis.NewClient(options)
-	if err := inner.Ping(context.Background()).Err(); err != nil {
-		return nil, err
+	var all []*redis.Client
+	var pools []redsyncredis.Pool
+	for _, address := range addresses {
+		options, err := redis.ParseURL(address)
+		if err != nil {
+			return nil, err
+		}
+		if len(addresses) > 1 {
+			impatient(options, order.Patience)
+		}
+		inner := redis.NewClient(options)
+		if err := inner.Ping(context.Background()).Err(); err != nil {
+			return nil, err
+		}
+		all = append(all, inner)
+		pools = append(pools, pool.NewPool(inner))
 	}
 	guard.Lock()
 	defer guard.Unlock()
 	clients[order.Client] = &client{
-		redis:   inner,
-		sync:    redsync.New(pool.NewPool(inner)),
+		redis:   all[0],
+		all:     all,
+		sync:    redsync.New(pools...),
 		mutexes: map[[2]string]*redsync.Mutex{},
 	}
 	return true, nil
+}
+
+// impatient makes go-redis heed the time that redsync gives each server, and give up soon where redsync gives none:
+// a server that hangs must not hold up the others.
+func impatient(options *redis.Options, millis *int64) {
+	patience := 2 * time.Second
+	if millis != nil {
+		patience = time.Duration(*millis) * time.Millisecond
+	}
+	options.ContextTimeoutEnabled = true
+	options.DialTimeout = patience
+	options.ReadTimeout = patience
+	options.WriteTimeout = patience
+	options.MaxRetries = -1
+}
+
+// close ends all connections.
+func (c *client) close() error {
+	var all error
+	for _, inner := range c.all {
+		all = errors.Join(all, inner.Close())
+	}
+	return all
 }
 
 func closeClient(order command) (any, error) {
@@ -54,7 +94,7 @@ func closeClient(order command) (any, error) {
 	guard.Lock()
 	defer guard.Unlock()
 	delete(clients, order.Client)
-	return true, inner.redis.Close()
+	return true, inner.close()
 }
 
 func closeAll() error {
@@ -62,7 +102,7 @@ func closeAll() error {
 	defer guard.Unlock()
 	var all error
 	for _, inner := range clients {
-		all = errors.Join(all, inner.redis.Close())
+		all = errors.Join(all, inner.close())
 	}
 	return all
 }

@@ -26,8 +26,11 @@ type command struct {
 	Thread  string `json:"thread"`
 	Client  string `json:"client"`
 	Address string `json:"address"`
-	Name    string `json:"name"`
-	Lease   int64  `json:"lease"`
+	// Addresses are of several servers, for one lock on most of them, and Patience is with each.
+	Addresses []string `json:"addresses"`
+	Patience  *int64   `json:"patience"`
+	Name      string   `json:"name"`
+	Lease     int64    `json:"lease"`
 	// Wait is nil if it is to ask once.
 	Wait *int64 `json:"wait"`
 	work

@@ -89,6 +89,10 @@ impl JavaThread {
         &self.client
     }
 
+    pub(crate) const fn kind(&self) -> Kind {
+        self.kind
+    }
+
     pub(crate) fn owner(&self) -> &str {
         &self.owner
     }
@@ -105,10 +109,7 @@ impl JavaThread {
 
     pub(crate) async fn lock(&self, name: &str, term: Term) -> Outcome<Span> {
         let command = json!({"cmd": "lock", "name": name, "lease": lease(term)});
-        let answer = self.peer.call(self.here(command)).await?;
-        let span = answer.span;
-        answer.value()?;
-        Ok(span)
+        Ok(self.ask_when(command).await?.1)
     }
 
     pub(crate) async fn try_lock(
@@ -121,13 +122,8 @@ impl JavaThread {
         if !wait.is_zero() {
             command["wait"] = millis(wait).into();
         }
-        let answer = self.peer.call(self.here(command)).await?;
-        let span = answer.span;
-        let granted = answer.value()?.as_bool();
-        Ok((
-            granted.ok_or_else(|| Failure::new("tryLock is a boolean"))?,
-            span,
-        ))
+        let (granted, span) = self.ask_when(command).await?;
+        Ok((yes_or_no(&granted)?, span))
     }
 
     pub(crate) async fn unlock(&self, name: &str) -> Outcome<Unlocked> {
@@ -141,10 +137,8 @@ impl JavaThread {
     }
 
     pub(crate) async fn ask_bool(&self, command: &str, name: &str) -> Outcome<bool> {
-        let value = self.ask(json!({"cmd": command, "name": name})).await?;
-        value
-            .as_bool()
-            .ok_or_else(|| Failure::new(format!("{command} is a boolean, not {value}")))
+        yes_or_no(&self.ask(json!({"cmd": command, "name": name})).await?)
+            .map_err(|failure| failure.during(command))
     }
 
     pub(crate) async fn hold_count(&self, name: &str) -> Outcome<u64> {
@@ -188,15 +182,39 @@ impl JavaThread {
         Ok(())
     }
 
-    async fn ask(&self, command: Value) -> Outcome<Value> {
+    pub(super) async fn ask(&self, command: Value) -> Outcome<Value> {
         self.peer.ask(self.here(command)).await
     }
 
-    fn here(&self, mut command: Value) -> Value {
+    /// What came of it, and when the thread was at it.
+    pub(super) async fn ask_when(&self, command: Value) -> Outcome<(Value, Span)> {
+        let answer = self.peer.call(self.here(command)).await?;
+        let span = answer.span;
+        Ok((answer.value()?, span))
+    }
+
+    pub(super) fn here(&self, mut command: Value) -> Value {
         command["thread"] = self.name.clone().into();
         command["client"] = self.client.clone().into();
         command["kind"] = self.kind.word().into();
         command
+    }
+}
+
+/// A number in the store, as a thread asks about it: its name, and what its commands begin with.
+#[derive(Clone, Copy)]
+pub(crate) struct JavaNumber<'a> {
+    pub(super) thread: &'a JavaThread,
+    pub(super) sort: &'static str,
+    pub(super) name: &'a str,
+}
+
+impl JavaNumber<'_> {
+    /// What came of it, and when the thread was at it.
+    pub(super) async fn ask(self, what: &str, mut words: Value) -> Outcome<(Value, Span)> {
+        words["cmd"] = format!("{}_{what}", self.sort).into();
+        words["name"] = self.name.into();
+        self.thread.ask_when(words).await
     }
 }
 
@@ -205,15 +223,25 @@ fn next_name() -> String {
     format!("t{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-fn lease(term: Term) -> i64 {
+pub(super) fn lease(term: Term) -> i64 {
     match term {
         Term::Fixed(time) => millis(time),
         Term::Kept => -1,
     }
 }
 
-fn millis(time: Duration) -> i64 {
+pub(crate) fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn yes_or_no(value: &Value) -> Outcome<bool> {
+    let yes = value.as_bool();
+    yes.ok_or_else(|| Failure::new(format!("a yes or a no was expected, not {value}")))
+}
+
+pub(super) fn number(value: &Value) -> Outcome<i64> {
+    let number = value.as_i64();
+    number.ok_or_else(|| Failure::new(format!("a number was expected, not {value}")))
 }
 
 fn text(value: &Value) -> Outcome<String> {

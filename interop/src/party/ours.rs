@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use distlock::{Admin, Client, Error, Fair, Fenced, Guard, Lease, Lock, Lost, Owner, Read, Write};
+use distlock::{
+    Admin, Client, Error, Fair, Fenced, Guard, Lease, Lock, Lost, MultiGuard, MultiLock, Owner,
+    Permit, Read, Write,
+};
 
 use super::{Kind, Term, Unlocked};
 use crate::clock::{Span, Stamp};
@@ -22,17 +25,21 @@ pub(crate) struct OurTask {
 pub(super) enum AnyGuard {
     Fair(Guard<Fair>),
     Fenced(Guard<Fenced>),
+    Multi(MultiGuard),
+    Permit(Guard<Permit>),
     Plain(Guard),
     Read(Guard<Read>),
     Write(Guard<Write>),
 }
 
-/// Does the same with a guard, whatever its kind.
+/// Does the same with a guard, whatever its kind; or something else with that of several locks.
 macro_rules! whichever {
-    ($any:expr, $guard:ident => $does:expr) => {
+    ($any:expr, $guard:ident => $does:expr, $several:ident => $instead:expr) => {
         match $any {
+            AnyGuard::Multi($several) => $instead,
             AnyGuard::Fair($guard) => $does,
             AnyGuard::Fenced($guard) => $does,
+            AnyGuard::Permit($guard) => $does,
             AnyGuard::Plain($guard) => $does,
             AnyGuard::Read($guard) => $does,
             AnyGuard::Write($guard) => $does,
@@ -82,6 +89,7 @@ impl OurTask {
     pub(crate) async fn lock(&mut self, name: &str, term: Term) -> Outcome<Span> {
         let from = Stamp::now();
         let guard = match self.kind {
+            Kind::Counting | Kind::Latch => return Err(nothing_to_hold(name)),
             Kind::Fair => {
                 let lock = self.mine(self.client.fair_lock(name), term);
                 AnyGuard::Fair(lock.acquire().await?)
@@ -89,6 +97,11 @@ impl OurTask {
             Kind::Fenced => {
                 let lock = self.mine(self.client.fenced_lock(name), term);
                 AnyGuard::Fenced(lock.acquire().await?)
+            }
+            Kind::Multi => AnyGuard::Multi(self.several(name, term).acquire().await?),
+            Kind::Permit => {
+                let permit = leased(self.client.semaphore(name).permit(), term);
+                AnyGuard::Permit(permit.acquire().await?)
             }
             Kind::Plain => {
                 let lock = self.mine(self.client.lock(name), term);
@@ -116,6 +129,7 @@ impl OurTask {
     ) -> Outcome<(bool, Span)> {
         let from = Stamp::now();
         let guard = match self.kind {
+            Kind::Counting | Kind::Latch => return Err(nothing_to_hold(name)),
             Kind::Fair => {
                 let lock = self.mine(self.client.fair_lock(name), term);
                 try_lock(&lock, wait).await?.map(AnyGuard::Fair)
@@ -123,6 +137,19 @@ impl OurTask {
             Kind::Fenced => {
                 let lock = self.mine(self.client.fenced_lock(name), term);
                 try_lock(&lock, wait).await?.map(AnyGuard::Fenced)
+            }
+            Kind::Multi => {
+                let several = self.several(name, term);
+                let guard = if wait.is_zero() {
+                    several.try_acquire().await?
+                } else {
+                    several.acquire_timeout(wait).await?
+                };
+                guard.map(AnyGuard::Multi)
+            }
+            Kind::Permit => {
+                let permit = leased(self.client.semaphore(name).permit(), term);
+                try_lock(&permit, wait).await?.map(AnyGuard::Permit)
             }
             Kind::Plain => {
                 let lock = self.mine(self.client.lock(name), term);
@@ -148,11 +175,14 @@ impl OurTask {
     pub(crate) async fn unlock(&mut self, name: &str) -> Outcome<Unlocked> {
         let guard = self.take(name)?;
         let from = Stamp::now();
-        let released = whichever!(guard, guard => guard.release().await);
+        let released =
+            whichever!(guard, guard => guard.release().await, several => several.release().await);
         let to = Stamp::now();
         match released {
             Ok(()) => Ok(Unlocked::Done(Span { from, to })),
-            Err(error @ Error::Lost { .. }) => Ok(Unlocked::Refused(error.to_string())),
+            Err(error @ (Error::Lost { .. } | Error::Several { .. })) => {
+                Ok(Unlocked::Refused(error.to_string()))
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -160,19 +190,23 @@ impl OurTask {
     pub(crate) fn hold_count(&self, name: &str) -> u64 {
         self.guard(name).map_or(
             0,
-            |guard| whichever!(guard, guard => guard.hold_count().into()),
+            |guard| whichever!(guard, guard => guard.hold_count().into(), several => several.is_held().into()),
         )
     }
 
     /// The next news of a guard: that it was lost, or `None` when it is given back.
     pub(crate) async fn lost(&self, name: &str) -> Outcome<Option<Lost>> {
-        let lost = whichever!(self.guard(name)?, guard => guard.lost());
-        Ok(lost.await)
+        Ok(whichever!(
+            self.guard(name)?,
+            guard => guard.lost().await,
+            several => several.lost().await
+        ))
     }
 
     pub(crate) fn is_held(&self, name: &str) -> bool {
-        self.guard(name)
-            .is_ok_and(|guard| whichever!(guard, guard => guard.is_held()))
+        self.guard(name).is_ok_and(
+            |guard| whichever!(guard, guard => guard.is_held(), several => several.is_held()),
+        )
     }
 
     pub(crate) async fn holders(&self, name: &str) -> Outcome<BTreeMap<String, u64>> {
@@ -185,15 +219,22 @@ impl OurTask {
     }
 
     pub(crate) fn owner(&self, name: &str) -> Outcome<String> {
-        Ok(whichever!(self.guard(name)?, guard => guard.owner()))
+        whichever!(
+            self.guard(name)?,
+            guard => Ok(guard.owner()),
+            _several => Err(Failure::new("several locks have several owners"))
+        )
     }
 
     pub(crate) fn token(&self, name: &str) -> Outcome<u64> {
         match self.guard(name)? {
             AnyGuard::Fenced(guard) => Ok(guard.token().number()),
-            AnyGuard::Fair(_) | AnyGuard::Plain(_) | AnyGuard::Read(_) | AnyGuard::Write(_) => {
-                Err(Failure::new(format!("`{name}` has no tokens")))
-            }
+            AnyGuard::Fair(_)
+            | AnyGuard::Multi(_)
+            | AnyGuard::Permit(_)
+            | AnyGuard::Plain(_)
+            | AnyGuard::Read(_)
+            | AnyGuard::Write(_) => Err(Failure::new(format!("`{name}` has no tokens"))),
         }
     }
 
@@ -202,18 +243,34 @@ impl OurTask {
         Ok(self.client.close().await?)
     }
 
+    pub(super) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// All that stand between the pluses.
+    fn several(&self, names: &str, term: Term) -> MultiLock {
+        let locks = names.split('+').map(|name| self.client.lock(name));
+        MultiLock::new(locks.map(|lock| self.mine(lock, term).into()))
+    }
+
     fn mine<K>(&self, lock: Lock<K>, term: Term) -> Lock<K> {
-        let lock = lock.with_owner(&self.owner);
-        match term {
-            Term::Fixed(time) => lock.with_lease(Lease::Fixed(time)),
-            Term::Kept => lock,
-        }
+        leased(lock.with_owner(&self.owner), term)
     }
 
     /// The last one, out of its hands.
     pub(super) fn take(&mut self, name: &str) -> Outcome<AnyGuard> {
         let guard = self.guards.get_mut(name).and_then(Vec::pop);
         guard.ok_or_else(|| Failure::new(format!("we have no guard of `{name}`")))
+    }
+
+    /// Makes one of them the last.
+    pub(super) fn bring_up(&mut self, name: &str, which: impl Fn(&AnyGuard) -> bool) -> Outcome {
+        let guards = self.guards.entry(name.to_owned()).or_default();
+        let at = guards.iter().position(which);
+        let at = at.ok_or_else(|| Failure::new(format!("we have no such guard of `{name}`")))?;
+        let guard = guards.remove(at);
+        guards.push(guard);
+        Ok(())
     }
 
     pub(super) fn keep(&mut self, name: &str, guard: AnyGuard) {
@@ -226,7 +283,27 @@ impl OurTask {
     }
 }
 
-async fn try_lock<K>(lock: &Lock<K>, wait: Duration) -> Outcome<Option<Guard<K>>> {
+/// Of what is nobody's there is no guard.
+pub(crate) fn nothing_to_hold(name: &str) -> Failure {
+    Failure::new(format!("nobody holds `{name}`: it is a number"))
+}
+
+/// Does something, and notes when.
+pub(super) async fn timed<T>(does: impl Future<Output = Result<T, Error>>) -> Outcome<(T, Span)> {
+    let from = Stamp::now();
+    let done = does.await?;
+    let to = Stamp::now();
+    Ok((done, Span { from, to }))
+}
+
+pub(super) fn leased<K>(lock: Lock<K>, term: Term) -> Lock<K> {
+    match term {
+        Term::Fixed(time) => lock.with_lease(Lease::Fixed(time)),
+        Term::Kept => lock,
+    }
+}
+
+pub(super) async fn try_lock<K>(lock: &Lock<K>, wait: Duration) -> Outcome<Option<Guard<K>>> {
     Ok(if wait.is_zero() {
         lock.try_acquire().await?
     } else {

@@ -13,28 +13,28 @@ pub(crate) struct Sides {
 
 impl Sides {
     pub(crate) fn of(party: &Party) -> Self {
-        let side = |kind| match party {
-            Party::Java(thread) => Party::Java(thread.side(kind)),
-            Party::Ours(task) => Party::Ours(task.side(kind)),
-        };
         Self {
-            read: side(Kind::Read),
-            write: side(Kind::Write),
+            read: party.side(Kind::Read),
+            write: party.side(Kind::Write),
         }
     }
 
     /// Somebody else with the same client.
     pub(crate) async fn sibling(&self) -> Outcome<Self> {
-        Ok(Self::of(&match &self.write {
-            Party::Java(thread) => Party::Java(thread.sibling().await?),
-            Party::Ours(task) => Party::Ours(task.sibling()),
-        }))
+        Ok(Self::of(&self.write.sibling().await?))
     }
 
     pub(crate) const fn side(&mut self, kind: Kind) -> &mut Party {
         match kind {
             Kind::Read => &mut self.read,
-            Kind::Fair | Kind::Fenced | Kind::Plain | Kind::Write => &mut self.write,
+            Kind::Counting
+            | Kind::Fair
+            | Kind::Fenced
+            | Kind::Latch
+            | Kind::Multi
+            | Kind::Permit
+            | Kind::Plain
+            | Kind::Write => &mut self.write,
         }
     }
 

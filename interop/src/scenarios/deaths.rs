@@ -115,7 +115,13 @@ impl Mortal {
         if matches!(holder, Party::Java(_)) {
             let jvm = world.fresh_peer(build).await?;
             let thread = java_thread(world, &jvm, terms).await?;
-            thread.lock(name, Term::Kept).await?;
+            if terms.kind == Kind::Permit {
+                // Redisson renews no permits.
+                let lease = Term::Fixed(terms.watchdog);
+                thread.take_permits(name, 1, None, lease).await?;
+            } else {
+                thread.lock(name, Term::Kept).await?;
+            }
             return Ok(Self::Java(thread, death));
         }
         let lease = terms.watchdog.as_millis().to_string();
@@ -136,8 +142,10 @@ impl Mortal {
         match self {
             Self::Java(thread, death) => {
                 // It must not have died by itself before.
-                let held = thread.ask_bool("is_locked", name).await?;
-                ensure!(held, "it was not locked any more");
+                if thread.kind() != Kind::Permit {
+                    let held = thread.ask_bool("is_locked", name).await?;
+                    ensure!(held, "it was not locked any more");
+                }
                 match death {
                     Death::Halt => thread.peer().halt().await,
                     Death::Kill => thread.peer().kill_hard().await,

@@ -139,8 +139,7 @@ async fn crowd(stage: &Stage) -> Outcome<Vec<Party>> {
         // Every second one of each side shares the client of the one before it.
         let before = crowd.len().checked_sub(2).filter(|_| number % 4 >= 2);
         crowd.push(match (before.map(|at| &crowd[at]), ours) {
-            (Some(Party::Java(thread)), _) => Party::Java(thread.sibling().await?),
-            (Some(Party::Ours(task)), _) => Party::Ours(task.sibling()),
+            (Some(before), _) => before.sibling().await?,
             (None, true) => Party::ours(world, *terms).await?,
             (None, false) => Party::java(world, &jvm, *terms).await?,
         });

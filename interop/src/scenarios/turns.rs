@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 
 use crate::checker::{self, Grant};
 use crate::clock::Stamp;
-use crate::failure::{Outcome, ensure};
+use crate::failure::{Outcome, ensure, in_time};
 use crate::party::{Kind, Party, Term};
 use crate::stage::Stage;
-use crate::worker::{self, Manner, Tally, Work};
+use crate::worker::{self, MOMENT, Manner, Tally, Work};
 use crate::world::{World, until};
 
 /// Every `tryLock` of five seconds is granted, however busy the crowd is, and never at the same time. Nor
@@ -46,7 +46,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         passed_over += busy() - before;
         let token = match terms.kind {
             Kind::Fenced => Some(other.token(NAME).await?),
-            Kind::Fair | Kind::Plain | Kind::Read | Kind::Write => None,
+            _ => None,
         };
         let to = Stamp::now();
         ours.push(Grant {
@@ -82,7 +82,8 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         overlaps[0]
     );
     let passed_over = passed_over / u64::from(turns);
-    ensure!(
+    // A JVM that is slow to wake on a busy machine is no unfairness; one that is every time is.
+    in_time!(
         passed_over <= FAIR,
         "the crowd had {passed_over} turns for each of the other's"
     );
@@ -104,11 +105,12 @@ impl Crowd {
     fn gather(like: &Party, world: &World, kind: Kind) -> Outcome<Self> {
         let log = TempDir::with_prefix("distlock-crowd-")?;
         let work = Work {
-            url: world.server.url(),
+            urls: vec![world.server.url()],
             shared: kind.shared(),
             names: vec![NAME.into()],
             tasks: 64,
             time: Duration::from_secs(120),
+            moment: MOMENT,
             manner: Manner::Alike,
             who: "crowd".into(),
             seed: 1,

@@ -2,6 +2,8 @@ package distlock.peer;
 
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
@@ -14,10 +16,21 @@ import org.redisson.config.Config;
 final class Clients {
     private final Map<String, Client> clients = new ConcurrentHashMap<>();
 
-    /** A client, and what it has to put before a name itself because its version has no NameMapper. */
-    record Client(RedissonClient redisson, String prefix) {
+    /**
+     * A client of each server, of which most lock on the first alone, and what it has to put before a name itself because
+     * its version has no NameMapper.
+     */
+    record Client(List<RedissonClient> servers, String prefix) {
+        RedissonClient redisson() {
+            return servers.get(0);
+        }
+
         String mapped(String name) {
             return prefix + name;
+        }
+
+        void shutdown() {
+            servers.forEach(redisson -> redisson.shutdown(0, 2, TimeUnit.SECONDS));
         }
     }
 
@@ -35,15 +48,40 @@ final class Clients {
 
     /** Ends every connection, so that what is under way is answered first. */
     void closeAll() {
-        clients.values().forEach(client -> client.redisson().shutdown(0, 2, TimeUnit.SECONDS));
+        clients.values().forEach(Client::shutdown);
         clients.clear();
     }
 
     /**
-     * `address`, `watchdog` in ms, `prefix`, `fair_wait` in ms; says by which means the prefix is put, and whether this
-     * version can be told how long a waiter for a fair lock may be silent.
+     * `address`, or `addresses` of several servers and the `patience` with each in ms, `watchdog` in ms, `prefix`,
+     * `fair_wait` in ms; says by which means the prefix is put, and whether this version can be told how long a waiter for a
+     * fair lock may be silent.
      */
     private Object connect(Command command) throws ReflectiveOperationException {
+        String one = command.text("address", null);
+        List<String> addresses = one != null ? List.of(one) : command.texts("addresses");
+        List<RedissonClient> servers = new ArrayList<>();
+        boolean mapped = true;
+        boolean waits = true;
+        String prefix = command.text("prefix", "");
+        for (String address : addresses) {
+            Config config = config(command, address);
+            if (addresses.size() > 1) {
+                RedLocks.beImpatient(config, (int) command.number("patience", 2_000));
+            }
+            mapped = prefix.isEmpty() || setNameMapper(config, prefix);
+            waits = setFairLockWaitTimeout(config, command.number("fair_wait", 300_000));
+            servers.add(Redisson.create(config));
+        }
+        Client old = clients.put(command.client(), new Client(servers, mapped ? "" : prefix));
+        if (old != null) {
+            old.shutdown();
+        }
+        return Map.of(
+                "uuid", servers.get(0).getId(), "prefix", mapped ? "NameMapper" : "name", "fair_wait", waits);
+    }
+
+    private static Config config(Command command, String address) {
         Config config = new Config();
         // The codec is for values; locks never use it. The default ones do not all start on every Java.
         config.setCodec(StringCodec.INSTANCE);
@@ -51,27 +89,18 @@ final class Clients {
         config.setNettyThreads(4);
         config.setLockWatchdogTimeout(command.number("watchdog", config.getLockWatchdogTimeout()));
         config.useSingleServer()
-                .setAddress(command.text("address"))
+                .setAddress(address)
                 // The harness looks who listens.
                 .setClientName("redisson")
                 .setConnectionMinimumIdleSize(2)
                 .setSubscriptionConnectionMinimumIdleSize(1);
-
-        String prefix = command.text("prefix", "");
-        boolean mapped = prefix.isEmpty() || setNameMapper(config, prefix);
-        boolean waits = setFairLockWaitTimeout(config, command.number("fair_wait", 300_000));
-        RedissonClient redisson = Redisson.create(config);
-        Client old = clients.put(command.client(), new Client(redisson, mapped ? "" : prefix));
-        if (old != null) {
-            old.redisson().shutdown(0, 2, TimeUnit.SECONDS);
-        }
-        return Map.of("uuid", redisson.getId(), "prefix", mapped ? "NameMapper" : "name", "fair_wait", waits);
+        return config;
     }
 
     private Object close(Command command) {
         Client client = clients.remove(command.client());
         if (client != null) {
-            client.redisson().shutdown(0, 2, TimeUnit.SECONDS);
+            client.shutdown();
         }
         return client != null;
     }

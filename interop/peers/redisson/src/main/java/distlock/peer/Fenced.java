@@ -1,25 +1,24 @@
 package distlock.peer;
 
-import java.lang.reflect.InvocationTargetException;
 import java.util.concurrent.TimeUnit;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
 /**
- * The fenced lock: Redisson's RFencedLock, which is an RLock that can tell tokens. By reflection: one source tree is
- * compiled against versions with and without it.
+ * The fenced lock: Redisson's RFencedLock, which is an RLock that can tell tokens. By reflection: not every version
+ * has it.
  */
 final class Fenced {
     private Fenced() {}
 
     static RLock named(RedissonClient redisson, String name) throws Exception {
-        return (RLock) call(RedissonClient.class, redisson, "getFencedLock", new Class<?>[] {String.class}, name);
+        return (RLock) Newer.call(RedissonClient.class, redisson, "getFencedLock", new Class<?>[] {String.class}, name);
     }
 
     /** Waits without end; the token. A lease of -1 is kept by the watchdog. */
     static long lock(RLock lock, long lease) throws Exception {
         if (lease < 0) {
-            return (Long) call(type(), lock, "lockAndGetToken", new Class<?>[0]);
+            return (Long) Newer.call(type(), lock, "lockAndGetToken", new Class<?>[0]);
         }
         // Not lockAndGetToken(lease, unit): that forgets the lease.
         lock.lock(lease, TimeUnit.MILLISECONDS);
@@ -33,27 +32,15 @@ final class Fenced {
             return lock.tryLock() ? token(lock) : null;
         }
         Class<?>[] types = {long.class, long.class, TimeUnit.class};
-        return (Long) call(type(), lock, "tryLockAndGetToken", types, Math.max(wait, 0), lease, TimeUnit.MILLISECONDS);
+        return (Long) Newer.call(type(), lock, "tryLockAndGetToken", types, Math.max(wait, 0), lease, TimeUnit.MILLISECONDS);
     }
 
     /** That of the last grant, whoever has it. */
     static Long token(RLock lock) throws Exception {
-        return (Long) call(type(), lock, "getToken", new Class<?>[0]);
+        return (Long) Newer.call(type(), lock, "getToken", new Class<?>[0]);
     }
 
     private static Class<?> type() throws ClassNotFoundException {
         return Class.forName("org.redisson.api.RFencedLock");
-    }
-
-    private static Object call(Class<?> type, Object on, String method, Class<?>[] types, Object... words)
-            throws Exception {
-        try {
-            return type.getMethod(method, types).invoke(on, words);
-        } catch (InvocationTargetException thrown) {
-            if (thrown.getCause() instanceof Exception cause) {
-                throw cause;
-            }
-            throw thrown;
-        }
     }
 }

@@ -37,17 +37,19 @@ final class Hammer {
     }
 
     /**
-     * `names`, `threads`, `millis`, `seed`, `log`, `who`, `shared`: which lock, and the `manner`: `alike` if all lock in the same way, `mixed`
-     * if in all the ways there are, `unlocked` for a control run.
+     * `names`, `threads`, `millis`, `moment`: how long permits are kept at most, `seed`, `log`, `who`, `shared`: which
+     * lock, and the `manner`: `alike` if all lock in the same way, `mixed` if in all the ways there are, `unlocked` for a
+     * control run.
      */
     private Object hammer(Command command) throws InterruptedException {
         stopped = false;
-        RedissonClient redisson = clients.of(command).redisson();
+        Clients.Client client = clients.of(command);
+        RedissonClient redisson = client.redisson();
         List<String> names = command.texts("names");
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(command.number("millis"));
         String manner = command.text("manner");
         String shared = command.text("shared");
-        boolean sides = shared.equals("read-write");
+        int moment = (int) command.number("moment");
         AtomicLong grants = new AtomicLong();
         AtomicLong refused = new AtomicLong();
         AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -63,9 +65,13 @@ final class Hammer {
                     try {
                         while (!stopped && failure.get() == null && System.nanoTime() < end) {
                             String name = names.get(random.nextInt(names.size()));
-                            boolean granted = sides
-                                    ? ReadWrite.turn(redisson, name, who, number, manner, random, log)
-                                    : turn(redisson, shared, name, who, number, manner, random, log);
+                            boolean granted = switch (shared) {
+                                case "read-write" ->
+                                    ReadWrite.turn(redisson, name, who, number, manner, random, log);
+                                case "counting" -> Counting.turn(redisson, name, who, number, moment, random, log);
+                                case "semaphore" -> Semaphores.turn(redisson, name, who, number, moment, random, log);
+                                default -> turn(client, shared, name, who, number, manner, random, log);
+                            };
                             (granted ? grants : refused).incrementAndGet();
                         }
                     } catch (Throwable problem) {
@@ -88,7 +94,7 @@ final class Hammer {
 
     /** One grant, if it comes. The ways to lock are spread over the threads. */
     private static boolean turn(
-            RedissonClient redisson,
+            Clients.Client client,
             String shared,
             String name,
             String who,
@@ -97,7 +103,7 @@ final class Hammer {
             Random random,
             PrintWriter log)
             throws Exception {
-        RLock lock = Locks.of(redisson, shared, name);
+        RLock lock = Locks.of(client, shared, name);
         boolean fenced = shared.equals("fenced");
         boolean locked = !manner.equals("unlocked");
         int way = manner.equals("mixed") ? number % 8 : 0;
@@ -131,7 +137,7 @@ final class Hammer {
             }
         }
         long from = System.nanoTime();
-        RBucket<String> counter = redisson.getBucket("counter:" + name, StringCodec.INSTANCE);
+        RBucket<String> counter = client.redisson().getBucket("counter:" + name, StringCodec.INSTANCE);
         String value = counter.get();
         if (!manner.equals("alike") && random.nextInt(16) == 0) {
             TimeUnit.MILLISECONDS.sleep(1);

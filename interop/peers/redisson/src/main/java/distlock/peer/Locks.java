@@ -1,5 +1,6 @@
 package distlock.peer;
 
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -8,8 +9,8 @@ import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
 /**
- * The plain lock, Redisson's RLock, or by its `kind` the `fair`, `fenced`, `read` or `write` one. Times are
- * milliseconds; a lease of -1 is kept by the watchdog.
+ * The plain lock, Redisson's RLock, or by its `kind` the `fair`, `fenced`, `read` or `write` one, the `multi` lock of
+ * several plain ones, `a+b`, or the `quorum` one on most of several servers. Times are milliseconds; a lease of -1 is kept by the watchdog.
  */
 final class Locks {
     private final Clients clients;
@@ -36,7 +37,7 @@ final class Locks {
                     return true;
                 },
                 "force_unlock", command -> named(command).forceUnlock(),
-                "is_locked", command -> named(command).isLocked(),
+                "is_locked", this::isLocked,
                 "is_mine", command -> named(command).isHeldByCurrentThread(),
                 "hold_count", command -> named(command).getHoldCount(),
                 "ttl", command -> named(command).remainTimeToLive(),
@@ -74,6 +75,15 @@ final class Locks {
         return named(command).tryLock(Math.max(wait, 0), lease, TimeUnit.MILLISECONDS);
     }
 
+    /** A multi lock itself cannot say. */
+    private Object isLocked(Command command) throws Exception {
+        if (!command.text("kind", "plain").equals("multi")) {
+            return named(command).isLocked();
+        }
+        RLock[] all = all(clients.of(command).redisson(), command.text("name"));
+        return Arrays.stream(all).allMatch(RLock::isLocked);
+    }
+
     /** Everything Redisson can see of who holds a lock: owner by owner, how often. */
     private Object holders(Command command) {
         Clients.Client client = clients.of(command);
@@ -101,13 +111,21 @@ final class Locks {
     }
 
     /** The lock of this kind and name. */
-    static RLock of(RedissonClient redisson, String kind, String name) throws Exception {
+    static RLock of(Clients.Client client, String kind, String name) throws Exception {
+        RedissonClient redisson = client.redisson();
         return switch (kind) {
             case "fair" -> redisson.getFairLock(name);
             case "fenced" -> Fenced.named(redisson, name);
+            case "multi" -> redisson.getMultiLock(all(redisson, name));
             case "plain" -> redisson.getLock(name);
+            case "quorum" -> RedLocks.of(client, name);
             default -> ReadWrite.side(redisson, name, kind);
         };
+    }
+
+    /** In the order in which they are named. */
+    private static RLock[] all(RedissonClient redisson, String names) {
+        return Arrays.stream(names.split("\\+")).map(redisson::getLock).toArray(RLock[]::new);
     }
 
     private RLock named(Command command) throws Exception {
@@ -118,7 +136,7 @@ final class Locks {
         RLock lock = mine.get().get(key);
         if (lock == null) {
             String mapped = client.mapped(name);
-            lock = of(client.redisson(), kind, mapped);
+            lock = of(client, kind, mapped);
             mine.get().put(key, lock);
         }
         return lock;

@@ -36,6 +36,9 @@ final class Peer {
         deeds.putAll(new Locks(clients).deeds());
         deeds.putAll(new Hammer(clients).deeds());
         deeds.putAll(new Mix(clients).deeds());
+        deeds.putAll(new Semaphores(clients).deeds());
+        deeds.putAll(new Counting(clients).deeds());
+        deeds.putAll(new Latches(clients).deeds());
         deeds.put("clock", command -> System.nanoTime());
         deeds.put("exit", command -> {
             clients.closeAll();

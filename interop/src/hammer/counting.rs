@@ -1,0 +1,170 @@
+//! Everybody at once on permits that are nobody's: none may be made up, and none lost but what the killed had.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use distlock::Client;
+
+use super::doomed::Doomed;
+use super::permits::most_at_once;
+use super::{Logs, NAMES, at_work, connect_all, time};
+use crate::failure::{Failure, Outcome, ensure, in_time};
+use crate::stage::Fleet;
+use crate::support::SeededRng;
+use crate::worker::{Manner, Work};
+use crate::world::World;
+
+/// First nobody dies, and in the end exactly as many are there as in the beginning. Then a JVM and a process of ours are killed
+/// halfway, and what is missing is what they had by the book that everybody keeps.
+pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
+    let mut random = SeededRng::from_env_or(20_201_013);
+    let time = (time(fleet) / 2).max(SHORTEST);
+    let whole = round(fleet, time, &mut random, None).await?;
+    let doomed = Doomed::ready(fleet).await?;
+    let bereft = round(fleet, time, &mut random, Some(doomed)).await?;
+    Ok(format!("{whole}; with kills {bereft}"))
+}
+
+async fn round(
+    fleet: &Fleet,
+    time: Duration,
+    random: &mut SeededRng,
+    doomed: Option<Doomed>,
+) -> Outcome<String> {
+    let world = &fleet.world;
+    let client = Client::connect(&world.server.url()).await?;
+    for name in NAMES {
+        let set = client.counting_semaphore(name).try_set(TOTAL).await?;
+        ensure!(set, "it was there");
+    }
+    connect_all(fleet).await?;
+    let killed = doomed.is_some();
+    let seed = random.below(1 << 32);
+    let kill = async {
+        if let Some(doomed) = doomed {
+            let order = |who: &str, tasks, seed| Work {
+                urls: vec![world.server.url()],
+                shared: fleet.shared,
+                names: NAMES.map(str::to_owned).to_vec(),
+                tasks,
+                time,
+                moment: LONG_MOMENT,
+                manner: Manner::Mixed,
+                seed,
+                log: PathBuf::new(),
+                who: who.into(),
+            };
+            let doomed = doomed.work(
+                order("doomed-java", DOOMED[0], seed),
+                order("doomed-we", DOOMED[1], seed + 1000),
+            )?;
+            tokio::time::sleep(time / 2).await;
+            doomed.die().await?;
+        }
+        Ok(())
+    };
+    let mut seen = Seen::default();
+    let everybody = async { tokio::try_join!(at_work(fleet, Manner::Mixed, time, random), kill) };
+    let ((tally, logs), ()) = tokio::select! {
+        done = everybody => done?,
+        failure = watch(world, &mut seen) => return Err(failure),
+    };
+    let by_worker: BTreeMap<&str, usize> = logs
+        .iter()
+        .map(|(who, grants)| (&**who, grants.len()))
+        .collect();
+    let idle = by_worker.values().any(|grants| *grants == 0);
+    ensure!(!idle, "somebody never got a permit: {by_worker:?}");
+    let most = most_of_a_name(&logs);
+    ensure!(most <= TOTAL as usize, "{most} of {TOTAL} were out at once");
+    ensure!(most > MOST_WANTED, "never more than {most} were out");
+
+    let mut missing = 0;
+    for name in NAMES {
+        let there = balance(world, name, killed)?;
+        missing += i64::from(TOTAL) - there;
+        // Who is dead keeps nobody from what is left, not even one that stood in line.
+        let all = u32::try_from(there)?;
+        let semaphore = client.counting_semaphore(name);
+        let got = semaphore.acquire_timeout(all, PASSED_OVER).await?;
+        ensure!(got, "{name}: what is there cannot be had");
+        let rest: i64 = world.server.query(&["GET", name]);
+        ensure!(rest == 0, "{name}: {rest} are left of all");
+        ensure!(semaphore.delete().await?, "it was there");
+    }
+    in_time!(!killed || missing > 0, "the killed had none");
+    client.close().await?;
+    world.forget_done()?;
+    let (permits, waits) = (by_worker.values().sum::<usize>(), tally.refused);
+    Ok(format!(
+        "{permits} permits {by_worker:?}, {waits} waits over, at most {most} of {TOTAL} at once, {} to {} there in {} looks, {missing} gone",
+        seen.least, seen.most, seen.looks
+    ))
+}
+
+/// How many are there now that everybody has left: as many as the book says.
+fn balance(world: &World, name: &str, killed: bool) -> Outcome<i64> {
+    let there: i64 = world.server.query(&["GET", name]);
+    let book = |what: &str| -> i64 {
+        let entry: Option<i64> = world.server.query(&["GETDEL", &format!("{what}:{name}")]);
+        entry.unwrap_or(0)
+    };
+    let (perhaps, certain) = (book("perhaps"), book("certain"));
+    ensure!(
+        killed || (perhaps, certain) == (0, 0),
+        "{name}: {certain} to {perhaps} are out though everybody has come back"
+    );
+    let all = i64::from(TOTAL);
+    ensure!(
+        (all - perhaps..=all - certain).contains(&there),
+        "{name}: {there} of {all} are there, and {certain} to {perhaps} are out"
+    );
+    Ok(there)
+}
+
+/// How many there were in the store, at any time somebody looked.
+#[derive(Default)]
+struct Seen {
+    looks: u64,
+    least: i64,
+    most: i64,
+}
+
+/// Looks until there are fewer than none, or more than there can be.
+async fn watch(world: &World, seen: &mut Seen) -> Failure {
+    seen.least = i64::MAX;
+    loop {
+        for name in NAMES {
+            let there: Option<i64> = world.server.query(&["GET", name]);
+            let there = there.unwrap_or(-1);
+            if !(0..=i64::from(TOTAL)).contains(&there) {
+                return Failure::new(format!("{name}: {there} of {TOTAL} are there"));
+            }
+            seen.looks += 1;
+            seen.least = seen.least.min(there);
+            seen.most = seen.most.max(there);
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+}
+
+fn most_of_a_name(logs: &Logs) -> usize {
+    let of = |name: &'static str| {
+        let grants = logs.values().flatten();
+        most_at_once(grants.filter(move |grant| grant.name == name))
+    };
+    NAMES.map(of).into_iter().max().unwrap_or(0)
+}
+
+/// Of each semaphore. Whatever the killed had, as many are left as somebody may want.
+const TOTAL: u32 = 12;
+const MOST_WANTED: usize = 3;
+/// How many threads and tasks the killed have, three permits each.
+const DOOMED: [u64; 2] = [1, 2];
+/// They keep them for so long that some have permits when they are killed.
+const LONG_MOMENT: Duration = Duration::from_millis(200);
+/// Those who died in line are passed over within six seconds.
+const PASSED_OVER: Duration = Duration::from_secs(10);
+/// Each has to come to its turn, on a machine that starts JVMs meanwhile.
+const SHORTEST: Duration = Duration::from_secs(3);

@@ -1,0 +1,19 @@
+//! The hammer on one lock on most of three servers.
+
+use std::time::Duration;
+
+use crate::failure::Outcome;
+use crate::quorum::nothing_is_left;
+use crate::stage::Fleet;
+use crate::world::CLEAN_WITHIN;
+
+/// The same, where the servers are, and nothing is left on any of them.
+pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
+    fleet.world.servers().come_of_age(LONGEST_LEASE).await;
+    let remark = super::play(fleet).await?;
+    nothing_is_left(fleet.servers(), LONGEST_LEASE + CLEAN_WITHIN).await?;
+    Ok(remark)
+}
+
+/// Ours, and redlock's, whose waiters may leave what they had of fewer than most.
+const LONGEST_LEASE: Duration = Duration::from_secs(5);

@@ -1,0 +1,124 @@
+//! The count: set, counted down, waited for in vain, and deleted.
+
+use std::time::Duration;
+
+use super::{agree, settle};
+use crate::clock::Stamp;
+use crate::failure::{Failure, Outcome, ensure, in_time};
+use crate::party::Party;
+use crate::scenarios::{AT_ONCE, SLACK};
+use crate::stage::Stage;
+use crate::world::latch_channel;
+
+/// It is set once until it is open, both count it down, below zero there is nothing, and then it is set anew.
+pub(crate) async fn set(stage: &mut Stage) -> Outcome<String> {
+    let name = "latch-set";
+    let server = &stage.world.server;
+    let (holder, other) = (stage.holder.latch(name), stage.other.latch(name));
+    agree(stage, name, 0).await?;
+    for round in 1..=2 {
+        let (first, second) = if round == 1 {
+            (&holder, &other)
+        } else {
+            (&other, &holder)
+        };
+        ensure!(first.try_set(3).await?, "round {round}: it was closed");
+        for latch in [second, first] {
+            ensure!(!latch.try_set(5).await?, "round {round}: set twice");
+        }
+        agree(stage, name, 3).await?;
+        ensure!(server.pttl(name) == -1, "the count has an end");
+        for (latch, left) in [
+            (second, 2),
+            (first, 1),
+            (second, 0),
+            (first, 0),
+            (second, 0),
+        ] {
+            latch.count_down().await?;
+            agree(stage, name, left).await?;
+        }
+        let exists: u64 = server.query(&["EXISTS", name]);
+        ensure!(exists == 0, "what is open is still there");
+        // Open for whoever comes now.
+        for latch in [first, second] {
+            latch.wait().await?;
+            let (open, span) = latch.wait_within(SLACK).await?;
+            ensure!(open, "round {round}: it is closed");
+            in_time!(span.took() <= AT_ONCE, "it took {:?}", span.took());
+        }
+    }
+    settle(stage, name).await?;
+    Ok(String::new())
+}
+
+/// A wait that is over before it is open says so, and nobody listens any more.
+pub(crate) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
+    let name = "latch-patience";
+    let wait = Duration::from_millis(600);
+    let world = &stage.world;
+    let (holder, other) = (stage.holder.latch(name), stage.other.latch(name));
+    ensure!(holder.try_set(2).await?, "it was closed");
+    let count_down = async {
+        let channel = latch_channel(name);
+        world.asleep_on(&channel).await?;
+        world.hears_only(&channel)?;
+        // Not to zero: nobody goes on.
+        holder.count_down().await
+    };
+    let ((open, span), _) = tokio::try_join!(other.wait_within(wait), count_down)?;
+    ensure!(!open, "it is open at one");
+    let took = span.took();
+    ensure!(took >= wait * 9 / 10, "it gave up after {took:?}");
+    in_time!(took <= wait + SLACK, "it gave up after {took:?}");
+    crate::world::until("nobody listens", || {
+        world.server.pubsub_channels().is_empty()
+    })
+    .await?;
+    agree(stage, name, 1).await?;
+    holder.count_down().await?;
+    settle(stage, name).await?;
+    Ok(String::new())
+}
+
+/// Deleting it lets those of ours go on whoever deletes, and Java's if we do. Redisson tells its own to close their gates, and
+/// they wait for the next time it is opened.
+pub(crate) async fn deleted(stage: &mut Stage) -> Outcome<String> {
+    let name = "latch-delete";
+    let world = &stage.world;
+    let (holder, other) = (stage.holder.latch(name), stage.other.latch(name));
+    let beside = stage.holder.sibling().await?;
+    let stays = matches!(beside, Party::Java(_));
+    ensure!(holder.try_set(2).await?, "it was closed");
+    let mut beside = tokio::spawn(async move { beside.latch(name).wait().await });
+    let channel = latch_channel(name);
+    let delete = async {
+        crate::world::until("both listen", || world.listeners(&channel) == 2).await?;
+        world.asleep_on(&channel).await?;
+        let from = Stamp::now();
+        ensure!(holder.delete().await?, "it was closed");
+        Ok(from)
+    };
+    let (waited, from) = tokio::try_join!(other.wait(), delete)?;
+    ensure!(waited.to > from, "it went on before");
+    let late = waited.to.since(from);
+    in_time!(late <= AT_ONCE * 2, "it took {late:?}");
+    agree(stage, name, 0).await?;
+    let went_on = tokio::time::timeout(A_WHILE, &mut beside).await;
+    if stays {
+        // It does if it had not come to sleep when it was deleted, and nothing tells when it has.
+        if let Ok(went_on) = went_on {
+            went_on??;
+            return Err(Failure::late("Redisson's own went on"));
+        }
+        ensure!(other.try_set(1).await?, "it was closed");
+        other.count_down().await?;
+        beside.await??;
+    } else {
+        in_time!(went_on.is_ok(), "one of ours waits on");
+    }
+    settle(stage, name).await?;
+    Ok(format!("went on after {:.1} ms", late.as_secs_f64() * 1e3))
+}
+
+const A_WHILE: Duration = Duration::from_millis(400);

@@ -1,0 +1,168 @@
+//! Everybody goes on when the last has counted.
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::{agree, settle};
+use crate::clock::{Span, Stamp};
+use crate::failure::{Outcome, ensure, in_time};
+use crate::party::Party;
+use crate::scenarios::AT_ONCE;
+use crate::scenarios::names::ODD;
+use crate::stage::Stage;
+use crate::world::{World, latch_channel, until};
+
+/// A sleeping waiter goes on soon after the last count, by its one message: Java would wait for another one for ever, and ours
+/// would look again only after two seconds.
+pub(crate) async fn opens(stage: &mut Stage) -> Outcome<String> {
+    let name = "latch-open";
+    let rounds = stage.world.pace.rounds(6);
+    let mut longest = Duration::ZERO;
+    for round in 0..=rounds {
+        let late = one_opening(stage, name, name).await?;
+        // The first time, Java compiles.
+        if round > 0 {
+            longest = longest.max(late);
+            in_time!(
+                late <= AT_ONCE,
+                "round {round}: it took {late:?} after the last count"
+            );
+        }
+    }
+    settle(stage, name).await?;
+    Ok(format!(
+        "longest {:.1} ms of {rounds}",
+        longest.as_secs_f64() * 1e3
+    ))
+}
+
+async fn one_opening(stage: &Stage, name: &str, key: &str) -> Outcome<Duration> {
+    let (holder, other) = (stage.holder.latch(name), stage.other.latch(name));
+    let world = &stage.world;
+    ensure!(holder.try_set(2).await?, "it was closed");
+    let messages = world.messages();
+    let count = async {
+        world.asleep_on(&latch_channel(key)).await?;
+        holder.count_down().await?;
+        let left = holder.count().await?;
+        ensure!(left == 1, "{left} are left, not one");
+        let told = world.messages() - messages;
+        ensure!(told == 0, "{told} messages at one");
+        holder.count_down().await
+    };
+    let (waited, opened) = tokio::try_join!(other.wait(), count)?;
+    ensure!(waited.to > opened.from, "it went on before");
+    let told = world.messages() - messages;
+    ensure!(told == 1, "it sent {told} messages");
+    Ok(waited.to.since(opened.from))
+}
+
+/// Three of each side wait while both count as fast as they can: nobody goes on before the last count, and all do then.
+pub(crate) async fn everybody(stage: &mut Stage) -> Outcome<String> {
+    let name = "latch-all";
+    let world = &stage.world;
+    ensure!(stage.other.latch(name).try_set(2 * EACH).await?, "closed");
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        for party in [&stage.holder, &stage.other] {
+            waiting.push(waits(party, name).await?);
+        }
+    }
+    both_listen(world, name).await?;
+    let (ours, theirs) = tokio::try_join!(
+        counts(&stage.holder, name, EACH),
+        counts(&stage.other, name, EACH)
+    )?;
+    let last = ours.max(theirs);
+    let mut longest = Duration::ZERO;
+    for (number, waiting) in waiting.into_iter().enumerate() {
+        let waited = waiting.await??;
+        ensure!(waited.to > last, "{number} went on before the last count");
+        let late = waited.to.since(last);
+        in_time!(late <= AT_ONCE * 2, "{number} took {late:?}");
+        longest = longest.max(late);
+    }
+    settle(stage, name).await?;
+    Ok(format!("longest {:.1} ms", longest.as_secs_f64() * 1e3))
+}
+
+/// Set anew as often as it was opened: each time by the other side, while the one who did not set it counts.
+pub(crate) async fn again(stage: &mut Stage) -> Outcome<String> {
+    let name = "latch-again";
+    let rounds = stage.world.pace.rounds(6);
+    for round in 0..rounds {
+        let (sets, counts) = if round % 2 == 0 {
+            (&stage.holder, &stage.other)
+        } else {
+            (&stage.other, &stage.holder)
+        };
+        ensure!(sets.latch(name).try_set(1).await?, "round {round}: closed");
+        agree(stage, name, 1).await?;
+        let waiting = [waits(sets, name).await?, waits(counts, name).await?];
+        both_listen(&stage.world, name).await?;
+        let opened = counts.latch(name).count_down().await?;
+        for waiting in waiting {
+            let waited = waiting.await??;
+            ensure!(waited.to > opened.from, "round {round}: it went on before");
+            let late = waited.to.since(opened.from);
+            in_time!(late <= AT_ONCE * 2, "round {round}: it took {late:?}");
+        }
+    }
+    settle(stage, name).await?;
+    Ok(format!("{rounds} times"))
+}
+
+/// Another one of the same client waits.
+async fn waits(like: &Party, name: &'static str) -> Outcome<JoinHandle<Outcome<Span>>> {
+    let party = like.sibling().await?;
+    Ok(tokio::spawn(async move { party.latch(name).wait().await }))
+}
+
+/// A client of each side does.
+async fn both_listen(world: &World, name: &str) -> Outcome {
+    let channel = latch_channel(name);
+    until("both sides listen", || world.listeners(&channel) == 2).await?;
+    world.asleep_on(&channel).await
+}
+
+/// Counts so often; says when it began to count last.
+async fn counts(party: &Party, name: &str, often: u32) -> Outcome<Stamp> {
+    let mut last = Stamp::now();
+    for _ in 0..often {
+        last = party.latch(name).count_down().await?.from;
+    }
+    Ok(last)
+}
+
+/// Each name is the same latch, and the same channel, on both sides: its braces stand in a latch's channel with two more.
+pub(crate) async fn odd_names(stage: &mut Stage) -> Outcome<String> {
+    for name in ODD {
+        meets(stage, name, name)
+            .await
+            .map_err(|failure| failure.during(format_args!("{name:?}")))?;
+    }
+    Ok(format!("{} names", ODD.len()))
+}
+
+/// With a prefix on both sides, the names are the same and the keys carry it.
+pub(crate) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
+    let prefix = stage.terms.prefix;
+    for name in ["order", "a{b}c"] {
+        meets(stage, name, &format!("{prefix}{name}")).await?;
+    }
+    Ok(String::new())
+}
+
+async fn meets(stage: &Stage, name: &str, key: &str) -> Outcome {
+    ensure!(stage.other.latch(name).try_set(1).await?, "it was closed");
+    let count: Option<u64> = stage.world.server.query(&["GET", key]);
+    ensure!(count == Some(1), "{count:?} in {key:?}");
+    stage.holder.latch(name).count_down().await?;
+    let late = one_opening(stage, name, key).await?;
+    in_time!(late <= AT_ONCE * 2, "after the last count it took {late:?}");
+    settle(stage, name).await
+}
+
+/// So many counts of each side.
+const EACH: u32 = 60;

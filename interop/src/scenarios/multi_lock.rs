@@ -1,0 +1,245 @@
+//! Several locks at once: ours are the plain locks of Redisson's `getMultiLock(a, b)`.
+
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::deaths::{Death, Mortal};
+use super::{AT_ONCE, BRIEF, LONG, ROUNDING, SLACK};
+use crate::clock::{Span, Stamp};
+use crate::failure::{Outcome, ensure, in_time};
+use crate::party::{Kind, Party, Term};
+use crate::stage::{Stage, java_thread};
+use crate::world::until;
+
+/// Who holds two keeps the other from each of them, from both and from one of them with a third; not from the third.
+pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let mut one = other.side(Kind::Plain);
+    for term in [Term::Kept, Term::Fixed(LONG)] {
+        holder.lock("multi-a+multi-b", term).await?;
+        for several in ["multi-a+multi-b", "multi-b+multi-a", "multi-b+multi-c"] {
+            other.is_kept_out(several).await?;
+            let (granted, _) = other.try_lock(several, BRIEF, Term::Kept).await?;
+            ensure!(!granted, "it got `{several}` by waiting for {BRIEF:?}");
+        }
+        for single in ["multi-a", "multi-b"] {
+            one.is_kept_out(single).await?;
+            let left = world.left(single)?;
+            ensure!(left > LONG / 4, "`{single}` is held for {left:?} only");
+        }
+        one.finds_it_free("multi-c").await?;
+        holder.unlock("multi-a+multi-b").await?.done()?;
+        other.finds_it_free("multi-b+multi-c").await?;
+        other.finds_it_free("multi-b+multi-a").await?;
+        // One of them is enough to keep the other out of all, and what it has taken of the rest is given back.
+        one.lock("multi-b", term).await?;
+        holder.is_kept_out("multi-a+multi-b").await?;
+        one.finds_it_free("multi-a").await?;
+        one.unlock("multi-b").await?.done()?;
+        holder.finds_it_free("multi-a+multi-b").await?;
+    }
+    Ok(String::new())
+}
+
+/// Who waits for one of them, alone or with a third, has it soon after all are given back.
+pub(super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
+    let rounds = stage.world.pace.rounds(6);
+    let mut longest = Duration::ZERO;
+    for round in 0..=rounds {
+        let several = one_wake(stage, Kind::Multi, "multi-b+multi-c").await?;
+        let single = one_wake(stage, Kind::Plain, "multi-b").await?;
+        // The first time, Java compiles.
+        if round > 0 {
+            longest = longest.max(several).max(single);
+            in_time!(
+                longest <= AT_ONCE,
+                "round {round}: it took {several:?} for several, {single:?} for one"
+            );
+        }
+    }
+    Ok(format!(
+        "longest {:.1} ms of {rounds}",
+        longest.as_secs_f64() * 1e3
+    ))
+}
+
+async fn one_wake(stage: &mut Stage, kind: Kind, wanted: &str) -> Outcome<Duration> {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let mut waiter = other.side(kind);
+    holder.lock("multi-a+multi-b", Term::Fixed(LONG)).await?;
+    let unlock = async {
+        world.asleep("multi-b").await?;
+        holder.unlock("multi-a+multi-b").await?.done()
+    };
+    let (waited, freed) = tokio::try_join!(waiter.lock(wanted, Term::Kept), unlock)?;
+    ensure!(waited.to > freed.from, "it had it before it was unlocked");
+    waiter.unlock(wanted).await?.done()?;
+    Ok(waited.to.since(freed.from))
+}
+
+/// With a lease, all of them end together, and the other has them then.
+pub(super) async fn expires(stage: &mut Stage) -> Outcome<String> {
+    let Stage { holder, other, .. } = stage;
+    let lease = Duration::from_millis(1_200);
+    let span = holder.lock("multi-a+multi-b", Term::Fixed(lease)).await?;
+    let mut one = other.side(Kind::Plain);
+    one.is_kept_out("multi-a").await?;
+    one.is_kept_out("multi-b").await?;
+    let waited = other.lock("multi-b+multi-a", Term::Kept).await?;
+    let after = is_over(holder, lease, span, waited)?;
+    holder.unlock("multi-a+multi-b").await?.refused()?;
+    other.unlock("multi-b+multi-a").await?.done()?;
+    other.finds_it_free("multi-a+multi-b").await?;
+    Ok(format!("a lease of {lease:?}: {} ms", after.as_millis()))
+}
+
+fn is_over(holder: &Party, lease: Duration, held: Span, waited: Span) -> Outcome<Duration> {
+    let after = waited.to.since(held.from);
+    ensure!(
+        after + ROUNDING + holder.gives_up_early(lease) >= lease,
+        "free {after:?} after a lease of {lease:?} began"
+    );
+    in_time!(
+        waited.to.since(held.to) <= lease + SLACK,
+        "it took {after:?} to be free"
+    );
+    Ok(after)
+}
+
+/// A process that holds all is killed, and then one that holds the first and waits for the second.
+pub(super) async fn dead(stage: &mut Stage) -> Outcome<String> {
+    let lease = stage.terms.watchdog;
+    let all = {
+        let mortal = Mortal::lock(stage, stage.terms, Death::Kill, "multi-a+multi-b").await?;
+        let Stage { other, world, .. } = &mut *stage;
+        let kill = async {
+            world.asleep("multi-a").await?;
+            mortal.die("multi-a+multi-b").await
+        };
+        let (waited, died) = tokio::try_join!(other.lock("multi-a+multi-b", Term::Kept), kill)?;
+        ensure!(waited.to > died, "the other had it while the holder lived");
+        other.unlock("multi-a+multi-b").await?.done()?;
+        waited.to.since(died)
+    };
+    let half = half_dead(stage).await?;
+    for after in [all, half] {
+        in_time!(after <= lease + SLACK, "it took {after:?} to be free");
+    }
+    Ok(format!(
+        "all: free after {} ms, half: {} ms",
+        all.as_millis(),
+        half.as_millis()
+    ))
+}
+
+/// How long after the death the half that was held is free.
+async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
+    let Stage {
+        holder,
+        other,
+        world,
+        build,
+        terms,
+    } = stage;
+    let mut one = other.side(Kind::Plain);
+    one.lock("multi-b", Term::Fixed(LONG)).await?;
+    let died = if matches!(holder, Party::Java(_)) {
+        let jvm = world.fresh_peer(build).await?;
+        let thread = java_thread(world, &jvm, *terms).await?;
+        let waiting = tokio::spawn(async move { thread.lock("multi-a+multi-b", Term::Kept).await });
+        until("it holds the first", || world.server.pttl("multi-a") > 0).await?;
+        one.is_kept_out("multi-a").await?;
+        let died = jvm.kill_hard().await?;
+        ensure!(waiting.await?.is_err(), "a dead one got them");
+        died
+    } else {
+        let lease = terms.watchdog.as_millis().to_string();
+        let mut child = Command::new(std::env::current_exe()?)
+            .args([
+                "hold",
+                &world.server.url(),
+                "multi",
+                "multi-a+multi-b",
+                &lease,
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        until("it holds the first", || world.server.pttl("multi-a") > 0).await?;
+        one.is_kept_out("multi-a").await?;
+        let died = Stamp::now();
+        child.start_kill()?;
+        child.wait().await?;
+        died
+    };
+    let waited = one.lock("multi-a", Term::Kept).await?;
+    one.unlock("multi-a").await?.done()?;
+    one.unlock("multi-b").await?.done()?;
+    Ok(waited.to.since(died))
+}
+
+/// Both sides take the same two again and again, named in opposite orders: each gets on. Ours takes them in an order of its
+/// own, Java as they are named. Where that is the opposite, each may hold one and wait for the other until it gives up, three
+/// seconds later.
+pub(super) async fn opposite_orders(stage: &mut Stage) -> Outcome<String> {
+    let time = stage.world.pace.hammer.max(Duration::from_secs(9));
+    let Stage { holder, other, .. } = stage;
+    let inside = AtomicBool::new(false);
+    let end = Stamp::now() + time;
+    let (one, two) = tokio::try_join!(
+        take_turns(holder, "multi-a+multi-b", end, &inside),
+        take_turns(other, "multi-b+multi-a", end, &inside)
+    )?;
+    for turns in [&one, &two] {
+        ensure!(turns.count >= 2, "only {} turns in {time:?}", turns.count);
+    }
+    Ok(format!(
+        "{} turns and {} in {time:?}, the longest waits {:.1} s and {:.1} s",
+        one.count,
+        two.count,
+        one.longest.as_secs_f64(),
+        two.longest.as_secs_f64()
+    ))
+}
+
+#[derive(Default)]
+struct Turns {
+    count: u32,
+    longest: Duration,
+}
+
+async fn take_turns(
+    party: &mut Party,
+    names: &str,
+    end: Stamp,
+    inside: &AtomicBool,
+) -> Outcome<Turns> {
+    let mut turns = Turns::default();
+    while Stamp::now() < end {
+        let span = party.lock(names, Term::Kept).await?;
+        let alone = !inside.swap(true, Ordering::SeqCst);
+        ensure!(alone, "two held the same locks");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        inside.store(false, Ordering::SeqCst);
+        party.unlock(names).await?.done()?;
+        turns.count += 1;
+        turns.longest = turns.longest.max(span.took());
+        // Somebody else's turn.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(turns)
+}

@@ -1,0 +1,224 @@
+//! One lock on most of several servers: `RedissonRedLock`, redsync with several pools, redlock with several clients.
+
+mod ends;
+
+use std::time::Duration;
+
+pub(super) use self::ends::{dead_holder, is_kept};
+use super::{BRIEF, SLACK};
+use crate::clock::Stamp;
+use crate::failure::{Failure, Outcome, ensure, in_time};
+use crate::library::Shared;
+use crate::quorum::{Away, OurVoter, Side, Stage};
+use crate::simple::Lease;
+use crate::support::RedisServer;
+use crate::world::{until, until_within};
+
+/// While one side holds it, every server has it in the format that both know, and the other does not get it.
+pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        shared,
+        terms,
+        ..
+    } = stage;
+    let servers = world.servers().first(terms.servers);
+    let name = "quorum-exclude";
+    for lease in holder.leases(terms.lease) {
+        holder.lock(name, lease).await?;
+        looks_like(*shared, servers, name, lease)?;
+        other.is_kept_out(name, terms.lease).await?;
+        other.is_kept_out_for(name, BRIEF, terms.lease).await?;
+        looks_like(*shared, servers, name, lease)?;
+
+        holder.unlock(name).await?.done()?;
+        let lease = other.lease(terms.lease);
+        other.lock(name, lease).await?;
+        looks_like(*shared, servers, name, lease)?;
+        holder.is_kept_out(name, terms.lease).await?;
+        other.unlock(name).await?.done()?;
+        holder.finds_it_free(name, terms.lease).await?;
+    }
+    Ok(String::new())
+}
+
+/// The lock is on most servers, one hash or one string on each, and ends by itself. Where somebody is just giving it back,
+/// it may be missing.
+fn looks_like(shared: Shared, servers: &[RedisServer], name: &str, lease: Lease) -> Outcome {
+    let kind = match shared {
+        Shared::SimpleQuorum => "string",
+        _ => "hash",
+    };
+    let each: Vec<(String, i64)> = servers
+        .iter()
+        .map(|server| (server.query(&["TYPE", name]), server.pttl(name)))
+        .collect();
+    let time = i64::try_from(lease.time().as_millis())?;
+    let good = each
+        .iter()
+        .filter(|(found, left)| found == kind && *left <= time && *left > time / 4);
+    ensure!(
+        good.count() > servers.len() / 2,
+        "not a {kind} with {time} ms or less on most servers: {each:?}"
+    );
+    Ok(())
+}
+
+/// One server of three is somebody else's, and then two.
+pub(super) async fn needs_most(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        shared,
+        terms,
+        ..
+    } = stage;
+    let servers = world.servers().first(terms.servers);
+    let name = "quorum-majority";
+    let mut strangers = Vec::new();
+    for server in &servers[..2] {
+        strangers.push(OurVoter::connect([server.url()], *shared).await?);
+    }
+    strangers[0].lock(name, Lease::Kept(terms.lease)).await?;
+    let taken = holder.lock(name, holder.lease(terms.lease)).await?.took();
+    if let Side::Ours(voter) = holder {
+        let votes = voter.votes(name);
+        ensure!(votes == 2, "we have {votes} votes of the other two");
+    }
+    other.is_kept_out(name, terms.lease).await?;
+    holder.unlock(name).await?.done()?;
+    other.finds_it_free(name, terms.lease).await?;
+
+    strangers[1].lock(name, Lease::Kept(terms.lease)).await?;
+    for side in [holder, other] {
+        side.is_kept_out(name, terms.lease).await?;
+        side.is_kept_out_for(name, BRIEF, terms.lease).await?;
+        let who = side.title();
+        until(&format!("what {who} had of too few is given back"), || {
+            servers[2].pttl(name) == -2
+        })
+        .await?;
+    }
+    for stranger in &mut strangers {
+        ensure!(stranger.votes(name) == 1, "a stranger has lost its own");
+        stranger.unlock(name).await?.done()?;
+        stranger.close().await?;
+    }
+    let Stage { holder, other, .. } = stage;
+    holder.finds_it_free(name, stage.terms.lease).await?;
+    other.finds_it_free(name, stage.terms.lease).await?;
+    Ok(format!("two of three in {} ms", taken.as_millis()))
+}
+
+/// A waiter asks again and again, or is told, and has it soon after it is given back.
+pub(super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        terms,
+        ..
+    } = stage;
+    let servers = world.servers().first(terms.servers);
+    let name = "quorum-handover";
+    let rounds = world.pace.rounds(3);
+    let mut longest = Duration::ZERO;
+    for round in 0..=rounds {
+        holder.lock(name, holder.lease(terms.lease)).await?;
+        let unlock = async {
+            asks(servers).await?;
+            holder.unlock(name).await?.done()
+        };
+        let lease = other.lease(terms.lease);
+        let (waited, freed) = tokio::try_join!(other.lock(name, lease), unlock)?;
+        ensure!(waited.to > freed.from, "it had the lock before");
+        let late = waited.to.since(freed.from);
+        // The first time, Java compiles.
+        if round > 0 {
+            in_time!(late <= PAUSE + SLACK, "it took {late:?} after the unlock");
+            longest = longest.max(late);
+        }
+        other.unlock(name).await?.done()?;
+    }
+    Ok(format!(
+        "longest {:.0} ms of {rounds}",
+        longest.as_secs_f64() * 1e3
+    ))
+}
+
+/// Waits until somebody has asked these for the lock, and has been told that another has it.
+async fn asks(servers: &[RedisServer]) -> Outcome {
+    let questions = || -> u64 {
+        let ways = ["set", "eval", "evalsha"];
+        let each = servers.iter();
+        each.map(|server| ways.map(|way| server.commandstats(way)).iter().sum::<u64>())
+            .sum()
+    };
+    let asked = questions();
+    until("the other has asked", || questions() >= asked + 2).await?;
+    // Nothing tells when it is answered. Somewhat earlier or later, the waiter passes or fails alike.
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    Ok(())
+}
+
+/// One of five servers is killed, and one hangs, while it is held. It is given back and taken by the other, all with three.
+pub(super) async fn two_away(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        terms,
+        ..
+    } = stage;
+    let servers = world.servers().first(terms.servers);
+    let (name, lease) = ("quorum-away", Lease::Kept(terms.lease));
+    let held = holder.lock(name, lease).await?;
+    let have_it = |servers: &[RedisServer]| servers.iter().all(|server| server.pttl(name) > 0);
+    until("all have it", || have_it(servers)).await?;
+
+    let away = [Away::kill(&servers[3]), Away::hang(&servers[4])];
+    let given_back = async {
+        other.is_kept_out(name, terms.lease).await?;
+        other.is_kept_out_for(name, BRIEF / 2, terms.lease).await?;
+        ensure!(have_it(&servers[..3]), "the three that are left forgot it");
+        holder.unlock(name).await?.done()
+    };
+    // Not all are renewed, and a machine may stand still.
+    let excuse = |failure: Failure| match Stamp::now().since(held.from) {
+        time if time > terms.lease => Failure::late(failure.to_string()),
+        _ => failure,
+    };
+    given_back.await.map_err(excuse)?;
+
+    let mut longest = Duration::ZERO;
+    let (mut one, mut two) = (other, holder);
+    // In a hurry each takes it when it is the other.
+    for _ in 0..world.pace.rounds(2) {
+        let (granted, span) = one.try_lock(name, FEW_TRIES, lease).await?;
+        let (who, took) = (one.title(), span.took());
+        ensure!(granted, "{who} did not get it from three of five: {took:?}");
+        longest = longest.max(took);
+        two.is_kept_out(name, terms.lease).await?;
+        one.unlock(name).await?.done()?;
+        until_within(terms.lease / 2, "it is given back", || {
+            servers[..3].iter().all(|server| server.pttl(name) == -2)
+        })
+        .await?;
+        std::mem::swap(&mut one, &mut two);
+    }
+    drop(away);
+    Ok(format!(
+        "longest {:.0} ms with three of five",
+        longest.as_secs_f64() * 1e3
+    ))
+}
+
+/// The longest anybody pauses between two questions, while nobody tells it anything: redlock's 200 ms and half of that by
+/// chance.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// For those who are told only by their retries that a server is gone.
+const FEW_TRIES: Duration = Duration::from_secs(2);

@@ -1,0 +1,164 @@
+//! What is held on most of several servers is kept, or ends when its lease does.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::super::{ROUNDING, SLACK};
+use super::{PAUSE, asks};
+use crate::clock::Stamp;
+use crate::failure::{Failure, Outcome, ensure, in_time};
+use crate::quorum::{Side, Stage, TheirVoter};
+use crate::simple::Lease;
+use crate::support::RedisServer;
+
+/// A lease that is renewed is still there a second after its length, and a waiter waits all the while. Ours is
+/// renewed by itself, Redisson's by its watchdog, the others' by whoever holds it.
+pub(in super::super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        terms,
+        ..
+    } = stage;
+    let servers = world.servers().first(terms.servers);
+    let (name, lease, time) = ("quorum-kept", terms.lease, Duration::from_millis(2_500));
+    holder.lock(name, Lease::Kept(lease)).await?;
+    let mut lowest = lease;
+    // How long this machine stood still: only that excuses a lease that was over for a while.
+    let mut stall = Duration::ZERO;
+    let watch = async {
+        loop {
+            let slept = Stamp::now();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            stall = stall.max(Stamp::now().since(slept));
+            let left = on_most(servers, name);
+            lowest = lowest.min(left);
+            match holder {
+                Side::Theirs(voter) if !voter.has_watchdog() && left < lease * 2 / 3 => {
+                    voter.extend(name, lease).await?;
+                }
+                _ => {}
+            }
+        }
+        #[expect(unreachable_code, reason = "says what a failure is")]
+        Ok::<(), Failure>(())
+    };
+    let (granted, span) = tokio::select! {
+        waited = other.try_lock(name, time, Lease::Kept(lease)) => waited?,
+        failed = watch => return failed.map(|()| String::new()),
+    };
+    if granted || lowest.is_zero() {
+        let took = span.took();
+        let what =
+            format!("the lease was over within {took:?} of {time:?}; standing still for {stall:?}");
+        return Err(if stall > lease / 4 {
+            Failure::late(what)
+        } else {
+            Failure::new(what)
+        });
+    }
+    holder.unlock(name).await?.done()?;
+    other.finds_it_free(name, lease).await?;
+    Ok(format!("lowest {} ms", lowest.as_millis()))
+}
+
+/// For how long most of them have it, if nobody renews it.
+fn on_most(servers: &[RedisServer], name: &str) -> Duration {
+    let mut left: Vec<i64> = servers.iter().map(|server| server.pttl(name)).collect();
+    left.sort_unstable();
+    // As many have it for longer, and it makes them most.
+    let left = left[(servers.len() - 1) / 2];
+    Duration::from_millis(u64::try_from(left).unwrap_or(0))
+}
+
+/// A process that holds it is killed, with its connections to all servers.
+pub(in super::super) async fn dead_holder(stage: &mut Stage) -> Outcome<String> {
+    let name = "quorum-death";
+    let mortal = Mortal::lock(stage, name).await?;
+    let Stage {
+        other,
+        world,
+        terms,
+        ..
+    } = stage;
+    let servers = world.servers().first(terms.servers);
+    let kill = async {
+        asks(servers).await?;
+        let promised = Stamp::now() + on_most(servers, name);
+        Ok((mortal.die().await?, promised))
+    };
+    let lease = other.lease(terms.lease);
+    let (waited, (died, promised)) = tokio::try_join!(other.lock(name, lease), kill)?;
+    ensure!(waited.to > died, "the other had it while the holder lived");
+    // What the last renewal promised is kept, even to the dead.
+    ensure!(
+        waited.to + ROUNDING >= promised,
+        "free {:?} before the lease was over",
+        promised.since(waited.to)
+    );
+    let after = waited.to.since(died);
+    in_time!(
+        after <= terms.lease + PAUSE + SLACK,
+        "it took {after:?} to be free"
+    );
+    other.unlock(name).await?.done()?;
+    other.finds_it_free(name, terms.lease).await?;
+    Ok(format!("free after {} ms", after.as_millis()))
+}
+
+/// A process of its own that holds the lock.
+enum Mortal {
+    Ours(Child),
+    Theirs(TheirVoter),
+}
+
+impl Mortal {
+    /// On the holder's side.
+    async fn lock(stage: &Stage, name: &str) -> Outcome<Self> {
+        let Stage {
+            holder,
+            world,
+            build,
+            shared,
+            terms,
+            ..
+        } = stage;
+        let servers = world.servers().first(terms.servers);
+        if matches!(holder, Side::Theirs(_)) {
+            let peer = world.fresh_peer(build).await?;
+            let voter = TheirVoter::connect(&peer, servers, *terms).await?;
+            voter.lock(name, Lease::Kept(terms.lease)).await?;
+            return Ok(Self::Theirs(voter));
+        }
+        let lease = terms.lease.as_millis().to_string();
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["hold-most", shared.word(), name, &lease])
+            .args(servers.iter().map(RedisServer::url))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let said = child.stdout.take().expect("it is piped");
+        let line = BufReader::new(said).lines().next_line().await?;
+        ensure!(line.as_deref() == Some("held"), "the process said {line:?}");
+        Ok(Self::Ours(child))
+    }
+
+    /// By `kill -9`. Says when.
+    async fn die(self) -> Outcome<Stamp> {
+        match self {
+            Self::Theirs(voter) => voter.peer().kill_hard().await,
+            Self::Ours(mut child) => {
+                let now = Stamp::now();
+                child.start_kill()?;
+                let ended = child.wait().await?;
+                ensure!(ended.code().is_none(), "it ended in order: {ended}");
+                Ok(now)
+            }
+        }
+    }
+}

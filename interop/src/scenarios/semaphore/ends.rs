@@ -1,0 +1,129 @@
+//! How a permit ends: given back by its id, by the end of its lease, or with its holder.
+
+use std::time::Duration;
+
+use super::{agree, is_refused, settle};
+use crate::clock::Stamp;
+use crate::failure::{Outcome, ensure, in_time};
+use crate::party::{Party, Term};
+use crate::scenarios::deaths::{Death, Mortal};
+use crate::scenarios::{LONG, ROUNDING, SLACK};
+use crate::stage::Stage;
+use crate::world::semaphore_channel;
+
+/// Each side takes one, and the other gives it back.
+pub(crate) async fn by_id(stage: &mut Stage) -> Outcome<String> {
+    let name = "sem-return";
+    stage.holder.try_set_permits(name, 2).await?;
+    for term in [Term::Kept, Term::Fixed(LONG)] {
+        let Stage {
+            holder,
+            other,
+            build,
+            ..
+        } = &mut *stage;
+        let (ids, _) = holder.take(name, 1, term).await?;
+        let id = ids[0].clone();
+        ensure!(id.len() == 32, "its id is {id}");
+        // Redisson before 3.17 keeps ids as they are read; it looks for ours in vain.
+        let known = matches!(other, Party::Ours(_)) || build.has_short_permit_ids();
+        let done = other.give_back(name, &id).await?;
+        ensure!(done == known, "{} gave it back: {done}", other.title());
+        agree(stage, name, if known { 2 } else { 1 }).await?;
+        let again = stage.other.give_back(name, &id).await?;
+        ensure!(!again, "it was given back twice");
+        let late = stage.holder.release(name, &ids).await?;
+        if known {
+            late.refused()?;
+        } else {
+            late.done()?;
+        }
+        agree(stage, name, 2).await?;
+    }
+    settle(stage, name, name, 2).await?;
+    Ok(String::new())
+}
+
+/// A permit that nobody gives back in time is the other's, who waits for it.
+pub(crate) async fn expires(stage: &mut Stage) -> Outcome<String> {
+    let name = "sem-expiry";
+    let lease = Duration::from_millis(700);
+    stage.other.try_set_permits(name, 1).await?;
+    let Stage { holder, other, .. } = &mut *stage;
+    let (ids, taken) = holder.take(name, 1, Term::Fixed(lease)).await?;
+    is_refused(other, name, 1).await?;
+    let (got, waited) = other.take(name, 1, Term::Fixed(LONG)).await?;
+    let after = waited.to.since(taken.from);
+    let early = holder.gives_up_early(lease);
+    ensure!(
+        after + ROUNDING + early >= lease,
+        "free {after:?} after a lease of {lease:?} began"
+    );
+    in_time!(
+        waited.to.since(taken.to) <= lease + SLACK,
+        "it took {after:?} to be free"
+    );
+    holder.release(name, &ids).await?.refused()?;
+    agree(stage, name, 0).await?;
+    stage.other.release(name, &got).await?.done()?;
+    settle(stage, name, name, 1).await?;
+    Ok(format!("a lease of {lease:?}: {} ms", after.as_millis()))
+}
+
+/// What is kept is out for as long as it is held: ours by renewals, Java's for it has no end.
+pub(crate) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
+    let name = "sem-kept";
+    let lease = stage.terms.watchdog;
+    stage.other.try_set_permits(name, 2).await?;
+    let (ids, taken) = stage.holder.take(name, 1, Term::Kept).await?;
+    let mut looks = 0;
+    while Stamp::now().since(taken.to) < lease * 3 {
+        agree(stage, name, 1).await?;
+        let Stage { other, .. } = &mut *stage;
+        let (one, _) = other.take(name, 1, Term::Fixed(LONG)).await?;
+        is_refused(other, name, 1).await?;
+        other.release(name, &one).await?.done()?;
+        looks += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stage.holder.release(name, &ids).await?.done()?;
+    settle(stage, name, name, 2).await?;
+    Ok(format!(
+        "{looks} looks in {:.1} s",
+        (lease * 3).as_secs_f64()
+    ))
+}
+
+/// The permit of a process that is killed is the other's when its lease is over, and not before.
+pub(crate) async fn dead(stage: &mut Stage) -> Outcome<String> {
+    let name = "sem-death";
+    let lease = stage.terms.watchdog;
+    let mut remarks = Vec::new();
+    stage.other.try_set_permits(name, 1).await?;
+    for death in [Death::Kill, Death::Halt] {
+        let mortal = Mortal::lock(stage, stage.terms, death, name).await?;
+        let Stage { other, world, .. } = &mut *stage;
+        let kill = async {
+            world.asleep_on(&semaphore_channel(name)).await?;
+            let seen = Stamp::now();
+            let promised = seen + world.permit_left(name)?;
+            Ok((mortal.die(name).await?, promised))
+        };
+        let ((ids, waited), (died, promised)) =
+            tokio::try_join!(other.take(name, 1, Term::Fixed(LONG)), kill)?;
+        ensure!(waited.to > died, "the other had it while its holder lived");
+        let after = waited.to.since(died);
+        in_time!(after <= lease + SLACK, "it took {after:?} to come back");
+        // What the last renewal promised is kept, even to the dead.
+        ensure!(
+            waited.to + ROUNDING >= promised,
+            "back {:?} before its lease was over",
+            promised.since(waited.to)
+        );
+        other.release(name, &ids).await?.done()?;
+        let millis = after.as_millis();
+        remarks.push(format!("{death:?}: back after {millis} ms"));
+    }
+    settle(stage, name, name, 1).await?;
+    Ok(remarks.join(", "))
+}

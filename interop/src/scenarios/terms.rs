@@ -1,0 +1,103 @@
+//! On which terms a scenario is played, where they are not the usual ones.
+
+use std::time::Duration;
+
+use crate::party::Kind;
+use crate::stage::Terms;
+
+/// What is renewed soon and ends soon.
+pub(super) const SHORT: Terms = Terms {
+    watchdog: Duration::from_millis(1_500),
+    ..Terms::DEFAULT
+};
+
+pub(super) const PREFIXED: Terms = Terms {
+    prefix: "team-7:",
+    ..Terms::DEFAULT
+};
+
+pub(super) const COUNTING: Terms = Terms {
+    kind: Kind::Counting,
+    ..Terms::DEFAULT
+};
+
+pub(super) const COUNTING_PREFIXED: Terms = Terms {
+    kind: Kind::Counting,
+    ..PREFIXED
+};
+
+pub(super) const FAIR: Terms = Terms {
+    kind: Kind::Fair,
+    ..Terms::DEFAULT
+};
+
+pub(super) const FAIR_SHORT: Terms = Terms {
+    kind: Kind::Fair,
+    fair_wait: Duration::from_secs(3),
+    ..SHORT
+};
+
+pub(super) const FAIR_PREFIXED: Terms = Terms {
+    kind: Kind::Fair,
+    ..PREFIXED
+};
+
+pub(super) const FENCED: Terms = Terms {
+    kind: Kind::Fenced,
+    ..Terms::DEFAULT
+};
+
+pub(super) const FENCED_PREFIXED: Terms = Terms {
+    kind: Kind::Fenced,
+    ..PREFIXED
+};
+
+pub(super) const LATCH: Terms = Terms {
+    kind: Kind::Latch,
+    ..Terms::DEFAULT
+};
+
+pub(super) const LATCH_PREFIXED: Terms = Terms {
+    kind: Kind::Latch,
+    ..PREFIXED
+};
+
+pub(super) const MULTI: Terms = Terms {
+    kind: Kind::Multi,
+    ..Terms::DEFAULT
+};
+
+pub(super) const MULTI_SHORT: Terms = Terms {
+    kind: Kind::Multi,
+    ..SHORT
+};
+
+pub(super) const PERMIT: Terms = Terms {
+    kind: Kind::Permit,
+    ..Terms::DEFAULT
+};
+
+pub(super) const PERMIT_SHORT: Terms = Terms {
+    kind: Kind::Permit,
+    ..SHORT
+};
+
+pub(super) const PERMIT_PREFIXED: Terms = Terms {
+    kind: Kind::Permit,
+    ..PREFIXED
+};
+
+pub(super) const RW: Terms = Terms {
+    kind: Kind::Write,
+    ..Terms::DEFAULT
+};
+
+pub(super) const RW_SHORT: Terms = Terms {
+    kind: Kind::Write,
+    ..SHORT
+};
+
+pub(super) const RW_PREFIXED: Terms = Terms {
+    kind: Kind::Write,
+    ..PREFIXED
+};

@@ -97,19 +97,15 @@ impl Store<'_> {
                 self.not_encrypted()?;
                 Ok(self.memory(url.path(), runtime))
             }
-            "redis" | "rediss" | "redis+unix" | "redis-sentinel" => {
+            "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "redis-cluster" => {
                 redis::connect(self, &url, hosts).await
             }
             "sqlite" => {
                 self.not_encrypted()?;
                 sqlite::connect(self, &url).await
             }
-            "redis-cluster" => Err(self.invalid(format!(
-                "`{}:` is not supported yet; redis://, rediss://, redis-sentinel://, redis+unix:, sqlite: and memory: are",
-                url.scheme()
-            ))),
             other => Err(self.invalid(format!(
-                "unknown scheme `{other}:`; use redis://, rediss://, redis-sentinel://, redis+unix:, sqlite: or memory:"
+                "unknown scheme `{other}:`; use redis://, rediss://, redis-sentinel://, redis-cluster://, redis+unix:, sqlite: or memory:"
             ))),
         }
     }
@@ -188,11 +184,13 @@ fn parsed(url: &str) -> Result<(Url, Named), url::ParseError> {
 }
 
 fn has_several_hosts(url: &str) -> bool {
-    url.get(..SENTINEL.len())
-        .is_some_and(|scheme| scheme.eq_ignore_ascii_case(SENTINEL))
+    SEVERAL.iter().any(|scheme| {
+        let begin = url.get(..scheme.len());
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+    })
 }
 
-const SENTINEL: &str = "redis-sentinel://";
+const SEVERAL: [&str; 2] = ["redis-cluster://", "redis-sentinel://"];
 
 /// The address without anything that may be a password, also where it makes no sense as an address.
 pub(crate) fn masked(url: &str) -> String {

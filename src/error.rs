@@ -52,7 +52,7 @@ pub enum Error {
         /// As much of it as is fit to be shown.
         name: Arc<str>,
         /// Why not.
-        reason: &'static str,
+        reason: String,
     },
     /// An option has a value that makes no sense.
     #[error("{}{option}: {reason}", Of(.name.as_ref()))]
@@ -238,10 +238,10 @@ impl Error {
         }
     }
 
-    pub(crate) fn invalid_name(name: &str, reason: &'static str) -> Self {
+    pub(crate) fn invalid_name(name: &str, reason: impl Into<String>) -> Self {
         Self::InvalidName {
             name: Shown(name).to_string().into(),
-            reason,
+            reason: reason.into(),
         }
     }
 
@@ -315,6 +315,7 @@ impl Error {
         let Failure { cause, detail } = failure;
         match cause {
             Cause::Denied | Cause::DeniedInPart => Self::PermissionDenied { name, detail },
+            Cause::NoName => Self::invalid_name(&name, detail),
             Cause::OutOfMemory => Self::OutOfMemory { name, detail },
             Cause::TimedOut => Self::Timeout { name, detail },
             Cause::Tls(problem) => Self::Tls {

@@ -1,6 +1,7 @@
-//! `redis://`, `rediss://`, `redis-sentinel://` and `redis+unix:`.
+//! `redis://`, `rediss://`, `redis-sentinel://`, `redis-cluster://` and `redis+unix:`.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -8,8 +9,10 @@ use url::Url;
 use super::tls::{self, Encrypted};
 use super::{Connected, Named, Store, masked};
 use crate::driver::clock::Clock;
-use crate::engine::Cause;
-use crate::engine::redis::{Address, Assurance, Place, Redis, Replicas, Sentinels, Settings, Tls};
+use crate::engine::redis::{
+    Address, Assurance, Cluster, Manner, Place, Redis, Replicas, Sentinels, Settings, Tls,
+};
+use crate::engine::{Cause, Engine, Failure};
 use crate::error::Error;
 use crate::options::Durability;
 
@@ -26,14 +29,16 @@ pub(super) async fn connect(
     let scripts = parameters.scripts;
     let encrypted = match url.scheme() {
         "rediss" => Encrypted::Always,
-        "redis-sentinel" => Encrypted::IfAsked,
+        "redis-cluster" | "redis-sentinel" => Encrypted::IfAsked,
         _ => Encrypted::Never,
     };
+    let manner = parameters.manner;
     let tls = std::mem::take(&mut parameters.tls);
     let tls = tls.decide(store, encrypted).await?;
     let address = match url.scheme() {
         "redis+unix" => unix(store, url, parameters)?,
-        "redis-sentinel" => sentinels(store, url, hosts, parameters, tls)?,
+        "redis-sentinel" => sentinels(store, url, &hosts, parameters, tls)?,
+        "redis-cluster" => cluster(store, url, &parameters, tls)?,
         _ => tcp(store, url, parameters, tls)?,
     };
     let settings = Settings {
@@ -43,20 +48,28 @@ pub(super) async fn connect(
         scripts,
         may_be_down: store.may_be_down,
         assurance: assurance(store, scripts)?,
+        shard: None,
     };
     let background = store.background()?;
-    let engine = Redis::connect(address, settings, background.runtime())
-        .await
-        .map_err(|failure| {
-            if failure.detail.contains("DB index") {
-                return store.invalid(NO_SUCH_DATABASE);
-            }
-            // The address names a master that nobody knows.
-            if failure.cause == Cause::Unusable {
-                return store.invalid(failure.detail);
-            }
-            Error::from_failure(&masked(store.url).into(), failure)
-        })?;
+    let runtime = background.runtime();
+    let engine: Result<Arc<dyn Engine>, Failure> = if url.scheme() == "redis-cluster" {
+        let seeds = with_ports(&hosts, DEFAULT_PORT);
+        let cluster = Cluster::connect(&seeds, address, manner, settings, runtime).await;
+        cluster.map(|cluster| cluster as Arc<dyn Engine>)
+    } else {
+        let redis = Redis::connect(address, settings, runtime).await;
+        redis.map(|redis| redis as Arc<dyn Engine>)
+    };
+    let engine = engine.map_err(|failure| {
+        if failure.detail.contains("DB index") {
+            return store.invalid(NO_SUCH_DATABASE);
+        }
+        // The address names a master that nobody knows.
+        if failure.cause == Cause::Unusable {
+            return store.invalid(failure.detail);
+        }
+        Error::from_failure(&masked(store.url).into(), failure)
+    })?;
     Ok(Connected {
         engine,
         clock: Clock::Boot,
@@ -81,6 +94,12 @@ fn assurance(store: &Store<'_>, scripts: bool) -> Result<Assurance, Error> {
     Ok(assurance)
 }
 
+fn with_ports(hosts: &Named, port: u16) -> Vec<(String, u16)> {
+    let hosts = hosts.iter();
+    let hosts = hosts.map(|(host, own)| (host.clone(), own.unwrap_or(port)));
+    hosts.collect()
+}
+
 /// What may follow a question mark.
 struct Parameters {
     database: Option<i64>,
@@ -89,6 +108,8 @@ struct Parameters {
     sentinel_user: Option<String>,
     sentinel_password: Option<String>,
     scripts: bool,
+    /// How messages are sent in a cluster.
+    manner: Option<Manner>,
     tls: tls::Parameters,
 }
 
@@ -101,9 +122,11 @@ impl Parameters {
             sentinel_user: None,
             sentinel_password: None,
             scripts: true,
+            manner: None,
             tls: tls::Parameters::default(),
         };
         let is_watched = url.scheme() == "redis-sentinel";
+        let is_cluster = url.scheme() == "redis-cluster";
         // Not the url crate's pairs: those are a web form's, where a `+` stands for a space.
         let pairs = url.query().unwrap_or_default().split('&');
         for pair in pairs.filter(|pair| !pair.is_empty()) {
@@ -117,6 +140,14 @@ impl Parameters {
                 Some("pass") => parameters.password = value,
                 Some("sentinel_user") if is_watched => parameters.sentinel_user = value,
                 Some("sentinel_pass") if is_watched => parameters.sentinel_password = value,
+                Some("pubsub") if is_cluster => {
+                    parameters.manner = Some(match value.as_deref() {
+                        Some("plain") => Manner::Plain,
+                        Some("sharded") => Manner::Sharded,
+                        Some("both") => Manner::Both,
+                        _ => return Err(store.invalid("pubsub is `plain`, `sharded` or `both`")),
+                    });
+                }
                 Some("scripts") => {
                     parameters.scripts = match value.as_deref() {
                         Some("on") => true,
@@ -126,7 +157,9 @@ impl Parameters {
                 }
                 Some(key) if parameters.tls.consider(store, key, value.as_deref())? => {}
                 _ => {
-                    return Err(store.invalid(if is_watched {
+                    return Err(store.invalid(if is_cluster {
+                        "unknown parameter; pubsub, tls, ca, cert and key are known"
+                    } else if is_watched {
                         "unknown parameter; sentinel_user, sentinel_pass, scripts, tls, ca, cert and key are known"
                     } else {
                         "unknown parameter; db, user, pass, scripts, ca, cert and key are known"
@@ -175,7 +208,7 @@ fn tcp(
 fn sentinels(
     store: &Store<'_>,
     url: &Url,
-    hosts: Named,
+    hosts: &Named,
     parameters: Parameters,
     tls: Option<Tls>,
 ) -> Result<Address, Error> {
@@ -191,12 +224,10 @@ fn sentinels(
         "" => 0,
         number => database(store, number)?,
     };
-    let hosts = hosts.into_iter();
-    let hosts = hosts.map(|(host, port)| (host, port.unwrap_or(SENTINEL_PORT)));
     Ok(Address {
         place: Place::Watched(Sentinels {
             name,
-            hosts: hosts.collect(),
+            hosts: with_ports(hosts, SENTINEL_PORT),
             user: parameters.sentinel_user,
             password: parameters.sentinel_password,
         }),
@@ -204,6 +235,31 @@ fn sentinels(
         user: decoded(store, url.username())?,
         password: decoded(store, url.password().unwrap_or_default())?,
         tls,
+    })
+}
+
+/// The hosts stand for themselves; a cluster has no other database than the first.
+fn cluster(
+    store: &Store<'_>,
+    url: &Url,
+    parameters: &Parameters,
+    tls: Option<Tls>,
+) -> Result<Address, Error> {
+    parameters.has_no_address(store)?;
+    if !parameters.scripts {
+        return Err(store.invalid("in a cluster locks need scripts"));
+    }
+    if store.failover_delay.is_some() {
+        return Err(store.invalid("failover_delay is not for a cluster yet"));
+    }
+    if !matches!(url.path().trim_matches('/'), "" | "0") {
+        return Err(store.invalid("a cluster has one database, and that is 0"));
+    }
+    Ok(Address {
+        user: decoded(store, url.username())?,
+        password: decoded(store, url.password().unwrap_or_default())?,
+        tls,
+        ..Address::default()
     })
 }
 

@@ -147,6 +147,9 @@ impl Schedule {
 
 struct Stopped;
 
+/// A hold that is to be renewed, and for how long.
+type Wanted = (Arc<Hold>, Duration);
+
 /// The watchdog of one client. Ends when the schedule is stopped, which its client does when it goes.
 #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 pub(super) async fn run(
@@ -172,11 +175,13 @@ pub(super) async fn run(
             .into_iter()
             .filter_map(|hold| hold.tick().map(|lease| (hold, lease)))
             .collect();
-        for batch in wanted.chunks(BATCH.min(engine.renews_at_once())) {
-            let limit = settings.command_timeout;
-            renewals.spawn(renew(engine.clone(), clock.clone(), batch.to_vec(), limit));
+        let size = BATCH.min(engine.renews_at_once());
+        for part in parts(&*engine, wanted) {
+            for batch in part.chunks(size) {
+                let limit = settings.command_timeout;
+                renewals.spawn(renew(engine.clone(), clock.clone(), batch.to_vec(), limit));
+            }
         }
-        drop(wanted);
         let Ok(next) = schedule.next_look() else {
             return;
         };
@@ -194,13 +199,18 @@ pub(super) async fn run(
     }
 }
 
+/// Those that are to be renewed, for each part of the store: one that does not answer costs those elsewhere nothing.
+fn parts(engine: &dyn Engine, wanted: Vec<Wanted>) -> impl Iterator<Item = Vec<Wanted>> {
+    let mut parts: BTreeMap<usize, Vec<Wanted>> = BTreeMap::new();
+    for (hold, lease) in wanted {
+        let part = engine.part(&hold.subject.name);
+        parts.entry(part).or_default().push((hold, lease));
+    }
+    parts.into_values()
+}
+
 /// One batch. What it learns goes to the holds themselves.
-async fn renew(
-    engine: Arc<dyn Engine>,
-    clock: Clock,
-    batch: Vec<(Arc<Hold>, Duration)>,
-    limit: Duration,
-) {
+async fn renew(engine: Arc<dyn Engine>, clock: Clock, batch: Vec<Wanted>, limit: Duration) {
     let requests = batch.iter().map(|(hold, lease)| {
         let owner = hold.owner;
         hold.request(Action::Renew {

@@ -61,6 +61,12 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         usize::MAX
     }
 
+    /// Which part of the store a name belongs to. Each may be slow or gone by itself, so what is asked of one is not to wait
+    /// for another.
+    fn part(&self, _name: &str) -> usize {
+        0
+    }
+
     /// Takes several locks in one step, in this order, each from zero. The answers end with the first that is no grant;
     /// what becomes of those before it is said by `before`. `None` if the store cannot, and they are to be asked for one
     /// by one.
@@ -265,6 +271,12 @@ pub enum Cause {
     Interrupted,
     /// It was carried out, but too few of the store's replicas have it to rely on that.
     NotReplicated,
+    /// No lock there can have that name. Nothing was done.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "only a cluster is so particular")
+    )]
+    NoName,
     /// The store has no memory for it. Nothing was done.
     OutOfMemory,
     /// The request was never sent.
@@ -314,6 +326,7 @@ impl Failure {
             | Cause::TimedOut
             | Cause::Unexpected => true,
             Cause::Denied
+            | Cause::NoName
             | Cause::OutOfMemory
             | Cause::Tls(_)
             | Cause::Unreachable
@@ -333,6 +346,7 @@ impl Failure {
             | Cause::Unready => true,
             Cause::Denied
             | Cause::DeniedInPart
+            | Cause::NoName
             | Cause::OutOfMemory
             | Cause::Tls(_)
             | Cause::Unexpected

@@ -44,6 +44,19 @@ pub enum Channel {
     Waiter(Arc<str>, OwnerId),
 }
 
+impl Channel {
+    /// Whose it is.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Lock(name)
+            | Self::ReadWrite(name)
+            | Self::Semaphore(name)
+            | Self::Latch(name)
+            | Self::Waiter(name, _) => name,
+        }
+    }
+}
+
 /// What a request asks for.
 ///
 /// Counts are absolute and go one way: an acquire only raises, a release only lowers, so that sending

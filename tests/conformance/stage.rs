@@ -19,7 +19,7 @@ use crate::certificates::{Authority, HERE};
 pub(crate) use crate::support::family::{
     Fair, Family, Fenced, Plain, Player, Semaphore, Simple, Write,
 };
-use crate::support::{RedisServer, Script, Topology};
+use crate::support::{Cluster, RedisServer, Script, Topology};
 
 /// Far longer than anything here takes; who waits so long waits for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -89,10 +89,7 @@ impl<F: Family> Stage<F> {
     fn on(case: &str, server: Arc<Shared>) -> Self {
         // Known before the case begins: a question that is polled once and left alone could not send a
         // script again.
-        Script::make_known(&server);
-        for script in SCRIPTS {
-            server.cmd(&["SCRIPT", "LOAD", script]);
-        }
+        server.make_scripts_known();
         Self {
             family: PhantomData,
             url: server.url(),
@@ -202,13 +199,29 @@ impl<F: Family> Stage<F> {
     /// How many of those who watch would hear of a lock, where the store can say.
     pub(crate) fn patterns(&self, name: &str) -> Option<u64> {
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        let heard = |server: &Arc<Shared>| server.query(&["PUBLISH", &channel, "0"]);
-        self.server.as_ref().map(heard)
+        match &**self.server.as_ref()? {
+            // Nobody hears of more than one there.
+            Shared::Cluster(_, Messages::InSlots) => None,
+            server => Some(server.query(&["PUBLISH", &channel, "0"])),
+        }
     }
 
     /// Whether the store tells who watches of every grant and every end, or of releases only.
     pub(crate) const fn tells_all(&self) -> bool {
         self.server.is_none()
+    }
+
+    /// Whether the store tells who watches of releases: if not, what is over between two looks is not told.
+    pub(crate) fn tells_releases(&self) -> bool {
+        let server = self.server.as_deref();
+        !matches!(server, Some(Shared::Cluster(_, Messages::InSlots)))
+    }
+
+    /// Whether the store can have no lock of that name: in a cluster all that belongs to one has to be in one slot.
+    pub(crate) fn refuses(&self, name: &str) -> bool {
+        let is_cluster = matches!(self.server.as_deref(), Some(Shared::Cluster(..)));
+        let tagged = |(_, behind): (&str, &str)| behind.find('}').is_some_and(|length| length > 0);
+        is_cluster && name.contains(['{', '}']) && !name.split_once('{').is_some_and(tagged)
     }
 
     const fn is_in_memory(&self) -> bool {
@@ -223,14 +236,21 @@ impl<F: Family> Stage<F> {
     /// How many clients listen for releases of a lock, where the store can say: one for all its waiters, or for each.
     pub(crate) fn listeners(&self, name: &str) -> Option<u64> {
         let server = self.server.as_ref()?;
+        let (count, channels) = match &**server {
+            Shared::Cluster(..) => ("SHARDNUMSUB", "SHARDCHANNELS"),
+            Shared::Alone(_) | Shared::Watched(_) => ("NUMSUB", "CHANNELS"),
+        };
         let channel = format!("redisson_lock__channel:{{{name}}}");
         let shared = format!("redisson_rwlock:{{{name}}}");
         let permits = format!("redisson_sc:{{{name}}}");
-        let all: Vec<(String, u64)> =
-            server.query(&["PUBSUB", "NUMSUB", &channel, &shared, &permits]);
-        let each: Vec<String> = server.query(&["PUBSUB", "CHANNELS", &format!("{channel}:*")]);
-        let all: u64 = all.iter().map(|(_, count)| count).sum();
-        Some(all + each.len() as u64)
+        let mut listeners = 0;
+        for server in server.masters() {
+            let all: Vec<(String, u64)> =
+                server.query(&["PUBSUB", count, &channel, &shared, &permits]);
+            let each: Vec<String> = server.query(&["PUBSUB", channels, &format!("{channel}:*")]);
+            listeners += all.iter().map(|(_, count)| count).sum::<u64>() + each.len() as u64;
+        }
+        Some(listeners)
     }
 }
 
@@ -325,25 +345,67 @@ fn unique(case: &str) -> String {
     format!("{case}-{}", STAGES.fetch_add(1, Ordering::Relaxed))
 }
 
-/// What the cases that run at the same time share: a server, or one whose sentinels say where it is.
+/// What the cases that run at the same time share: a server, one whose sentinels say where it is, or several.
 enum Shared {
     Alone(RedisServer),
+    Cluster(Cluster, Messages),
     Watched(Topology),
+}
+
+/// Whom the messages of a cluster reach.
+#[derive(Clone, Copy)]
+enum Messages {
+    /// Those who wait for that very lock.
+    InSlots,
+    /// Those as well who hear all of them.
+    Both,
 }
 
 impl Shared {
     fn start() -> Self {
         match std::env::var("DISTLOCK_TOPOLOGY").as_deref() {
             Err(_) => Self::Alone(RedisServer::start()),
+            Ok("cluster") => Self::Cluster(Cluster::start(), Messages::InSlots),
+            Ok("cluster-both") => Self::Cluster(Cluster::start(), Messages::Both),
             Ok("sentinel") => Self::Watched(Topology::start().stay()),
-            Ok(other) => panic!("there is no topology `{other}`; `sentinel` is one"),
+            Ok(other) => panic!(
+                "there is no topology `{other}`; `cluster`, `cluster-both` and `sentinel` are"
+            ),
         }
     }
 
     fn url(&self) -> String {
         match self {
             Self::Alone(server) => server.url(),
+            Self::Cluster(cluster, Messages::InSlots) => cluster.url(),
+            Self::Cluster(cluster, Messages::Both) => format!("{}?pubsub=both", cluster.url()),
             Self::Watched(topology) => topology.url(),
+        }
+    }
+
+    /// The servers where the locks are. Nobody replaces them here.
+    fn masters(&self) -> &[RedisServer] {
+        match self {
+            Self::Alone(server) => std::slice::from_ref(server),
+            Self::Cluster(cluster, _) => &cluster.servers()[..3],
+            Self::Watched(topology) => &topology.servers()[..1],
+        }
+    }
+
+    fn make_scripts_known(&self) {
+        let scripts = Script::every_text().chain(SCRIPTS);
+        for script in scripts {
+            let script = match self {
+                Self::Cluster(_, Messages::InSlots) => script.replace("'PUBLISH'", "'SPUBLISH'"),
+                Self::Cluster(_, Messages::Both) => {
+                    let both = include_str!("../../src/engine/redis/lua/both.lua");
+                    format!("{both}{script}")
+                }
+                Self::Alone(_) | Self::Watched(_) => script.to_owned(),
+            };
+            for server in self.masters() {
+                server.cmd(&["SCRIPT", "LOAD", &script]);
+            }
         }
     }
 }
@@ -351,12 +413,9 @@ impl Shared {
 impl Deref for Shared {
     type Target = RedisServer;
 
-    /// The server where the locks are. Nobody replaces it here.
+    /// The first of them.
     fn deref(&self) -> &RedisServer {
-        match self {
-            Self::Alone(server) => server,
-            Self::Watched(topology) => &topology.servers()[0],
-        }
+        &self.masters()[0]
     }
 }
 

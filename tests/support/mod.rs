@@ -18,6 +18,7 @@ macro_rules! lua {
 }
 
 pub(crate) mod batch;
+pub(crate) mod cluster;
 pub(crate) mod command;
 pub(crate) mod family;
 pub(crate) mod java;
@@ -33,6 +34,7 @@ pub(crate) mod witness;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use self::cluster::Cluster;
 pub(crate) use self::family::{
     Fair, Family, Fenced, Opposite, Plain, Player, Read, Semaphore, Several, Simple, Write,
 };

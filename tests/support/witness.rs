@@ -144,10 +144,15 @@ impl Script {
     /// Has a server know all of them, and what they travel in: a rule counts a call that is answered NOSCRIPT
     /// as well.
     pub(crate) fn make_known(server: &RedisServer) {
-        let scripts = Self::ALL.into_iter().flat_map(Self::texts);
-        for script in scripts.copied().chain(batches()) {
+        for script in Self::every_text() {
             server.cmd(&["SCRIPT", "LOAD", script]);
         }
+    }
+
+    /// All of them, and what they travel in.
+    pub(crate) fn every_text() -> impl Iterator<Item = &'static str> {
+        let scripts = Self::ALL.into_iter().flat_map(Self::texts);
+        scripts.copied().chain(batches())
     }
 
     /// Whether a call, given by its words, is a run of this script.

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use redis::Value;
 use tokio::task::JoinSet;
 
-use super::Redis;
 use super::assurance::Said;
 use super::scripts::{self, Call};
+use super::{Redis, alone};
 use crate::engine::{Cause, Failure};
 use crate::protocol::{Kind, Reply, Request};
 
@@ -25,7 +25,7 @@ pub(super) async fn call(redis: Arc<Redis>, requests: Vec<Request>) -> Vec<Answe
         // A dropped guard, most often: there is nothing to keep apart.
         return vec![alone(&redis, request).await];
     }
-    let mut answers = vec![None; requests.len()];
+    let count = requests.len();
     let mut renewals: HashMap<Kind, (Vec<usize>, Vec<Request>)> = HashMap::new();
     let mut parts = JoinSet::new();
     for (place, request) in requests.into_iter().enumerate() {
@@ -45,6 +45,15 @@ pub(super) async fn call(redis: Arc<Redis>, requests: Vec<Request>) -> Vec<Answe
         let redis = redis.clone();
         parts.spawn(async move { (places, renew(redis, kind, together).await) });
     }
+    gathered(count, parts).await
+}
+
+/// Some of the answers, and where they belong.
+pub(super) type Part = (Vec<usize>, Vec<Answer>);
+
+/// All of `count` answers, in their order.
+pub(super) async fn gathered(count: usize, mut parts: JoinSet<Part>) -> Vec<Answer> {
+    let mut answers = vec![None; count];
     while let Some(part) = parts.join_next().await {
         // One that did not come to its end leaves its places empty.
         let (places, part) = part.unwrap_or_default();
@@ -91,11 +100,5 @@ async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Ans
 }
 
 async fn alone(redis: &Redis, request: &Request) -> Answer {
-    let call = Call::new(request, &redis.keys);
-    let connection = match scripts::promises(request) {
-        true => redis.promises_apart(),
-        false => &redis.apart,
-    };
-    let Said { value, kept } = connection.run(&call).await?;
-    kept.counted(scripts::reply(request, value))
+    alone::call(redis.line_apart(request), &redis.keys, request, false).await
 }

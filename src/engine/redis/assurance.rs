@@ -84,17 +84,21 @@ impl Assurance {
         self.replicas.is_none() && self.delay.is_none()
     }
 
-    /// Runs a script; what else was heard comes behind its answer.
+    /// Runs a script; what else was heard comes behind its answer. `asking` if its keys are on their way there.
     pub(super) async fn send(
         &self,
         connection: &mut MultiplexedConnection,
         script: Cmd,
+        asking: bool,
     ) -> RedisResult<Answers> {
-        if self.is_none() {
+        if self.is_none() && !asking {
             let answer = connection.send_packed_command(&script).await;
             return answer.map(Answers::alone);
         }
-        let mut pipeline = Pipeline::with_capacity(3);
+        let mut pipeline = Pipeline::with_capacity(4);
+        if asking {
+            pipeline.cmd("ASKING");
+        }
         pipeline.add_command(script);
         if let Some(Replicas { acks, timeout }) = self.replicas {
             let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
@@ -105,7 +109,7 @@ impl Assurance {
         }
         let count = pipeline.len();
         let answers = connection.send_packed_commands(&pipeline, 0, count).await?;
-        let mut answers = answers.into_iter();
+        let mut answers = answers.into_iter().skip(usize::from(asking));
         Ok(Answers {
             first: answers.next().unwrap_or(Value::Nil),
             behind: answers.collect(),

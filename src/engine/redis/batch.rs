@@ -24,9 +24,9 @@ use tokio::sync::oneshot;
 use self::queue::{Item, Queue, Way};
 use super::assurance::Said;
 use super::connection::{Connection, Generation};
-use super::failure;
 use super::keys::Keys;
 use super::scripts::{self, Call};
+use super::{alone, failure};
 use crate::engine::{self, Cause, Failure};
 use crate::protocol::{Reply, Request};
 
@@ -37,6 +37,8 @@ mod queue;
 pub(crate) struct Batches {
     connection: Connection,
     keys: Keys,
+    /// Whether what is in different slots may be.
+    together: bool,
     queue: Mutex<Queue>,
 }
 
@@ -71,11 +73,12 @@ struct Full {
 struct UnderWay(Arc<Batches>);
 
 impl Batches {
-    pub(crate) fn new(connection: Connection, keys: Keys) -> Arc<Self> {
+    pub(crate) fn new(connection: Connection, keys: Keys, together: bool) -> Arc<Self> {
         let queue = Mutex::default();
         Arc::new(Self {
             connection,
             keys,
+            together,
             queue,
         })
     }
@@ -91,7 +94,7 @@ impl Batches {
 
     /// Carries out a request, alone or in company. Dropping this leaves open whether it was.
     pub(crate) fn run(self: &Arc<Self>, request: Request) -> engine::Answer<Answer> {
-        if !scripts::may_travel(&request) {
+        if !self.together || !scripts::may_travel(&request) {
             let batches = self.clone();
             return Box::pin(async move { batches.alone(&request).await });
         }
@@ -141,15 +144,7 @@ impl Batches {
     }
 
     async fn alone(&self, request: &Request) -> Answer {
-        let call = Call::new(request, &self.keys);
-        if call.takes()
-            && let Some(left) = self.connection.held_back().await?
-        {
-            // Somebody may have it by the word of the server before this one.
-            return Ok(Reply::Busy { ttl: Some(left) });
-        }
-        let Said { value, kept } = self.connection.run(&call).await?;
-        kept.counted(scripts::reply(request, value))
+        alone::call(&self.connection, &self.keys, request, false).await
     }
 
     /// On the connection's own runtime: where that stands still, so does everything else.

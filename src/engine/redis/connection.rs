@@ -189,7 +189,8 @@ impl Connection {
     async fn carry_out(&self, work: &Work<'_>) -> Result<Said, Failure> {
         self.not_forked(Cause::Unreachable)?;
         if !self.door.can_move() {
-            return self.attempt_at(work).await;
+            let outcome = self.attempt_at(work).await;
+            return outcome.map_err(|failure| self.door.in_the_end(failure));
         }
         let begun = Begun::now();
         loop {

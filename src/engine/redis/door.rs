@@ -23,6 +23,10 @@ use crate::engine::{Cause, Failure};
 /// However long a command may take, the network is given up after twice this.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
+/// For one who has been sent elsewhere.
+const OF_A_CLUSTER: &str =
+    "this is one of a cluster's servers; `redis-cluster://` is the address of all of them";
+
 /// Which server, and as whom.
 #[derive(Clone, Default)]
 pub struct Address {
@@ -66,6 +70,8 @@ pub(crate) struct Door {
     way: Way,
     connect_timeout: Duration,
     command_timeout: Duration,
+    /// Whether it is one of a cluster's servers, and known to be.
+    is_shard: bool,
 }
 
 #[derive(Clone)]
@@ -183,6 +189,7 @@ impl Door {
             way,
             connect_timeout: settings.connect_timeout,
             command_timeout: settings.command_timeout,
+            is_shard: settings.shard.is_some(),
         })
     }
 
@@ -219,6 +226,11 @@ impl Door {
                 let why =
                     format!("the master `{name}` is a replica by now, and no other is known yet");
                 Failure::new(Cause::Unready, why)
+            }
+            Way::Watched(_) | Way::Fixed(_)
+                if !self.is_shard && failure::is_redirection(&failure) =>
+            {
+                Failure::new(Cause::Unusable, OF_A_CLUSTER)
             }
             Way::Watched(_) | Way::Fixed(_) => failure,
         }

@@ -18,21 +18,31 @@ use crate::engine::{Cause, Engine, Failure, Finding};
 use crate::protocol::ClientId;
 
 pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> {
-    let info: Option<String> = ask(&redis, &redis::cmd("INFO")).await?;
+    let mut findings = server(&redis).await?;
+    findings.extend(watched(&redis).await?);
+    findings.extend(permissions(&redis).await);
+    findings.push(clock(&redis).await?);
+    Ok(findings)
+}
+
+/// What is to be known of the server alone.
+pub(super) async fn server(redis: &Redis) -> Result<Vec<Finding>, Failure> {
+    let info: Option<String> = ask(redis, &redis::cmd("INFO")).await?;
     let info = info.as_deref().map(Info::new);
-    let save = setting(&redis, "save").await?;
-    let fsync = setting(&redis, "appendfsync").await?;
-    let mut findings = vec![
+    let save = setting(redis, "save").await?;
+    let fsync = setting(redis, "appendfsync").await?;
+    Ok(vec![
         judge::encryption(redis.privacy),
         judge::version(info.as_ref()),
         judge::role(info.as_ref()),
         judge::persistence(info.as_ref(), save.as_deref(), fsync.as_deref()),
         judge::eviction(info.as_ref()),
-    ];
-    findings.extend(watched(&redis).await?);
-    findings.extend(permissions(&redis).await);
-    findings.push(judge::clock(clock_offset(&redis).await?));
-    Ok(findings)
+    ])
+}
+
+/// Whether its clock is near ours.
+pub(super) async fn clock(redis: &Redis) -> Result<Finding, Failure> {
+    Ok(judge::clock(clock_offset(redis).await?))
 }
 
 /// Where sentinels watch the master: whether they can replace it, and what becomes of the old one.
@@ -50,7 +60,7 @@ async fn watched(redis: &Redis) -> Result<Vec<Finding>, Failure> {
 }
 
 /// Takes a lock that nobody else has the name of, and all that belongs to it.
-async fn permissions(redis: &Arc<Redis>) -> [Finding; 4] {
+pub(super) async fn permissions(redis: &Arc<impl Engine>) -> [Finding; 4] {
     let id = uuid::Uuid::new_v4();
     let Trial {
         subject,
@@ -111,6 +121,7 @@ const fn refuses(cause: Cause) -> bool {
     match cause {
         Cause::Denied
         | Cause::DeniedInPart
+        | Cause::NoName
         | Cause::NotReplicated
         | Cause::OutOfMemory
         | Cause::Unexpected

@@ -22,6 +22,7 @@ pub(crate) fn of_connecting(error: &RedisError) -> Failure {
         }
         Cause::Denied
         | Cause::DeniedInPart
+        | Cause::NoName
         | Cause::NotReplicated
         | Cause::OutOfMemory
         | Cause::Tls(_)
@@ -53,6 +54,8 @@ pub(crate) fn of_calling(error: &RedisError) -> Failure {
             | ServerErrorKind::MasterDown
             | ServerErrorKind::ReadOnly
             | ServerErrorKind::ClusterDown
+            | ServerErrorKind::Moved
+            | ServerErrorKind::Ask
             | ServerErrorKind::TryAgain,
         ) => Cause::Unready,
         ErrorKind::AuthenticationFailed => Cause::Denied,
@@ -83,6 +86,7 @@ pub(crate) fn is_of_a_failover(failure: &Failure) -> bool {
         Cause::Denied
         | Cause::DeniedInPart
         | Cause::Interrupted
+        | Cause::NoName
         | Cause::NotReplicated
         | Cause::OutOfMemory
         | Cause::TimedOut
@@ -98,6 +102,15 @@ pub(crate) fn is_read_only(failure: &Failure) -> bool {
     failure.cause == Cause::Unready && failure.detail.starts_with(READ_ONLY)
 }
 
+/// The words of a server in a cluster that has not what it was asked for.
+pub(crate) const REDIRECTS: [&str; 2] = ["ASK", "MOVED"];
+
+/// Whether another server was to be asked.
+pub(crate) fn is_redirection(failure: &Failure) -> bool {
+    let code = failure.detail.split(' ').next();
+    failure.cause == Cause::Unready && code.is_some_and(|code| REDIRECTS.contains(&code))
+}
+
 /// Whether a call of many found a replica: then none of them has done anything.
 pub(crate) fn of_read_only(answer: &Value) -> Option<Failure> {
     let Value::Array(answers) = answer else {
@@ -110,6 +123,8 @@ pub(crate) fn of_read_only(answer: &Value) -> Option<Failure> {
     failures.find(is_read_only)
 }
 
+/// As every version words it.
+const NOT_HERE: &str = "attempted to access a non local key";
 /// As every version begins it.
 const READ_ONLY: &str = "READONLY You can't write against a read only";
 
@@ -129,7 +144,10 @@ pub(crate) fn from_text(text: &str) -> Failure {
         {
             Cause::DeniedInPart
         }
-        "BUSY" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" | "READONLY" => Cause::Unready,
+        "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS"
+        | "READONLY" | "TRYAGAIN" => Cause::Unready,
+        // A slot on its way has left in the middle; what the script did before stays done.
+        _ if said.contains(NOT_HERE) => Cause::Interrupted,
         _ => Cause::Unexpected,
     };
     let mut failure = Failure::new(cause, tidied(said));

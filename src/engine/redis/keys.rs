@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::pubsub::Manner;
 use crate::engine::names::Names;
 use crate::protocol::{Channel, ClientId};
 
@@ -18,6 +19,7 @@ const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__{";
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: Arc<str>,
+    manner: Manner,
 }
 
 /// A key or channel, not yet put together: most are only ever written to a connection.
@@ -26,8 +28,13 @@ pub(crate) struct Key<'a>([&'a str; 4]);
 
 impl Keys {
     /// `prefix` goes before every lock's name, as a Redisson `NameMapper` would put it.
-    pub(crate) const fn new(prefix: Arc<str>) -> Self {
-        Self { prefix }
+    pub(crate) const fn new(prefix: Arc<str>, manner: Manner) -> Self {
+        Self { prefix, manner }
+    }
+
+    /// How messages are sent to those channels.
+    pub(crate) const fn manner(&self) -> Manner {
+        self.manner
     }
 
     /// The hash a lock lives in.

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+mod alone;
 mod apart;
 mod assurance;
 mod batch;
+mod cluster;
 mod connection;
 mod door;
 mod examine;
@@ -35,6 +37,7 @@ mod unscripted;
 
 pub use self::assurance::{Assurance, Replicas};
 use self::batch::Batches;
+pub use self::cluster::Cluster;
 use self::connection::{Connection, Terms};
 pub use self::door::{Address, Place};
 use self::door::{Door, Privacy};
@@ -42,6 +45,7 @@ use self::identity::Met;
 use self::keys::Keys;
 use self::overhear::Overhear;
 pub use self::papers::{Papers, Part, Pem, Unfit};
+pub use self::pubsub::Manner;
 use self::pubsub::{LONGEST_PAUSE, PAUSE, PubSub};
 pub use self::sentinel::Sentinels;
 pub use self::tls::Tls;
@@ -66,6 +70,14 @@ pub struct Settings {
     pub may_be_down: bool,
     /// What it takes for a grant to count.
     pub assurance: Assurance,
+    /// Whether it is one of a cluster's servers, and how messages are sent there.
+    pub shard: Option<Manner>,
+}
+
+impl Settings {
+    fn manner(&self) -> Manner {
+        self.shard.unwrap_or_default()
+    }
 }
 
 /// A server.
@@ -99,46 +111,7 @@ impl Redis {
         settings: Settings,
         apart: &Handle,
     ) -> Result<Arc<Self>, Failure> {
-        let door = Door::new(&address, &settings, apart)?;
-        let keys = Keys::new(settings.prefix.clone());
-        let met = Arc::<Met>::default();
-        let connection = |patience, assurance| {
-            let terms = Terms {
-                met: met.clone(),
-                assurance,
-                record: keys.promoted().into(),
-            };
-            Connection::new(door.clone(), patience, terms)
-        };
-        let patience = settings.command_timeout;
-        // Nobody waits there but the driver, which gives up only what took too long.
-        let apart_patience = Duration::ZERO;
-        let promises = (!settings.assurance.is_none()).then(|| {
-            let assured = |patience| connection(patience, settings.assurance.clone());
-            let waited_for = Batches::new(assured(patience), keys.clone());
-            (waited_for, assured(apart_patience))
-        });
-        let unscripted = |waited_for| {
-            Unscripted::start(door.clone(), keys.clone(), &settings, waited_for, apart)
-        };
-        let redis = Arc::new(Self {
-            server: address.place.to_string(),
-            place: format!("{}/{}/{}", address.place, address.database, settings.prefix),
-            privacy: address.privacy(),
-            waited_for: Batches::new(connection(patience, Assurance::default()), keys.clone()),
-            apart: connection(apart_patience, Assurance::default()),
-            promises,
-            met: met.clone(),
-            pubsub: PubSub::start(door.clone(), &settings, apart),
-            unscripted: (!settings.scripts)
-                .then(|| [WaitedFor::ByCallers, WaitedFor::ByTheDriver].map(unscripted)),
-            overhear: Overhear {
-                door,
-                keys: keys.clone(),
-                command_timeout: settings.command_timeout,
-            },
-            keys,
-        });
+        let redis = Arc::new(Self::new(&address, &settings, apart)?);
         match redis.waited_for.connection().ready().await {
             Ok(()) => {}
             Err(failure) if settings.may_be_down && failure.is_passing() => {
@@ -156,6 +129,52 @@ impl Redis {
         Ok(redis)
     }
 
+    /// One that is connected to when it is needed.
+    fn new(address: &Address, settings: &Settings, apart: &Handle) -> Result<Self, Failure> {
+        let door = Door::new(address, settings, apart)?;
+        let keys = Keys::new(settings.prefix.clone(), settings.manner());
+        // What is in different slots cannot be in one call.
+        let together = settings.shard.is_none();
+        let met = Arc::<Met>::default();
+        let connection = |patience, assurance| {
+            let terms = Terms {
+                met: met.clone(),
+                assurance,
+                record: keys.promoted().into(),
+            };
+            Connection::new(door.clone(), patience, terms)
+        };
+        let patience = settings.command_timeout;
+        // Nobody waits there but the driver, which gives up only what took too long.
+        let apart_patience = Duration::ZERO;
+        let promises = (!settings.assurance.is_none()).then(|| {
+            let assured = |patience| connection(patience, settings.assurance.clone());
+            let waited_for = Batches::new(assured(patience), keys.clone(), together);
+            (waited_for, assured(apart_patience))
+        });
+        let unscripted =
+            |waited_for| Unscripted::start(door.clone(), keys.clone(), settings, waited_for, apart);
+        let callers = connection(patience, Assurance::default());
+        Ok(Self {
+            server: address.place.to_string(),
+            place: format!("{}/{}/{}", address.place, address.database, settings.prefix),
+            privacy: address.privacy(),
+            waited_for: Batches::new(callers, keys.clone(), together),
+            apart: connection(apart_patience, Assurance::default()),
+            promises,
+            met: met.clone(),
+            pubsub: PubSub::start(door.clone(), settings, apart),
+            unscripted: (!settings.scripts)
+                .then(|| [WaitedFor::ByCallers, WaitedFor::ByTheDriver].map(unscripted)),
+            overhear: Overhear {
+                door,
+                keys: keys.clone(),
+                command_timeout: settings.command_timeout,
+            },
+            keys,
+        })
+    }
+
     /// For what somebody relies on and waits for.
     fn promises(&self) -> &Arc<Batches> {
         let promises = self.promises.as_ref();
@@ -166,6 +185,24 @@ impl Redis {
     fn promises_apart(&self) -> &Connection {
         let promises = self.promises.as_ref();
         promises.map_or(&self.apart, |(_, apart)| apart)
+    }
+
+    /// What a request goes by by itself.
+    fn line(&self, request: &Request) -> &Connection {
+        let batches = match scripts::promises(request) {
+            true => self.promises(),
+            false => &self.waited_for,
+        };
+        batches.connection()
+    }
+
+    /// What a request goes by that nobody waits for.
+    fn line_apart(&self, request: &Request) -> &Connection {
+        if scripts::promises(request) {
+            self.promises_apart()
+        } else {
+            &self.apart
+        }
     }
 
     /// Whoever is at the other end is met at once, and not when it is next needed. Never resolves.

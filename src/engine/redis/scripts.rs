@@ -1,7 +1,5 @@
 //! Requests as script calls, and script results as replies: a module for each primitive.
 
-use std::borrow::Cow;
-
 use redis::{Cmd, Value};
 
 mod all;
@@ -11,8 +9,10 @@ mod exclusive;
 mod number;
 mod semaphore;
 mod shared;
+mod text;
 mod words;
 
+use self::text::Script;
 use self::words::Words;
 use super::keys::Keys;
 use crate::engine::{Before, Failure};
@@ -30,20 +30,6 @@ trait Primitive: Sync {
     fn reply(&self, action: &Action, result: Value) -> Result<Reply, Failure>;
 }
 
-/// A script and the hash the server knows it by.
-#[derive(Debug)]
-pub(crate) struct Script {
-    text: Cow<'static, str>,
-    hash: String,
-}
-
-impl Script {
-    fn new(text: Cow<'static, str>) -> Self {
-        let hash = redis::Script::new(&text).get_hash().to_owned();
-        Self { text, hash }
-    }
-}
-
 /// One script, run for some requests. Their keys and arguments are written when it is sent, not before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
@@ -51,6 +37,8 @@ pub(crate) struct Call<'a> {
     requests: &'a [Request],
     keys: &'a Keys,
     form: Form,
+    /// Whether its keys are on their way to the server it is sent to.
+    pub(crate) asking: bool,
 }
 
 /// How a script is told its requests.
@@ -72,6 +60,7 @@ impl<'a> Call<'a> {
             requests: std::slice::from_ref(request),
             keys,
             form: Form::Plain,
+            asking: false,
         }
     }
 
@@ -86,6 +75,7 @@ impl<'a> Call<'a> {
             requests,
             keys,
             form: Form::Plain,
+            asking: false,
         }
     }
 
@@ -96,6 +86,7 @@ impl<'a> Call<'a> {
             requests,
             keys,
             form: Form::Batch,
+            asking: false,
         })
     }
 
@@ -106,6 +97,7 @@ impl<'a> Call<'a> {
             requests,
             keys,
             form: Form::All(before),
+            asking: false,
         }
     }
 
@@ -119,12 +111,12 @@ impl<'a> Call<'a> {
 
     /// By hash: a few bytes, once the server knows the script.
     pub(crate) fn by_hash(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.hash)
+        self.command("EVALSHA", self.script.hash(self.keys.manner()))
     }
 
     /// By text: for a server that does not know it yet, or no longer.
     pub(crate) fn by_text(&self) -> Cmd {
-        self.command("EVAL", &self.script.text)
+        self.command("EVAL", self.script.text(self.keys.manner()))
     }
 
     fn command(&self, word: &str, script: &str) -> Cmd {

@@ -29,11 +29,15 @@ impl Work<'_> {
             }
             Self::Script(call) => call,
         };
-        let answers = assurance.send(connection, call.by_hash()).await?;
+        let answers = assurance
+            .send(connection, call.by_hash(), call.asking)
+            .await?;
         if let Value::ServerError(error) = &answers.first
             && error.kind() == Some(ServerErrorKind::NoScript)
         {
-            return assurance.send(connection, call.by_text()).await;
+            return assurance
+                .send(connection, call.by_text(), call.asking)
+                .await;
         }
         Ok(answers)
     }

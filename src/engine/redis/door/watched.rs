@@ -32,9 +32,13 @@ impl Begun {
         }
     }
 
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.at.elapsed()
+    }
+
     /// Whether it is still polled there. Who has let go of it has it heard out, and not tried again: that would make the
     /// callers' next connection on the driver's runtime.
-    fn is_at_home(&self) -> bool {
+    pub(crate) fn is_at_home(&self) -> bool {
         self.runtime.is_some() && self.runtime == here()
     }
 }

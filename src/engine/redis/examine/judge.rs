@@ -215,7 +215,7 @@ const fn remedy(cause: Cause) -> &'static str {
         Cause::Interrupted | Cause::TimedOut | Cause::Unreachable => {
             "see whether the server is overloaded or restarting"
         }
-        Cause::Unexpected | Cause::Unusable | Cause::WrongKind => {
+        Cause::NoName | Cause::Unexpected | Cause::Unusable | Cause::WrongKind => {
             "see that this is a Redis server that allows scripts"
         }
     }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn channels_follow_redissons_brace_rule() {
-    let keys = Keys::new("".into());
+    let keys = Keys::new("".into(), Manner::Plain);
     for (name, channel) in [
         ("order", "redisson_lock__channel:{order}"),
         ("a{b}c", "redisson_lock__channel:a{b}c"),
@@ -19,7 +19,7 @@ fn channels_follow_redissons_brace_rule() {
 
 #[test]
 fn channels_are_found_by_pattern_and_lead_back_to_the_name() {
-    let keys = Keys::new("app*/".into());
+    let keys = Keys::new("app*/".into(), Manner::Plain);
     let all = [
         r"redisson_lock__channel:{app\*/a*}",
         r"redisson_lock__channel:{app\*/a*}:*",
@@ -29,7 +29,7 @@ fn channels_are_found_by_pattern_and_lead_back_to_the_name() {
         r"redisson_rwlock:app\*/a*",
     ];
     assert_eq!(keys.channel_patterns("a*"), all);
-    let keys = Keys::new("".into());
+    let keys = Keys::new("".into(), Manner::Plain);
     assert_eq!(keys.channel_patterns("*"), Keys::every_channel());
     assert_eq!(keys.channel_patterns(r"*\*").len(), 6);
     let waiter = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
@@ -54,7 +54,7 @@ fn channels_are_found_by_pattern_and_lead_back_to_the_name() {
     for channel in ["redisson_lock__channel:order", "order"] {
         assert_eq!(keys.name_in(channel), None);
     }
-    let keys = Keys::new("app/".into());
+    let keys = Keys::new("app/".into(), Manner::Plain);
     let channel = "redisson_lock__channel:{app/a}";
     assert_eq!(keys.name_in(channel), Some(("a", 0)));
     assert_eq!(keys.name_in("redisson_lock__channel:{a}"), None);
@@ -62,12 +62,15 @@ fn channels_are_found_by_pattern_and_lead_back_to_the_name() {
 
 #[test]
 fn a_prefix_goes_before_the_name_everywhere() {
-    let keys = Keys::new("test::".into());
+    let keys = Keys::new("test::".into(), Manner::Plain);
     assert_eq!(keys.lock("a").to_string(), "test::a");
     let channel = Channel::Lock("a".into());
     let channel = keys.channel(&channel).to_string();
     assert_eq!(channel, "redisson_lock__channel:{test::a}");
     assert_eq!(keys.name("test::a"), Some("a"));
     assert_eq!(keys.name("a"), None);
-    assert_eq!(Keys::new("a*".into()).pattern("x*"), r"a\*x*");
+    assert_eq!(
+        Keys::new("a*".into(), Manner::Plain).pattern("x*"),
+        r"a\*x*"
+    );
 }

@@ -66,7 +66,7 @@ fn compose(requests: &[Request]) -> Script {
         let number = number(kind);
         let undo = give_back(take);
         for (table, request) in [("take", take), ("give_back", &undo)] {
-            let body = &set(kind).script(&request.action).text;
+            let body = &set(kind).script(&request.action).as_written();
             text += &format!("{table}['{number}'] = function(KEYS, ARGV, redis)\n{body}\nend\n");
         }
     }

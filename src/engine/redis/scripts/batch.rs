@@ -38,7 +38,7 @@ impl Batch {
         let mut text = String::from(HEAD);
         text += "local scripts = {\n";
         for (place, passenger) in passengers.iter().enumerate() {
-            let mut body = passenger.script.text.replace("KEYS[", "KEYS[k + ");
+            let mut body = passenger.script.as_written().replace("KEYS[", "KEYS[k + ");
             let mut args = 0;
             for (number, value) in (1..).zip(passenger.args) {
                 let here = match value {
@@ -109,7 +109,7 @@ mod tests {
     fn passengers_find_their_keys_and_arguments_where_a_batch_puts_them() {
         let batches = Kind::ALL.into_iter().filter_map(batch);
         for Passenger { script, keys, args } in batches.flat_map(|batch| &batch.passengers) {
-            let text = &script.text;
+            let text = script.as_written();
             assert_eq!(numbers(text, "KEYS"), (1..=*keys).collect(), "{text}");
             assert_eq!(numbers(text, "ARGV"), (1..=args.len()).collect(), "{text}");
         }

@@ -1,0 +1,260 @@
+//! Locks on a cluster: each in its slot, at whichever server has that.
+//!
+//! Every server is a [`Redis`] of its own, with connections of its own: a slow or dead one holds up nothing elsewhere. The
+//! client library's own cluster connection is not used: it sends again what may have been carried out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+mod ask;
+mod chart;
+mod examine;
+mod find;
+mod hear;
+mod names;
+mod nodes;
+mod renew;
+mod route;
+mod several;
+mod slot;
+mod task;
+mod turn;
+
+use self::nodes::Nodes;
+use self::route::{Route, WaitedFor, carry};
+use self::slot::Slot;
+use super::door::Address;
+use super::pubsub::Manner;
+use super::{Redis, Settings};
+use crate::engine::{
+    Answer, Before, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime,
+};
+use crate::protocol::{Channel, Reply, Request};
+
+/// A cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    place: String,
+    nodes: Arc<Nodes>,
+}
+
+impl Cluster {
+    /// Finds out who has which slot, from those of the servers that the address names. What nobody waits for runs on `apart`.
+    ///
+    /// # Errors
+    ///
+    /// If none of them can be reached, none knows a cluster, or they refuse the user or password.
+    #[expect(clippy::disallowed_methods, reason = "engines may wait")]
+    pub async fn connect(
+        seeds: &[(String, u16)],
+        address: Address,
+        manner: Option<Manner>,
+        settings: Settings,
+        apart: &Handle,
+    ) -> Result<Arc<Self>, Failure> {
+        let (limit, may_be_down) = (settings.connect_timeout, settings.may_be_down);
+        let mut hosts: Vec<String> = seeds
+            .iter()
+            .map(|(host, port)| format!("{}:{port}", host.to_ascii_lowercase()))
+            .collect();
+        hosts.sort();
+        hosts.dedup();
+        let place = format!("redis-cluster:{}/{}", hosts.join(","), settings.prefix);
+        let nodes = Nodes::watch(address, seeds, manner, settings, apart);
+        let cluster = Arc::new(Self { place, nodes });
+        let met = tokio::time::timeout(limit, cluster.meet_all()).await;
+        let met = met.unwrap_or_else(|_| match cluster.nodes.known_chart() {
+            // A server that does not answer is met again soon enough.
+            Some(_) => Ok(()),
+            None => {
+                let why = format!("no server of the cluster has answered within {limit:?}");
+                Err(Failure::new(Cause::Unreachable, why))
+            }
+        });
+        match met {
+            Err(failure) if may_be_down && failure.is_passing() => {
+                tracing::warn!(why = failure.detail, "not reachable yet");
+                Ok(cluster)
+            }
+            met => met.map(|()| cluster),
+        }
+    }
+
+    fn slot(&self, request: &Request) -> Result<Slot, Failure> {
+        let subject = &request.subject;
+        names::slot(&self.nodes.keys, &subject.name, &subject.channel())
+    }
+
+    async fn meet_all(&self) -> Result<(), Failure> {
+        for (_, node) in self.nodes.all().await? {
+            node.warn_of_eviction().await;
+        }
+        Ok(())
+    }
+}
+
+impl Engine for Cluster {
+    fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
+        let nodes = self.nodes.clone();
+        Box::pin(async move { carry(&nodes, &request, WaitedFor::ByCallers).await })
+    }
+
+    fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
+        Box::pin(renew::call(self.nodes.clone(), requests))
+    }
+
+    fn part(&self, name: &str) -> usize {
+        let slot = Slot::of(&self.nodes.keys.lock(name).to_string());
+        let chart = self.nodes.known_chart();
+        chart.and_then(|chart| chart.place(slot)).unwrap_or(0)
+    }
+
+    fn call_all(
+        &self,
+        requests: Vec<Request>,
+        before: Before,
+    ) -> Option<Answer<Vec<Result<Reply, Failure>>>> {
+        let slots = requests.iter().map(|request| self.slot(request));
+        let slots: BTreeSet<Slot> = slots.collect::<Result<_, _>>().ok()?;
+        // What is in several slots cannot be done in one step.
+        let slot = slots.first().copied().filter(|_| slots.len() == 1)?;
+        let nodes = self.nodes.clone();
+        Some(Box::pin(async move {
+            several::take(&nodes, slot, &requests, before).await
+        }))
+    }
+
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    fn uptime(self: Arc<Self>) -> Answer<Result<Option<Uptime>, Failure>> {
+        let why = "a cluster has no vote in a quorum lock: its servers come and go by themselves";
+        Box::pin(async move { Err(Failure::new(Cause::Unusable, why)) })
+    }
+
+    fn unrest(self: Arc<Self>) -> Answer<()> {
+        Box::pin(async move {
+            tokio::select! {
+                () = self.nodes.moved() => {}
+                () = unrest(&self.nodes) => {}
+            }
+        })
+    }
+
+    fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
+        Box::pin(hear::listen(self.nodes.clone(), channel))
+    }
+
+    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
+        Box::pin(hear::overhear(self.nodes.clone(), pattern))
+    }
+
+    fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
+        Box::pin(async move { find::find(self.nodes.clone(), &pattern, from).await })
+    }
+
+    fn announce(
+        self: Arc<Self>,
+        client: Arc<str>,
+        label: Option<Arc<str>>,
+        ttl: Duration,
+    ) -> Answer<Result<(), Failure>> {
+        Box::pin(async move {
+            let mut route = Route::to(&self.nodes, slot_of_label(&self.nodes, &client))?;
+            loop {
+                let node = route.stop_at_rest().await?;
+                let told = node.announce(client.clone(), label.clone(), ttl);
+                match told.await {
+                    Err(failure) => route.go_on(failure).await?,
+                    told => return told,
+                }
+            }
+        })
+    }
+
+    fn labels(
+        self: Arc<Self>,
+        clients: Vec<String>,
+    ) -> Answer<Result<Vec<Option<String>>, Failure>> {
+        Box::pin(labels(self.nodes.clone(), clients))
+    }
+
+    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
+        Box::pin(examine::examine(self))
+    }
+}
+
+/// Resolves when a server has restarted. Whoever has gone may have a successor: the others are asked.
+#[expect(clippy::disallowed_methods, reason = "they end with this")]
+async fn unrest(nodes: &Arc<Nodes>) {
+    loop {
+        let Ok(all) = nodes.all().await else {
+            nodes.looked().await;
+            continue;
+        };
+        let sites: Vec<_> = all.iter().map(|(site, _)| site.clone()).collect();
+        let mut restarts = JoinSet::new();
+        for (_, node) in all {
+            let nodes = nodes.clone();
+            restarts.spawn(async move {
+                tokio::select! {
+                    () = node.clone().unrest() => {}
+                    () = look_when_gone(&node, &nodes) => {}
+                }
+            });
+        }
+        tokio::select! {
+            Some(_) = restarts.join_next() => return,
+            () = nodes.others_than(&sites) => {}
+        }
+    }
+}
+
+async fn look_when_gone(node: &Redis, nodes: &Nodes) {
+    loop {
+        if node.apart.ready().await.is_ok() {
+            node.apart.gone().await;
+        }
+        nodes.looked().await;
+    }
+}
+
+/// Each is in a slot of its own.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "many small looks go out together"
+)]
+async fn labels(nodes: Arc<Nodes>, clients: Vec<String>) -> Result<Vec<Option<String>>, Failure> {
+    let mut labels = vec![None; clients.len()];
+    let mut looks = JoinSet::new();
+    for (place, client) in clients.into_iter().enumerate() {
+        let nodes = nodes.clone();
+        looks.spawn(async move { Ok((place, label(&nodes, client).await?)) });
+    }
+    while let Some(look) = looks.join_next().await {
+        let gone = || Err(Failure::new(Cause::Interrupted, "the look was given up"));
+        let (place, label) = look.unwrap_or_else(|_| gone())?;
+        labels[place] = label;
+    }
+    Ok(labels)
+}
+
+fn slot_of_label(nodes: &Nodes, client: &str) -> Slot {
+    Slot::of(&nodes.keys.label(client))
+}
+
+async fn label(nodes: &Nodes, client: String) -> Result<Option<String>, Failure> {
+    let mut route = Route::to(nodes, slot_of_label(nodes, &client))?;
+    loop {
+        let node = route.stop_at_rest().await?;
+        match node.labels(vec![client.clone()]).await {
+            Err(failure) => route.go_on(failure).await?,
+            labels => return labels.map(|labels| labels.into_iter().next().flatten()),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Which slot a lock is in, if it is in one.
+
+use super::slot::Slot;
+use crate::engine::redis::keys::Keys;
+use crate::engine::{Cause, Failure};
+use crate::protocol::Channel;
+
+/// The slot of everything that belongs to a lock. A script reaches no other, and neither does a message.
+pub(super) fn slot(keys: &Keys, name: &str, channel: &Channel) -> Result<Slot, Failure> {
+    let slot = Slot::of(&keys.lock(name).to_string());
+    let others = [
+        // Redisson's, by its rule, and our own, by the servers'.
+        keys.token(name).to_string(),
+        keys.undone(name).to_string(),
+        keys.channel_text(channel),
+    ];
+    if others.iter().all(|key| Slot::of(key) == slot) {
+        return Ok(slot);
+    }
+    let why = match channel {
+        Channel::Latch(_) if name.contains('{') => OF_A_LATCH,
+        _ => OF_A_LOCK,
+    };
+    Err(Failure::new(Cause::NoName, why))
+}
+
+const OF_A_LOCK: &str = "in a cluster what belongs to a lock has to be in one slot, so braces in its name have to be a pair with something between them, as in `{order}:42`";
+const OF_A_LATCH: &str = "in a cluster Redisson has the messages of a latch in another slot than the latch if there is a brace in its name";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::redis::pubsub::Manner;
+
+    fn is_possible(prefix: &str, name: &str, channel: fn(Arc<str>) -> Channel) -> bool {
+        let keys = Keys::new(prefix.into(), Manner::Sharded);
+        slot(&keys, name, &channel(name.into())).is_ok()
+    }
+
+    #[test]
+    fn a_name_without_braces_or_with_a_pair_of_them_is_in_one_slot() {
+        for (name, possible) in [
+            ("order", true),
+            ("{order}:42", true),
+            ("order:{42}", true),
+            ("a{b}c{d}", true),
+            ("foo{bar", false),
+            ("foo}bar", false),
+            ("{}order", false),
+            ("a}b{c}", true),
+        ] {
+            assert_eq!(is_possible("", name, Channel::Lock), possible, "{name}");
+            let shared = is_possible("", name, Channel::ReadWrite);
+            assert_eq!(shared, possible, "{name}");
+            let permits = is_possible("", name, Channel::Semaphore);
+            assert_eq!(permits, possible, "{name}");
+        }
+        assert!(is_possible("app:{x}:", "order", Channel::Lock));
+        assert!(!is_possible("app}", "order", Channel::Lock));
+    }
+
+    #[test]
+    fn a_latch_has_no_braces_at_all() {
+        for (name, possible) in [("start", true), ("{start}", false), ("a{b}c", false)] {
+            assert_eq!(is_possible("", name, Channel::Latch), possible, "{name}");
+        }
+    }
+}

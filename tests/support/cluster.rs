@@ -1,0 +1,345 @@
+//! A cluster of a test's own: three masters, and a replica of each where that matters.
+
+use std::collections::HashMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{FromRedisValue, RedisResult, Value};
+
+use super::RedisServer;
+
+/// Processes that have found each other. All calls block.
+pub(crate) struct Cluster {
+    servers: Vec<RedisServer>,
+}
+
+const MASTERS: usize = 3;
+const SLOTS: u16 = 16384;
+
+impl Cluster {
+    /// Three masters, each with a replica.
+    pub(crate) fn start() -> Self {
+        Self::start_by(MASTERS * 2, &[])
+    }
+
+    /// Three masters that nobody could take the place of.
+    pub(crate) fn start_masters() -> Self {
+        Self::start_by(MASTERS, &[])
+    }
+
+    /// The same with further arguments for each.
+    pub(crate) fn start_masters_with(args: &[&str]) -> Self {
+        Self::start_by(MASTERS, args)
+    }
+
+    fn start_by(count: usize, more: &[&str]) -> Self {
+        let args = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            "1500",
+            "--cluster-replica-validity-factor",
+            "0",
+            "--repl-diskless-sync",
+            "yes",
+            "--repl-diskless-sync-delay",
+            "0",
+            "--repl-ping-replica-period",
+            "1",
+        ];
+        let args: Vec<&str> = args.iter().chain(more).copied().collect();
+        let servers = (0..count).map(|_| RedisServer::start_with(&args));
+        let cluster = Self {
+            servers: servers.collect(),
+        };
+        let first = cluster.servers[0].port().to_string();
+        for (server, epoch) in cluster.servers.iter().zip(1..) {
+            server.cmd(&["CLUSTER", "SET-CONFIG-EPOCH", &format!("{epoch}")]);
+            server.cmd(&["CLUSTER", "MEET", "127.0.0.1", &first]);
+        }
+        let masters = &cluster.servers[..MASTERS];
+        for (server, place) in masters.iter().zip(0..) {
+            let share = |place: u16| place * (SLOTS / 3) + place.min(1);
+            let last = if place == 2 { SLOTS } else { share(place + 1) };
+            let slots: Vec<String> = (share(place)..last).map(|slot| slot.to_string()).collect();
+            let mut words = vec!["CLUSTER", "ADDSLOTS"];
+            words.extend(slots.iter().map(String::as_str));
+            server.cmd(&words);
+        }
+        until("everybody knows everybody", || {
+            cluster.servers.iter().all(|server| {
+                let nodes: String = server.query(&["CLUSTER", "NODES"]);
+                let met = |line: &&str| !line.contains("handshake") && !line.contains("noaddr");
+                nodes.lines().filter(met).count() == count
+            })
+        });
+        for (replica, master) in cluster.servers[MASTERS..].iter().zip(masters) {
+            let id = id(master);
+            until("it knows its master", || {
+                let asked = ["CLUSTER", "REPLICATE", &id];
+                replica.try_query::<Value>(&asked).is_ok()
+            });
+        }
+        cluster.until_settled();
+        cluster
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_as("")
+    }
+
+    /// With a user and a password in front, `user:password@`.
+    pub(crate) fn url_as(&self, login: &str) -> String {
+        let hosts = self.servers.iter().take(MASTERS);
+        let hosts: Vec<String> = hosts.map(|one| one.addr().to_string()).collect();
+        format!("redis-cluster://{login}{}", hosts.join(","))
+    }
+
+    /// All of them, in the order they were started: masters first.
+    pub(crate) fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// Those that have slots.
+    pub(crate) fn masters(&self) -> Vec<&RedisServer> {
+        let owners = self.owners();
+        let mut ports: Vec<u16> = owners.values().copied().collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports.into_iter().map(|port| self.at(port)).collect()
+    }
+
+    /// The one that has a key's slot, by the word of all who know of it.
+    pub(crate) fn owner(&self, key: &str) -> &RedisServer {
+        let slot = self.slot(key);
+        let mut owner = None;
+        until("somebody has the slot", || {
+            owner = self.owners().get(&slot).copied();
+            owner.is_some()
+        });
+        self.at(owner.expect("somebody has it"))
+    }
+
+    pub(crate) fn slot(&self, key: &str) -> u16 {
+        let mut up = self.servers.iter();
+        let slot = up.find_map(|server| server.try_query(&["CLUSTER", "KEYSLOT", key]).ok());
+        slot.expect("one of them runs")
+    }
+
+    /// A replica of this master that follows it.
+    pub(crate) fn replica_of(&self, master: &RedisServer) -> &RedisServer {
+        let port = master.port();
+        let mut found = None;
+        until("a replica follows", || {
+            found = self.servers.iter().find(|server| follows(server, port));
+            found.is_some()
+        });
+        found.expect("there is one")
+    }
+
+    /// Asks the server that has the key, which is the second word.
+    pub(crate) fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.owner(words[1]).query(words)
+    }
+
+    /// Every key of all masters, sorted.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let keys = self.masters().into_iter().flat_map(RedisServer::keys);
+        let mut keys: Vec<String> = keys.collect();
+        keys.sort();
+        keys
+    }
+
+    /// Until a replica has what its master has by now.
+    pub(crate) fn until_replicated(&self, master: &RedisServer) -> &RedisServer {
+        let replica = self.replica_of(master);
+        let told = |server: &RedisServer, field: &str| -> Option<i64> {
+            let info: String = server.try_query(&["INFO", "replication"]).ok()?;
+            let mut lines = info.lines();
+            lines.find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
+        };
+        let sent = told(master, "master_repl_offset:").expect("the master runs");
+        until("the replica has it", || {
+            told(replica, "slave_repl_offset:").is_some_and(|offset| offset >= sent)
+        });
+        replica
+    }
+
+    /// `kill -9` of a master whose replica has all it has; returns the one that has taken its place.
+    pub(crate) fn kill(&self, master: &RedisServer) -> &RedisServer {
+        let replica = self.until_replicated(master);
+        master.kill();
+        self.until_master(replica);
+        replica
+    }
+
+    /// Has a replica take its master's place, in order; returns it.
+    pub(crate) fn fail_over(&self, master: &RedisServer) -> &RedisServer {
+        let replica = self.until_replicated(master);
+        until("it takes its place", || {
+            let _: RedisResult<Value> = replica.try_query(&["CLUSTER", "FAILOVER"]);
+            thread::sleep(Duration::from_millis(100));
+            is_master(replica)
+        });
+        self.until_master(replica);
+        replica
+    }
+
+    /// Until this one is a master, and all who run know it.
+    pub(crate) fn until_master(&self, server: &RedisServer) {
+        until("it is a master", || is_master(server));
+        until("all know it", || {
+            let port = server.port();
+            let known = |other: &RedisServer| match slots(other) {
+                Some(slots) => slots.values().any(|owner| *owner == port),
+                None => true,
+            };
+            self.servers.iter().all(known)
+        });
+    }
+
+    /// Gives a slot to another master, key by key, as a running cluster is made to.
+    pub(crate) fn migrate(&self, slot: u16, to: &RedisServer) {
+        let from = self.at(self.owners()[&slot]);
+        self.begin_migration(slot, from, to);
+        self.move_keys(slot, from, to);
+        self.end_migration(slot, to);
+    }
+
+    pub(crate) fn begin_migration(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
+        let slot = slot.to_string();
+        to.cmd(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+        from.cmd(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+    }
+
+    pub(crate) fn move_keys(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
+        let (slot, port) = (slot.to_string(), to.port().to_string());
+        loop {
+            let asked = ["CLUSTER", "GETKEYSINSLOT", &slot, "10"];
+            let keys: Vec<String> = from.query(&asked);
+            if keys.is_empty() {
+                return;
+            }
+            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+            words.extend(keys.iter().map(String::as_str));
+            from.cmd(&words);
+        }
+    }
+
+    pub(crate) fn end_migration(&self, slot: u16, to: &RedisServer) {
+        let (slot, id) = (slot.to_string(), id(to));
+        // The one that gets it first: the others would send everybody there.
+        to.cmd(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
+        for master in self.masters() {
+            let told: RedisResult<Value> =
+                master.try_query(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
+            // It may have keys in it that came meanwhile.
+            let _ = told;
+        }
+    }
+
+    /// Until all say that the cluster is well, and replicas follow.
+    pub(crate) fn until_settled(&self) {
+        until("the cluster is well", || {
+            self.servers.iter().all(|server| {
+                let info: RedisResult<String> = server.try_query(&["CLUSTER", "INFO"]);
+                info.is_ok_and(|info| info.contains("cluster_state:ok"))
+            })
+        });
+        until("the replicas follow", || {
+            let followed = |master: &RedisServer| {
+                let port = master.port();
+                self.servers.iter().any(|server| follows(server, port))
+            };
+            let masters = self.masters();
+            self.servers.len() == MASTERS || masters.into_iter().all(followed)
+        });
+        until("all agree", || {
+            let mut views = self.servers.iter().filter_map(slots);
+            let first = views.next();
+            views.all(|view| Some(view) == first)
+        });
+    }
+
+    /// By whoever was elected last.
+    fn owners(&self) -> HashMap<u16, u16> {
+        let mut known: HashMap<u16, (u64, u16)> = HashMap::new();
+        for server in &self.servers {
+            for (slot, claim) in claims(server) {
+                let best = known.entry(slot).or_insert(claim);
+                *best = claim.max(*best);
+            }
+        }
+        known
+            .into_iter()
+            .map(|(slot, (_, port))| (slot, port))
+            .collect()
+    }
+
+    fn at(&self, port: u16) -> &RedisServer {
+        let found = self.servers.iter().find(|server| server.port() == port);
+        found.expect("it is one of ours")
+    }
+}
+
+fn id(server: &RedisServer) -> String {
+    server.query(&["CLUSTER", "MYID"])
+}
+
+fn is_master(server: &RedisServer) -> bool {
+    super::sentinel::role(server).as_deref() == Some("master")
+}
+
+fn follows(server: &RedisServer, master: u16) -> bool {
+    let role: RedisResult<(String, String, u16, String, i64)> = server.try_query(&["ROLE"]);
+    role.is_ok_and(|(_, _, port, state, _)| port == master && state == "connected")
+}
+
+/// Which port has which slot, as one server sees it; none if it does not answer.
+fn slots(server: &RedisServer) -> Option<HashMap<u16, u16>> {
+    let claims = claims(server);
+    (!claims.is_empty()).then(|| {
+        let claims = claims.into_iter();
+        claims.map(|(slot, (_, port))| (slot, port)).collect()
+    })
+}
+
+/// For each slot the config epoch and the port of its master.
+fn claims(server: &RedisServer) -> HashMap<u16, (u64, u16)> {
+    let nodes: RedisResult<String> = server.try_query(&["CLUSTER", "NODES"]);
+    let mut claims = HashMap::new();
+    for line in nodes.unwrap_or_default().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [_, address, flags, _, _, _, epoch, _, slots @ ..] = &*words else {
+            continue;
+        };
+        if !flags.contains("master") {
+            continue;
+        }
+        let port = address
+            .split(['@', ','])
+            .next()
+            .and_then(|at| at.rsplit(':').next());
+        let port = port.and_then(|port| port.parse().ok()).expect("a port");
+        let epoch = epoch.parse().expect("an epoch");
+        for range in slots.iter().filter(|range| !range.starts_with('[')) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let [first, last] = [first, last].map(|slot| slot.parse::<u16>().expect("a slot"));
+            claims.extend((first..=last).map(|slot| (slot, (epoch, port))));
+        }
+    }
+    claims
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}"
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(90);

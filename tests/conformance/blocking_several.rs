@@ -13,7 +13,7 @@ on_every_engine! { call with Plain:
     one_on_most_servers_is_taken_lost_and_forgotten,
 }
 
-const SHORT: Duration = Duration::from_millis(1500);
+const SHORT: Duration = Duration::from_secs(3);
 
 fn connect(stage: &Stage) -> Result<Client, Error> {
     Client::connect_with(stage.builder())

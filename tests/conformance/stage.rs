@@ -200,8 +200,8 @@ impl<F: Family> Stage<F> {
     pub(crate) fn patterns(&self, name: &str) -> Option<u64> {
         let channel = format!("redisson_lock__channel:{{{name}}}");
         match &**self.server.as_ref()? {
-            // Nobody hears of more than one there.
-            Shared::Cluster(_, Messages::InSlots) => None,
+            // Nobody hears of more than one lock there.
+            Shared::Cluster(..) => None,
             server => Some(server.query(&["PUBLISH", &channel, "0"])),
         }
     }
@@ -213,8 +213,7 @@ impl<F: Family> Stage<F> {
 
     /// Whether the store tells who watches of releases: if not, what is over between two looks is not told.
     pub(crate) fn tells_releases(&self) -> bool {
-        let server = self.server.as_deref();
-        !matches!(server, Some(Shared::Cluster(_, Messages::InSlots)))
+        !matches!(self.server.as_deref(), Some(Shared::Cluster(..)))
     }
 
     /// Whether the store can have no lock of that name: in a cluster all that belongs to one has to be in one slot.

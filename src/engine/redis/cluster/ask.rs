@@ -20,21 +20,20 @@ pub(super) struct Asking {
     /// As whom, and how; each in its place.
     pub(super) address: Address,
     pub(super) settings: Settings,
-    /// How long one may take to answer.
-    pub(super) limit: Duration,
 }
 
 impl Asking {
-    /// Asks, over the connection that there is or another; it is kept while it works.
+    /// Asks, over the connection that there is or another, for as long as that may take; it is kept while it works.
     pub(super) async fn ask(
         &self,
         site: &Site,
         line: Option<MultiplexedConnection>,
+        limit: Duration,
     ) -> Result<(View, MultiplexedConnection), Failure> {
         let exchange = async {
             let mut line = match line {
                 Some(line) => line,
-                None => self.connect(site).await?,
+                None => self.connect(site, limit).await?,
             };
             let mut questions = redis::pipe();
             questions.cmd("CLUSTER").arg("SLOTS");
@@ -44,17 +43,21 @@ impl Asking {
             let answers = answers.map_err(|error| failure::of_connecting(&error))?;
             Ok((understand(site, answers)?, line))
         };
-        let answer = timeout(self.limit, exchange).await;
+        let answer = timeout(limit, exchange).await;
         answer.unwrap_or_else(|_| {
-            let why = format!("no answer within {:?}", self.limit);
+            let why = format!("no answer within {limit:?}");
             Err(Failure::new(Cause::Unreachable, why))
         })
     }
 
-    async fn connect(&self, site: &Site) -> Result<MultiplexedConnection, Failure> {
+    async fn connect(
+        &self,
+        site: &Site,
+        limit: Duration,
+    ) -> Result<MultiplexedConnection, Failure> {
         let road = Road::new(&self.address.at(&site.host, site.port), &self.settings)?;
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.limit));
-        road.open(config, self.limit).await
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        road.open(config, limit).await
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -20,9 +19,6 @@ use crate::engine::redis::pubsub::Manner;
 use crate::engine::redis::sentinel::Site;
 use crate::engine::redis::{Redis, Settings};
 use crate::engine::{Cause, Failure};
-
-/// How long one server may take to say who has what: the others are not to wait for it.
-const LONGEST_ANSWER: Duration = Duration::from_secs(1);
 
 /// What the task makes known.
 #[derive(Clone, Debug, Default)]
@@ -74,11 +70,7 @@ impl Nodes {
         let (words, inbox) = mpsc::unbounded_channel();
         let (telling, belief) = watch::channel(Belief::default());
         let (beating, beats) = watch::channel(());
-        let asking = Arc::new(Asking {
-            limit: settings.connect_timeout.min(LONGEST_ANSWER),
-            address,
-            settings,
-        });
+        let asking = Arc::new(Asking { address, settings });
         let keys = Keys::new(asking.settings.prefix.clone(), Manner::default());
         let nodes = Arc::new(Self {
             keys,
@@ -234,7 +226,8 @@ impl Nodes {
     pub(super) async fn views(&self) -> Result<Vec<(Site, Result<View, Failure>)>, Failure> {
         let mut views = Vec::new();
         for site in self.chart().await?.sites() {
-            let view = self.asking.ask(site, None).await;
+            let limit = self.settings().connect_timeout;
+            let view = self.asking.ask(site, None, limit).await;
             views.push((site.clone(), view.map(|(view, _)| view)));
         }
         Ok(views)

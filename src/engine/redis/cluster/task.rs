@@ -21,6 +21,8 @@ use crate::engine::redis::pubsub::at_random;
 use crate::engine::redis::sentinel::Site;
 use crate::engine::{Cause, Failure};
 
+/// How long one server may take to say who has what, once that is known: the next time is not to wait for it.
+const LONGEST_ANSWER: Duration = Duration::from_secs(1);
 /// How often they are asked though nobody has complained.
 const NOW_AND_THEN: Duration = Duration::from_secs(3);
 /// How long those wait who try again, while nothing is new.
@@ -111,6 +113,11 @@ impl Task {
         state.next = state.last + at_random(NOW_AND_THEN);
         state.views.clear();
         let known = self.telling.borrow().chart.clone();
+        let longest = self.asking.settings.connect_timeout;
+        let limit = match known {
+            Some(_) => longest.min(LONGEST_ANSWER),
+            None => longest,
+        };
         let known = known.iter().flat_map(|chart| chart.sites());
         let all: BTreeSet<&Site> = self.seeds.iter().chain(known).collect();
         state.lines.retain(|site, _| all.contains(site));
@@ -118,7 +125,7 @@ impl Task {
             let (asking, site) = (self.asking.clone(), site.clone());
             let line = state.lines.get(&site).cloned();
             state.under_way.spawn(async move {
-                let answer = asking.ask(&site, line).await;
+                let answer = asking.ask(&site, line, limit).await;
                 (site, answer)
             });
         }

@@ -1,4 +1,5 @@
-//! A cluster whose slots and masters change hands while locks are held and waited for.
+//! A cluster whose slots and masters change hands while locks are held and waited for: nothing is lost that was replicated,
+//! nobody hangs, and nobody is told where a slot is on its way to.
 
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
@@ -6,7 +7,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod basics;
+mod addresses;
+mod doctor;
+mod held;
+mod moving;
+mod slots;
+mod waiting;
 
 use std::time::Duration;
 
@@ -29,6 +35,13 @@ async fn connect(cluster: &Cluster) -> Client {
 /// Runs what blocks; the other tasks go on elsewhere.
 fn beside<T>(work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)
+}
+
+/// Every key but the marks that refuse what was given up, and end by themselves.
+fn held_in(cluster: &Cluster) -> Vec<String> {
+    let mut keys = cluster.keys();
+    keys.retain(|key| !key.starts_with("distlock_undone:"));
+    keys
 }
 
 /// Far longer than anything here takes.

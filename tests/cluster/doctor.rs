@@ -1,0 +1,51 @@
+//! What an operator is told of a cluster.
+
+use distlock::{Client, Verdict};
+
+use super::support::{Cluster, eventually};
+use super::{PATIENCE, beside, connect};
+
+async fn found(client: &Client, what: &str) -> (Verdict, String) {
+    let findings = client.admin().examine().await.expect("the cluster is up");
+    let finding = findings.into_iter().find(|finding| finding.subject == what);
+    let finding = finding.unwrap_or_else(|| panic!("nothing is said of {what}"));
+    (finding.verdict, finding.found)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_is_told_what_is_unsafe_about_it() {
+    let cluster = Cluster::start();
+    let client = connect(&cluster).await;
+    let (verdict, said) = found(&client, "slots").await;
+    assert_eq!(
+        (verdict, &*said),
+        (Verdict::Ok, "all are served, by 3 masters")
+    );
+    eventually(PATIENCE, "the masters know who follows", async || {
+        found(&client, "replicas").await == (Verdict::Ok, "every master has one".into())
+    })
+    .await;
+    for what in ["locking", "messages"] {
+        assert_eq!(found(&client, what).await.0, Verdict::Ok, "{what}");
+    }
+    // Of each server, with its address.
+    let policy = beside(|| {
+        let one = &cluster.servers()[1];
+        one.config_set("maxmemory-policy", "allkeys-lru");
+        one.addr().to_string()
+    });
+    let (verdict, said) = found(&client, "eviction").await;
+    assert_ne!(verdict, Verdict::Ok);
+    assert!(said.contains(&policy), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn masters_that_nobody_follows_are_named() {
+    let cluster = Cluster::start_masters();
+    let client = connect(&cluster).await;
+    let (verdict, said) = found(&client, "replicas").await;
+    assert_eq!(verdict, Verdict::Warn);
+    for server in cluster.servers() {
+        assert!(said.contains(&server.addr().to_string()), "{said}");
+    }
+}

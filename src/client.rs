@@ -49,6 +49,7 @@ impl Client {
     /// - `redis+unix:///path/to/socket[?db=0&user=…&pass=…]`: the same through a unix socket;
     /// - `redis-sentinel://[user:password@]host[:port],host[:port],…/master[/database][?sentinel_user=…&sentinel_pass=…]`:
     ///   the master of that name, wherever its sentinels say it is;
+    /// - `redis-cluster://[user:password@]host[:port],host[:port],…[?pubsub=both]`: a cluster, each lock where its slot is;
     /// - `sqlite:path/to/file`: a file that all processes of this machine share, without any server; `sqlite:`
     ///   alone is this user's own (`~/.local/state/distlock/locks.db`). Linux only;
     /// - `memory:`: this client's own memory, for tests. Two clients that are to exclude each other need a

@@ -9,6 +9,7 @@ mod support;
 
 mod addresses;
 mod doctor;
+mod documents;
 mod held;
 mod moving;
 mod slots;

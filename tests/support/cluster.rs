@@ -19,20 +19,27 @@ const SLOTS: u16 = 16384;
 impl Cluster {
     /// Three masters, each with a replica.
     pub(crate) fn start() -> Self {
-        Self::start_by(MASTERS * 2, &[])
+        Self::start_by(MASTERS * 2, &[], RedisServer::start_with)
     }
 
     /// Three masters that nobody could take the place of.
     pub(crate) fn start_masters() -> Self {
-        Self::start_by(MASTERS, &[])
+        Self::start_masters_with(&[])
     }
 
     /// The same with further arguments for each.
     pub(crate) fn start_masters_with(args: &[&str]) -> Self {
-        Self::start_by(MASTERS, args)
+        Self::start_by(MASTERS, args, RedisServer::start_with)
     }
 
-    fn start_by(count: usize, more: &[&str]) -> Self {
+    /// The same, spoken to in secret; the arguments say with which certificates.
+    pub(crate) fn start_masters_tls(args: &[&str]) -> Self {
+        let secret = ["--tls-cluster", "yes", "--tls-replication", "yes"];
+        let args: Vec<&str> = secret.iter().chain(args).copied().collect();
+        Self::start_by(MASTERS, &args, RedisServer::start_tls)
+    }
+
+    fn start_by(count: usize, more: &[&str], start: fn(&[&str]) -> RedisServer) -> Self {
         let args = [
             "--cluster-enabled",
             "yes",
@@ -48,7 +55,7 @@ impl Cluster {
             "1",
         ];
         let args: Vec<&str> = args.iter().chain(more).copied().collect();
-        let servers = (0..count).map(|_| RedisServer::start_with(&args));
+        let servers = (0..count).map(|_| start(&args));
         let cluster = Self {
             servers: servers.collect(),
         };

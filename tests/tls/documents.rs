@@ -25,8 +25,14 @@ pub(crate) fn lines(schemes: &[&str]) -> Vec<&'static str> {
 #[test]
 fn every_line_is_of_a_scheme_that_is_tried() {
     let all = lines(&[""]);
-    // Those with sentinels in `watched.rs`, and in `tests/sentinel`.
-    let tried = lines(&["redis://", "redis+unix:", "rediss://", "redis-sentinel://"]);
+    // Those with sentinels in `watched.rs`, and in `tests/sentinel`; those of clusters in `clusters.rs`.
+    let tried = lines(&[
+        "redis://",
+        "redis+unix:",
+        "rediss://",
+        "redis-sentinel://",
+        "redis-cluster://",
+    ]);
     assert_eq!(all, tried, "one that nobody tries");
     assert!(tried.len() >= 9, "{tried:#?}");
 }

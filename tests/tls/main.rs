@@ -7,6 +7,7 @@
 
 mod ciphers;
 mod clear;
+mod clusters;
 mod documents;
 mod papers;
 mod refused;

@@ -281,6 +281,7 @@ async fn connect(server: &RedisServer, scripts: bool) -> Arc<dyn Engine> {
         scripts,
         may_be_down: false,
         assurance: redis::Assurance::default(),
+        shard: None,
     };
     Redis::connect(address, settings, &Handle::current())
         .await

@@ -22,6 +22,7 @@ pub(crate) mod command;
 pub(crate) mod family;
 pub(crate) mod java;
 pub(crate) mod pace;
+pub(crate) mod port;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod redis;

@@ -102,7 +102,7 @@ async fn a_connection_that_ends_with_the_first_answers_is_made_again() {
     let guard = lock.acquire().await.expect("nobody has it");
     for _ in 0..20 {
         let held = proxy.injected().len();
-        let last = Match::command("INFO").arg(1, "replication").nth(1);
+        let last = Match::command("INFO").arg(1, "replication");
         proxy.rule(last, Fault::HoldReply);
         server.kill_normal_clients();
         eventually(PATIENCE, "it asks who that is", async || {
@@ -167,5 +167,6 @@ fn infos(proxy: &ChaosProxy) -> usize {
 
 async fn connect(url: &str) -> Client {
     let client = Client::builder(url).command_timeout(PATIENCE);
-    client.connect().await.expect("the server is up")
+    let client = client.connect_timeout(PATIENCE).connect().await;
+    client.expect("the server is up")
 }

@@ -20,6 +20,7 @@ macro_rules! lua {
 pub(crate) mod batch;
 pub(crate) mod command;
 pub(crate) mod family;
+pub(crate) mod heavy;
 pub(crate) mod java;
 pub(crate) mod pace;
 pub(crate) mod port;
@@ -37,6 +38,7 @@ use std::time::{Duration, Instant};
 pub(crate) use self::family::{
     Fair, Family, Fenced, Opposite, Plain, Player, Read, Semaphore, Several, Simple, Write,
 };
+pub(crate) use self::heavy::heavy;
 pub(crate) use self::java::Java;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use distlock::{Backoff, Client, Error, Lease, Wait};
-use support::{ChaosProxy, Fault, Match, RedisServer, batch, eventually};
+use support::{ChaosProxy, Fault, Match, RedisServer, Script, batch, eventually};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -145,7 +145,9 @@ async fn a_re_entry_that_nobody_polls_holds_up_no_other() {
 async fn a_burst_of_dropped_guards_does_not_starve_a_renewal() {
     const MANY: usize = 20_000;
     let server = RedisServer::start();
-    let client = connect(&server.url()).await;
+    Script::make_known(&server);
+    let proxy = ChaosProxy::start(server.addr());
+    let client = connect(&proxy.url()).await;
     let fixed = Lease::Fixed(ms(600_000));
     let mut guards = Vec::with_capacity(MANY);
     for batch in 0..MANY / 500 {
@@ -155,11 +157,24 @@ async fn a_burst_of_dropped_guards_does_not_starve_a_renewal() {
             guards.push(asked.await.expect("no panic").expect("it is free"));
         }
     }
-    let lease = Lease::KeepAlive(ms(3000));
+    // Renewed every four seconds: who stands behind all the others comes when they have gone, for the answers that each
+    // waits for make them take three times as long.
+    let releases = Match::words(|words| Script::Release.runs(words));
+    proxy.rule(releases, Fault::DelayReply(ms(40)));
+    let lease = Lease::KeepAlive(ms(12_000));
     let kept = client.lock("kept").with_lease(lease).acquire().await;
     let kept = kept.expect("it is free");
+    let until = kept.valid_until();
     drop(guards);
-    eventually(ms(60_000), "all are given back", async || {
+    eventually(3 * PATIENCE, "it is renewed", async || {
+        kept.check().expect("nobody has taken it");
+        kept.valid_until() > until
+    })
+    .await;
+    let left = server.query::<usize>(&["DBSIZE"]);
+    assert!(left > 1, "it was renewed when all were given back");
+    proxy.clear_rules();
+    eventually(3 * PATIENCE, "all are given back", async || {
         kept.check().expect("it is renewed meanwhile");
         server.query::<usize>(&["DBSIZE"]) == 1
     })

@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, LocalSet, spawn_local};
 use super::case::{Case, MANNERS, Verdict};
 use super::mix::{EVERYTHING, MIXES, Mix};
 use super::rules::RULES;
-use super::support::{Family, Fault, Fenced, Plain, Simple};
+use super::support::{Family, Fault, Fenced, Plain, Simple, heavy};
 use super::world::World;
 
 mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_get_their_turn {
@@ -39,6 +39,7 @@ mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_g
 }
 
 async fn sweep<F: Family>(mixes: &'static [Mix], at_least: usize) {
+    let _heavy = heavy().await;
     let begun = Instant::now();
     let world = Rc::new(World::<F>::start().await);
     let room = Arc::new(Semaphore::new(AT_ONCE));

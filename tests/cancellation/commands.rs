@@ -7,7 +7,7 @@ use distlock::{Error, Guard, Lease};
 use super::acquiring::hold;
 use super::stage::{Behind, Stage};
 use super::support::command::Command;
-use super::support::{ChaosProxy, Family, Fault, Fenced, Plain, Simple, eventually};
+use super::support::{ChaosProxy, Family, Fault, Fenced, Plain, Simple, eventually, heavy};
 use super::{LEASE, SOON};
 
 mod a_future_that_is_dropped_at_any_command_leaves_nothing_behind {
@@ -30,6 +30,7 @@ mod a_future_that_is_dropped_at_any_command_leaves_nothing_behind {
 }
 
 async fn sweep<F: Family>() {
+    let _heavy = heavy().await;
     let stage = Stage::<F>::redis_without_scripts().await;
     let server = stage.server.as_ref().expect("it is on a server");
     let proxy = ChaosProxy::start(server.addr());

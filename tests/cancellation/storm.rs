@@ -12,7 +12,8 @@ use super::acquiring::hold;
 use super::polls::{At, begin, never_mind};
 use super::stage::{Behind, Stage};
 use super::support::{
-    Fair, Family, Fenced, Plain, Player, RedisServer, SeededRng, Several, Simple, Write, eventually,
+    Fair, Family, Fenced, Plain, Player, RedisServer, SeededRng, Several, Simple, Write,
+    eventually, heavy,
 };
 use super::{LEASE, SOON};
 
@@ -72,6 +73,7 @@ mod a_storm_of_timeouts_leaves_everything_free {
 
 /// Eight tasks of each of two clients want the same locks and lose patience after a moment.
 async fn storm<F: Family>(stage: &Stage<F>) {
+    let _heavy = heavy().await;
     let mut rng = SeededRng::from_env_or(20_260_301);
     stage.is_at_rest();
     let spots: Vec<_> = (0..NAMES).map(|_| Spot::new(stage.name())).collect();

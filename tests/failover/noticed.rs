@@ -92,6 +92,37 @@ async fn a_connection_that_breaks_is_no_failover() {
     guard.release().await.expect("it is ours");
 }
 
+/// Its end came before it was kept, and it was kept for good: nobody would have met the next server before the next renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_ends_with_the_first_answers_is_made_again() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let client = connect(&proxy.url()).await;
+    let lock = client.lock("kept").with_lease(LEASES[0]);
+    let guard = lock.acquire().await.expect("nobody has it");
+    for _ in 0..20 {
+        let held = proxy.injected().len();
+        let last = Match::command("INFO").arg(1, "replication");
+        proxy.rule(last, Fault::HoldReply);
+        server.kill_normal_clients();
+        eventually(PATIENCE, "it asks who that is", async || {
+            proxy.injected().len() > held
+        })
+        .await;
+        // Behind the answers comes the end, and nothing between.
+        server.kill_normal_clients();
+        let asked = infos(&proxy);
+        proxy.clear_rules();
+        proxy.let_go();
+        eventually(PATIENCE, "it asks again", async || {
+            infos(&proxy) >= asked + 2
+        })
+        .await;
+        assert_eq!(guard.at_risk(), None);
+    }
+    guard.release().await.expect("it is ours");
+}
+
 /// They have no lease, and nobody could say whose they are. A server that does not say which it is may be another each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_that_are_only_counted_are_not_asked_about() {
@@ -136,5 +167,6 @@ fn infos(proxy: &ChaosProxy) -> usize {
 
 async fn connect(url: &str) -> Client {
     let client = Client::builder(url).command_timeout(PATIENCE);
-    client.connect().await.expect("the server is up")
+    let client = client.connect_timeout(PATIENCE).connect().await;
+    client.expect("the server is up")
 }

@@ -8,7 +8,7 @@ use distlock::{Client, Error};
 use tokio::task::LocalSet;
 
 use super::cases::play_all;
-use super::support::{ChaosProxy, Fault, Match, Plain, SeededRng, eventually};
+use super::support::{ChaosProxy, Fault, Match, Plain, SeededRng, eventually, heavy};
 use super::world::{World, client_behind};
 use super::{AT_ONCE, PATIENCE};
 
@@ -343,6 +343,7 @@ async fn at_once<C: Copy + Debug + 'static>(
     cases: Vec<C>,
     play: impl AsyncFn(&World, usize, C) + Copy + 'static,
 ) {
+    let _heavy = heavy().await;
     let all = async move {
         let world: Rc<World> = Rc::new(World::start().await);
         // The server knows every script before the network does wrong.

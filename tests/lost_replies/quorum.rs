@@ -9,7 +9,7 @@ use tokio::task::LocalSet;
 
 use super::cases::play_all;
 use super::numbers::FAULTS;
-use super::support::{ChaosProxy, Fault, Match, Plain, eventually};
+use super::support::{ChaosProxy, Fault, Match, Plain, eventually, heavy};
 use super::together::{Story, tolerate};
 use super::world::{World, client_behind};
 use super::{LEASE, PATIENCE};
@@ -47,6 +47,7 @@ mod whatever_is_lost_of_a_quorum_lock_it_is_nobody_elses_and_the_next_gets_every
 }
 
 async fn lose_everything(servers: usize) {
+    let _heavy = heavy().await;
     let all = async {
         let mut worlds = Vec::new();
         for _ in 0..SERVERS {

@@ -14,7 +14,7 @@ use super::moments::Moment;
 use super::rules::{RULES, Rule};
 use super::stories::Story;
 use super::support::Semaphore as Permit;
-use super::support::{Fair, Family, Fault, Fenced, Plain, Read, Several, Simple, Write};
+use super::support::{Fair, Family, Fault, Fenced, Plain, Read, Several, Simple, Write, heavy};
 use super::world::World;
 
 mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
@@ -85,6 +85,7 @@ mod whatever_is_lost_without_scripts_the_same_is_true {
 type Loss<F> = (&'static Story<F>, Moment, &'static Rule);
 
 async fn tell<F: Family>(at_least: usize, losses: impl AsyncFnOnce(Rc<World<F>>) -> Vec<Loss<F>>) {
+    let _heavy = heavy().await;
     let sweep = async {
         let world = Rc::new(World::start().await);
         let losses = losses(world.clone()).await;

@@ -278,5 +278,5 @@ type Acquiring<K> = Pin<Box<dyn Future<Output = Result<Guard<K>, Error>> + Send>
 pub(crate) const BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(5), Duration::from_millis(20));
 /// A third of it is longer than a call may take, so that a renewal that is lost can be sent again; and a
-/// machine that stands still for a second does not end it.
-const SHORT_LEASE: Duration = Duration::from_secs(3);
+/// machine that stands still for some seconds does not end it.
+const SHORT_LEASE: Duration = Duration::from_secs(6);

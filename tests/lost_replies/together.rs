@@ -10,7 +10,7 @@ use tokio::task::LocalSet;
 
 use super::cases::play_all;
 use super::numbers::FAULTS;
-use super::support::{ChaosProxy, Fault, Match, Plain, eventually};
+use super::support::{ChaosProxy, Fault, Match, Plain, eventually, heavy};
 use super::world::{World, client_behind};
 use super::{LEASE, PATIENCE};
 
@@ -70,6 +70,7 @@ mod whatever_is_lost_of_several_locks_nobody_holds_one_twice_and_the_next_gets_a
 }
 
 async fn lose_everything(home: Home, at_least: usize) {
+    let _heavy = heavy().await;
     let all = async {
         let worlds = Rc::new([Rc::new(World::start().await), Rc::new(World::start().await)]);
         let mut losses = Vec::new();

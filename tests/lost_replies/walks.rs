@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::support::{
     ChaosProxy, Fair, Family, Fault, Fenced, Match, Plain, Player, Script, SeededRng, Simple,
-    eventually,
+    eventually, heavy,
 };
 use super::tokens::Tokens;
 use super::world::World;
@@ -65,6 +65,7 @@ async fn walk_everywhere<F: Family>(walks: usize, scripts: bool) {
 }
 
 async fn walk_all<F: Family>(count: usize, scripts: bool) {
+    let _heavy = heavy().await;
     let mut rng = SeededRng::from_env_or(3);
     let world = Rc::new(World::<F>::start().await);
     let room = Rc::new(Semaphore::new(AT_ONCE));

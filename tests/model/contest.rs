@@ -9,7 +9,6 @@ use distlock::internals::engine::redis::{self, Address, Place, Redis};
 use distlock::internals::engine::sqlite::{self, Sqlite};
 use distlock::internals::protocol::{ClientId, Kind};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -21,7 +20,7 @@ use super::keyspace::Keyspace;
 use super::lane::{Lane, Outcome, Played};
 use super::pair::TICK;
 use super::several;
-use super::support::{RedisServer, SeededRng, eventually};
+use super::support::{RedisServer, SeededRng, eventually, heavy};
 
 /// How often to run more of them if too few counted, beside as often as they all need.
 const ROUNDS: u32 = 8;
@@ -198,8 +197,7 @@ impl Contest {
         R: Future<Output = P> + Send + 'static,
     {
         // More at a time would make the machine too busy to say anything.
-        static TURNS: Semaphore = Semaphore::const_new(5);
-        let _turn = TURNS.acquire().await.expect("it is never closed");
+        let _heavy = heavy().await;
         let begun = Instant::now();
         let mut rng = SeededRng::from_env_or(0x6d6f_6465_6c00_0001);
         let mut seen = Outcome::default();

@@ -151,14 +151,22 @@ async fn whoever_gives_it_back_the_other_is_woken_at_once() {
     leaves_nothing(&server, client).await;
 }
 
+/// Who knows how long Java's watchdog lets a lock last.
+async fn beside(server: &RedisServer, watchdog: Duration) -> Client {
+    let builder = Client::builder(&server.url()).peer_watchdog(watchdog);
+    // A server on a busy machine is slow to answer, and not down; but it is asked again before the lock is over.
+    let builder = builder.command_timeout(watchdog / 4);
+    let client = builder.connect_timeout(PATIENCE).connect().await;
+    client.expect("the server is up")
+}
+
 /// Redisson's sets what is left of the whole lock to its own time-out, however long others were promised it.
 #[tokio::test]
 async fn javas_watchdog_does_not_cost_a_reader_of_ours_its_hold() {
     const WATCHDOG: Duration = Duration::from_secs(6);
     let server = RedisServer::start();
     let java = Java::start(&server).await;
-    let client = Client::builder(&server.url()).peer_watchdog(WATCHDOG);
-    let client = client.connect().await.unwrap();
+    let client = beside(&server, WATCHDOG).await;
     let lock = client.rw_lock("prices");
     let fixed = read(&lock, LEASE).await;
     let alive = lock.read().with_lease(Lease::KeepAlive(LEASE));
@@ -166,8 +174,12 @@ async fn javas_watchdog_does_not_cost_a_reader_of_ours_its_hold() {
     assert_just_set(server.pttl("prices"), LEASE);
     let millis = WATCHDOG.as_millis().to_string();
     assert_eq!(java.read_lock("prices", THREAD, &millis).await, None);
-    assert!(java.renew_read("prices", THREAD, &millis).await);
-    assert!(server.pttl("prices") <= 6000, "it cuts");
+    // Now and then ours comes between the two.
+    eventually(PATIENCE, "it cuts", async || {
+        assert!(java.renew_read("prices", THREAD, &millis).await);
+        server.pttl("prices") <= 6000
+    })
+    .await;
     // It dies, and what it left of the lock would end with it.
     sleep(WATCHDOG * 3 / 2).await;
     assert!(fixed.is_held() && alive.is_held());
@@ -193,15 +205,15 @@ async fn javas_watchdog_does_not_cost_a_reader_of_ours_its_hold() {
 
 #[tokio::test]
 async fn a_reader_that_javas_watchdog_cut_short_says_so_before_it_is_over() {
-    const WATCHDOG: Duration = Duration::from_secs(3);
+    const WATCHDOG: Duration = Duration::from_secs(8);
     let server = RedisServer::start();
     let java = Java::start(&server).await;
-    let client = Client::builder(&server.url()).peer_watchdog(WATCHDOG);
-    let client = client.connect().await.unwrap();
+    let client = beside(&server, WATCHDOG).await;
     let guard = read(&client.rw_lock("prices"), LEASE).await;
     assert!(guard.remaining() <= WATCHDOG, "{:?}", guard.remaining());
-    assert_eq!(java.read_lock("prices", THREAD, "3000").await, None);
-    assert!(java.renew_read("prices", THREAD, "3000").await);
+    let millis = WATCHDOG.as_millis().to_string();
+    assert_eq!(java.read_lock("prices", THREAD, &millis).await, None);
+    assert!(java.renew_read("prices", THREAD, &millis).await);
     // Nothing more gets through: what it relies on ends no later than the lock.
     server.stop_process();
     let lost = timeout(PATIENCE, guard.lost()).await.expect("it notices");

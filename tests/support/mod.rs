@@ -21,8 +21,10 @@ pub(crate) mod batch;
 pub(crate) mod cluster;
 pub(crate) mod command;
 pub(crate) mod family;
+pub(crate) mod heavy;
 pub(crate) mod java;
 pub(crate) mod pace;
+pub(crate) mod port;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod redis;
@@ -38,6 +40,7 @@ pub(crate) use self::cluster::Cluster;
 pub(crate) use self::family::{
     Fair, Family, Fenced, Opposite, Plain, Player, Read, Semaphore, Several, Simple, Write,
 };
+pub(crate) use self::heavy::heavy;
 pub(crate) use self::java::Java;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::hash::{BuildHasher, RandomState};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard, mpsc};
@@ -17,14 +16,16 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue, RedisResult, Value};
 use tempfile::TempDir;
 
+use super::port::Port;
+
 /// A running server without persistence. All calls block for as long as one command takes.
 ///
-/// The fixture itself talks through the unix socket, which can only be this server's: a port may
-/// have been taken by another test's server in the meantime.
+/// The fixture itself talks through the unix socket, which can only be this server's: while it is down, its port may be
+/// taken by somebody who is no test of ours.
 pub(crate) struct RedisServer {
     /// `None` between [`kill`](Self::kill) and [`restart`](Self::restart).
     process: Mutex<Option<Process>>,
-    port: u16,
+    port: Port,
     /// Whether the port speaks TLS.
     tls: bool,
     args: Vec<String>,
@@ -61,7 +62,7 @@ impl RedisServer {
     fn start_on(tls: bool, file: Option<&str>, args: &[&str]) -> Self {
         let mut server = Self {
             process: Mutex::new(None),
-            port: 0,
+            port: Port::take(),
             tls,
             args: args.iter().map(ToString::to_string).collect(),
             file: None,
@@ -72,12 +73,11 @@ impl RedisServer {
             fs::write(&path, text).expect("the folder is ours");
             server.file = Some(path);
         }
-        // Between looking for a free port and binding it, another test may take it.
+        // Somebody who is no test of ours may take it before it is bound.
         for _ in 0..PORT_TRIES {
-            server.port = free_port();
             match server.launch() {
                 Ok(()) => return server,
-                Err(log) if log.contains(PORT_TAKEN) => {}
+                Err(log) if log.contains(PORT_TAKEN) => server.port = Port::take(),
                 Err(log) => panic!("redis-server did not start:\n{log}"),
             }
         }
@@ -90,11 +90,11 @@ impl RedisServer {
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (Ipv4Addr::LOCALHOST, self.port()).into()
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     pub(crate) fn socket_path(&self) -> PathBuf {
@@ -254,7 +254,7 @@ impl RedisServer {
         let log = self.dir.path().join("redis.log");
         let output = File::create(&log).expect("the folder is ours");
         let mut command = mortal(&program());
-        let port = self.port.to_string();
+        let port = self.port().to_string();
         let open = if self.tls { "0" } else { &port };
         command.args(&self.file);
         command.args(["--bind", "127.0.0.1", "--port", open]);
@@ -290,7 +290,8 @@ impl RedisServer {
                 };
                 return Err(format!(
                     "{how}, port {}, arguments {:?}\n{said}",
-                    self.port, self.args
+                    self.port(),
+                    self.args
                 ));
             }
             thread::sleep(POLL);
@@ -401,24 +402,9 @@ fn find(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// A port nobody listens on, from below the ephemeral range: while a server is down, no outgoing
-/// connection may borrow its port, nor a reconnecting client connect to itself.
-fn free_port() -> u16 {
-    loop {
-        let random = RandomState::new().hash_one(()) % u64::from(EPHEMERAL - FIRST_PORT);
-        let port = FIRST_PORT + u16::try_from(random).expect("below a u16");
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-}
-
 /// Names the server's program, as `scripts/matrix` does.
 pub(crate) const PROGRAM: &str = "DISTLOCK_REDIS_SERVER";
 
-const FIRST_PORT: u16 = 16_384;
-/// Where Linux begins to hand out ports by itself.
-const EPHEMERAL: u16 = 32_768;
 const PORT_TRIES: usize = 20;
 const PORT_TAKEN: &str = "Address already in use";
 const PATIENCE: Duration = Duration::from_secs(10);

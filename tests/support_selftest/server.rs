@@ -10,6 +10,7 @@ use std::{env, fs, thread};
 
 use nix::unistd::Pid;
 
+use super::support::port::Port;
 use super::support::redis::PROGRAM;
 use super::support::{RedisServer, eventually};
 use super::{HASTE, PATIENCE, connect, counter, incr, patient};
@@ -99,6 +100,18 @@ async fn a_killed_server_is_gone_until_it_is_restarted_empty() {
     assert_ne!(server.pid(), pid);
     assert_eq!(server.url(), url);
     assert_eq!(incr(&mut patient(&url).await).await.unwrap(), 1);
+}
+
+/// Another test's server was started there, and the restart waited for its end in vain.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_port_of_a_killed_server_goes_to_no_other_test() {
+    let server = RedisServer::start();
+    server.kill();
+    assert!(Port::claim(server.port()).is_none());
+    let port = server.port();
+    drop(server);
+    assert!(Port::claim(port).is_some());
 }
 
 #[test]

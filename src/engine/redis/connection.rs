@@ -329,32 +329,26 @@ impl Connection {
                 }
                 Err(failure) => Err(failure),
             };
-            let result = met.map(|(Opened { connection, stay }, server)| {
+            let result = met.and_then(|(Opened { connection, stay }, server)| {
                 let mine = Arc::downgrade(&slot);
-                let mut live = slot.lock();
-                // One that took so long that another was made meanwhile is not needed.
-                if live
-                    .as_ref()
-                    .is_some_and(|live| live.generation > generation)
-                {
-                    return;
-                }
-                // Also while nobody uses it. It waits for our lock if it comes at once.
-                let follower = stay.follow(move || {
-                    if let Some(slot) = mine.upgrade() {
-                        slot.bury(generation);
+                slot.keep(generation, || {
+                    // Also while nobody uses it. It waits for the slot's lock if it comes at once.
+                    let follower = stay.follow(move || {
+                        if let Some(slot) = mine.upgrade() {
+                            slot.bury(generation);
+                        }
+                    });
+                    Live {
+                        generation,
+                        connection,
+                        stay,
+                        _follower: follower.map(Arc::new),
+                        runtime: home,
+                        silence: Arc::new(Mutex::new(Silence::new(Instant::now()))),
+                        started: Arc::new(Started::new(Instant::now())),
+                        server,
                     }
-                });
-                *live = Some(Live {
-                    generation,
-                    connection,
-                    stay,
-                    _follower: follower.map(Arc::new),
-                    runtime: home,
-                    silence: Arc::new(Mutex::new(Silence::new(Instant::now()))),
-                    started: Arc::new(Started::new(Instant::now())),
-                    server,
-                });
+                })
             });
             // Whoever waited may have gone.
             let _ = ended.send(Some(result));

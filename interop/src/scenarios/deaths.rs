@@ -144,7 +144,7 @@ impl Mortal {
                 // It must not have died by itself before.
                 if thread.kind() != Kind::Permit {
                     let held = thread.ask_bool("is_locked", name).await?;
-                    ensure!(held, "it was not locked any more");
+                    in_time!(held, "it was not locked any more");
                 }
                 match death {
                     Death::Halt => thread.peer().halt().await,

@@ -41,7 +41,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     for turn in 1..=turns {
         let before = busy();
         let (granted, span) = other.try_lock(NAME, PATIENCE, Term::Kept).await?;
-        ensure!(granted, "no turn within {PATIENCE:?}, at the {turn}th try");
+        in_time!(granted, "no turn within {PATIENCE:?}, at the {turn}th try");
         longest = longest.max(span.took());
         passed_over += busy() - before;
         let token = match terms.kind {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::checker::{self, Grant};
 use crate::clock::Stamp;
-use crate::failure::{Failure, Outcome, ensure};
+use crate::failure::{Failure, Outcome, ensure, in_time};
 use crate::peer::Peer;
 use crate::stage::Fleet;
 use crate::support::SeededRng;
@@ -81,7 +81,7 @@ async fn play(fleet: &Fleet, rounds: u64) -> Outcome<String> {
         tally.grants
     );
     let idle = EVERYBODY as usize - distinct(&grants);
-    ensure!(idle == 0, "{idle} of {EVERYBODY} never had it");
+    in_time!(idle == 0, "{idle} of {EVERYBODY} never had it");
     let pause = longest_pause(begun, &grants);
     ensure!(
         pause <= WEDGED,

@@ -67,7 +67,11 @@ pub(in super::super) async fn dead_reader(stage: &mut Stage) -> Outcome<String> 
         let who = if java_writes { "Java" } else { "we" };
         let alone = inherits(stage, java_writes).await;
         let alone = alone.map_err(|failure| failure.during(format_args!("alone, {who} write")))?;
-        let beside = outlives(stage, java_writes).await;
+        let survives = outlives(stage, java_writes);
+        let javas = matches!(stage.other, Party::Java(_));
+        let beside = (stage.world)
+            .while_kept(stage.terms.watchdog, javas, survives)
+            .await;
         let beside = beside
             .map_err(|failure| failure.during(format_args!("beside another, {who} write")))?;
         remarks.push(format!(

@@ -61,9 +61,9 @@ pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
             ensure!(took + ROUNDING >= BRIEF, "it gave up after {took:?}");
             in_time!(took <= BRIEF + SLACK, "it took {took:?} to give up");
         }
-        // Who gave up left nothing that keeps readers out.
+        // Who gave up has soon left nothing that keeps readers out.
         holder.write.unlock(name).await?.done()?;
-        other.read.finds_it_free(name).await?;
+        other.read.soon_finds_it_free(name).await?;
         other.write.finds_it_free(name).await?;
     }
     Ok(String::new())

@@ -61,7 +61,7 @@ impl Fleet {
     pub(crate) fn servers(&self) -> &[RedisServer] {
         match self.shared {
             Shared::Quorum | Shared::SimpleQuorum => self.world.servers().first(3),
-            _ => std::slice::from_ref(&self.world.server),
+            _ => std::slice::from_ref(self.world.server()),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Party {
 
     /// A new task of ours, with a client of its own.
     pub(crate) async fn ours(world: &World, terms: Terms) -> Outcome<Self> {
-        let url = world.server.url();
+        let url = world.server().url();
         let task = OurTask::connect(&url, terms).await?;
         Ok(Self::Ours(task))
     }

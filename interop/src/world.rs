@@ -17,7 +17,7 @@ use crate::support::RedisServer;
 
 /// The server, the peers and the pace.
 pub(crate) struct World {
-    pub(crate) server: RedisServer,
+    server: RedisServer,
     pub(crate) builds: Vec<Build>,
     pub(crate) pace: Pace,
     /// For one lock on most of several servers, started when they are first needed.
@@ -56,6 +56,11 @@ impl World {
             logs,
             peers: Mutex::default(),
         }
+    }
+
+    /// The one that has the locks.
+    pub(crate) const fn server(&self) -> &RedisServer {
+        &self.server
     }
 
     /// The process that scenarios share. One that died since it was last used is a failure.
@@ -100,7 +105,7 @@ impl World {
             }
             peer.kill();
         }
-        self.server.flushall();
+        self.server().flushall();
         if let Some(servers) = self.servers.get() {
             servers.forget();
         }
@@ -109,7 +114,7 @@ impl World {
 
     /// Where Redis listens, as the peers want it.
     pub(crate) fn address(&self) -> String {
-        format!("redis://{}", self.server.addr())
+        format!("redis://{}", self.server().addr())
     }
 
     /// Waits until somebody sleeps for this lock: listens, and has asked once more since. Says where it listens: those who
@@ -118,7 +123,7 @@ impl World {
         let all = channel(key);
         let own = format!("{all}:");
         let at = || {
-            let mut channels = self.server.pubsub_channels().into_iter();
+            let mut channels = self.server().pubsub_channels().into_iter();
             channels.find(|channel| *channel == all || channel.starts_with(&own))
         };
         comes("somebody listens", || at().is_some()).await?;
@@ -141,13 +146,13 @@ impl World {
     /// Who stands in a fair lock's line, the first one first.
     pub(crate) fn line(&self, key: &str) -> Vec<String> {
         let queue = named_after("redisson_lock_queue:", key);
-        self.server.query(&["LRANGE", &queue, "0", "-1"])
+        self.server().query(&["LRANGE", &queue, "0", "-1"])
     }
 
     /// How long one in that line has before Redisson passes it over.
     pub(crate) fn patience_with(&self, key: &str, owner: &str) -> Outcome<Duration> {
         let timeout = named_after("redisson_lock_timeout:", key);
-        let score: Option<f64> = self.server.query(&["ZSCORE", &timeout, owner]);
+        let score: Option<f64> = self.server().query(&["ZSCORE", &timeout, owner]);
         let score = score.ok_or_else(|| Failure::new(format!("{owner} has no time")))?;
         Ok(self.until_score(score))
     }
@@ -156,7 +161,8 @@ impl World {
     pub(crate) fn permit_left(&self, key: &str) -> Outcome<Duration> {
         let out = permits_out(key);
         let first: Vec<(Vec<u8>, f64)> =
-            (self.server).query(&["ZRANGE", &out, "0", "0", "WITHSCORES"]);
+            self.server()
+                .query(&["ZRANGE", &out, "0", "0", "WITHSCORES"]);
         let first = first.first();
         let (_, score) = first.ok_or_else(|| Failure::late("no permit is out"))?;
         Ok(self.until_score(*score))
@@ -164,7 +170,7 @@ impl World {
 
     /// From now on, by the server's clock.
     fn until_score(&self, millis: f64) -> Duration {
-        let (seconds, micros): (u64, u64) = self.server.query(&["TIME"]);
+        let (seconds, micros): (u64, u64) = self.server().query(&["TIME"]);
         let now = (seconds * 1000 + micros / 1000) as f64;
         Duration::from_millis((millis - now).max(0.0) as u64)
     }
@@ -180,30 +186,30 @@ impl World {
 
     /// Whether somebody listens to this, and to nothing else. Nobody at all may be one who has left since, before the next came.
     pub(crate) fn hears_only(&self, channel: &str) -> Outcome {
-        let channels = self.server.pubsub_channels();
+        let channels = self.server().pubsub_channels();
         in_time!(!channels.is_empty(), "nobody listens any more");
         ensure!(channels == [channel], "the channels are {channels:?}");
         Ok(())
     }
 
     pub(crate) fn listeners(&self, channel: &str) -> u64 {
-        let counts: (String, u64) = self.server.query(&["PUBSUB", "NUMSUB", channel]);
+        let counts: (String, u64) = self.server().query(&["PUBSUB", "NUMSUB", channel]);
         counts.1
     }
 
     /// How many messages have been sent so far, on any channel.
     pub(crate) fn messages(&self) -> u64 {
-        self.server.commandstats("publish")
+        self.server().commandstats("publish")
     }
 
     /// Waits until nobody has this lock.
     pub(crate) async fn until_free(&self, key: &str) -> Outcome {
-        until("it is free", || self.server.pttl(key) == -2).await
+        until("it is free", || self.server().pttl(key) == -2).await
     }
 
     /// What is left of a lease.
     pub(crate) fn left(&self, key: &str) -> Outcome<Duration> {
-        let left = u64::try_from(self.server.pttl(key));
+        let left = u64::try_from(self.server().pttl(key));
         let left = left.map_err(|_| Failure::late(format!("the lease of `{key}` is over")))?;
         Ok(Duration::from_millis(left))
     }
@@ -215,7 +221,7 @@ impl World {
     /// 4.7.0 subscribed, which takes a machine that stands still. So is the mark of a request of ours that was
     /// undone, because nobody answered it in time.
     pub(crate) async fn is_clean(&self) -> Outcome {
-        let look = || (self.server.keys(), self.server.pubsub_channels());
+        let look = || (self.server().keys(), self.server().pubsub_channels());
         let clean = || {
             let (keys, channels) = look();
             keys.is_empty() && channels.is_empty()
@@ -223,7 +229,7 @@ impl World {
         let gone = until_within(CLEAN_WITHIN, "nothing is left", clean).await;
         gone.map_err(|_| {
             let (keys, channels) = look();
-            let clients = listening(&self.server);
+            let clients = listening(self.server());
             let what = format!("left: keys {keys:?}, channels {channels:?}, listening {clients:?}");
             let marks = keys.iter().all(|key| key.starts_with(UNDONE));
             Failure::new(what).excused_if(marks && only_redisson(&clients))
@@ -243,7 +249,7 @@ impl World {
             loop {
                 let before = Stamp::now();
                 tokio::time::sleep(LOOK).await;
-                self.server.cmd(&["PING"]);
+                self.server().cmd(&["PING"]);
                 stall = stall.max(Stamp::now().since(before));
             }
         };
@@ -259,16 +265,16 @@ impl World {
 
     /// What is in Redisson's counter for a fenced lock, if it is there.
     pub(crate) fn counter(&self, key: &str) -> Option<u64> {
-        self.server.query(&["GET", &counter(key)])
+        self.server().query(&["GET", &counter(key)])
     }
 
     /// Removes the counters of fenced locks, which stay when all else goes. Nobody may have given them an end.
     pub(crate) fn forget_tokens(&self) -> Outcome {
-        for key in self.server.keys() {
+        for key in self.server().keys() {
             if key.starts_with(COUNTERS) {
-                let left = self.server.pttl(&key);
+                let left = self.server().pttl(&key);
                 ensure!(left == -1, "the counter `{key}` ends in {left} ms");
-                self.server.cmd(&["DEL", &key]);
+                self.server().cmd(&["DEL", &key]);
             }
         }
         Ok(())
@@ -276,15 +282,15 @@ impl World {
 
     /// Removes what our clients have noted of their changes to numbers, which has to end by itself.
     pub(crate) fn forget_done(&self) -> Outcome {
-        for key in self.server.keys() {
+        for key in self.server().keys() {
             if key.starts_with(DONE) {
-                let left = self.server.pttl(&key);
+                let left = self.server().pttl(&key);
                 let gone = left == -2;
                 ensure!(
                     gone || (0..=DONE_MS).contains(&left),
                     "`{key}` ends in {left} ms"
                 );
-                self.server.cmd(&["DEL", &key]);
+                self.server().cmd(&["DEL", &key]);
             }
         }
         Ok(())

@@ -24,13 +24,13 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let world = &fleet.world;
     let mut random = SeededRng::from_env_or(20_201_013);
     let time = time(fleet).max(SHORTEST);
-    let client = Client::connect(&world.server.url()).await?;
+    let client = Client::connect(&world.server().url()).await?;
     let semaphore = client.semaphore(NAME);
     ensure!(semaphore.try_set(TOTAL).await?, "it was there");
 
     let logs = TempDir::with_prefix("distlock-permits-")?;
     let mut order = |who: String| Work {
-        urls: vec![world.server.url()],
+        urls: vec![world.server().url()],
         shared: fleet.shared,
         names: vec![NAME.into()],
         tasks: 8,

@@ -86,8 +86,8 @@ async fn round(
     let (tally, logs) = work(fleet, manner, time, random).await?;
     let world = &fleet.world;
     let mut report = examine(logs);
-    report.counted = count(&world.server, "counter")?;
-    report.mirrored = count(&world.server, "mirror")?;
+    report.counted = count(world.server(), "counter")?;
+    report.mirrored = count(world.server(), "mirror")?;
     report.refused = tally.refused;
     Ok(report)
 }

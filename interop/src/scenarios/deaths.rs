@@ -126,7 +126,13 @@ impl Mortal {
         }
         let lease = terms.watchdog.as_millis().to_string();
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["hold", &world.server.url(), terms.kind.word(), name, &lease])
+            .args([
+                "hold",
+                &world.server().url(),
+                terms.kind.word(),
+                name,
+                &lease,
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

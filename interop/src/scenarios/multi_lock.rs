@@ -163,7 +163,7 @@ async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
         let jvm = world.fresh_peer(build).await?;
         let thread = java_thread(world, &jvm, *terms).await?;
         let waiting = tokio::spawn(async move { thread.lock("multi-a+multi-b", Term::Kept).await });
-        until("it holds the first", || world.server.pttl("multi-a") > 0).await?;
+        until("it holds the first", || world.server().pttl("multi-a") > 0).await?;
         one.is_kept_out("multi-a").await?;
         let died = jvm.kill_hard().await?;
         ensure!(waiting.await?.is_err(), "a dead one got them");
@@ -173,7 +173,7 @@ async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
         let mut child = Command::new(std::env::current_exe()?)
             .args([
                 "hold",
-                &world.server.url(),
+                &world.server().url(),
                 "multi",
                 "multi-a+multi-b",
                 &lease,
@@ -182,7 +182,7 @@ async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        until("it holds the first", || world.server.pttl("multi-a") > 0).await?;
+        until("it holds the first", || world.server().pttl("multi-a") > 0).await?;
         one.is_kept_out("multi-a").await?;
         let died = Stamp::now();
         child.start_kill()?;

@@ -78,7 +78,7 @@ pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
     // So long that Java would not wake by itself in time.
     stage.holder.lock(name, Term::Fixed(HELD)).await?;
     let mut dying = Command::new(std::env::current_exe()?)
-        .args(["hold", &world.server.url(), "fair", name, "30000"])
+        .args(["hold", &world.server().url(), "fair", name, "30000"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .kill_on_drop(true)

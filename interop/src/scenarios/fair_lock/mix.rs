@@ -47,7 +47,7 @@ async fn play(fleet: &Fleet, rounds: u64) -> Outcome<String> {
         let peer = peer.clone();
         workers.spawn(async move { Tally::from_json(&peer.ask(order).await?) });
     }
-    let client = Client::connect(&fleet.world.server.url()).await?;
+    let client = Client::connect(&fleet.world.server().url()).await?;
     let tasks = EVERYBODY - THEIRS * fleet.peers.len() as u64;
     let log = logs.path().join("we");
     workers.spawn(ours(

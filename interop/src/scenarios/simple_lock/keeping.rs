@@ -59,7 +59,7 @@ pub(in super::super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
         loop {
             let slept = std::time::Instant::now();
             tokio::time::sleep(Duration::from_millis(50)).await;
-            let left = u64::try_from(world.server.pttl(name)).map(Duration::from_millis);
+            let left = u64::try_from(world.server().pttl(name)).map(Duration::from_millis);
             stall = stall.max(slept.elapsed());
             let left = left.unwrap_or_default();
             renewals += u32::from(left > before);

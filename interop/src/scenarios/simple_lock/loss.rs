@@ -18,7 +18,7 @@ pub(in super::super) async fn is_taken(stage: &mut Stage) -> Outcome<String> {
     let name = "simple-taken";
     let lease = Duration::from_millis(800);
     holder.lock(name, Lease::Kept(lease)).await?;
-    let deleted: u64 = world.server.query(&["DEL", name]);
+    let deleted: u64 = world.server().query(&["DEL", name]);
     // Theirs is renewed by nobody.
     in_time!(deleted == 1, "it was not there to be deleted");
     let (granted, _) = other.try_lock(name, Duration::ZERO, A_MINUTE).await?;

@@ -11,6 +11,7 @@ use crate::library::{Build, Shared};
 use crate::quorum;
 use crate::scenarios::{Play, Scenario};
 use crate::simple;
+use crate::site::Mode;
 use crate::stage::{Direction, Fleet, Stage};
 use crate::table::{Row, Table};
 use crate::world::{CLEAN_WITHIN, World};
@@ -110,6 +111,11 @@ fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared) -> Vec<Part
     };
     match scenario.play {
         Play::Pair(..) | Play::Simple(..) | Play::Quorum(..) => {
+            let builds = match scenario.play {
+                // Of several servers it is the newest alone: they take their time.
+                Play::Pair(terms, _) if terms.mode != Mode::Single => &builds[..1],
+                _ => &*builds,
+            };
             let each = builds.iter().flat_map(|build| {
                 Direction::BOTH.map(|direction| part(std::slice::from_ref(build), Some(direction)))
             });
@@ -189,6 +195,7 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
         (Play::Pair(terms, play), Some(direction)) => {
             let mut stage = Stage::set(&world, &part.builds[0], direction, *terms).await?;
             let remark = play(&mut stage).await?;
+            let world = stage.world.clone();
             world.forget_tokens()?;
             // While all are still connected.
             world.is_clean().await?;

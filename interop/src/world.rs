@@ -1,8 +1,11 @@
 //! What all scenarios share: one server, or several, the peers, and how thorough to be.
 
+mod keys;
+mod patience;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,11 +16,20 @@ use crate::failure::{Failure, Outcome, ensure, in_time};
 use crate::library::Build;
 use crate::peer::Peer;
 use crate::quorum::Servers;
+use crate::site::{self, Mode, Site};
 use crate::support::RedisServer;
+use keys::{COUNTERS, named_after};
+pub(crate) use keys::{
+    channel, counter, latch_channel, permits_out, reader_key, rw_channel, semaphore_channel,
+};
+use patience::comes;
+pub(crate) use patience::{until, until_within};
 
 /// The server, the peers and the pace.
 pub(crate) struct World {
-    server: RedisServer,
+    site: Site,
+    /// The same world in other modes, started when they are first needed.
+    elsewhere: StdMutex<HashMap<Mode, Arc<Self>>>,
     pub(crate) builds: Vec<Build>,
     pub(crate) pace: Pace,
     /// For one lock on most of several servers, started when they are first needed.
@@ -25,8 +37,10 @@ pub(crate) struct World {
     logs: PathBuf,
     /// One process of each build, started when it is first needed. Held across the start, so that two do
     /// not start the same.
-    peers: Mutex<HashMap<Build, Arc<Peer>>>,
+    peers: Arc<Peers>,
 }
+
+type Peers = Mutex<HashMap<Build, Arc<Peer>>>;
 
 /// How thorough to be.
 #[derive(Clone, Copy, Debug)]
@@ -49,18 +63,58 @@ impl Pace {
 impl World {
     pub(crate) fn new(builds: Vec<Build>, logs: PathBuf, pace: Pace) -> Self {
         Self {
-            server: RedisServer::start(),
+            site: Site::start(Mode::Single),
+            elsewhere: StdMutex::default(),
             builds,
             pace,
             servers: OnceLock::new(),
             logs,
-            peers: Mutex::default(),
+            peers: Arc::default(),
         }
     }
 
+    /// Where scenarios of this mode are played, by the same peers: this one is of one server.
+    pub(crate) fn of(self: &Arc<Self>, mode: Mode) -> Arc<Self> {
+        if mode == Mode::Single {
+            return self.clone();
+        }
+        let mut elsewhere = self.elsewhere();
+        // Both block for seconds.
+        tokio::task::block_in_place(|| {
+            let world = elsewhere.entry(mode).or_insert_with(|| {
+                Arc::new(Self {
+                    site: Site::start(mode),
+                    elsewhere: StdMutex::default(),
+                    builds: self.builds.clone(),
+                    pace: self.pace,
+                    servers: OnceLock::new(),
+                    logs: self.logs.clone(),
+                    peers: self.peers.clone(),
+                })
+            });
+            world.site.mend();
+            world.clone()
+        })
+    }
+
+    fn elsewhere(&self) -> MutexGuard<'_, HashMap<Mode, Arc<Self>>> {
+        (self.elsewhere)
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The one that has the locks.
-    pub(crate) const fn server(&self) -> &RedisServer {
-        &self.server
+    pub(crate) fn server(&self) -> &RedisServer {
+        self.site.server()
+    }
+
+    pub(crate) const fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Kills it, and waits until another has taken its place.
+    pub(crate) fn fail_over(&self) {
+        tokio::task::block_in_place(|| self.site.fail_over());
     }
 
     /// The process that scenarios share. One that died since it was last used is a failure.
@@ -106,6 +160,8 @@ impl World {
             peer.kill();
         }
         self.server().flushall();
+        // Whatever state they are in: the next play starts others.
+        self.elsewhere().clear();
         if let Some(servers) = self.servers.get() {
             servers.forget();
         }
@@ -123,7 +179,7 @@ impl World {
         let all = channel(key);
         let own = format!("{all}:");
         let at = || {
-            let mut channels = self.server().pubsub_channels().into_iter();
+            let mut channels = self.channels().into_iter();
             channels.find(|channel| *channel == all || channel.starts_with(&own))
         };
         comes("somebody listens", || at().is_some()).await?;
@@ -186,10 +242,17 @@ impl World {
 
     /// Whether somebody listens to this, and to nothing else. Nobody at all may be one who has left since, before the next came.
     pub(crate) fn hears_only(&self, channel: &str) -> Outcome {
-        let channels = self.server().pubsub_channels();
+        let channels = self.channels();
         in_time!(!channels.is_empty(), "nobody listens any more");
         ensure!(channels == [channel], "the channels are {channels:?}");
         Ok(())
+    }
+
+    /// Where somebody listens who is no server.
+    fn channels(&self) -> Vec<String> {
+        let mut channels = self.server().pubsub_channels();
+        channels.retain(|channel| !site::is_theirs(channel));
+        channels
     }
 
     pub(crate) fn listeners(&self, channel: &str) -> u64 {
@@ -221,7 +284,7 @@ impl World {
     /// 4.7.0 subscribed, which takes a machine that stands still. So is the mark of a request of ours that was
     /// undone, because nobody answered it in time.
     pub(crate) async fn is_clean(&self) -> Outcome {
-        let look = || (self.server().keys(), self.server().pubsub_channels());
+        let look = || (self.server().keys(), self.channels());
         let clean = || {
             let (keys, channels) = look();
             keys.is_empty() && channels.is_empty()
@@ -307,84 +370,16 @@ pub(crate) fn listening(server: &RedisServer) -> Vec<String> {
     };
     let mut listening: Vec<&str> = list.lines().collect();
     listening.retain(|line| !line.contains(" sub=0 "));
-    listening.into_iter().map(name).collect()
+    let listening = listening.into_iter().map(name);
+    listening
+        .filter(|client| !site::is_one_of_them(client))
+        .collect()
 }
 
 /// Whether all of these are clients of Redisson's.
 pub(crate) fn only_redisson(clients: &[String]) -> bool {
     clients.iter().all(|client| client == REDISSON)
 }
-
-/// Waits until something holds, and fails with `what` if it does not in good time.
-pub(crate) async fn until(what: &str, holds: impl Fn() -> bool + Send) -> Outcome {
-    until_within(PATIENCE, what, holds).await
-}
-
-/// The same for somebody who may have come and gone before anybody looked. Who never comes is late every time.
-async fn comes(what: &str, holds: impl Fn() -> bool + Send) -> Outcome {
-    let come = until(what, holds).await;
-    come.map_err(|failure| failure.excused_if(true))
-}
-
-/// The same in a time of its own.
-pub(crate) async fn until_within(
-    limit: Duration,
-    what: &str,
-    holds: impl Fn() -> bool + Send,
-) -> Outcome {
-    let give_up = Stamp::now() + limit;
-    while !holds() {
-        ensure!(Stamp::now() < give_up, "not within {limit:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(())
-}
-
-/// Where a key's release is announced.
-pub(crate) fn channel(key: &str) -> String {
-    named_after("redisson_lock__channel:", key)
-}
-
-/// Where it is announced that permits have come back.
-pub(crate) fn semaphore_channel(key: &str) -> String {
-    named_after("redisson_sc:", key)
-}
-
-/// Where a latch says that it is open: its name in braces, also if it has some.
-pub(crate) fn latch_channel(key: &str) -> String {
-    format!("redisson_countdownlatch__channel__{{{key}}}")
-}
-
-/// Redisson's key for the permits of a semaphore that are out.
-pub(crate) fn permits_out(key: &str) -> String {
-    format!("{}:timeout", named_after("", key))
-}
-
-/// Where a read/write lock's is.
-pub(crate) fn rw_channel(key: &str) -> String {
-    named_after("redisson_rwlock:", key)
-}
-
-/// Redisson's key for one of a reader's holds: as long as it is there, so is the hold.
-pub(crate) fn reader_key(key: &str, owner: &str, number: u32) -> String {
-    format!("{}:{owner}:rwlock_timeout:{number}", named_after("", key))
-}
-
-/// Where the last token of a fenced lock is.
-pub(crate) fn counter(key: &str) -> String {
-    named_after(COUNTERS, key)
-}
-
-/// Redisson's brace rule, said once more and independently of ours.
-fn named_after(what: &str, key: &str) -> String {
-    if key.contains('{') {
-        format!("{what}{key}")
-    } else {
-        format!("{what}{{{key}}}")
-    }
-}
-
-const COUNTERS: &str = "redisson_lock_token:";
 
 /// What a client of ours has done to a number, and for how long that is known.
 const DONE: &str = "distlock_done:";
@@ -395,7 +390,6 @@ pub(crate) const UNDONE: &str = "distlock_undone:";
 
 /// What a peer's clients call themselves in `CLIENT LIST`.
 const REDISSON: &str = "redisson";
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How often somebody looks whether the machine stands still.
 const LOOK: Duration = Duration::from_millis(50);
 pub(crate) const CLEAN_WITHIN: Duration = Duration::from_secs(3);

@@ -51,7 +51,7 @@ async fn reads_on(
     while Stamp::now() < until {
         sleep(Duration::from_millis(100)).await;
         lowest = lowest.min(stage.world.left(WATCHED)?);
-        // A machine that stood still for a lease explains it, but not three times.
+        // A machine that stood still for a lease explains it, but not again and again.
         in_time!(reader.read.is_held(WATCHED).await?, "its hold was cut");
         for writer in &mut *writers {
             writer.is_kept_out(WATCHED).await?;

@@ -80,9 +80,9 @@ fn time(fleet: &Fleet) -> Duration {
         | Shared::Multi
         | Shared::ReadWrite
         | Shared::Semaphore => time.mul_f64(0.5),
-        Shared::Simple | Shared::Quorum | Shared::SimpleQuorum => {
-            time.mul_f64(0.3).max(Duration::from_secs(1))
-        }
+        Shared::Simple => time.mul_f64(0.3).max(Duration::from_secs(1)),
+        // Where most servers are needed, it takes longer until each has had its turn.
+        Shared::Quorum | Shared::SimpleQuorum => time.mul_f64(0.3).max(Duration::from_secs(2)),
     }
 }
 

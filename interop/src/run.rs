@@ -194,8 +194,9 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
     match (&scenario.play, part.direction) {
         (Play::Pair(terms, play), Some(direction)) => {
             let mut stage = Stage::set(&world, &part.builds[0], direction, *terms).await?;
-            let remark = play(&mut stage).await?;
+            let played = play(&mut stage).await;
             let world = stage.world.clone();
+            let remark = played.map_err(|failure| failure.excused_if(world.site().has_moved()))?;
             world.forget_tokens()?;
             // While all are still connected.
             world.is_clean().await?;

@@ -4,6 +4,7 @@
 //! variant here, what its clients are told, and its lines in the list.
 
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -34,7 +35,7 @@ impl Site {
     pub(crate) fn start(mode: Mode) -> Self {
         match mode {
             Mode::Sentinel => {
-                let topology = Topology::start();
+                let topology = Topology::start().stay();
                 let master = AtomicU16::new(topology.master().port());
                 Self::Sentinel { topology, master }
             }
@@ -80,10 +81,24 @@ impl Site {
     pub(crate) fn fail_over(&self) {
         match self {
             Self::Sentinel { topology, master } => {
+                topology.call_down_after(SOON);
                 let (_, new) = topology.kill_master();
+                // What is only busy is not to be called down as well.
+                topology.call_down_after(LATE);
                 master.store(new.port(), Ordering::Relaxed);
             }
             Self::Single(_) => panic!("nobody takes the place of a server that is alone"),
+        }
+    }
+
+    /// Whether another has the place of a server that nobody killed, and may not have been told everything: it was taken for dead
+    /// on a machine that stood still.
+    pub(crate) fn has_moved(&self) -> bool {
+        match self {
+            Self::Sentinel { topology, master } => {
+                topology.agreed() != Some(master.load(Ordering::Relaxed))
+            }
+            Self::Single(_) => false,
         }
     }
 
@@ -104,6 +119,10 @@ impl Site {
         }
     }
 }
+
+/// How long a server is silent that is taken for dead: when one was killed, and when none was.
+const SOON: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(120);
 
 /// Whether the servers talk to each other there.
 pub(crate) fn is_theirs(channel: &str) -> bool {

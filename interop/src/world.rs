@@ -182,8 +182,13 @@ impl World {
             let mut channels = self.channels().into_iter();
             channels.find(|channel| *channel == all || channel.starts_with(&own))
         };
-        comes("somebody listens", || at().is_some()).await?;
-        let at = at().ok_or_else(|| Failure::late("who listened has gone"))?;
+        let at = loop {
+            comes("somebody listens", || at().is_some()).await?;
+            // Whoever listened before may just be leaving.
+            if let Some(at) = at() {
+                break at;
+            }
+        };
         self.asleep_on(&at).await?;
         Ok(at)
     }

@@ -35,6 +35,14 @@ impl Failure {
         }
     }
 
+    /// Late rather than wrong, where only a slow machine explains it.
+    pub(crate) fn excused_if(self, slow: bool) -> Self {
+        Self {
+            is_late: self.is_late || slow,
+            ..self
+        }
+    }
+
     /// Whether a machine that stood still for a moment explains it.
     pub(crate) const fn is_late(&self) -> bool {
         self.is_late
@@ -46,6 +54,13 @@ impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::new(error.to_string())
     }
+}
+
+/// What an error of ours is to a scenario. One whose time was over while a question was under way had no answer to it, which
+/// is a slow machine's fault; who never has one has failed every time.
+pub(crate) fn unheard(error: distlock::Error) -> Failure {
+    let slow = matches!(error, distlock::Error::Timeout { .. });
+    Failure::from(error).excused_if(slow)
 }
 
 impl fmt::Display for Failure {

@@ -30,6 +30,7 @@ mod quorum;
 mod run;
 mod scenarios;
 mod simple;
+mod site;
 mod stage;
 #[path = "../../tests/support/mod.rs"]
 mod support;

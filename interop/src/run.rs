@@ -11,6 +11,7 @@ use crate::library::{Build, Shared};
 use crate::quorum;
 use crate::scenarios::{Play, Scenario};
 use crate::simple;
+use crate::site::Mode;
 use crate::stage::{Direction, Fleet, Stage};
 use crate::table::{Row, Table};
 use crate::world::{CLEAN_WITHIN, World};
@@ -110,6 +111,11 @@ fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared) -> Vec<Part
     };
     match scenario.play {
         Play::Pair(..) | Play::Simple(..) | Play::Quorum(..) => {
+            let builds = match scenario.play {
+                // Of several servers it is the newest alone: they take their time.
+                Play::Pair(terms, _) if terms.mode != Mode::Single => &builds[..1],
+                _ => &*builds,
+            };
             let each = builds.iter().flat_map(|build| {
                 Direction::BOTH.map(|direction| part(std::slice::from_ref(build), Some(direction)))
             });
@@ -156,7 +162,7 @@ async fn perform(world: &Arc<World>, scenario: &'static Scenario, part: Part) ->
     }
 }
 
-/// A machine that stands still for a moment makes somebody late, but not three times running; who is late
+/// A machine that stands still for a moment makes somebody late, but not five times running; who is late
 /// because a message is missing is late every time. What is wrong is wrong at once.
 #[derive(Default)]
 struct Tries {
@@ -164,7 +170,7 @@ struct Tries {
 }
 
 impl Tries {
-    const MOST: usize = 3;
+    const MOST: usize = 5;
 
     fn passed(&self, remark: String) -> String {
         match self.late.last() {
@@ -188,7 +194,9 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
     match (&scenario.play, part.direction) {
         (Play::Pair(terms, play), Some(direction)) => {
             let mut stage = Stage::set(&world, &part.builds[0], direction, *terms).await?;
-            let remark = play(&mut stage).await?;
+            let played = play(&mut stage).await;
+            let world = stage.world.clone();
+            let remark = played.map_err(|failure| failure.excused_if(world.site().has_moved()))?;
             world.forget_tokens()?;
             // While all are still connected.
             world.is_clean().await?;
@@ -275,7 +283,7 @@ fn limit(world: &World, scenario: &Scenario) -> Duration {
 }
 
 /// Far longer than any scenario takes, far shorter than anybody's patience.
-const LONGEST: Duration = Duration::from_secs(90);
+const LONGEST: Duration = Duration::from_secs(180);
 const HOURS: Duration = Duration::from_secs(3 * 3600);
 
 #[cfg(test)]
@@ -295,10 +303,11 @@ mod tests {
     #[test]
     fn who_is_late_every_time_has_failed() {
         let mut tries = Tries::default();
-        assert!(tries.failed(Failure::late("300 ms")).is_none());
-        assert!(tries.failed(Failure::late("300 ms")).is_none());
+        for _ in 1..Tries::MOST {
+            assert!(tries.failed(Failure::late("300 ms")).is_none());
+        }
         let failure = tries.failed(Failure::late("301 ms")).expect("enough");
-        assert_eq!(failure.to_string(), "late 3 times: 301 ms");
+        assert_eq!(failure.to_string(), "late 5 times: 301 ms");
     }
 
     #[test]

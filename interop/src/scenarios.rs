@@ -3,6 +3,7 @@
 mod counting;
 mod deaths;
 mod exclusion;
+mod failover;
 mod fair_lock;
 mod fenced_lock;
 mod latch;

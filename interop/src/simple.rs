@@ -56,7 +56,7 @@ impl Stage {
     ) -> Outcome<Self> {
         let peer = world.peer(build).await?;
         let theirs = Side::Theirs(TheirClient::connect(&peer, &world.address()).await?);
-        let ours = Side::Ours(OurClient::connect(&world.server.url(), scripts, "").await?);
+        let ours = Side::Ours(OurClient::connect(&world.server().url(), scripts, "").await?);
         let (holder, other) = match direction {
             Direction::TheyHold => (theirs, ours),
             Direction::WeHold => (ours, theirs),

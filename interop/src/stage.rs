@@ -7,6 +7,7 @@ use crate::failure::Outcome;
 use crate::library::{Build, Shared};
 use crate::party::{Connection, JavaThread, Kind, OurTask, Party};
 use crate::peer::Peer;
+use crate::site::Mode;
 use crate::support::RedisServer;
 use crate::world::World;
 
@@ -36,6 +37,8 @@ pub(crate) struct Terms {
     pub(crate) prefix: &'static str,
     /// Redisson's `fairLockWaitTimeout`, where it has one.
     pub(crate) fair_wait: Duration,
+    /// How the servers work together.
+    pub(crate) mode: Mode,
 }
 
 impl Terms {
@@ -45,6 +48,7 @@ impl Terms {
         watchdog: Duration::from_secs(30),
         prefix: "",
         fair_wait: Duration::from_secs(300),
+        mode: Mode::Single,
     };
 }
 
@@ -61,7 +65,7 @@ impl Fleet {
     pub(crate) fn servers(&self) -> &[RedisServer] {
         match self.shared {
             Shared::Quorum | Shared::SimpleQuorum => self.world.servers().first(3),
-            _ => std::slice::from_ref(&self.world.server),
+            _ => std::slice::from_ref(self.world.server()),
         }
     }
 }
@@ -73,6 +77,7 @@ impl Stage {
         direction: Direction,
         terms: Terms,
     ) -> Outcome<Self> {
+        let world = &world.of(terms.mode);
         let jvm = world.peer(build).await?;
         let java = Party::java(world, &jvm, terms).await?;
         let ours = Party::ours(world, terms).await?;
@@ -104,7 +109,7 @@ impl Party {
 
     /// A new task of ours, with a client of its own.
     pub(crate) async fn ours(world: &World, terms: Terms) -> Outcome<Self> {
-        let url = world.server.url();
+        let url = world.site().url();
         let task = OurTask::connect(&url, terms).await?;
         Ok(Self::Ours(task))
     }
@@ -117,7 +122,7 @@ pub(crate) async fn java_thread(
 ) -> Outcome<JavaThread> {
     let connection = Connection {
         kind: terms.kind,
-        address: world.address(),
+        place: world.site().for_java(),
         watchdog: terms.watchdog,
         prefix: terms.prefix,
         fair_wait: terms.fair_wait,

@@ -69,12 +69,18 @@ impl Topology {
 
     /// Keeps the sentinels from taking a busy master for a dead one.
     pub(crate) fn stay(self) -> Self {
+        self.call_down_after(Duration::from_secs(120));
+        self
+    }
+
+    /// How long the sentinels hear nothing of a master that they call down then.
+    pub(crate) fn call_down_after(&self, silence: Duration) {
+        let millis = silence.as_millis().to_string();
         for sentinel in &self.sentinels {
-            let patient = ["down-after-milliseconds", "120000"];
+            let patient = ["down-after-milliseconds", &*millis];
             let words = ["SENTINEL", "SET", MASTER].into_iter().chain(patient);
             sentinel.cmd(&words.collect::<Vec<_>>());
         }
-        self
     }
 
     pub(crate) fn url(&self) -> String {
@@ -200,7 +206,7 @@ impl Topology {
     }
 
     /// Where all that run say the master is.
-    fn agreed(&self) -> Option<u16> {
+    pub(crate) fn agreed(&self) -> Option<u16> {
         let mut said = self.sentinels.iter().filter_map(|sentinel| {
             let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
             let said: RedisResult<(String, u16)> = sentinel.try_query(&asked);

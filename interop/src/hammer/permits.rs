@@ -12,7 +12,7 @@ use super::doomed::Doomed;
 use super::{CLIENT, OVERTIME, connect_all, our_worker, read, their_worker, time};
 use crate::checker::Grant;
 use crate::clock::Stamp;
-use crate::failure::{Failure, Outcome, ensure};
+use crate::failure::{Failure, Outcome, ensure, in_time};
 use crate::scenarios::semaphore::only_the_number;
 use crate::stage::Fleet;
 use crate::support::SeededRng;
@@ -24,13 +24,13 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let world = &fleet.world;
     let mut random = SeededRng::from_env_or(20_201_013);
     let time = time(fleet).max(SHORTEST);
-    let client = Client::connect(&world.server.url()).await?;
+    let client = Client::connect(&world.server().url()).await?;
     let semaphore = client.semaphore(NAME);
     ensure!(semaphore.try_set(TOTAL).await?, "it was there");
 
     let logs = TempDir::with_prefix("distlock-permits-")?;
     let mut order = |who: String| Work {
-        urls: vec![world.server.url()],
+        urls: vec![world.server().url()],
         shared: fleet.shared,
         names: vec![NAME.into()],
         tasks: 8,
@@ -77,10 +77,10 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
         .map(|(who, grants)| (&**who, grants.len()))
         .collect();
     let idle = by_worker.values().any(|grants| *grants == 0);
-    ensure!(!idle, "somebody never got a permit: {by_worker:?}");
+    in_time!(!idle, "somebody never got a permit: {by_worker:?}");
     let most = most_at_once(logs.values().flatten());
     ensure!(most <= TOTAL as usize, "{most} of {TOTAL} were out at once");
-    ensure!(most == TOTAL as usize, "never more than {most} were out");
+    in_time!(most == TOTAL as usize, "never more than {most} were out");
 
     // Whatever the dead had is back: all can be had at once.
     let from = Stamp::now();

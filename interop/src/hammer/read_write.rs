@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{CONTROL, Logs, count, time, work};
 use crate::checker::{Grant, Overlap};
-use crate::failure::{Failure, Outcome, ensure};
+use crate::failure::{Failure, Outcome, ensure, in_time};
 use crate::stage::Fleet;
 use crate::support::SeededRng;
 use crate::worker::Manner;
@@ -16,7 +16,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut random = SeededRng::from_env_or(20_201_013);
     let time = time(fleet);
     let control = round(fleet, Manner::Unlocked, CONTROL.min(time / 3), &mut random).await?;
-    ensure!(
+    in_time!(
         control.counted < control.writes && !control.overlaps.is_empty(),
         "without locks nothing went wrong, so the hammer proves nothing: {control}"
     );
@@ -30,7 +30,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
         report.counted == report.writes && report.mirrored == report.writes,
         "the counters are not exact: {report}"
     );
-    ensure!(
+    in_time!(
         report.together > 0,
         "Java and we never read together: {report}"
     );
@@ -38,7 +38,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
         .by_worker
         .values()
         .any(|sides| sides[0] == 0 || sides[1] == 0);
-    ensure!(!idle, "somebody never read, or never wrote: {report}");
+    in_time!(!idle, "somebody never read, or never wrote: {report}");
     Ok(format!("{report}; without locks {control}"))
 }
 
@@ -86,8 +86,8 @@ async fn round(
     let (tally, logs) = work(fleet, manner, time, random).await?;
     let world = &fleet.world;
     let mut report = examine(logs);
-    report.counted = count(&world.server, "counter")?;
-    report.mirrored = count(&world.server, "mirror")?;
+    report.counted = count(world.server(), "counter")?;
+    report.mirrored = count(world.server(), "mirror")?;
     report.refused = tally.refused;
     Ok(report)
 }

@@ -27,7 +27,8 @@ pub(crate) struct JavaThread {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection<'a> {
     pub(crate) kind: Kind,
-    pub(crate) address: String,
+    /// The address of its server, or what else it has to know.
+    pub(crate) place: Value,
     pub(crate) watchdog: Duration,
     pub(crate) prefix: &'a str,
     pub(crate) fair_wait: Duration,
@@ -37,15 +38,14 @@ impl JavaThread {
     /// A new thread with a new client.
     pub(crate) async fn connect(peer: &Arc<Peer>, connection: &Connection<'_>) -> Outcome<Self> {
         let name = next_name();
-        let connected = peer
-            .ask(json!({
-                "cmd": "connect", "thread": name, "client": name,
-                "address": connection.address,
-                "watchdog": millis(connection.watchdog),
-                "prefix": connection.prefix,
-                "fair_wait": millis(connection.fair_wait),
-            }))
-            .await?;
+        let mut connect = connection.place.clone();
+        connect["cmd"] = "connect".into();
+        connect["thread"] = name.clone().into();
+        connect["client"] = name.clone().into();
+        connect["watchdog"] = millis(connection.watchdog).into();
+        connect["prefix"] = connection.prefix.into();
+        connect["fair_wait"] = millis(connection.fair_wait).into();
+        let connected = peer.ask(connect).await?;
         let mut thread = Self {
             peer: peer.clone(),
             kind: connection.kind,

@@ -10,7 +10,7 @@ use distlock::{
 
 use super::{Kind, Term, Unlocked};
 use crate::clock::{Span, Stamp};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, unheard};
 use crate::stage::Terms;
 
 /// A task with a client of its own, and the guards it has.
@@ -141,11 +141,11 @@ impl OurTask {
             Kind::Multi => {
                 let several = self.several(name, term);
                 let guard = if wait.is_zero() {
-                    several.try_acquire().await?
+                    several.try_acquire().await
                 } else {
-                    several.acquire_timeout(wait).await?
+                    several.acquire_timeout(wait).await
                 };
-                guard.map(AnyGuard::Multi)
+                guard.map_err(unheard)?.map(AnyGuard::Multi)
             }
             Kind::Permit => {
                 let permit = leased(self.client.semaphore(name).permit(), term);
@@ -291,7 +291,7 @@ pub(crate) fn nothing_to_hold(name: &str) -> Failure {
 /// Does something, and notes when.
 pub(super) async fn timed<T>(does: impl Future<Output = Result<T, Error>>) -> Outcome<(T, Span)> {
     let from = Stamp::now();
-    let done = does.await?;
+    let done = does.await.map_err(unheard)?;
     let to = Stamp::now();
     Ok((done, Span { from, to }))
 }
@@ -304,9 +304,10 @@ pub(super) fn leased<K>(lock: Lock<K>, term: Term) -> Lock<K> {
 }
 
 pub(super) async fn try_lock<K>(lock: &Lock<K>, wait: Duration) -> Outcome<Option<Guard<K>>> {
-    Ok(if wait.is_zero() {
-        lock.try_acquire().await?
+    let guard = if wait.is_zero() {
+        lock.try_acquire().await
     } else {
-        lock.acquire_timeout(wait).await?
-    })
+        lock.acquire_timeout(wait).await
+    };
+    guard.map_err(unheard)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome};
 use crate::support::RedisServer;
-use crate::world::{listening, only_redisson, until_within};
+use crate::world::{UNDONE, listening, only_redisson, until_within};
 
 /// Five of them. The first three are never disturbed, and so grow old.
 pub(crate) struct Servers {
@@ -95,4 +95,3 @@ pub(crate) async fn nothing_is_left(servers: &[RedisServer], within: Duration) -
 
 /// Redis counts whole seconds, and may be ahead by one, which ours takes off.
 const UPTIME_IS_COARSE: Duration = Duration::from_secs(2);
-const UNDONE: &str = "distlock_undone:";

@@ -126,7 +126,13 @@ impl Mortal {
         }
         let lease = terms.watchdog.as_millis().to_string();
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["hold", &world.server.url(), terms.kind.word(), name, &lease])
+            .args([
+                "hold",
+                &world.server().url(),
+                terms.kind.word(),
+                name,
+                &lease,
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -144,7 +150,7 @@ impl Mortal {
                 // It must not have died by itself before.
                 if thread.kind() != Kind::Permit {
                     let held = thread.ask_bool("is_locked", name).await?;
-                    ensure!(held, "it was not locked any more");
+                    in_time!(held, "it was not locked any more");
                 }
                 match death {
                     Death::Halt => thread.peer().halt().await,

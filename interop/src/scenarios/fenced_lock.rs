@@ -65,7 +65,7 @@ async fn take_turns(stage: &mut Stage, name: &str, key: &str) -> Outcome<u32> {
         other.unlock(name).await?.done()?;
         std::mem::swap(holder, other);
     }
-    let counters = world.server.keys();
+    let counters = world.server().keys();
     let expected = counter(key);
     ensure!(
         counters.contains(&expected) && !counters.contains(&key.to_owned()),
@@ -166,7 +166,7 @@ pub(super) async fn forgotten(stage: &mut Stage) -> Outcome<String> {
         tokens.grow(&ours, name).await?;
         ours.unlock(name).await?.done()?;
         ours.close().await?;
-        world.server.flushall();
+        world.server().flushall();
         party.lock(name, Term::Kept).await?;
         match party {
             Party::Java(_) => {

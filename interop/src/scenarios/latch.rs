@@ -27,6 +27,6 @@ async fn settle(stage: &Stage, name: &str) -> Outcome {
         ensure!(!deleted, "{who} deleted what is open");
     }
     stage.world.forget_done()?;
-    let server = &stage.world.server;
+    let server = stage.world.server();
     until("nothing is left", || server.keys().is_empty()).await
 }

@@ -3,6 +3,7 @@
 mod numbers;
 mod quorum;
 mod several;
+mod sites;
 
 use super::terms::{
     FAIR, FAIR_PREFIXED, FAIR_SHORT, FENCED, FENCED_PREFIXED, PREFIXED, RW, RW_PREFIXED, RW_SHORT,
@@ -19,7 +20,7 @@ use crate::stage::Terms;
 
 /// Every scenario, those of one lock in the order of its table.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    let locks = LOCKS.iter().chain(several::SEVERAL);
+    let locks = LOCKS.iter().chain(sites::SITES).chain(several::SEVERAL);
     locks.chain(numbers::NUMBERS).chain(quorum::QUORUM)
 }
 

@@ -96,8 +96,11 @@ pub(super) async fn expires(stage: &mut Stage) -> Outcome<String> {
     let lease = Duration::from_millis(1_200);
     let span = holder.lock("multi-a+multi-b", Term::Fixed(lease)).await?;
     let mut one = other.side(Kind::Plain);
-    one.is_kept_out("multi-a").await?;
-    one.is_kept_out("multi-b").await?;
+    for single in ["multi-a", "multi-b"] {
+        let kept_out = one.is_kept_out(single).await;
+        let over = Stamp::now().since(span.from) + holder.gives_up_early(lease) >= lease;
+        kept_out.map_err(|failure| failure.excused_if(over))?;
+    }
     let waited = other.lock("multi-b+multi-a", Term::Kept).await?;
     let after = is_over(holder, lease, span, waited)?;
     holder.unlock("multi-a+multi-b").await?.refused()?;
@@ -160,7 +163,7 @@ async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
         let jvm = world.fresh_peer(build).await?;
         let thread = java_thread(world, &jvm, *terms).await?;
         let waiting = tokio::spawn(async move { thread.lock("multi-a+multi-b", Term::Kept).await });
-        until("it holds the first", || world.server.pttl("multi-a") > 0).await?;
+        until("it holds the first", || world.server().pttl("multi-a") > 0).await?;
         one.is_kept_out("multi-a").await?;
         let died = jvm.kill_hard().await?;
         ensure!(waiting.await?.is_err(), "a dead one got them");
@@ -170,7 +173,7 @@ async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
         let mut child = Command::new(std::env::current_exe()?)
             .args([
                 "hold",
-                &world.server.url(),
+                &world.server().url(),
                 "multi",
                 "multi-a+multi-b",
                 &lease,
@@ -179,7 +182,7 @@ async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        until("it holds the first", || world.server.pttl("multi-a") > 0).await?;
+        until("it holds the first", || world.server().pttl("multi-a") > 0).await?;
         one.is_kept_out("multi-a").await?;
         let died = Stamp::now();
         child.start_kill()?;
@@ -205,7 +208,7 @@ pub(super) async fn opposite_orders(stage: &mut Stage) -> Outcome<String> {
         take_turns(other, "multi-b+multi-a", end, &inside)
     )?;
     for turns in [&one, &two] {
-        ensure!(turns.count >= 2, "only {} turns in {time:?}", turns.count);
+        in_time!(turns.count >= 2, "only {} turns in {time:?}", turns.count);
     }
     Ok(format!(
         "{} turns and {} in {time:?}, the longest waits {:.1} s and {:.1} s",

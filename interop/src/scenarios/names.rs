@@ -62,7 +62,7 @@ async fn meets(stage: &mut Stage, name: &str, key: &str) -> Outcome {
         ..
     } = stage;
     holder.lock(name, Term::Fixed(LONG)).await?;
-    let keys = world.server.keys();
+    let keys = world.server().keys();
     ensure!(keys == [key], "the keys are {keys:?}, not {key:?}");
     other.is_kept_out(name).await?;
     let unlock = async {

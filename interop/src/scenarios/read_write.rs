@@ -54,7 +54,7 @@ fn after(waited: Span, freed: Span) -> Duration {
 
 /// What is in the hash.
 fn seen(world: &World, key: &str) -> BTreeMap<String, String> {
-    world.server.query(&["HGETALL", key])
+    world.server().query(&["HGETALL", key])
 }
 
 /// The hash has this mode and these owners, as often as that.

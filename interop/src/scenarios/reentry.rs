@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::AT_ONCE;
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure, in_time};
-use crate::party::Term;
+use crate::party::{Party, Term};
 use crate::stage::Stage;
 
 /// Three times in, three times out: the other reads every count and is kept out until the last.
@@ -56,6 +56,7 @@ pub(super) async fn partly_released(stage: &mut Stage) -> Outcome<String> {
         ..
     } = stage;
     let name = "partial";
+    let javas = matches!(holder, Party::Java(_));
     holder.lock(name, Term::Kept).await?;
     holder.lock(name, Term::Kept).await?;
     let unlock = async {
@@ -74,11 +75,15 @@ pub(super) async fn partly_released(stage: &mut Stage) -> Outcome<String> {
         let freed = holder.unlock(name).await?.done()?;
         Ok(freed)
     };
-    let (waited, freed) = tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
-    ensure!(
-        waited.to > freed.from,
-        "the other had it after a partial release"
-    );
+    let handed_over = async {
+        let (waited, freed) = tokio::try_join!(other.lock(name, Term::Kept), unlock)?;
+        ensure!(
+            waited.to > freed.from,
+            "the other had it after a partial release"
+        );
+        Ok((waited, freed))
+    };
+    let (waited, freed) = world.while_kept(lease, javas, handed_over).await?;
     let late = waited.to.since(freed.from);
     in_time!(late <= AT_ONCE, "after the last unlock it took {late:?}");
     other.unlock(name).await?.done()?;

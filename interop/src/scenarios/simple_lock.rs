@@ -15,7 +15,7 @@ use crate::world::World;
 /// The key is this side's, and the other can neither have it nor change that.
 async fn is_still(world: &World, holder: &Side, other: &mut Side, name: &str) -> Outcome {
     let (who, value) = (holder.title(), holder.value(name)?);
-    let found: Option<String> = world.server.query(&["GET", name]);
+    let found: Option<String> = world.server().query(&["GET", name]);
     ensure!(
         found.as_deref() == Some(&*value),
         "`{name}` is {found:?}, not {value:?} of {who}"

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::party::Kind;
+use crate::site::Mode;
 use crate::stage::Terms;
 
 /// What is renewed soon and ends soon.
@@ -100,4 +101,15 @@ pub(super) const RW_SHORT: Terms = Terms {
 pub(super) const RW_PREFIXED: Terms = Terms {
     kind: Kind::Write,
     ..PREFIXED
+};
+
+pub(super) const SENTINEL: Terms = Terms {
+    mode: Mode::Sentinel,
+    ..Terms::DEFAULT
+};
+
+/// Leases that outlive the change of a server, and are soon renewed.
+pub(super) const SENTINEL_SHORT: Terms = Terms {
+    watchdog: Duration::from_secs(12),
+    ..SENTINEL
 };

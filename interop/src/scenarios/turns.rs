@@ -29,7 +29,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     } = stage;
     let crowd = Crowd::gather(holder, world, terms.kind)?;
     let busy = || {
-        let counter: Option<u64> = world.server.query(&["GET", COUNTER]);
+        let counter: Option<u64> = world.server().query(&["GET", COUNTER]);
         counter.unwrap_or(0)
     };
     until("the crowd is at work", || busy() > 200).await?;
@@ -41,7 +41,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     for turn in 1..=turns {
         let before = busy();
         let (granted, span) = other.try_lock(NAME, PATIENCE, Term::Kept).await?;
-        ensure!(granted, "no turn within {PATIENCE:?}, at the {turn}th try");
+        in_time!(granted, "no turn within {PATIENCE:?}, at the {turn}th try");
         longest = longest.max(span.took());
         passed_over += busy() - before;
         let token = match terms.kind {
@@ -62,7 +62,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     }
 
     let (tally, mut grants) = crowd.disperse().await?;
-    let counted: u64 = world.server.query(&["GETDEL", COUNTER]);
+    let counted: u64 = world.server().query(&["GETDEL", COUNTER]);
     let members = tally.grants;
     ensure!(
         counted == members,
@@ -105,7 +105,7 @@ impl Crowd {
     fn gather(like: &Party, world: &World, kind: Kind) -> Outcome<Self> {
         let log = TempDir::with_prefix("distlock-crowd-")?;
         let work = Work {
-            urls: vec![world.server.url()],
+            urls: vec![world.server().url()],
             shared: kind.shared(),
             names: vec![NAME.into()],
             tasks: 64,

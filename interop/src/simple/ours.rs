@@ -7,7 +7,7 @@ use distlock::{Admin, Client, Error, Guard, Lock, Lost, Simple};
 
 use super::{Lease, Scripts};
 use crate::clock::{Span, Stamp};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, unheard};
 use crate::party::Unlocked;
 
 /// A client, and its guards by name.
@@ -49,11 +49,12 @@ impl OurClient {
         let lock = self.named(name, lease);
         let from = Stamp::now();
         let guard = if wait.is_zero() {
-            lock.try_acquire().await?
+            lock.try_acquire().await
         } else {
-            lock.acquire_timeout(wait).await?
+            lock.acquire_timeout(wait).await
         };
         let to = Stamp::now();
+        let guard = guard.map_err(unheard)?;
         let granted = guard.is_some();
         if let Some(guard) = guard {
             self.guards.insert(name.to_owned(), guard);

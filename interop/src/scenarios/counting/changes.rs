@@ -22,7 +22,10 @@ pub(crate) async fn set(stage: &mut Stage) -> Outcome<String> {
         ensure!(!semaphore.try_set(5).await?, "it was said twice");
     }
     agree(stage, name, 3).await?;
-    ensure!(stage.world.server.pttl(name) == -1, "the number has an end");
+    ensure!(
+        stage.world.server().pttl(name) == -1,
+        "the number has an end"
+    );
     ensure!(other.delete().await?, "it was there");
     agree(stage, name, 0).await?;
     ensure!(!holder.delete().await?, "it was forgotten twice");

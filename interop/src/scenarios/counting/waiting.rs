@@ -136,7 +136,8 @@ pub(crate) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
         in_time!(took <= wait + SLACK, "it gave up after {took:?}");
         agree(stage, name, there.into()).await?;
         world.forget_done()?;
-        let alone = || world.server.keys() == [name] && world.server.pubsub_channels().is_empty();
+        let alone =
+            || world.server().keys() == [name] && world.server().pubsub_channels().is_empty();
         until("nothing is left of the wait", alone).await?;
         holder.release(1).await?;
     }

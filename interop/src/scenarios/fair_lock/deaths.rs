@@ -34,13 +34,14 @@ pub(crate) async fn dead_java(stage: &mut Stage) -> Outcome<String> {
     world.in_line(name, 1).await?;
     jvm.kill_hard().await?;
     ensure!(waiting.await?.is_err(), "it was killed and has its turn");
+    let read = Stamp::now();
     let patience = world.patience_with(name, &owner)?;
     let longest = terms.fair_wait + terms.watchdog;
     ensure!(
         patience <= longest,
         "its time is {patience:?}, more than {longest:?}"
     );
-    let over = Stamp::now() + patience;
+    let over = read + patience;
 
     let mut ours = Party::ours(&world, terms).await?;
     let unlock = async {
@@ -49,7 +50,7 @@ pub(crate) async fn dead_java(stage: &mut Stage) -> Outcome<String> {
     };
     let (waited, _) = tokio::try_join!(ours.lock(name, Term::Kept), unlock)?;
     ensure!(
-        waited.to + ROUNDING + READING >= over,
+        waited.to + ROUNDING >= over,
         "passed over {:?} before its time was over",
         over.since(waited.to)
     );
@@ -77,7 +78,7 @@ pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
     // So long that Java would not wake by itself in time.
     stage.holder.lock(name, Term::Fixed(HELD)).await?;
     let mut dying = Command::new(std::env::current_exe()?)
-        .args(["hold", &world.server.url(), "fair", name, "30000"])
+        .args(["hold", &world.server().url(), "fair", name, "30000"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .kill_on_drop(true)
@@ -121,5 +122,3 @@ pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
 /// How long one is believed to be there that has not asked.
 const BELIEVED: Duration = Duration::from_secs(10);
 const HELD: Duration = Duration::from_secs(60);
-/// Two clocks were read one after the other.
-const READING: Duration = Duration::from_millis(50);

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::checker::{self, Grant};
 use crate::clock::Stamp;
-use crate::failure::{Failure, Outcome, ensure};
+use crate::failure::{Failure, Outcome, ensure, in_time};
 use crate::peer::Peer;
 use crate::stage::Fleet;
 use crate::support::SeededRng;
@@ -47,7 +47,7 @@ async fn play(fleet: &Fleet, rounds: u64) -> Outcome<String> {
         let peer = peer.clone();
         workers.spawn(async move { Tally::from_json(&peer.ask(order).await?) });
     }
-    let client = Client::connect(&fleet.world.server.url()).await?;
+    let client = Client::connect(&fleet.world.server().url()).await?;
     let tasks = EVERYBODY - THEIRS * fleet.peers.len() as u64;
     let log = logs.path().join("we");
     workers.spawn(ours(
@@ -81,7 +81,7 @@ async fn play(fleet: &Fleet, rounds: u64) -> Outcome<String> {
         tally.grants
     );
     let idle = EVERYBODY as usize - distinct(&grants);
-    ensure!(idle == 0, "{idle} of {EVERYBODY} never had it");
+    in_time!(idle == 0, "{idle} of {EVERYBODY} never had it");
     let pause = longest_pause(begun, &grants);
     ensure!(
         pause <= WEDGED,

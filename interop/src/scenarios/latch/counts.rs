@@ -13,7 +13,7 @@ use crate::world::latch_channel;
 /// It is set once until it is open, both count it down, below zero there is nothing, and then it is set anew.
 pub(crate) async fn set(stage: &mut Stage) -> Outcome<String> {
     let name = "latch-set";
-    let server = &stage.world.server;
+    let server = stage.world.server();
     let (holder, other) = (stage.holder.latch(name), stage.other.latch(name));
     agree(stage, name, 0).await?;
     for round in 1..=2 {
@@ -72,7 +72,7 @@ pub(crate) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
     ensure!(took >= wait * 9 / 10, "it gave up after {took:?}");
     in_time!(took <= wait + SLACK, "it gave up after {took:?}");
     crate::world::until("nobody listens", || {
-        world.server.pubsub_channels().is_empty()
+        world.server().pubsub_channels().is_empty()
     })
     .await?;
     agree(stage, name, 1).await?;

@@ -156,7 +156,7 @@ pub(crate) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
 
 async fn meets(stage: &Stage, name: &str, key: &str) -> Outcome {
     ensure!(stage.other.latch(name).try_set(1).await?, "it was closed");
-    let count: Option<u64> = stage.world.server.query(&["GET", key]);
+    let count: Option<u64> = stage.world.server().query(&["GET", key]);
     ensure!(count == Some(1), "{count:?} in {key:?}");
     stage.holder.latch(name).count_down().await?;
     let late = one_opening(stage, name, key).await?;

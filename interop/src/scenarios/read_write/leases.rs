@@ -51,7 +51,7 @@ async fn reads_on(
     while Stamp::now() < until {
         sleep(Duration::from_millis(100)).await;
         lowest = lowest.min(stage.world.left(WATCHED)?);
-        // A machine that stood still for a lease explains it, but not three times.
+        // A machine that stood still for a lease explains it, but not again and again.
         in_time!(reader.read.is_held(WATCHED).await?, "its hold was cut");
         for writer in &mut *writers {
             writer.is_kept_out(WATCHED).await?;
@@ -67,7 +67,11 @@ pub(in super::super) async fn dead_reader(stage: &mut Stage) -> Outcome<String> 
         let who = if java_writes { "Java" } else { "we" };
         let alone = inherits(stage, java_writes).await;
         let alone = alone.map_err(|failure| failure.during(format_args!("alone, {who} write")))?;
-        let beside = outlives(stage, java_writes).await;
+        let survives = outlives(stage, java_writes);
+        let javas = matches!(stage.other, Party::Java(_));
+        let beside = (stage.world)
+            .while_kept(stage.terms.watchdog, javas, survives)
+            .await;
         let beside = beside
             .map_err(|failure| failure.during(format_args!("beside another, {who} write")))?;
         remarks.push(format!(

@@ -22,7 +22,7 @@ pub(crate) async fn counted(stage: &mut Stage) -> Outcome<String> {
     agree(stage, name, 1).await?;
     let (third, _) = stage.other.take(name, 1, Term::Kept).await?;
     agree(stage, name, 0).await?;
-    let out: u64 = stage.world.server.query(&["ZCARD", &permits_out(name)]);
+    let out: u64 = stage.world.server().query(&["ZCARD", &permits_out(name)]);
     ensure!(out == 3, "{out} stand in the store");
     for party in [&mut stage.holder, &mut stage.other] {
         is_refused(party, name, 1).await?;

@@ -25,7 +25,7 @@ pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
         ("simple-fixed", A_MINUTE),
     ] {
         holder.lock(name, lease).await?;
-        let keys = world.server.keys();
+        let keys = world.server().keys();
         ensure!(keys == [name], "the keys are {keys:?}");
         is_seen(holder, other, name, Some(lease)).await?;
         is_still(world, holder, other, name).await?;
@@ -153,7 +153,9 @@ pub(in super::super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
 /// How many commands were sent that may ask for a lock, in all the ways that anybody asks.
 fn questions(world: &World) -> u64 {
     let ways = ["set", "eval", "evalsha", "watch"];
-    ways.map(|way| world.server.commandstats(way)).iter().sum()
+    ways.map(|way| world.server().commandstats(way))
+        .iter()
+        .sum()
 }
 
 /// Whatever a lock is called, both sides mean the same key.
@@ -166,7 +168,7 @@ pub(in super::super) async fn names(stage: &mut Stage) -> Outcome<String> {
     for name in ODD {
         let meet = async {
             holder.lock(name, A_MINUTE).await?;
-            let keys = world.server.keys();
+            let keys = world.server().keys();
             ensure!(keys == [name], "the keys are {keys:?}");
             is_still(world, holder, other, name).await?;
             holder.unlock(name).await?.done()?;
@@ -182,7 +184,7 @@ pub(in super::super) async fn names(stage: &mut Stage) -> Outcome<String> {
 /// Our key prefix is a part of their name.
 async fn prefixed(stage: &mut Stage) -> Outcome {
     let world = &stage.world;
-    let url = world.server.url();
+    let url = world.server().url();
     let mut ours = Side::Ours(OurClient::connect(&url, Scripts::On, PREFIX).await?);
     let sides = [&mut stage.holder, &mut stage.other];
     let theirs = sides

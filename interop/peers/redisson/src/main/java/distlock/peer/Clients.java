@@ -11,9 +11,13 @@ import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
+import org.redisson.config.ReadMode;
 
 /** The Redisson clients of this JVM, by the names the harness gives them. */
 final class Clients {
+    /** The harness looks who listens. */
+    private static final String NAME = "redisson";
+
     private final Map<String, Client> clients = new ConcurrentHashMap<>();
 
     /**
@@ -53,22 +57,16 @@ final class Clients {
     }
 
     /**
-     * `address`, or `addresses` of several servers and the `patience` with each in ms, `watchdog` in ms, `prefix`,
-     * `fair_wait` in ms; says by which means the prefix is put, and whether this version can be told how long a waiter for a
+     * `address`, or `sentinels` and what they call the `master`, or `addresses` of several servers and the `patience` with
+     * each in ms; `watchdog` in ms, `prefix`, `fair_wait` in ms. Says by which means the prefix is put, and whether this version can be told how long a waiter for a
      * fair lock may be silent.
      */
     private Object connect(Command command) throws ReflectiveOperationException {
-        String one = command.text("address", null);
-        List<String> addresses = one != null ? List.of(one) : command.texts("addresses");
         List<RedissonClient> servers = new ArrayList<>();
         boolean mapped = true;
         boolean waits = true;
         String prefix = command.text("prefix", "");
-        for (String address : addresses) {
-            Config config = config(command, address);
-            if (addresses.size() > 1) {
-                RedLocks.beImpatient(config, (int) command.number("patience", 2_000));
-            }
+        for (Config config : configs(command)) {
             mapped = prefix.isEmpty() || setNameMapper(config, prefix);
             waits = setFairLockWaitTimeout(config, command.number("fair_wait", 300_000));
             servers.add(Redisson.create(config));
@@ -81,19 +79,55 @@ final class Clients {
                 "uuid", servers.get(0).getId(), "prefix", mapped ? "NameMapper" : "name", "fair_wait", waits);
     }
 
-    private static Config config(Command command, String address) {
+    private static List<Config> configs(Command command) {
+        String address = command.text("address", null);
+        if (address != null) {
+            return List.of(single(command, address));
+        }
+        String master = command.text("master", null);
+        if (master != null) {
+            return List.of(behindSentinels(command, master));
+        }
+        List<Config> configs = new ArrayList<>();
+        for (String one : command.texts("addresses")) {
+            Config config = single(command, one);
+            RedLocks.beImpatient(config, (int) command.number("patience", 2_000));
+            configs.add(config);
+        }
+        return configs;
+    }
+
+    private static Config single(Command command, String address) {
+        Config config = common(command);
+        config.useSingleServer()
+                .setAddress(address)
+                .setClientName(NAME)
+                .setConnectionMinimumIdleSize(2)
+                .setSubscriptionConnectionMinimumIdleSize(1);
+        return config;
+    }
+
+    private static Config behindSentinels(Command command, String master) {
+        Config config = common(command);
+        config.useSentinelServers()
+                .setMasterName(master)
+                .addSentinelAddress(command.texts("sentinels").toArray(String[]::new))
+                // Whoever asks a replica whether a lock is held hears what was true a moment ago.
+                .setReadMode(ReadMode.MASTER)
+                .setClientName(NAME)
+                .setMasterConnectionMinimumIdleSize(2)
+                .setSlaveConnectionMinimumIdleSize(1)
+                .setSubscriptionConnectionMinimumIdleSize(1);
+        return config;
+    }
+
+    private static Config common(Command command) {
         Config config = new Config();
         // The codec is for values; locks never use it. The default ones do not all start on every Java.
         config.setCodec(StringCodec.INSTANCE);
         config.setThreads(4);
         config.setNettyThreads(4);
         config.setLockWatchdogTimeout(command.number("watchdog", config.getLockWatchdogTimeout()));
-        config.useSingleServer()
-                .setAddress(address)
-                // The harness looks who listens.
-                .setClientName("redisson")
-                .setConnectionMinimumIdleSize(2)
-                .setSubscriptionConnectionMinimumIdleSize(1);
         return config;
     }
 

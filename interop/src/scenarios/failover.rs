@@ -1,0 +1,113 @@
+//! Several servers of which one has the locks: what is the same as on one, and what happens when another takes its place.
+
+use std::time::Duration;
+
+use super::{AT_ONCE, LONG};
+use crate::clock::Stamp;
+use crate::failure::{Outcome, ensure, in_time};
+use crate::party::{Party, Term};
+use crate::stage::Stage;
+use crate::world::{World, until};
+
+/// A sleeping waiter has the lock soon after its unlock, both ways round. It is the message that wakes it: Java would sleep for a
+/// minute, and ours for two seconds.
+pub(super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        ..
+    } = stage;
+    let rounds = world.pace.rounds(6);
+    holder.lock(NAME, Term::Fixed(LONG)).await?;
+    let mut longest = Duration::ZERO;
+    for round in 0..=rounds {
+        for _ in 0..2 {
+            let late = handed_over(world, holder, other).await?;
+            std::mem::swap(holder, other);
+            // The first time, Java compiles.
+            if round > 0 {
+                longest = longest.max(late);
+                in_time!(late <= AT_ONCE, "round {round}: it took {late:?}");
+            }
+        }
+    }
+    holder.unlock(NAME).await?.done()?;
+    Ok(format!(
+        "longest {:.1} ms of {}",
+        longest.as_secs_f64() * 1e3,
+        2 * rounds
+    ))
+}
+
+/// One leaves while the other sleeps; how long after that was asked for the other had it.
+async fn handed_over(world: &World, leaves: &mut Party, waits: &mut Party) -> Outcome<Duration> {
+    let leave = async {
+        world.asleep(NAME).await?;
+        leaves.unlock(NAME).await?.done()
+    };
+    let (waited, freed) = tokio::try_join!(waits.lock(NAME, Term::Fixed(LONG)), leave)?;
+    ensure!(
+        waited.to > freed.from,
+        "it had the lock before it was unlocked"
+    );
+    leaves.is_kept_out(NAME).await?;
+    Ok(waited.to.since(freed.from))
+}
+
+/// The server is killed while one holds the lock and the other waits for it. At the server that takes its place the hold is
+/// kept and renewed, the other waits on and others are kept out; the unlock wakes it there, and from then on all is as before.
+pub(super) async fn is_survived(stage: &mut Stage) -> Outcome<String> {
+    let Stage {
+        holder,
+        other,
+        world,
+        terms,
+        ..
+    } = stage;
+    holder.lock(NAME, Term::Kept).await?;
+    let owner = holder.owner(NAME)?;
+    let mut third = other.sibling().await?;
+    let die = async {
+        world.asleep(NAME).await?;
+        let began = Stamp::now();
+        world.fail_over();
+        // It has come to the other one, and listens there.
+        world.asleep(NAME).await?;
+        let took = Stamp::now().since(began);
+        in_time!(took < terms.watchdog / 2, "another has it after {took:?}");
+        let left = world.left(NAME)?;
+        until("it is renewed there", || {
+            world.left(NAME).is_ok_and(|now| now > left)
+        })
+        .await?;
+        let seen = world.server().hgetall(NAME);
+        let expected = [(owner.clone(), "1".to_owned())].into();
+        ensure!(seen == expected, "the lock is {seen:?}, not {expected:?}");
+        third.is_kept_out(NAME).await?;
+        ensure!(holder.is_held(NAME).await?, "its holder has lost it");
+        Ok((holder.unlock(NAME).await?.done()?, took))
+    };
+    let (waited, (freed, took)) = tokio::try_join!(other.lock(NAME, Term::Fixed(LONG)), die)?;
+    ensure!(
+        waited.to > freed.from,
+        "it had the lock before it was unlocked"
+    );
+    let late = waited.to.since(freed.from);
+    in_time!(late <= AT_ONCE * 2, "it took {late:?} after the unlock");
+    holder.is_kept_out(NAME).await?;
+    for _ in 0..2 {
+        std::mem::swap(holder, other);
+        let late = handed_over(world, holder, other).await?;
+        in_time!(late <= AT_ONCE * 2, "afterwards it took {late:?}");
+    }
+    other.unlock(NAME).await?.done()?;
+    holder.finds_it_free(NAME).await?;
+    Ok(format!(
+        "waits at the next after {:.1} s, woken after {:.1} ms",
+        took.as_secs_f64(),
+        late.as_secs_f64() * 1e3
+    ))
+}
+
+const NAME: &str = "failover";

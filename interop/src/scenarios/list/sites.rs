@@ -1,0 +1,24 @@
+//! Of the list what is played on several servers of which one has the locks.
+
+use crate::scenarios::terms::{SENTINEL, SENTINEL_SHORT};
+use crate::scenarios::{Play, Scenario, exclusion, failover};
+
+pub(super) const SITES: &[Scenario] = &[
+    Scenario {
+        name: "sentinel-exclude",
+        shows: "behind sentinels: a hold keeps the other out",
+        play: Play::Pair(SENTINEL, |stage| Box::pin(exclusion::play(stage))),
+    },
+    Scenario {
+        name: "sentinel-wake",
+        shows: "behind sentinels: a waiter wakes on unlock within 200 ms, both ways round",
+        play: Play::Pair(SENTINEL, |stage| Box::pin(failover::wakes(stage))),
+    },
+    Scenario {
+        name: "sentinel-failover",
+        shows: "behind sentinels: the master is killed, the hold is kept at the next, and its unlock wakes the other there",
+        play: Play::Pair(SENTINEL_SHORT, |stage| {
+            Box::pin(failover::is_survived(stage))
+        }),
+    },
+];

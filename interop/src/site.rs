@@ -1,0 +1,135 @@
+//! Where the locks are: on one server, or on one of several that takes another's place.
+//!
+//! A scenario names the [`Mode`] in its terms and is told of one server, the one that has the locks now. A further mode is a
+//! variant here, what its clients are told, and its lines in the list.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::sentinel::MASTER;
+use crate::support::{RedisServer, Topology};
+
+/// How the servers work together, in Redisson's word.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Mode {
+    /// A master, two replicas and three sentinels.
+    Sentinel,
+    /// One server.
+    Single,
+}
+
+/// The servers.
+pub(crate) enum Site {
+    Sentinel {
+        topology: Topology,
+        /// The port of the master, by which it is known here.
+        master: AtomicU16,
+    },
+    Single(RedisServer),
+}
+
+impl Site {
+    /// Blocks until all have found each other.
+    pub(crate) fn start(mode: Mode) -> Self {
+        match mode {
+            Mode::Sentinel => {
+                let topology = Topology::start().stay();
+                let master = AtomicU16::new(topology.master().port());
+                Self::Sentinel { topology, master }
+            }
+            Mode::Single => Self::Single(RedisServer::start()),
+        }
+    }
+
+    /// The one that has the locks.
+    pub(crate) fn server(&self) -> &RedisServer {
+        match self {
+            Self::Sentinel { topology, master } => {
+                let port = master.load(Ordering::Relaxed);
+                let mut servers = topology.servers().iter();
+                let found = servers.find(|server| server.port() == port);
+                found.expect("the master is one of them")
+            }
+            Self::Single(server) => server,
+        }
+    }
+
+    /// What a client of ours is told.
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Sentinel { topology, .. } => topology.url(),
+            Self::Single(server) => server.url(),
+        }
+    }
+
+    /// What a client of Redisson's is told.
+    pub(crate) fn for_java(&self) -> Value {
+        let address = |server: &RedisServer| format!("redis://{}", server.addr());
+        match self {
+            Self::Sentinel { topology, .. } => {
+                let sentinels: Vec<String> = topology.sentinels().iter().map(address).collect();
+                json!({"sentinels": sentinels, "master": MASTER})
+            }
+            Self::Single(server) => json!({"address": address(server)}),
+        }
+    }
+
+    /// Kills the server that has the locks, by `kill -9`, when the others know what it knows. Blocks until another has taken
+    /// its place. A server that is alone has nobody to do that.
+    pub(crate) fn fail_over(&self) {
+        match self {
+            Self::Sentinel { topology, master } => {
+                topology.call_down_after(SOON);
+                let (_, new) = topology.kill_master();
+                // What is only busy is not to be called down as well.
+                topology.call_down_after(LATE);
+                master.store(new.port(), Ordering::Relaxed);
+            }
+            Self::Single(_) => panic!("nobody takes the place of a server that is alone"),
+        }
+    }
+
+    /// Whether another has the place of a server that nobody killed, and may not have been told everything: it was taken for dead
+    /// on a machine that stood still.
+    pub(crate) fn has_moved(&self) -> bool {
+        match self {
+            Self::Sentinel { topology, master } => {
+                topology.agreed() != Some(master.load(Ordering::Relaxed))
+            }
+            Self::Single(_) => false,
+        }
+    }
+
+    /// Brings those back that were killed. Blocks until they follow.
+    pub(crate) fn mend(&self) {
+        match self {
+            Self::Sentinel { topology, .. } => {
+                let master = self.server().port().to_string();
+                for server in topology.servers() {
+                    if server.try_query::<String>(&["PING"]).is_err() {
+                        server.restart();
+                        server.cmd(&["REPLICAOF", "127.0.0.1", &master]);
+                    }
+                }
+                topology.until_settled();
+            }
+            Self::Single(_) => {}
+        }
+    }
+}
+
+/// How long a server is silent that is taken for dead: when one was killed, and when none was.
+const SOON: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(120);
+
+/// Whether the servers talk to each other there.
+pub(crate) fn is_theirs(channel: &str) -> bool {
+    channel == "__sentinel__:hello"
+}
+
+/// Whether it is one of them who listens.
+pub(crate) fn is_one_of_them(client: &str) -> bool {
+    client.starts_with("sentinel-")
+}

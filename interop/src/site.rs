@@ -9,11 +9,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::sentinel::MASTER;
-use crate::support::{RedisServer, Topology};
+use crate::support::{Cluster, RedisServer, Topology};
 
 /// How the servers work together, in Redisson's word.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Mode {
+    /// Three masters, one of which has the locks, and its replica.
+    Cluster,
     /// A master, two replicas and three sentinels.
     Sentinel,
     /// One server.
@@ -22,6 +24,11 @@ pub(crate) enum Mode {
 
 /// The servers.
 pub(crate) enum Site {
+    Cluster {
+        cluster: Cluster,
+        /// The port of the master that has the locks.
+        master: AtomicU16,
+    },
     Sentinel {
         topology: Topology,
         /// The port of the master, by which it is known here.
@@ -34,6 +41,11 @@ impl Site {
     /// Blocks until all have found each other.
     pub(crate) fn start(mode: Mode) -> Self {
         match mode {
+            Mode::Cluster => {
+                let cluster = Cluster::start_lopsided();
+                let master = AtomicU16::new(cluster.servers()[0].port());
+                Self::Cluster { cluster, master }
+            }
             Mode::Sentinel => {
                 let topology = Topology::start().stay();
                 let master = AtomicU16::new(topology.master().port());
@@ -45,20 +57,28 @@ impl Site {
 
     /// The one that has the locks.
     pub(crate) fn server(&self) -> &RedisServer {
+        let (servers, master) = match self {
+            Self::Cluster { cluster, master } => (cluster.servers(), master),
+            Self::Sentinel { topology, master } => (topology.servers(), master),
+            Self::Single(server) => return server,
+        };
+        let port = master.load(Ordering::Relaxed);
+        let found = servers.iter().find(|server| server.port() == port);
+        found.expect("the master is one of them")
+    }
+
+    pub(crate) const fn mode(&self) -> Mode {
         match self {
-            Self::Sentinel { topology, master } => {
-                let port = master.load(Ordering::Relaxed);
-                let mut servers = topology.servers().iter();
-                let found = servers.find(|server| server.port() == port);
-                found.expect("the master is one of them")
-            }
-            Self::Single(server) => server,
+            Self::Cluster { .. } => Mode::Cluster,
+            Self::Sentinel { .. } => Mode::Sentinel,
+            Self::Single(_) => Mode::Single,
         }
     }
 
     /// What a client of ours is told.
     pub(crate) fn url(&self) -> String {
         match self {
+            Self::Cluster { cluster, .. } => cluster.url(),
             Self::Sentinel { topology, .. } => topology.url(),
             Self::Single(server) => server.url(),
         }
@@ -68,6 +88,10 @@ impl Site {
     pub(crate) fn for_java(&self) -> Value {
         let address = |server: &RedisServer| format!("redis://{}", server.addr());
         match self {
+            Self::Cluster { cluster, .. } => {
+                let nodes: Vec<String> = cluster.servers().iter().map(address).collect();
+                json!({"nodes": nodes})
+            }
             Self::Sentinel { topology, .. } => {
                 let sentinels: Vec<String> = topology.sentinels().iter().map(address).collect();
                 json!({"sentinels": sentinels, "master": MASTER})
@@ -80,6 +104,10 @@ impl Site {
     /// its place. A server that is alone has nobody to do that.
     pub(crate) fn fail_over(&self) {
         match self {
+            Self::Cluster { cluster, master } => {
+                let new = cluster.kill(self.server());
+                master.store(new.port(), Ordering::Relaxed);
+            }
             Self::Sentinel { topology, master } => {
                 topology.call_down_after(SOON);
                 let (_, new) = topology.kill_master();
@@ -95,6 +123,9 @@ impl Site {
     /// on a machine that stood still.
     pub(crate) fn has_moved(&self) -> bool {
         match self {
+            Self::Cluster { cluster, master } => {
+                cluster.owner("any").port() != master.load(Ordering::Relaxed)
+            }
             Self::Sentinel { topology, master } => {
                 topology.agreed() != Some(master.load(Ordering::Relaxed))
             }
@@ -105,6 +136,14 @@ impl Site {
     /// Brings those back that were killed. Blocks until they follow.
     pub(crate) fn mend(&self) {
         match self {
+            Self::Cluster { cluster, .. } => {
+                for server in cluster.servers() {
+                    if server.try_query::<String>(&["PING"]).is_err() {
+                        server.restart();
+                    }
+                }
+                cluster.until_settled();
+            }
             Self::Sentinel { topology, .. } => {
                 let master = self.server().port().to_string();
                 for server in topology.servers() {
@@ -116,6 +155,16 @@ impl Site {
                 topology.until_settled();
             }
             Self::Single(_) => {}
+        }
+    }
+}
+
+impl Mode {
+    /// What a server calls the channels, their listeners and a message: in a cluster, those of slots.
+    pub(crate) const fn messages(self) -> [&'static str; 3] {
+        match self {
+            Self::Cluster => ["SHARDCHANNELS", "SHARDNUMSUB", "spublish"],
+            Self::Sentinel | Self::Single => ["CHANNELS", "NUMSUB", "publish"],
         }
     }
 }

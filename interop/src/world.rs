@@ -255,19 +255,23 @@ impl World {
 
     /// Where somebody listens who is no server.
     fn channels(&self) -> Vec<String> {
-        let mut channels = self.server().pubsub_channels();
+        let [channels, ..] = self.site.mode().messages();
+        let mut channels: Vec<String> = self.server().query(&["PUBSUB", channels]);
+        channels.sort();
         channels.retain(|channel| !site::is_theirs(channel));
         channels
     }
 
     pub(crate) fn listeners(&self, channel: &str) -> u64 {
-        let counts: (String, u64) = self.server().query(&["PUBSUB", "NUMSUB", channel]);
+        let [_, count, _] = self.site.mode().messages();
+        let counts: (String, u64) = self.server().query(&["PUBSUB", count, channel]);
         counts.1
     }
 
     /// How many messages have been sent so far, on any channel.
     pub(crate) fn messages(&self) -> u64 {
-        self.server().commandstats("publish")
+        let [.., publish] = self.site.mode().messages();
+        self.server().commandstats(publish)
     }
 
     /// Waits until nobody has this lock.

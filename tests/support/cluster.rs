@@ -15,11 +15,12 @@ pub(crate) struct Cluster {
 
 const MASTERS: usize = 3;
 const SLOTS: u16 = 16384;
+const EVEN: [u16; MASTERS] = [0, SLOTS / 3, SLOTS / 3 * 2];
 
 impl Cluster {
     /// Three masters, each with a replica.
     pub(crate) fn start() -> Self {
-        Self::start_by(MASTERS * 2, &[], RedisServer::start_with)
+        Self::start_by(EVEN, MASTERS * 2, &[], RedisServer::start_with)
     }
 
     /// Three masters that nobody could take the place of.
@@ -29,17 +30,28 @@ impl Cluster {
 
     /// The same with further arguments for each.
     pub(crate) fn start_masters_with(args: &[&str]) -> Self {
-        Self::start_by(MASTERS, args, RedisServer::start_with)
+        Self::start_by(EVEN, MASTERS, args, RedisServer::start_with)
     }
 
     /// The same, spoken to in secret; the arguments say with which certificates.
     pub(crate) fn start_masters_tls(args: &[&str]) -> Self {
         let secret = ["--tls-cluster", "yes", "--tls-replication", "yes"];
         let args: Vec<&str> = secret.iter().chain(args).copied().collect();
-        Self::start_by(MASTERS, &args, RedisServer::start_tls)
+        Self::start_by(EVEN, MASTERS, &args, RedisServer::start_tls)
     }
 
-    fn start_by(count: usize, more: &[&str], start: fn(&[&str]) -> RedisServer) -> Self {
+    /// Three masters of which the first has nearly all slots, and a replica; the others only have a vote when it dies.
+    pub(crate) fn start_lopsided() -> Self {
+        Self::start_by([2, 0, 1], MASTERS + 1, &[], RedisServer::start_with)
+    }
+
+    /// `first` has the first slot of each master.
+    fn start_by(
+        first: [u16; MASTERS],
+        count: usize,
+        more: &[&str],
+        start: fn(&[&str]) -> RedisServer,
+    ) -> Self {
         let args = [
             "--cluster-enabled",
             "yes",
@@ -59,16 +71,16 @@ impl Cluster {
         let cluster = Self {
             servers: servers.collect(),
         };
-        let first = cluster.servers[0].port().to_string();
+        let meet = cluster.servers[0].port().to_string();
         for (server, epoch) in cluster.servers.iter().zip(1..) {
             server.cmd(&["CLUSTER", "SET-CONFIG-EPOCH", &format!("{epoch}")]);
-            server.cmd(&["CLUSTER", "MEET", "127.0.0.1", &first]);
+            server.cmd(&["CLUSTER", "MEET", "127.0.0.1", &meet]);
         }
         let masters = &cluster.servers[..MASTERS];
-        for (server, place) in masters.iter().zip(0..) {
-            let share = |place: u16| place * (SLOTS / 3) + place.min(1);
-            let last = if place == 2 { SLOTS } else { share(place + 1) };
-            let slots: Vec<String> = (share(place)..last).map(|slot| slot.to_string()).collect();
+        for (server, from) in masters.iter().zip(first) {
+            let next = first.into_iter().filter(|next| *next > from).min();
+            let slots = from..next.unwrap_or(SLOTS);
+            let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
             let mut words = vec!["CLUSTER", "ADDSLOTS"];
             words.extend(slots.iter().map(String::as_str));
             server.cmd(&words);
@@ -254,12 +266,17 @@ impl Cluster {
             })
         });
         until("the replicas follow", || {
-            let followed = |master: &RedisServer| {
+            let followed = |master: &&RedisServer| {
                 let port = master.port();
                 self.servers.iter().any(|server| follows(server, port))
             };
             let masters = self.masters();
-            self.servers.len() == MASTERS || masters.into_iter().all(followed)
+            let replicas = self.servers.len() - MASTERS;
+            masters
+                .into_iter()
+                .filter(|master| followed(master))
+                .count()
+                >= replicas
         });
         until("all agree", || {
             let mut views = self.servers.iter().filter_map(slots);

@@ -103,6 +103,16 @@ pub(super) const RW_PREFIXED: Terms = Terms {
     ..PREFIXED
 };
 
+pub(super) const CLUSTER: Terms = Terms {
+    mode: Mode::Cluster,
+    ..Terms::DEFAULT
+};
+
+pub(super) const CLUSTER_SHORT: Terms = Terms {
+    watchdog: SENTINEL_SHORT.watchdog,
+    ..CLUSTER
+};
+
 pub(super) const SENTINEL: Terms = Terms {
     mode: Mode::Sentinel,
     ..Terms::DEFAULT

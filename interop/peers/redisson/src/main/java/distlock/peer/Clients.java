@@ -57,7 +57,7 @@ final class Clients {
     }
 
     /**
-     * `address`, or `sentinels` and what they call the `master`, or `addresses` of several servers and the `patience` with
+     * `address`, or `sentinels` and what they call the `master`, or the `nodes` of a cluster, or `addresses` of several servers and the `patience` with
      * each in ms; `watchdog` in ms, `prefix`, `fair_wait` in ms. Says by which means the prefix is put, and whether this version can be told how long a waiter for a
      * fair lock may be silent.
      */
@@ -88,6 +88,9 @@ final class Clients {
         if (master != null) {
             return List.of(behindSentinels(command, master));
         }
+        if (command.has("nodes")) {
+            return List.of(inCluster(command));
+        }
         List<Config> configs = new ArrayList<>();
         for (String one : command.texts("addresses")) {
             Config config = single(command, one);
@@ -114,6 +117,19 @@ final class Clients {
                 .addSentinelAddress(command.texts("sentinels").toArray(String[]::new))
                 // Whoever asks a replica whether a lock is held hears what was true a moment ago.
                 .setReadMode(ReadMode.MASTER)
+                .setClientName(NAME)
+                .setMasterConnectionMinimumIdleSize(2)
+                .setSlaveConnectionMinimumIdleSize(1)
+                .setSubscriptionConnectionMinimumIdleSize(1);
+        return config;
+    }
+
+    private static Config inCluster(Command command) {
+        Config config = common(command);
+        config.useClusterServers()
+                .addNodeAddress(command.texts("nodes").toArray(String[]::new))
+                .setReadMode(ReadMode.MASTER)
+                .setScanInterval(1_000)
                 .setClientName(NAME)
                 .setMasterConnectionMinimumIdleSize(2)
                 .setSlaveConnectionMinimumIdleSize(1)

@@ -30,6 +30,10 @@ record Command(Map<String, Object> fields) {
         return text("client", "main");
     }
 
+    boolean has(String field) {
+        return fields.containsKey(field);
+    }
+
     String text(String field) {
         return needed(field, text(field, null));
     }

@@ -1,5 +1,6 @@
 //! What all scenarios share: one server, or several, the peers, and how thorough to be.
 
+mod kept;
 mod keys;
 mod patience;
 
@@ -11,7 +12,6 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome, ensure, in_time};
 use crate::library::Build;
 use crate::peer::Peer;
@@ -308,33 +308,6 @@ impl World {
         })
     }
 
-    /// Does something that goes wrong where a lease of this length is not renewed in time. That is Java's own affair if it is
-    /// Java's lease: it is late. It is ours if it is ours, unless this machine stood still meanwhile, or the server did.
-    pub(crate) async fn while_kept<T>(
-        &self,
-        lease: Duration,
-        javas: bool,
-        does: impl Future<Output = Outcome<T>> + Send,
-    ) -> Outcome<T> {
-        let mut stall = Duration::ZERO;
-        let watch = async {
-            loop {
-                let before = Stamp::now();
-                tokio::time::sleep(LOOK).await;
-                self.server().cmd(&["PING"]);
-                stall = stall.max(Stamp::now().since(before));
-            }
-        };
-        let done = tokio::select! {
-            done = does => done,
-            () = watch => unreachable!("it watches until the other is done"),
-        };
-        done.map_err(|failure| {
-            let failure = failure.during(format_args!("standing still for {stall:?}"));
-            failure.excused_if(javas || stall > lease / 4)
-        })
-    }
-
     /// What is in Redisson's counter for a fenced lock, if it is there.
     pub(crate) fn counter(&self, key: &str) -> Option<u64> {
         self.server().query(&["GET", &counter(key)])
@@ -399,6 +372,4 @@ pub(crate) const UNDONE: &str = "distlock_undone:";
 
 /// What a peer's clients call themselves in `CLIENT LIST`.
 const REDISSON: &str = "redisson";
-/// How often somebody looks whether the machine stands still.
-const LOOK: Duration = Duration::from_millis(50);
 pub(crate) const CLEAN_WITHIN: Duration = Duration::from_secs(3);

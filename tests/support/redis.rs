@@ -413,9 +413,9 @@ const LONGEST_START: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
 
 /// What may be asked again, since it changes nothing.
-const LOOKS: [&str; 12] = [
-    "EXISTS", "GET", "HGET", "HGETALL", "INFO", "KEYS", "LLEN", "LRANGE", "PTTL", "PUBSUB", "TIME",
-    "ZSCORE",
+const LOOKS: [&str; 17] = [
+    "EXISTS", "GET", "HGET", "HGETALL", "INFO", "KEYS", "LLEN", "LRANGE", "PING", "PTTL", "PUBSUB",
+    "ROLE", "TIME", "TYPE", "ZCARD", "ZRANGE", "ZSCORE",
 ];
 
 fn was_interrupted(error: &redis::RedisError) -> bool {

@@ -49,7 +49,8 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     holder.lock(name, Term::Kept).await?;
     let mut renewals = 0;
     let mut lowest = lease;
-    // How long this machine stood still, or the server did: only that excuses a lease of ours that was over for a while.
+    // How long this machine stood still, or the server did: only that excuses a lease of ours that was over for a while. Java's is Java's
+    // affair, if it is over.
     let mut stall = Duration::ZERO;
     let watch = async {
         let mut before = lease;
@@ -68,7 +69,8 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
         waited = other.try_lock(name, time, Term::Kept) => waited?,
         () = watch => unreachable!("it watches until the wait is over"),
     };
-    let excused = stall > lease / 4 || matches!(holder, Party::Java(_));
+    let javas = matches!(holder, Party::Java(_));
+    let excused = stall > lease / 4 || (javas && lowest < lease / 4);
     if granted || lowest == Duration::ZERO {
         let took = span.took();
         let what =

@@ -83,7 +83,7 @@ pub(super) async fn partly_released(stage: &mut Stage) -> Outcome<String> {
         );
         Ok((waited, freed))
     };
-    let (waited, freed) = world.while_kept(lease, javas, handed_over).await?;
+    let (waited, freed) = world.while_kept(name, lease, javas, handed_over).await?;
     let late = waited.to.since(freed.from);
     in_time!(late <= AT_ONCE, "after the last unlock it took {late:?}");
     other.unlock(name).await?.done()?;

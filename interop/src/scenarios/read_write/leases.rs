@@ -70,7 +70,7 @@ pub(in super::super) async fn dead_reader(stage: &mut Stage) -> Outcome<String> 
         let survives = outlives(stage, java_writes);
         let javas = matches!(stage.other, Party::Java(_));
         let beside = (stage.world)
-            .while_kept(stage.terms.watchdog, javas, survives)
+            .while_kept(NAME, stage.terms.watchdog, javas, survives)
             .await;
         let beside = beside
             .map_err(|failure| failure.during(format_args!("beside another, {who} write")))?;

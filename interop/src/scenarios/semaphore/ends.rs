@@ -92,7 +92,7 @@ pub(crate) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
         }
         Ok(())
     };
-    world.while_kept(lease, false, look).await?;
+    world.while_kept(name, lease, false, look).await?;
     stage.holder.release(name, &ids).await?.done()?;
     settle(stage, name, name, 2).await?;
     Ok(format!(

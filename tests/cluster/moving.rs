@@ -144,3 +144,37 @@ async fn a_caller_is_not_told_where_a_slot_is_on_its_way_to() {
     let guard = client.lock("busy").acquire().await.expect("it is free");
     guard.release().await.expect("it is ours");
 }
+
+/// How long a reader is there is kept in keys of its own, which may still be on their way when the lock has arrived.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_are_not_taken_for_gone_while_their_slot_is_on_its_way() {
+    let cluster = Cluster::start_masters();
+    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    let leaving = one.rw_lock("read").read();
+    let leaving = leaving.acquire().await.expect("it is free");
+    let staying = other.rw_lock("read").read();
+    let staying = staying.acquire().await.expect("readers share it");
+    let (slot, from) = beside(|| (cluster.slot("read"), cluster.owner("read")));
+    let to = another_than(&cluster, from);
+    beside(|| {
+        cluster.begin_migration(slot, from, to);
+        let port = to.port().to_string();
+        let words = ["MIGRATE", "127.0.0.1", &port, "read", "0", "5000"];
+        from.cmd(&words);
+    });
+    let mut releasing = tokio::spawn(leaving.release());
+    // Long enough for it to have been tried at both.
+    let soon = tokio::time::timeout(Duration::from_secs(1), &mut releasing).await;
+    beside(|| {
+        cluster.move_keys(slot, from, to);
+        cluster.end_migration(slot, to);
+    });
+    let released = match soon {
+        Ok(released) => released,
+        Err(_) => releasing.await,
+    };
+    released.expect("no panic").expect("it was held");
+    let writer = one.rw_lock("read").write().try_acquire().await;
+    assert!(matches!(writer, Ok(None)), "{writer:?}");
+    staying.release().await.expect("it is still held");
+}

@@ -8,7 +8,7 @@ use super::slot::Slot;
 use super::turn::Turn;
 use crate::engine::redis::door::Begun;
 use crate::engine::redis::sentinel::Site;
-use crate::engine::redis::{Redis, alone, failure};
+use crate::engine::redis::{Redis, alone, failure, scripts};
 use crate::engine::{Cause, Failure};
 use crate::protocol::{Reply, Request};
 
@@ -32,7 +32,10 @@ pub(super) async fn carry(
     let slot = names::slot(&nodes.keys, &subject.name, &subject.channel())?;
     let mut route = Route::to(nodes, slot)?;
     loop {
-        let Stop { node, asking } = route.stop().await?;
+        let Stop { node, asking } = match scripts::looks_further(request) {
+            true => route.stop_at_rest().await?,
+            false => route.stop().await?,
+        };
         let connection = match waited_for {
             WaitedFor::ByCallers => node.line(request),
             WaitedFor::ByTheDriver => node.line_apart(request),
@@ -89,12 +92,13 @@ impl<'a> Route<'a> {
         Ok(Stop { node, asking })
     }
 
-    /// The same, for what is no script: it is not sent after a key that is on its way, which will have arrived soon.
-    pub(super) async fn stop_at_rest(&mut self) -> Result<Arc<Redis>, Failure> {
+    /// The same, for what is no script, or one that needs all keys of a lock: it is not sent after a key that is on its
+    /// way. All of them will have arrived soon.
+    pub(super) async fn stop_at_rest(&mut self) -> Result<Stop, Failure> {
         loop {
-            let Stop { node, asking } = self.stop().await?;
-            if !asking {
-                return Ok(node);
+            let stop = self.stop().await?;
+            if !stop.asking {
+                return Ok(stop);
             }
             let why = "its slot is on its way";
             self.wait(Failure::new(Cause::Unready, why)).await?;

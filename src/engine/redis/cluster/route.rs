@@ -1,6 +1,7 @@
 //! One request, to whichever server has its lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::names;
 use super::nodes::Nodes;
@@ -19,7 +20,8 @@ const STRAIGHT: u32 = 3;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum WaitedFor {
     ByCallers,
-    ByTheDriver,
+    /// With others, all of which are to be answered within this.
+    ByTheDriver(Duration),
 }
 
 /// Carries it out, at whichever server that takes.
@@ -31,6 +33,9 @@ pub(super) async fn carry(
     let subject = &request.subject;
     let slot = names::slot(&nodes.keys, &subject.name, &subject.channel())?;
     let mut route = Route::to(nodes, slot)?;
+    if let WaitedFor::ByTheDriver(limit) = waited_for {
+        route.limit = route.limit.min(limit);
+    }
     loop {
         let Stop { node, asking } = match scripts::looks_further(request) {
             true => route.stop_at_rest().await?,
@@ -38,7 +43,7 @@ pub(super) async fn carry(
         };
         let connection = match waited_for {
             WaitedFor::ByCallers => node.line(request),
-            WaitedFor::ByTheDriver => node.line_apart(request),
+            WaitedFor::ByTheDriver(_) => node.line_apart(request),
         };
         match alone::call(connection, &node.keys, request, asking).await {
             Err(failure) => route.go_on(failure).await?,
@@ -53,6 +58,8 @@ pub(super) struct Route<'a> {
     nodes: &'a Nodes,
     slot: Slot,
     begun: Begun,
+    /// When it is too late.
+    limit: Duration,
     /// Where the last server has sent us.
     sent_to: Option<Turn>,
     /// How often in a row.
@@ -74,6 +81,7 @@ impl<'a> Route<'a> {
             nodes,
             slot,
             begun: Begun::now(),
+            limit: nodes.settings().command_timeout,
             sent_to: None,
             straight: 0,
             last: None,
@@ -134,8 +142,7 @@ impl<'a> Route<'a> {
 
     /// Until something may be new.
     async fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
-        let limit = self.nodes.settings().command_timeout;
-        let late = self.begun.elapsed() >= limit - limit / 8;
+        let late = self.begun.elapsed() >= self.limit - self.limit / 8;
         // No timer of this runtime's: a call that is heard out elsewhere may outlive it.
         if late || !self.nodes.looked().await || !self.begun.is_at_home() {
             return Err(in_the_end(failure));

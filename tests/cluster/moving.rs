@@ -144,3 +144,66 @@ async fn a_caller_is_not_told_where_a_slot_is_on_its_way_to() {
     let guard = client.lock("busy").acquire().await.expect("it is free");
     guard.release().await.expect("it is ours");
 }
+
+/// How long a reader is there is kept in keys of its own, which may still be on their way when the lock has arrived.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_are_not_taken_for_gone_while_their_slot_is_on_its_way() {
+    let cluster = Cluster::start_masters();
+    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    let leaving = one.rw_lock("read").read();
+    let leaving = leaving.acquire().await.expect("it is free");
+    let staying = other.rw_lock("read").read();
+    let staying = staying.acquire().await.expect("readers share it");
+    let (slot, from) = beside(|| (cluster.slot("read"), cluster.owner("read")));
+    let to = another_than(&cluster, from);
+    beside(|| {
+        cluster.begin_migration(slot, from, to);
+        let port = to.port().to_string();
+        let words = ["MIGRATE", "127.0.0.1", &port, "read", "0", "5000"];
+        from.cmd(&words);
+    });
+    let mut releasing = tokio::spawn(leaving.release());
+    // Long enough for it to have been tried at both.
+    let soon = tokio::time::timeout(Duration::from_secs(1), &mut releasing).await;
+    beside(|| {
+        cluster.move_keys(slot, from, to);
+        cluster.end_migration(slot, to);
+    });
+    let released = match soon {
+        Ok(released) => released,
+        Err(_) => releasing.await,
+    };
+    released.expect("no panic").expect("it was held");
+    let writer = one.rw_lock("read").write().try_acquire().await;
+    assert!(matches!(writer, Ok(None)), "{writer:?}");
+    staying.release().await.expect("it is still held");
+}
+
+/// Both are renewed at once, by the same server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_is_long_on_its_way_costs_no_lock_beside_it_its_lease() {
+    let cluster = Cluster::start_masters();
+    let client = connect(&cluster).await;
+    let lease = Lease::KeepAlive(Duration::from_secs(6));
+    let from = beside(|| cluster.owner("read"));
+    let beside_it = beside(|| {
+        let mut names = (0..).map(|number| format!("lock-{number}"));
+        names.find(|name| cluster.owner(name).port() == from.port())
+    });
+    let beside_it = beside_it.expect("some name is there");
+    let reader = client.rw_lock("read").read().with_lease(lease);
+    let reader = reader.acquire().await.expect("it is free");
+    let kept = client.lock(beside_it).with_lease(lease);
+    let kept = kept.acquire().await.expect("it is free");
+    beside(|| {
+        let (slot, to) = (cluster.slot("read"), another_than(&cluster, from));
+        cluster.begin_migration(slot, from, to);
+        cluster.move_keys(slot, from, to);
+    });
+    let told = tokio::time::timeout(PATIENCE, reader.lost()).await;
+    assert!(told.is_ok(), "nobody can renew it");
+    // It was to be renewed as often.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(kept.is_held());
+    kept.release().await.expect("it is ours");
+}

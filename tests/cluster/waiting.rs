@@ -135,3 +135,34 @@ async fn who_waits_goes_on_at_the_successor_of_a_master_that_died() {
     next.expect("it is free").release().await.expect("ours");
     assert!(is_told(&holder, &waiter, "killed").await);
 }
+
+/// The server that had the slot sends to nobody who has gone elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_listens_elsewhere_has_left_where_the_slot_was() {
+    let cluster = Cluster::start_masters();
+    for pubsub in ["plain", "both"] {
+        let (holder, waiter) = (by(&cluster, pubsub).await, by(&cluster, pubsub).await);
+        let guard = holder.lock("moved").with_lease(LONG);
+        let guard = guard.acquire().await.expect("it is free");
+        let waiting = {
+            let lock = waiter.lock("moved").with_lease(LONG);
+            tokio::spawn(async move { lock.acquire().await })
+        };
+        let listeners = |at: &super::support::RedisServer| -> usize {
+            let channels: Vec<String> = beside(|| at.query(&["PUBSUB", "CHANNELS"]));
+            channels.len()
+        };
+        let from = beside(|| cluster.owner("moved"));
+        eventually(PATIENCE, "it listens", async || listeners(from) == 1).await;
+        let mut others = cluster.servers().iter();
+        let to = others.find(|server| server.port() != from.port());
+        let to = to.expect("there are three");
+        beside(|| cluster.migrate(cluster.slot("moved"), to));
+        eventually(PATIENCE, "it listens there", async || listeners(to) == 1).await;
+        let gone = Duration::from_secs(5);
+        eventually(gone, "it has left", async || listeners(from) == 0).await;
+        guard.release().await.expect("it is ours");
+        let next = waiting.await.expect("no panic");
+        next.expect("it is free").release().await.expect("ours");
+    }
+}

@@ -77,32 +77,41 @@ fn one_on_most_servers_is_taken_lost_and_forgotten(stage: &Stage) -> Played {
     let name = stage.name("nightly");
     let alone = |client: &Client| {
         QuorumLock::new([client.lock(&*name).into()])
-            .with_lease(Lease::KeepAlive(SHORT))
+            .with_lease(Lease::KeepAlive(VOTED))
             .with_longest_lease(Duration::ZERO)
     };
-    let guard = alone(&a).acquire()?;
+    let guard = answered(|| alone(&a).acquire())?;
     assert_eq!(guard.votes(), 1);
-    assert!(alone(&b).try_acquire()?.is_none());
-    assert!(
-        alone(&b)
-            .acquire_timeout(Duration::from_millis(1500))?
-            .is_none()
-    );
+    assert!(answered(|| alone(&b).try_acquire())?.is_none());
+    let waiting = || alone(&b).acquire_timeout(Duration::from_millis(1500));
+    assert!(answered(waiting)?.is_none());
     guard.release()?;
-    assert!(alone(&b).run(|held| held.is_held())?);
-    let guard = alone(&b).acquire()?;
+    assert!(answered(|| alone(&b).run(|held| held.is_held()))?);
+    let guard = answered(|| alone(&b).acquire())?;
     a.admin().force_release(&name)?;
     let lost = guard.wait_lost(PATIENCE).expect("it was taken away");
     assert_eq!((&*lost.name, lost.reason), (&*name, LostReason::Removed));
     drop(guard);
     let asked = Instant::now();
-    alone(&b)
-        .acquire_timeout(PATIENCE)?
-        .expect("it is free")
-        .forget();
-    assert!(alone(&a).try_acquire()?.is_none() || asked.elapsed() >= SHORT);
-    alone(&a).acquire()?.release()?;
+    let guard = answered(|| alone(&b).acquire_timeout(PATIENCE))?;
+    guard.expect("it is free").forget();
+    assert!(answered(|| alone(&a).try_acquire())?.is_none() || asked.elapsed() >= VOTED);
+    answered(|| alone(&a).acquire())?.release()?;
     let waited = asked.elapsed();
-    assert!(waited >= SHORT.mul_f64(0.95), "{waited:?}");
+    assert!(waited >= VOTED.mul_f64(0.95), "{waited:?}");
     Ok(())
+}
+
+/// Each server has a twentieth of it to answer.
+const VOTED: Duration = Duration::from_secs(10);
+
+/// Asks until the servers answer in time, which a busy machine may keep them from: nobody has refused it then.
+fn answered<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match ask() {
+            Err(Error::Timeout { .. }) if Instant::now() < give_up => {}
+            outcome => return outcome,
+        }
+    }
 }

@@ -4,13 +4,16 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use distlock::{Client, Lease};
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::timeout;
 
 use super::corners::injected;
-use super::support::{ChaosProxy, Fair, Family, Fault, Fenced, Match, Plain, Simple, eventually};
-use super::world::{World, client_behind};
-use super::{COMMAND_TIMEOUT, PATIENCE};
+use super::support::{
+    ChaosProxy, Fair, Family, Fault, Fenced, Match, Plain, Player, Simple, eventually,
+    paced_timeout,
+};
+use super::world::World;
+use super::{CONNECT_TIMEOUT, LEASE, PATIENCE};
 
 mod whatever_becomes_of_its_listening_a_waiter_gets_its_turn {
     use super::*;
@@ -56,7 +59,14 @@ async fn listen<F: Family>(
     fault: Option<Fault>,
 ) {
     let proxy = ChaosProxy::start(world.server.addr());
-    let client = client_behind::<F>(&proxy.url()).await;
+    let client = Client::builder(&proxy.url())
+        .default_lease(Lease::KeepAlive(LEASE))
+        .command_timeout(SLOW)
+        .connect_timeout(CONNECT_TIMEOUT)
+        // Whoever is next in line gets it through the store.
+        .handoff_limit(0);
+    let client = client.connect().await;
+    let client = Player::<F>::new(client.expect("the network is still whole"));
     let theirs = world.other.lock(name.as_str()).acquire().await;
     let theirs = theirs.expect("their network is fine");
     if let Some(fault) = fault {
@@ -77,15 +87,15 @@ async fn listen<F: Family>(
         proxy.cut_all();
     }
     theirs.release().await.expect("their network is fine");
-    let turn = timeout(SOON, waiting).await;
-    let turn = turn.unwrap_or_else(|_| panic!("{word}, {fault:?}: no turn"));
+    let turn = paced_timeout(SOON, waiting).await;
+    let (turn, _) = turn.unwrap_or_else(|| panic!("{word}, {fault:?}: no turn"));
     let guard = turn.expect("no panic").expect("it has waited");
     injected(&proxy, usize::from(fault.is_some())).await;
     assert_eq!(world.holds(&name).await.len(), 1);
     guard.release().await.expect("nothing else goes wrong");
     proxy.let_go();
     let what = format!("{word}, {fault:?}: nobody listens");
-    eventually(SOON, &what, async || !listened_to().await).await;
+    eventually(PATIENCE, &what, async || !listened_to().await).await;
     assert_eq!(world.leftovers(&name).await, [""; 0]);
 }
 
@@ -99,6 +109,8 @@ const WRONG: &[(&str, Option<Fault>)] = &[
     ("UNSUBSCRIBE", Some(Fault::DelayRequest(LONG))),
     ("UNSUBSCRIBE", Some(Fault::HoldRequest)),
 ];
-const LONG: Duration = COMMAND_TIMEOUT.saturating_mul(2);
+/// Nothing else goes wrong, so that a busy machine may take its time with it.
+const SLOW: Duration = Duration::from_millis(1500);
+const LONG: Duration = SLOW.saturating_mul(2);
 /// Longer than anybody sleeps without asking; sooner than those who have gone would be passed over in a line.
 const SOON: Duration = Duration::from_secs(8);

@@ -14,10 +14,10 @@ use super::support::{ChaosProxy, Fault, Match, Plain, eventually, heavy};
 use super::world::{World, client_behind};
 use super::{LEASE, PATIENCE};
 
-/// Short enough to be renewed meanwhile.
-const SHORT_LEASE: Duration = Duration::from_secs(6);
+/// Short enough to be renewed meanwhile, and long enough for a machine that stands still for seconds.
+const SHORT_LEASE: Duration = Duration::from_secs(12);
 /// Each has several clients, who are not to be too slow for their leases.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 20;
 /// Of a semaphore.
 const PERMITS: u32 = 3;
 

@@ -25,7 +25,7 @@ mod task;
 mod turn;
 
 use self::nodes::Nodes;
-use self::route::{Route, WaitedFor, carry};
+use self::route::{Route, Stop, WaitedFor, carry};
 use self::slot::Slot;
 use super::door::Address;
 use super::pubsub::Manner;
@@ -170,7 +170,7 @@ impl Engine for Cluster {
         Box::pin(async move {
             let mut route = Route::to(&self.nodes, slot_of_label(&self.nodes, &client))?;
             loop {
-                let node = route.stop_at_rest().await?;
+                let Stop { node, .. } = route.stop_at_rest().await?;
                 let told = node.announce(client.clone(), label.clone(), ttl);
                 match told.await {
                     Err(failure) => route.go_on(failure).await?,
@@ -254,7 +254,7 @@ fn slot_of_label(nodes: &Nodes, client: &str) -> Slot {
 async fn label(nodes: &Nodes, client: String) -> Result<Option<String>, Failure> {
     let mut route = Route::to(nodes, slot_of_label(nodes, &client))?;
     loop {
-        let node = route.stop_at_rest().await?;
+        let Stop { node, .. } = route.stop_at_rest().await?;
         match node.labels(vec![client.clone()]).await {
             Err(failure) => route.go_on(failure).await?,
             labels => return labels.map(|labels| labels.into_iter().next().flatten()),

@@ -255,6 +255,21 @@ pub(crate) const fn promises(request: &Request) -> bool {
     }
 }
 
+/// Whether its script touches keys that it does not name: those of the readers of a read/write lock, which are as many as
+/// they are. A server that a slot is on its way to takes what has not arrived for gone.
+pub(crate) const fn looks_further(request: &Request) -> bool {
+    match request.subject.kind {
+        Kind::Read | Kind::Write => true,
+        Kind::Counting
+        | Kind::Fair
+        | Kind::Fenced
+        | Kind::Latch
+        | Kind::Mutex
+        | Kind::Semaphore
+        | Kind::Simple => false,
+    }
+}
+
 /// What a script's result means for this request.
 pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, Failure> {
     set(request.subject.kind).reply(&request.action, result)

@@ -16,6 +16,8 @@ pub(super) struct Claim {
     pub(super) slots: RangeInclusive<u16>,
     pub(super) site: Site,
     pub(super) epoch: u64,
+    /// Whether it says so itself, and was asked where it says that it is.
+    pub(super) own: bool,
     /// How many servers follow it.
     pub(super) replicas: usize,
 }
@@ -55,20 +57,10 @@ impl Chart {
         let sites: Vec<Site> = sites.into_iter().cloned().collect();
         let place = |site: &Site| sites.binary_search(site).ok();
         let mut owners = vec![None; SLOTS];
-        if let Some(before) = before {
-            for (slot, owner) in owners.iter_mut().zip(&before.owners) {
-                *slot = owner.and_then(
-                    |Owner {
-                         place: there,
-                         epoch,
-                     }| {
-                        let place = place(&before.sites[there])?;
-                        Some(Owner { place, epoch })
-                    },
-                );
-            }
-        }
-        for claim in claims() {
+        // One that has moved house has the epoch it had: who was there to be asked is right.
+        let mut claims: Vec<&Claim> = claims().collect();
+        claims.sort_by_key(|claim| (claim.epoch, claim.own));
+        for claim in claims {
             let Some(place) = place(&claim.site) else {
                 continue;
             };
@@ -76,9 +68,17 @@ impl Chart {
             let (first, last) = (*claim.slots.start(), *claim.slots.end());
             let slots = owners.get_mut(first.into()..=last.into());
             for slot in slots.into_iter().flatten() {
-                if slot.is_none_or(|known: Owner| known.epoch < epoch) {
-                    *slot = Some(Owner { place, epoch });
-                }
+                *slot = Some(Owner { place, epoch });
+            }
+        }
+        // For the same reason what is said now outweighs what was said by the same epoch.
+        for (slot, known) in owners.iter_mut().zip(before.iter().flat_map(|b| &b.owners)) {
+            if let (Some(known), Some(before)) = (known, before)
+                && slot.is_none_or(|said: Owner| said.epoch < known.epoch)
+                && let Some(place) = place(&before.sites[known.place])
+            {
+                let epoch = known.epoch;
+                *slot = Some(Owner { place, epoch });
             }
         }
         let sharded = !views.is_empty() && views.iter().all(|view| view.sharded);
@@ -180,9 +180,11 @@ fn claim(asked: &Site, range: Value, epochs: &HashMap<&str, u64>) -> Option<Clai
         let number = u16::try_from(*number).ok()?;
         (usize::from(number) < SLOTS).then_some(number)
     };
+    let site = site(asked, host, u16::try_from(*port).ok()?);
     Some(Claim {
         slots: slot(first)?..=slot(last)?,
-        site: site(asked, host, u16::try_from(*port).ok()?),
+        own: site == *asked,
+        site,
         epoch: epochs.get(id).copied().unwrap_or(0),
         replicas: replicas.len(),
     })
@@ -217,6 +219,7 @@ mod tests {
             slots: *first..=*last,
             site: at(*port),
             epoch: *epoch,
+            own: false,
             replicas: 1,
         });
         View {
@@ -253,6 +256,25 @@ mod tests {
         let anew = Chart::of(&[old], Some(&new), true);
         assert_eq!(owner(&anew, 7), Some(1));
         assert!(anew.has_moved_from(&new));
+    }
+
+    /// Its old address answers nobody, so not all are ever heard.
+    #[test]
+    fn one_that_has_moved_house_is_followed_though_its_epoch_is_the_same() {
+        let before = Chart::of(&[says(&[(0, 16383, 1, 5)])], None, true);
+        let now = says(&[(0, 16383, 2, 5)]);
+        let chart = Chart::of(std::slice::from_ref(&now), Some(&before), false);
+        assert_eq!(owner(&chart, 7), Some(2));
+        assert_eq!(chart.sites(), [at(2)]);
+        assert!(chart.has_moved_from(&before));
+        // Its own word counts for more than that of those who have not heard of it.
+        let mut own = now;
+        own.claims[0].own = true;
+        let old = says(&[(0, 16383, 1, 5)]);
+        for views in [[old.clone(), own.clone()], [own, old]] {
+            let chart = Chart::of(&views, Some(&before), false);
+            assert_eq!(owner(&chart, 7), Some(2));
+        }
     }
 
     #[test]

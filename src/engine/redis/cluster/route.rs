@@ -1,6 +1,7 @@
 //! One request, to whichever server has its lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::names;
 use super::nodes::Nodes;
@@ -8,7 +9,7 @@ use super::slot::Slot;
 use super::turn::Turn;
 use crate::engine::redis::door::Begun;
 use crate::engine::redis::sentinel::Site;
-use crate::engine::redis::{Redis, alone, failure};
+use crate::engine::redis::{Redis, alone, failure, scripts};
 use crate::engine::{Cause, Failure};
 use crate::protocol::{Reply, Request};
 
@@ -19,7 +20,8 @@ const STRAIGHT: u32 = 3;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum WaitedFor {
     ByCallers,
-    ByTheDriver,
+    /// With others, all of which are to be answered within this.
+    ByTheDriver(Duration),
 }
 
 /// Carries it out, at whichever server that takes.
@@ -31,11 +33,17 @@ pub(super) async fn carry(
     let subject = &request.subject;
     let slot = names::slot(&nodes.keys, &subject.name, &subject.channel())?;
     let mut route = Route::to(nodes, slot)?;
+    if let WaitedFor::ByTheDriver(limit) = waited_for {
+        route.limit = route.limit.min(limit);
+    }
     loop {
-        let Stop { node, asking } = route.stop().await?;
+        let Stop { node, asking } = match scripts::looks_further(request) {
+            true => route.stop_at_rest().await?,
+            false => route.stop().await?,
+        };
         let connection = match waited_for {
             WaitedFor::ByCallers => node.line(request),
-            WaitedFor::ByTheDriver => node.line_apart(request),
+            WaitedFor::ByTheDriver(_) => node.line_apart(request),
         };
         match alone::call(connection, &node.keys, request, asking).await {
             Err(failure) => route.go_on(failure).await?,
@@ -50,6 +58,8 @@ pub(super) struct Route<'a> {
     nodes: &'a Nodes,
     slot: Slot,
     begun: Begun,
+    /// When it is too late.
+    limit: Duration,
     /// Where the last server has sent us.
     sent_to: Option<Turn>,
     /// How often in a row.
@@ -71,6 +81,7 @@ impl<'a> Route<'a> {
             nodes,
             slot,
             begun: Begun::now(),
+            limit: nodes.settings().command_timeout,
             sent_to: None,
             straight: 0,
             last: None,
@@ -89,12 +100,13 @@ impl<'a> Route<'a> {
         Ok(Stop { node, asking })
     }
 
-    /// The same, for what is no script: it is not sent after a key that is on its way, which will have arrived soon.
-    pub(super) async fn stop_at_rest(&mut self) -> Result<Arc<Redis>, Failure> {
+    /// The same, for what is no script, or one that needs all keys of a lock: it is not sent after a key that is on its
+    /// way. All of them will have arrived soon.
+    pub(super) async fn stop_at_rest(&mut self) -> Result<Stop, Failure> {
         loop {
-            let Stop { node, asking } = self.stop().await?;
-            if !asking {
-                return Ok(node);
+            let stop = self.stop().await?;
+            if !stop.asking {
+                return Ok(stop);
             }
             let why = "its slot is on its way";
             self.wait(Failure::new(Cause::Unready, why)).await?;
@@ -130,8 +142,7 @@ impl<'a> Route<'a> {
 
     /// Until something may be new.
     async fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
-        let limit = self.nodes.settings().command_timeout;
-        let late = self.begun.elapsed() >= limit - limit / 8;
+        let late = self.begun.elapsed() >= self.limit - self.limit / 8;
         // No timer of this runtime's: a call that is heard out elsewhere may outlive it.
         if late || !self.nodes.looked().await || !self.begun.is_at_home() {
             return Err(in_the_end(failure));

@@ -1,7 +1,7 @@
 //! Several locks of one slot in one step.
 
 use super::nodes::Nodes;
-use super::route::Route;
+use super::route::{Route, Stop};
 use super::slot::Slot;
 use crate::engine::redis::several;
 use crate::engine::{Before, Failure};
@@ -19,7 +19,7 @@ pub(super) async fn take(
     let taken = async {
         let mut route = Route::to(nodes, slot)?;
         loop {
-            let node = route.stop_at_rest().await?;
+            let Stop { node, .. } = route.stop_at_rest().await?;
             let mut answers = several::take(node.promises(), requests, before).await;
             match answers.pop() {
                 // Of the call as a whole: with any other answer there are others before it.

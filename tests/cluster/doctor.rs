@@ -49,3 +49,15 @@ async fn masters_that_nobody_follows_are_named() {
         assert!(said.contains(&server.addr().to_string()), "{said}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_gone_is_named_beside_what_the_others_say() {
+    let cluster = Cluster::start_masters();
+    let client = connect(&cluster).await;
+    beside(|| cluster.servers()[1].kill());
+    let (verdict, said) = found(&client, "server").await;
+    assert_eq!(verdict, Verdict::Fail);
+    let gone = cluster.servers()[1].addr().to_string();
+    assert!(said.contains(&gone), "{said}");
+    found(&client, "eviction").await;
+}

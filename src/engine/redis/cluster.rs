@@ -28,7 +28,7 @@ use self::nodes::Nodes;
 use self::route::{Route, Stop, WaitedFor, carry};
 use self::slot::Slot;
 use super::door::Address;
-use super::pubsub::Manner;
+use super::pubsub::{Manner, at_random};
 use super::{Redis, Settings};
 use crate::engine::{
     Answer, Before, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime,
@@ -197,7 +197,9 @@ impl Engine for Cluster {
 async fn unrest(nodes: &Arc<Nodes>) {
     loop {
         let Ok(all) = nodes.all().await else {
-            nodes.looked().await;
+            if !nodes.looked().await {
+                std::future::pending().await
+            }
             continue;
         };
         let sites: Vec<_> = all.iter().map(|(site, _)| site.clone()).collect();
@@ -218,14 +220,23 @@ async fn unrest(nodes: &Arc<Nodes>) {
     }
 }
 
+/// The longer it is gone, the less often.
+#[expect(clippy::disallowed_methods, reason = "engines may wait")]
 async fn look_when_gone(node: &Redis, nodes: &Nodes) {
+    let mut pause = PAUSE;
     loop {
         if node.apart.ready().await.is_ok() {
+            pause = PAUSE;
             node.apart.gone().await;
         }
-        nodes.looked().await;
+        nodes.look();
+        tokio::time::sleep(at_random(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
+
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// Each is in a slot of its own.
 #[expect(

@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use super::Cluster;
 use super::chart::View;
-use crate::engine::redis::examine;
 use crate::engine::redis::sentinel::Site;
-use crate::engine::{Failure, Finding, Verdict};
+use crate::engine::redis::{Redis, examine};
+use crate::engine::{Cause, Failure, Finding, Verdict};
+
+/// Of a server that does not answer.
+const GONE: &str = "server";
 
 /// With fewer masters, one that is gone leaves no majority.
 const ENOUGH: usize = 3;
 
+#[expect(clippy::disallowed_methods, reason = "engines may wait")]
 pub(super) async fn examine(cluster: Arc<Cluster>) -> Result<Vec<Finding>, Failure> {
     let nodes = &cluster.nodes;
     let missing = nodes.chart().await?.missing();
@@ -18,8 +22,13 @@ pub(super) async fn examine(cluster: Arc<Cluster>) -> Result<Vec<Finding>, Failu
     let mut findings = vec![slots(missing, views.len()), followers(&views)];
     let mut each: Vec<Finding> = Vec::new();
     for (site, node) in nodes.all().await? {
-        let mut findings = examine::server(&node).await?;
-        findings.push(examine::clock(&node).await?);
+        let limit = nodes.settings().command_timeout / 4;
+        let found = tokio::time::timeout(limit, server(&node)).await;
+        let silent = |_| Err(Failure::new(Cause::TimedOut, "it does not answer"));
+        let findings = found.unwrap_or_else(silent).unwrap_or_else(|failure| {
+            let advice = "see to it: the locks in its slots cannot be had";
+            vec![Finding::fail(GONE, failure.detail, advice)]
+        });
         for finding in findings {
             let finding = of_site(&site, finding);
             match each
@@ -33,8 +42,18 @@ pub(super) async fn examine(cluster: Arc<Cluster>) -> Result<Vec<Finding>, Failu
             }
         }
     }
+    let all_there = each.iter().all(|finding| finding.subject != GONE);
     findings.append(&mut each);
-    findings.extend(examine::permissions(&cluster).await);
+    // Where a server is gone, a lock may be in its slots, and then nobody says whether it could be had.
+    if all_there {
+        findings.extend(examine::permissions(&cluster).await);
+    }
+    Ok(findings)
+}
+
+async fn server(node: &Redis) -> Result<Vec<Finding>, Failure> {
+    let mut findings = examine::server(node).await?;
+    findings.push(examine::clock(node).await?);
     Ok(findings)
 }
 

@@ -226,7 +226,7 @@ impl Nodes {
     pub(super) async fn views(&self) -> Result<Vec<(Site, Result<View, Failure>)>, Failure> {
         let mut views = Vec::new();
         for site in self.chart().await?.sites() {
-            let limit = self.settings().connect_timeout;
+            let limit = self.settings().command_timeout / 8;
             let view = self.asking.ask(site, None, limit).await;
             views.push((site.clone(), view.map(|(view, _)| view)));
         }

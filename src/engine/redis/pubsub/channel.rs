@@ -87,8 +87,8 @@ impl Channel {
 
     /// The server lets nobody listen here: newcomers are told why, the others to look for themselves; they
     /// hear the reason when they listen anew.
-    pub(super) fn refused(self, why: &Failure) {
-        for mut seat in self.seats {
+    pub(super) fn refused(&mut self, why: &Failure) {
+        for mut seat in std::mem::take(&mut self.seats) {
             if !seat.answer(Err(why))
                 && let Some(ear) = seat.ear.upgrade()
             {

@@ -131,7 +131,7 @@ impl Task {
                         .filter(|name| !here(name))
                         .cloned()
                         .collect();
-                    self.dismiss(&gone);
+                    self.dismiss(gone);
                 }
             }
             order = self.inbox.try_recv().ok();
@@ -161,20 +161,21 @@ impl Task {
             // Not asked for: its slot is another server's by now.
             PushKind::SUnsubscribe if channel.phase == Phase::Heard => {
                 let name = name.into_owned();
-                self.dismiss(&[name]);
+                self.dismiss(vec![name]);
             }
             _ => {}
         }
     }
 
     /// Nothing is heard of these any more; whoever listens begins anew, perhaps elsewhere.
-    fn dismiss(&mut self, names: &[String]) {
+    fn dismiss(&mut self, names: Vec<String>) {
         let why = Failure::new(Cause::Unready, "it is to be heard elsewhere");
-        for name in names {
-            if let Some(channel) = self.channels.remove(name) {
+        for name in &names {
+            if let Some(channel) = self.channels.get_mut(name) {
                 channel.refused(&why);
             }
         }
+        self.leave(names);
     }
 
     fn conclude(&mut self, done: Done) {
@@ -202,8 +203,8 @@ impl Task {
             }
             Done::Subscribed(names, Err(why)) if is_of_these(&why) => self.denied(names, &why),
             Done::Left(names, Ok(())) => self.parted(names),
-            // One who may not leave hears what it does not need.
-            Done::Left(names, Err(why)) if why.cause == Cause::Denied => self.parted(names),
+            // One who may not leave hears what it does not need; elsewhere there is nothing to leave.
+            Done::Left(names, Err(why)) if is_of_these(&why) => self.parted(names),
             Done::Connected(Err(why)) | Done::Left(_, Err(why)) | Done::Subscribed(_, Err(why)) => {
                 self.disconnected(why);
             }
@@ -215,14 +216,22 @@ impl Task {
         let alone = names.len() == 1;
         for name in names {
             if alone {
-                if let Some(channel) = self.channels.remove(&name) {
-                    channel.refused(why);
-                }
+                self.refused(name, why);
             } else if let Some(channel) = self.channels.get_mut(&name) {
                 channel.phase = Phase::Wanted;
                 self.subscribe(vec![name]);
             }
         }
+    }
+
+    fn refused(&mut self, name: String, why: &Failure) {
+        let Some(channel) = self.channels.get_mut(&name) else {
+            return;
+        };
+        channel.refused(why);
+        // A part of it may have been allowed.
+        channel.phase = Phase::Heard;
+        self.leave(vec![name]);
     }
 
     /// The server has let go of these; some may be wanted again.

@@ -58,7 +58,7 @@ async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
             "redis+unix:///s?ca=/ca.pem",
             "not encrypted; `rediss://` is",
         ),
-        ("redis-cluster://127.0.0.1/", "not supported yet"),
+        ("redis-cluster://127.0.0.1/1", "one database, and that is 0"),
         ("redis-sentinel://127.0.0.1/", "no master; try"),
         ("redis://", "host"),
         ("redis:", "host"),

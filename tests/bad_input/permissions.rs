@@ -157,7 +157,9 @@ async fn a_user_who_may_not_listen_is_told_when_it_has_to_wait() {
         // Polling needs no permission to listen.
         let polling = lock.with_wait(distlock::Wait::Poll(distlock::Backoff::default()));
         let waited = polling.acquire_timeout(IN_VAIN).await;
-        assert!(waited.unwrap().is_none());
+        // A busy machine may not have answered when the wait is over.
+        let in_vain = matches!(waited, Ok(None) | Err(Error::Timeout { .. }));
+        assert!(in_vain, "{waited:?}");
     }
     held.release().await.unwrap();
 }

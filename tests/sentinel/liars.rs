@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use distlock::Error;
 
-use super::support::sentinel::{MASTER, role, visitors};
+use super::support::replication::role;
+use super::support::sentinel::{MASTER, visitors};
 use super::support::{RedisServer, Topology, eventually};
 use super::{PATIENCE, beside, connect, connections_to, held_at, patient, until_left};
 

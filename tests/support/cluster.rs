@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use redis::{FromRedisValue, RedisResult, Value};
 
 use super::RedisServer;
+use super::replication::{follows, received, role, sent, until};
 
 /// Processes that have found each other. All calls block.
 pub(crate) struct Cluster {
@@ -172,14 +173,9 @@ impl Cluster {
     /// Until a replica has what its master has by now.
     pub(crate) fn until_replicated(&self, master: &RedisServer) -> &RedisServer {
         let replica = self.replica_of(master);
-        let told = |server: &RedisServer, field: &str| -> Option<i64> {
-            let info: String = server.try_query(&["INFO", "replication"]).ok()?;
-            let mut lines = info.lines();
-            lines.find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
-        };
-        let sent = told(master, "master_repl_offset:").expect("the master runs");
+        let sent = sent(master);
         until("the replica has it", || {
-            told(replica, "slave_repl_offset:").is_some_and(|offset| offset >= sent)
+            received(replica).is_some_and(|offset| offset >= sent)
         });
         replica
     }
@@ -311,12 +307,7 @@ fn id(server: &RedisServer) -> String {
 }
 
 fn is_master(server: &RedisServer) -> bool {
-    super::sentinel::role(server).as_deref() == Some("master")
-}
-
-fn follows(server: &RedisServer, master: u16) -> bool {
-    let role: RedisResult<(String, String, u16, String, i64)> = server.try_query(&["ROLE"]);
-    role.is_ok_and(|(_, _, port, state, _)| port == master && state == "connected")
+    role(server).as_deref() == Some("master")
 }
 
 /// Which port has which slot, as one server sees it; none if it does not answer.
@@ -354,16 +345,3 @@ fn claims(server: &RedisServer) -> HashMap<u16, (u64, u16)> {
     }
     claims
 }
-
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
-        );
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-const PATIENCE: Duration = Duration::from_secs(90);

@@ -28,6 +28,7 @@ pub(crate) mod port;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod redis;
+pub(crate) mod replication;
 pub(crate) mod resp;
 pub(crate) mod rights;
 pub(crate) mod seed;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use redis::{RedisResult, Value};
 
 use super::RedisServer;
+use super::replication::{follows, received, role, sent, until};
 
 /// Six processes that have found each other. All calls block.
 pub(crate) struct Topology {
@@ -175,19 +176,14 @@ impl Topology {
     /// as much as a second later. Returns the master.
     pub(crate) fn until_replicated(&self) -> &RedisServer {
         let master = self.master();
-        let told = |server: &RedisServer, field: &str| -> Option<i64> {
-            let info: String = server.try_query(&["INFO", "replication"]).ok()?;
-            let mut lines = info.lines();
-            lines.find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
-        };
-        let sent = told(master, "master_repl_offset:").expect("the master runs");
+        let sent = sent(master);
         let others = || {
             self.servers
                 .iter()
                 .filter(|other| other.port() != master.port())
         };
         until("the replicas have it", || {
-            let mut offsets = others().filter_map(|other| told(other, "slave_repl_offset:"));
+            let mut offsets = others().filter_map(received);
             offsets.all(|offset| offset >= sent)
         });
         master
@@ -220,12 +216,6 @@ impl Topology {
         let found = self.servers.iter().find(|server| server.port() == port);
         found.expect("it is one of ours")
     }
-}
-
-/// `master` or `slave`, if it answers.
-pub(crate) fn role(server: &RedisServer) -> Option<String> {
-    let role: Vec<Value> = server.try_query(&["ROLE"]).ok()?;
-    redis::from_redis_value(role.into_iter().next()?).ok()
 }
 
 /// How many connections a server has that are neither the sentinels', nor replicas', nor the fixture's own.
@@ -267,22 +257,3 @@ fn knows_everybody(sentinel: &RedisServer) -> bool {
     };
     count("SENTINELS") == 2 && count("REPLICAS") == 2
 }
-
-fn follows(server: &RedisServer, master: u16) -> bool {
-    let role: RedisResult<(String, String, u16, String, i64)> = server.try_query(&["ROLE"]);
-    role.is_ok_and(|(_, _, port, state, _)| port == master && state == "connected")
-}
-
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
-        );
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Sentinels wait for seconds between what they do, on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(90);

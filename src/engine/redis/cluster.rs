@@ -29,6 +29,7 @@ use self::route::{Route, Stop, WaitedFor, carry};
 use self::slot::Slot;
 use super::door::Address;
 use super::pubsub::{Manner, at_random};
+use super::site::Site;
 use super::{Redis, Settings};
 use crate::engine::{
     Answer, Before, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime,
@@ -57,13 +58,11 @@ impl Cluster {
         apart: &Handle,
     ) -> Result<Arc<Self>, Failure> {
         let (limit, may_be_down) = (settings.connect_timeout, settings.may_be_down);
-        let mut hosts: Vec<String> = seeds
-            .iter()
-            .map(|(host, port)| format!("{}:{port}", host.to_ascii_lowercase()))
-            .collect();
-        hosts.sort();
-        hosts.dedup();
-        let place = format!("redis-cluster:{}/{}", hosts.join(","), settings.prefix);
+        let place = format!(
+            "redis-cluster:{}/{}",
+            Site::together(seeds),
+            settings.prefix
+        );
         let nodes = Nodes::watch(address, seeds, manner, settings, apart);
         let cluster = Arc::new(Self { place, nodes });
         let met = tokio::time::timeout(limit, cluster.meet_all()).await;
@@ -85,8 +84,7 @@ impl Cluster {
     }
 
     fn slot(&self, request: &Request) -> Result<Slot, Failure> {
-        let subject = &request.subject;
-        names::slot(&self.nodes.keys, &subject.name, &subject.channel())
+        names::slot(&self.nodes.keys, &request.subject.channel())
     }
 
     async fn meet_all(&self) -> Result<(), Failure> {
@@ -108,7 +106,7 @@ impl Engine for Cluster {
     }
 
     fn part(&self, name: &str) -> usize {
-        let slot = Slot::of(&self.nodes.keys.lock(name).to_string());
+        let slot = names::slot_of_key(&self.nodes.keys, name);
         let chart = self.nodes.known_chart();
         chart.and_then(|chart| chart.place(slot)).unwrap_or(0)
     }

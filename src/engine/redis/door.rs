@@ -16,7 +16,8 @@ mod watched;
 
 use self::watched::Watched;
 pub(crate) use self::watched::{Begun, left};
-use super::sentinel::{Details, Sentinels, Site, Stay};
+use super::sentinel::{Details, Sentinels, Stay};
+use super::site::Site;
 use super::{Settings, Tls, failure};
 use crate::engine::{Cause, Failure};
 

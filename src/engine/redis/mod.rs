@@ -28,6 +28,7 @@ mod scripts;
 mod sentinel;
 mod several;
 mod silence;
+mod site;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]

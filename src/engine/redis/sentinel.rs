@@ -18,10 +18,10 @@ mod task;
 
 use self::ask::Asking;
 pub(crate) use self::ask::Details;
-pub(crate) use self::believe::Site;
 use self::task::Task;
 use super::Settings;
 use super::door::Address;
+use super::site::Site;
 use crate::engine::{Cause, Failure};
 
 /// How long one sentinel may take to answer: the others are not to wait for it.
@@ -108,11 +108,7 @@ impl Master {
             limit: settings.connect_timeout.min(LONGEST_ANSWER),
             words: words.downgrade(),
         });
-        let site = |(host, port): &(String, u16)| Site {
-            host: host.clone(),
-            port: *port,
-        };
-        let configured: Arc<[Site]> = sentinels.hosts.iter().map(site).collect();
+        let configured: Arc<[Site]> = Site::all(&sentinels.hosts).into();
         let task = Task::new(asking.clone(), configured.clone(), inbox, telling, beating);
         #[expect(clippy::disallowed_methods, reason = "an engine's own task")]
         runtime.spawn(task.run());
@@ -228,17 +224,7 @@ impl Drop for Follower {
 /// What the sentinels are called together: the same text for everybody who means the same.
 impl fmt::Display for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut hosts: Vec<String> = self
-            .hosts
-            .iter()
-            .map(|(host, port)| {
-                let host = host.to_ascii_lowercase();
-                Site { host, port: *port }.to_string()
-            })
-            .collect();
-        hosts.sort();
-        hosts.dedup();
-        write!(f, "{}/{}", hosts.join(","), self.name)
+        write!(f, "{}/{}", Site::together(&self.hosts), self.name)
     }
 }
 

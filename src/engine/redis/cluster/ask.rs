@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::chart::{self, View};
 use crate::engine::redis::door::{Address, Road};
-use crate::engine::redis::sentinel::Site;
+use crate::engine::redis::site::Site;
 use crate::engine::redis::{Settings, failure};
 use crate::engine::{Cause, Failure};
 

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use redis::Value;
 
 use super::slot::{SLOTS, Slot};
-use crate::engine::redis::sentinel::Site;
+use crate::engine::redis::site::Site;
 
 /// That a server has these slots.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Cluster;
 use super::chart::View;
-use crate::engine::redis::sentinel::Site;
+use crate::engine::redis::site::Site;
 use crate::engine::redis::{Redis, examine};
 use crate::engine::{Cause, Failure, Finding, Verdict};
 

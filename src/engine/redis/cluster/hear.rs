@@ -11,7 +11,7 @@ use crate::protocol::Channel;
 /// Listens where the lock is. Whoever cannot is told at once, and asks by itself meanwhile.
 pub(super) async fn listen(nodes: Arc<Nodes>, channel: Channel) -> Result<Listener, Failure> {
     nodes.not_forked()?;
-    let slot = names::slot(&nodes.keys, channel.name(), &channel)?;
+    let slot = names::slot(&nodes.keys, &channel)?;
     let text = nodes.keys.channel_text(&channel);
     let node = nodes.at(&nodes.owner(slot).await?)?;
     let listening = node.pubsub.listen(text.clone()).await;

@@ -6,8 +6,9 @@ use crate::engine::{Cause, Failure};
 use crate::protocol::Channel;
 
 /// The slot of everything that belongs to a lock. A script reaches no other, and neither does a message.
-pub(super) fn slot(keys: &Keys, name: &str, channel: &Channel) -> Result<Slot, Failure> {
-    let slot = Slot::of(&keys.lock(name).to_string());
+pub(super) fn slot(keys: &Keys, channel: &Channel) -> Result<Slot, Failure> {
+    let name = channel.name();
+    let slot = slot_of_key(keys, name);
     let others = [
         // Redisson's, by its rule, and our own, by the servers'.
         keys.token(name).to_string(),
@@ -24,6 +25,11 @@ pub(super) fn slot(keys: &Keys, name: &str, channel: &Channel) -> Result<Slot, F
     Err(Failure::new(Cause::NoName, why))
 }
 
+/// The slot of a lock's own key, where it is known or does not matter that the others are there, too.
+pub(super) fn slot_of_key(keys: &Keys, name: &str) -> Slot {
+    Slot::of(&keys.lock(name).to_string())
+}
+
 const OF_A_LOCK: &str = "in a cluster what belongs to a lock has to be in one slot, so braces in its name have to be a pair with something between them, as in `{order}:42`";
 const OF_A_LATCH: &str = "in a cluster Redisson has the messages of a latch in another slot than the latch if there is a brace in its name";
 
@@ -36,7 +42,7 @@ mod tests {
 
     fn is_possible(prefix: &str, name: &str, channel: fn(Arc<str>) -> Channel) -> bool {
         let keys = Keys::new(prefix.into(), Manner::Sharded);
-        slot(&keys, name, &channel(name.into())).is_ok()
+        slot(&keys, &channel(name.into())).is_ok()
     }
 
     #[test]

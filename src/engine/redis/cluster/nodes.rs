@@ -16,7 +16,7 @@ use crate::engine::process::Process;
 use crate::engine::redis::door::Address;
 use crate::engine::redis::keys::Keys;
 use crate::engine::redis::pubsub::Manner;
-use crate::engine::redis::sentinel::Site;
+use crate::engine::redis::site::Site;
 use crate::engine::redis::{Redis, Settings};
 use crate::engine::{Cause, Failure};
 
@@ -84,11 +84,7 @@ impl Nodes {
             words,
             told: AtomicU64::new(0),
         });
-        let seeds = seeds.iter().map(|(host, port)| Site {
-            host: host.clone(),
-            port: *port,
-        });
-        let seeds = seeds.collect();
+        let seeds = Site::all(seeds).into();
         let weak = Arc::downgrade(&nodes);
         #[expect(clippy::disallowed_methods, reason = "an engine's own task")]
         apart.spawn(async move {

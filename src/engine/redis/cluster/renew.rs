@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use super::names;
 use super::nodes::Nodes;
 use super::route::{WaitedFor, carry};
 use super::slot::Slot;
@@ -30,7 +31,7 @@ pub(super) async fn call(nodes: Arc<Nodes>, requests: Vec<Request>) -> Vec<Answe
     let mut parts = JoinSet::new();
     for (place, request) in requests.into_iter().enumerate() {
         if scripts::renewal(&request).is_some() {
-            let slot = Slot::of(&nodes.keys.lock(&request.subject.name).to_string());
+            let slot = names::slot_of_key(&nodes.keys, &request.subject.name);
             let (places, together) = renewals.entry(slot).or_default();
             places.push(place);
             together.push(request);

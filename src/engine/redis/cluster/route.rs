@@ -8,7 +8,7 @@ use super::nodes::Nodes;
 use super::slot::Slot;
 use super::turn::Turn;
 use crate::engine::redis::door::Begun;
-use crate::engine::redis::sentinel::Site;
+use crate::engine::redis::site::Site;
 use crate::engine::redis::{Redis, alone, failure, scripts};
 use crate::engine::{Cause, Failure};
 use crate::protocol::{Reply, Request};
@@ -30,8 +30,7 @@ pub(super) async fn carry(
     request: &Request,
     waited_for: WaitedFor,
 ) -> Result<Reply, Failure> {
-    let subject = &request.subject;
-    let slot = names::slot(&nodes.keys, &subject.name, &subject.channel())?;
+    let slot = names::slot(&nodes.keys, &request.subject.channel())?;
     let mut route = Route::to(nodes, slot)?;
     if let WaitedFor::ByTheDriver(limit) = waited_for {
         route.limit = route.limit.min(limit);

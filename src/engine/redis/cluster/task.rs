@@ -18,7 +18,7 @@ use super::ask::Asking;
 use super::chart::{Chart, View};
 use super::nodes::{Belief, Nodes, Word};
 use crate::engine::redis::pubsub::at_random;
-use crate::engine::redis::sentinel::Site;
+use crate::engine::redis::site::Site;
 use crate::engine::{Cause, Failure};
 
 /// How long one server may take to say who has what, once that is known: the next time is not to wait for it.

@@ -2,7 +2,7 @@
 
 use super::chart;
 use crate::engine::redis::failure;
-use crate::engine::redis::sentinel::Site;
+use crate::engine::redis::site::Site;
 use crate::engine::{Cause, Failure};
 
 /// Where to, and how. Nothing has been done.

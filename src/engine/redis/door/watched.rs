@@ -12,7 +12,8 @@ use tokio::runtime::{self, Handle};
 use tokio::time::timeout;
 
 use super::{Address, Opened, Road};
-use crate::engine::redis::sentinel::{Details, Master, Sentinels, Site};
+use crate::engine::redis::sentinel::{Details, Master, Sentinels};
+use crate::engine::redis::site::Site;
 use crate::engine::redis::{Settings, failure};
 use crate::engine::{Cause, Failure};
 

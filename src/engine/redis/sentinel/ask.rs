@@ -11,8 +11,9 @@ use tokio::sync::mpsc::WeakUnboundedSender;
 use tokio::time::timeout;
 
 use super::Word;
-use super::believe::{Master, Said, Site};
+use super::believe::{Master, Said};
 use crate::engine::redis::door::{Address, Road};
+use crate::engine::redis::site::Site;
 use crate::engine::redis::{Settings, failure};
 use crate::engine::{Cause, Failure};
 

@@ -5,14 +5,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt;
 
-/// Where a server is, in a sentinel's own words: perhaps a name, and perhaps one that only some can resolve.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Site {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
+use crate::engine::redis::site::Site;
 
 /// A master, and which failover made it that.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -104,16 +98,6 @@ pub(super) fn believe(
 }
 
 /// IPv6 in brackets.
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') {
-            return write!(f, "[{host}]:{port}");
-        }
-        write!(f, "{host}:{port}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,9 +15,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::ask::{Asking, Heard};
-use super::believe::{Master, Said, Site, Verdict, believe};
+use super::believe::{Master, Said, Verdict, believe};
 use super::{Belief, Word};
 use crate::engine::redis::pubsub::at_random;
+use crate::engine::redis::site::Site;
 use crate::engine::{Cause, Failure};
 
 /// How often they are asked though nobody has said anything: a message may be lost.

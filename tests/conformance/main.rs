@@ -103,5 +103,6 @@ mod multi_lock;
 mod rw_lock;
 mod semaphore;
 mod stage;
+mod store;
 #[path = "../support/mod.rs"]
 mod support;

@@ -24,6 +24,7 @@ mod keys;
 mod overhear;
 mod papers;
 mod pubsub;
+mod record;
 mod scripts;
 mod sentinel;
 mod several;
@@ -48,6 +49,7 @@ use self::overhear::Overhear;
 pub use self::papers::{Papers, Part, Pem, Unfit};
 pub use self::pubsub::Manner;
 use self::pubsub::{LONGEST_PAUSE, PAUSE, PubSub};
+use self::record::Record;
 pub use self::sentinel::Sentinels;
 pub use self::tls::Tls;
 use self::unscripted::{Unscripted, WaitedFor};
@@ -141,7 +143,7 @@ impl Redis {
             let terms = Terms {
                 met: met.clone(),
                 assurance,
-                record: keys.promoted().into(),
+                record: Record::new(keys.clone(), settings.shard.is_some()),
             };
             Connection::new(door.clone(), patience, terms)
         };

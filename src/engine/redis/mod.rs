@@ -95,6 +95,8 @@ pub struct Redis {
     /// In place of both for what somebody relies on, where that takes more than an answer: it may take longer, and hold up
     /// whatever comes behind it.
     promises: Option<(Arc<Batches>, Connection)>,
+    /// What it takes for a grant to count.
+    assurance: Assurance,
     met: Arc<Met>,
     pubsub: PubSub,
     /// In place of scripts: for those who wait, and for what nobody waits for.
@@ -165,6 +167,7 @@ impl Redis {
             waited_for: Batches::new(callers, keys.clone(), together),
             apart: connection(apart_patience, Assurance::default()),
             promises,
+            assurance: settings.assurance.clone(),
             met: met.clone(),
             pubsub: PubSub::start(door.clone(), settings, apart),
             unscripted: (!settings.scripts)

@@ -98,7 +98,7 @@ async fn an_answer_that_takes_its_time_makes_nothing_older() {
     proxy.rule(Match::command("EVAL").nth(1), Fault::DelayRequest(slow));
     let client = connect_to(&proxy.url()).await;
     let guard = client.lock("new").acquire().await;
-    guard.expect("it is waited for");
+    let _guard = guard.expect("it is waited for");
     assert!(
         promoted.elapsed() >= DELAY + slow,
         "{:?}",

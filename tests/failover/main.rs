@@ -11,5 +11,6 @@ mod support;
 
 mod delay;
 mod durability;
+mod meanwhile;
 mod noticed;
 mod pair;

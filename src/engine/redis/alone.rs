@@ -1,6 +1,6 @@
 //! One request in a call of its own.
 
-use super::assurance::Said;
+use super::assurance::{Ran, Said};
 use super::connection::Connection;
 use super::keys::Keys;
 use super::scripts::{self, Call};
@@ -16,12 +16,15 @@ pub(super) async fn call(
 ) -> Result<Reply, Failure> {
     let mut call = Call::new(request, keys);
     call.asking = asking;
-    if call.takes()
-        && let Some(left) = connection.held_back().await?
-    {
-        // Somebody may have it by the word of the server before this one.
-        return Ok(Reply::Busy { ttl: Some(left) });
+    let mut ran = connection.run(&call).await?;
+    if matches!(ran, Ran::HeldBack(_)) && scripts::is_of_a_holder(request) {
+        // What is held stays held: who has one side of a lock may have the other.
+        call.only_of_a_holder = true;
+        ran = connection.run(&call).await?;
     }
-    let Said { value, kept } = connection.run(&call).await?;
-    kept.counted(scripts::reply(request, value))
+    match ran {
+        // Somebody may have it by the word of the server before this one.
+        Ran::HeldBack(left) => Ok(Reply::Busy { ttl: Some(left) }),
+        Ran::Said(Said { value, kept }) => kept.counted(scripts::reply(request, value)),
+    }
 }

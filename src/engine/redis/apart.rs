@@ -11,7 +11,7 @@ use std::sync::Arc;
 use redis::Value;
 use tokio::task::JoinSet;
 
-use super::assurance::Said;
+use super::assurance::{Ran, Said};
 use super::scripts::{self, Call};
 use super::{Redis, alone};
 use crate::engine::{Cause, Failure};
@@ -70,7 +70,8 @@ pub(super) async fn gathered(count: usize, mut parts: JoinSet<Part>) -> Vec<Answ
 
 async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Answer> {
     let call = Call::renew_all(kind, &requests, &redis.keys);
-    match redis.promises_apart().run(&call).await {
+    let ran = redis.promises_apart().run(&call).await;
+    match ran.and_then(Ran::said) {
         Ok(Said {
             value: Value::Array(answers),
             kept,

@@ -34,6 +34,27 @@ pub(super) struct Said {
     pub(super) kept: Kept,
 }
 
+/// What came of a script.
+#[derive(Debug)]
+pub(super) enum Ran {
+    /// It was not sent: for this long the server grants nothing new.
+    HeldBack(Duration),
+    Said(Said),
+}
+
+impl Ran {
+    /// What was said, of what takes nothing.
+    pub(super) fn said(self) -> Result<Said, Failure> {
+        match self {
+            Self::Said(said) => Ok(said),
+            Self::HeldBack(left) => {
+                let why = format!("nothing new is granted for another {left:?}");
+                Err(Failure::new(Cause::Unready, why))
+            }
+        }
+    }
+}
+
 /// Whether what a script has granted can be relied on.
 #[derive(Debug)]
 pub(super) struct Kept(Result<(), Failure>);

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::queue::{Item, Queue, Way};
-use super::assurance::Said;
+use super::assurance::{Ran, Said};
 use super::connection::{Connection, Generation};
 use super::keys::Keys;
 use super::scripts::{self, Call};
@@ -183,10 +183,6 @@ impl Batches {
             let failure = Failure::new(Cause::Unexpected, "what goes alone was to go together");
             return answer_all(waiting, &failure);
         };
-        // What is new has to wait, but nothing else.
-        if batch.takes() && !matches!(self.connection.held_back().await, Ok(None)) {
-            return self.send_each(waiting, requests);
-        }
         // Whoever gave up is not waited for; without anyone left, the connection is to know that.
         let answers = tokio::select! {
             biased;
@@ -194,10 +190,12 @@ impl Batches {
             () = all_gone(&mut waiting) => return,
         };
         match answers {
-            Ok(Said {
+            // What is new has to wait, but nothing else.
+            Ok(Ran::HeldBack(_)) => self.send_each(waiting, requests),
+            Ok(Ran::Said(Said {
                 value: Value::Array(answers),
                 kept,
-            }) if answers.len() == waiting.len() => {
+            })) if answers.len() == waiting.len() => {
                 let answers = answers.into_iter().zip(&requests);
                 for (caller, (answer, request)) in waiting.into_iter().zip(answers) {
                     // A text is the item's own error.
@@ -210,7 +208,7 @@ impl Batches {
                     let _ = caller.send(kept.counted(answer));
                 }
             }
-            Ok(Said { value, .. }) => {
+            Ok(Ran::Said(Said { value, .. })) => {
                 let failure = Failure::new(Cause::Unexpected, format!("unexpected {value:?}"));
                 answer_all(waiting, &failure);
             }

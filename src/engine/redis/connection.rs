@@ -29,7 +29,7 @@ use self::slot::Slot;
 use self::uptime::Started;
 use self::wait::Wait;
 use self::work::{Answers, Work};
-use super::assurance::Said;
+use super::assurance::{Ran, Said};
 use super::door::{self, Begun, Door, Opened};
 use super::failure;
 use super::scripts::Call;
@@ -147,15 +147,6 @@ impl Connection {
         }
     }
 
-    /// For how long the server grants nothing new, if it does not. Makes the connection if there is none.
-    pub(crate) async fn held_back(&self) -> Result<Option<Duration>, Failure> {
-        if self.terms.assurance.delay.is_none() {
-            return Ok(None);
-        }
-        self.not_forked(Cause::Unreachable)?;
-        Ok(self.live().await?.server.held_back())
-    }
-
     /// Resolves when there is none.
     pub(crate) async fn gone(&self) {
         self.slot.emptied().await;
@@ -173,20 +164,21 @@ impl Connection {
         }
     }
 
-    /// Runs a script, by its hash or, where the server does not know it, by its text.
-    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Said, Failure> {
+    /// Runs a script, by its hash or, where the server does not know it, by its text; unless it takes something, and the
+    /// server grants nothing new.
+    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Ran, Failure> {
         self.carry_out(&Work::Script(call)).await
     }
 
     /// Sends one command.
     pub(crate) async fn send(&self, cmd: &Cmd) -> Result<Value, Failure> {
-        let said = self.carry_out(&Work::Command(cmd)).await?;
-        Ok(said.value)
+        let ran = self.carry_out(&Work::Command(cmd)).await?;
+        Ok(ran.said()?.value)
     }
 
     /// Where the master may have moved, what has certainly done nothing is tried again. Whoever asked decides for how
     /// long at most, by letting go of this.
-    async fn carry_out(&self, work: &Work<'_>) -> Result<Said, Failure> {
+    async fn carry_out(&self, work: &Work<'_>) -> Result<Ran, Failure> {
         self.not_forked(Cause::Unreachable)?;
         if !self.door.can_move() {
             let outcome = self.attempt_at(work).await;
@@ -203,12 +195,12 @@ impl Connection {
         }
     }
 
-    async fn attempt_at(&self, work: &Work<'_>) -> Result<Said, Failure> {
+    async fn attempt_at(&self, work: &Work<'_>) -> Result<Ran, Failure> {
         let mut live = self.live().await?;
-        if work.takes() && live.server.held_back().is_some() {
-            // It was another when the caller looked.
-            let why = "another server has just taken its place";
-            return Err(Failure::new(Cause::Unready, why));
+        if work.takes()
+            && let Some(left) = live.server.held_back()
+        {
+            return Ok(Ran::HeldBack(left));
         }
         let assurance = &self.terms.assurance;
         let wait = Wait::begin(self, &live);
@@ -231,7 +223,7 @@ impl Connection {
         if kept.is_anothers() {
             self.left(&live);
         }
-        Ok(Said { value, kept })
+        Ok(Ran::Said(Said { value, kept }))
     }
 
     /// A forked child must neither write to its parent's connection nor read from it.

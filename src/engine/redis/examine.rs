@@ -36,7 +36,9 @@ pub(super) async fn server(redis: &Redis) -> Result<Vec<Finding>, Failure> {
         judge::version(info.as_ref()),
         judge::role(info.as_ref()),
     ];
-    findings.extend(judge::failover(info.as_ref(), &redis.assurance));
+    let ttl = setting(redis, "repl-backlog-ttl").await?;
+    let failover = judge::failover(info.as_ref(), ttl.as_deref(), &redis.assurance);
+    findings.extend(failover);
     findings.push(judge::persistence(
         info.as_ref(),
         save.as_deref(),

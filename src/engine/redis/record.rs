@@ -1,4 +1,4 @@
-//! Where it is kept since when a promoted server is known: in that server itself, so that all clients agree.
+//! Where it is kept since when a server is known by its data: in that server itself, so that all clients agree.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::cluster;
 use super::failure;
 use super::identity::Identity;
 use super::keys::Keys;
-use crate::engine::Failure;
+use crate::engine::{Cause, Failure};
 
 /// That somebody has seen it is of use for as long as the delay; longer, so that whoever comes later need not wait again.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -27,7 +27,7 @@ impl Record {
         Self { keys, in_a_slot }
     }
 
-    /// How long ago any client has first seen this promoted server; from now on, if none has.
+    /// How long ago any client has first seen this server with these data; from now on, if none has.
     pub(super) async fn first_seen(
         &self,
         connection: &mut MultiplexedConnection,
@@ -50,9 +50,11 @@ impl Record {
                 let age: i64 = redis::from_redis_value(age).unwrap_or_default();
                 Ok(Duration::from_millis(u64::try_from(age).unwrap_or(0)))
             }
-            // The slot has just been given away, or this server never had the one that all locks of this prefix are in. Nobody
-            // could tell others: this connection waits by itself.
-            Err(failure) if self.in_a_slot && failure::is_redirection(&failure) => {
+            // Nobody can be told: this connection waits by itself. There is no memory for it, the slot has just been given away, or
+            // this server never had the one that all locks of this prefix are in.
+            Err(failure)
+                if failure.cause == Cause::OutOfMemory || failure::is_redirection(&failure) =>
+            {
                 Ok(Duration::ZERO)
             }
             Err(failure) => Err(failure),

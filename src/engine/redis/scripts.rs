@@ -39,6 +39,8 @@ pub(crate) struct Call<'a> {
     form: Form,
     /// Whether its keys are on their way to the server it is sent to.
     pub(crate) asking: bool,
+    /// Whether it is granted only to one that holds the other side.
+    pub(crate) only_of_a_holder: bool,
 }
 
 /// How a script is told its requests.
@@ -61,6 +63,7 @@ impl<'a> Call<'a> {
             keys,
             form: Form::Plain,
             asking: false,
+            only_of_a_holder: false,
         }
     }
 
@@ -76,6 +79,7 @@ impl<'a> Call<'a> {
             keys,
             form: Form::Plain,
             asking: false,
+            only_of_a_holder: false,
         }
     }
 
@@ -87,6 +91,7 @@ impl<'a> Call<'a> {
             keys,
             form: Form::Batch,
             asking: false,
+            only_of_a_holder: false,
         })
     }
 
@@ -98,15 +103,18 @@ impl<'a> Call<'a> {
             keys,
             form: Form::All(before),
             asking: false,
+            only_of_a_holder: false,
         }
     }
 
     /// Whether it may grant something to somebody who has nothing of it.
     pub(crate) fn takes(&self) -> bool {
-        self.requests.iter().any(|request| match request.action {
+        let mut requests = self.requests.iter();
+        let anew = requests.any(|request| match request.action {
             Action::Acquire { entry, .. } => entry == Entry::First,
             _ => false,
-        })
+        });
+        anew && !self.only_of_a_holder
     }
 
     /// By hash: a few bytes, once the server knows the script.
@@ -139,8 +147,23 @@ impl<'a> Call<'a> {
             }
             set(request.subject.kind).args(request, self.keys, &mut words);
         }
+        if self.only_of_a_holder {
+            words.number(1_u32);
+        }
         words.finish()
     }
+}
+
+/// Whether it is for somebody who holds the other side of a read/write lock.
+pub(crate) const fn is_of_a_holder(request: &Request) -> bool {
+    let one = matches!(request.subject.kind, Kind::Read | Kind::Write);
+    one && matches!(
+        &request.action,
+        Action::Acquire {
+            beside: Some(_),
+            ..
+        }
+    )
 }
 
 fn write_keys(request: &Request, keys: &Keys, words: &mut Words) {

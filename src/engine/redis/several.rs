@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::assurance::Said;
+use super::assurance::{Ran, Said};
 use super::batch::Batches;
 use super::failure;
 use super::scripts::{self, Call};
@@ -14,17 +14,13 @@ type Answer = Result<Reply, Failure>;
 /// The answers end with the first that is no grant.
 pub(super) async fn take(batches: &Batches, requests: &[Request], before: Before) -> Vec<Answer> {
     let call = Call::all(requests, before, batches.keys());
-    match batches.connection().held_back().await {
-        Ok(None) => {}
-        Ok(left) => return vec![Ok(Reply::Busy { ttl: left })],
-        Err(failure) => return vec![Err(failure)],
-    }
     let (answers, kept) = match batches.connection().run(&call).await {
-        Ok(Said {
+        Ok(Ran::HeldBack(left)) => return vec![Ok(Reply::Busy { ttl: Some(left) })],
+        Ok(Ran::Said(Said {
             value: Value::Array(answers),
             kept,
-        }) if (1..=requests.len()).contains(&answers.len()) => (answers, kept),
-        Ok(Said { value, .. }) => {
+        })) if (1..=requests.len()).contains(&answers.len()) => (answers, kept),
+        Ok(Ran::Said(Said { value, .. })) => {
             let failure = Failure::new(Cause::Unexpected, format!("unexpected {value:?}"));
             return vec![Err(failure)];
         }

@@ -22,7 +22,7 @@ pub(crate) struct Terms {
     pub(crate) met: Arc<Met>,
     /// What it takes for what is granted here to count.
     pub(crate) assurance: Assurance,
-    /// Where it is kept since when a promoted server is known.
+    /// Where it is kept since when a server is known by its data.
     pub(crate) record: Record,
 }
 
@@ -65,11 +65,12 @@ impl Terms {
             Failure::new(Cause::Unusable, why)
         };
         let identity = told.identity.as_ref().ok_or_else(unknown)?;
-        let age = if identity.is_promoted() {
-            let seen = self.record.first_seen(connection, identity, delay);
-            seen.await?
-        } else {
-            told.up.ok_or_else(unknown)?
+        // Also of one that was never promoted: who may not do this is to be told now, and not when another takes its place.
+        let seen = self.record.first_seen(connection, identity, delay);
+        let seen = seen.await?;
+        let age = match identity.is_promoted() {
+            true => seen,
+            false => told.up.ok_or_else(unknown)?,
         };
         // Not when it was asked: that long ago it was when it was said, and the question may have waited.
         Ok(self.assurance.grants_from(Instant::now(), age))

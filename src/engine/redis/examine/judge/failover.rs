@@ -1,5 +1,7 @@
 //! What becomes of locks when another server takes the place of this one.
 
+use std::time::Duration;
+
 use super::Info;
 use crate::engine::Finding;
 use crate::engine::redis::assurance::{Assurance, Replicas};
@@ -7,6 +9,7 @@ use crate::engine::redis::assurance::{Assurance, Replicas};
 /// What this client asks for beside an answer, against what may happen. Nothing, if nobody could take its place.
 pub(in crate::engine::redis::examine) fn failover(
     info: Option<&Info<'_>>,
+    backlog_ttl: Option<&str>,
     assurance: &Assurance,
 ) -> Option<Finding> {
     let what = "failover";
@@ -37,6 +40,11 @@ pub(in crate::engine::redis::examine) fn failover(
             format!("{acks} of {replicas} replicas acknowledge: another may be promoted"),
             format!("set {replicas} acks: as many as may take its place"),
         ),
+        Some(delay) if is_forgotten(backlog_ttl, delay) => Finding::warn(
+            what,
+            format!("one without replicas forgets within {delay:?} that it was promoted"),
+            "set repl-backlog-ttl to 0, or to more seconds than that",
+        ),
         Some(delay) => Finding::ok(
             what,
             format!("{acks} replica(s) acknowledge, and nothing new for {delay:?} after it"),
@@ -44,10 +52,14 @@ pub(in crate::engine::redis::examine) fn failover(
     })
 }
 
+/// A server tells that it was promoted for as long as it keeps what replicas might ask for. 0 is for ever.
+fn is_forgotten(backlog_ttl: Option<&str>, delay: Duration) -> bool {
+    let ttl = backlog_ttl.and_then(|seconds| seconds.parse().ok());
+    ttl.is_some_and(|seconds| seconds > 0 && Duration::from_secs(seconds) <= delay)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::engine::Verdict;
 
@@ -60,7 +72,7 @@ mod tests {
             }),
             delay: delay.then_some(Duration::from_secs(30)),
         };
-        let finding = failover(Some(&Info::new(&info)), &assurance)?;
+        let finding = failover(Some(&Info::new(&info)), Some("3600"), &assurance)?;
         let is_fine = finding.verdict == Verdict::Ok;
         assert_eq!(finding.advice.is_none(), is_fine, "{finding:?}");
         Some(finding.verdict)
@@ -81,6 +93,10 @@ mod tests {
             let judged = judged(replicas, acks, delay);
             assert_eq!(judged, Some(verdict), "{replicas} {acks} {delay}");
         }
-        assert!(failover(None, &Assurance::default()).is_none());
+        assert!(failover(None, None, &Assurance::default()).is_none());
+        let delay = Duration::from_secs(30);
+        for (ttl, forgotten) in [("3600", false), ("0", false), ("30", true), ("?", false)] {
+            assert_eq!(is_forgotten(Some(ttl), delay), forgotten, "{ttl}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 -- KEYS  1 the lock   2 the undone acquires: zset of "<owner>#<attempt>"   3 the writers that wait: zset by when they go
 -- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 count to hold   4 lease in ms
 --       5 what the readers' keys begin with   6 the same user's writer, or nothing   7 1 past writers that wait
+--       8 if given: only if that writer holds it
 -- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
 --          otherwise the remaining ms, -1 if it has no end or a writer is first
 local owner, now = ARGV[1], clock()
@@ -31,6 +32,9 @@ end
 if ARGV[2] ~= '1' then
   -- Into a hold that is gone: granting it would make that hold up.
   return mode and ttl or -5
+end
+if ARGV[8] and mode ~= 'write' then
+  return mode and ttl or -1
 end
 if mode == 'write' then
   if ARGV[6] == '' or redis.call('HEXISTS', KEYS[1], ARGV[6] .. ':write') == 0 then

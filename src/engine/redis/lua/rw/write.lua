@@ -4,6 +4,7 @@
 -- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 count to hold   4 lease in ms
 --       5 what the readers' keys begin with   6 the same user's reader, or nothing
 --       7 how long it waits if it does not ask again, in ms; 0 if it does not wait
+--       8 if given: only if that reader holds it
 -- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
 --          otherwise the remaining ms, -1 if it has no end
 local owner, writer = ARGV[1], ARGV[1] .. ':write'
@@ -25,16 +26,17 @@ if held then
   last(KEYS[1], ARGV[4])
   return -3
 end
-local free = not mode
+local alone = false
 if mode == 'read' then
   local count, _, one = readers(KEYS[1], ARGV[5])
   if count == 0 then
     redis.call('DEL', KEYS[1])
-    mode, free = nil, true
+    mode = nil
   end
   -- Nobody else reads.
-  free = free or (count == 1 and one == ARGV[6])
+  alone = count == 1 and one == ARGV[6]
 end
+local free = alone or (not mode and not ARGV[8])
 if ARGV[2] ~= '1' then
   -- Into a hold that is gone: granting it would make that hold up.
   return mode and ttl or -5
@@ -51,4 +53,4 @@ if ARGV[7] ~= '0' then
   redis.call('ZADD', KEYS[3], now + tonumber(ARGV[7]), owner)
   last(KEYS[3], ARGV[7])
 end
-return ttl
+return mode and ttl or -1

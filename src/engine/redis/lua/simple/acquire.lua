@@ -16,9 +16,8 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
     if holder ~= ARGV[1] then
       return ttl
     end
-    if ttl < tonumber(ARGV[3]) then
-      redis.call('PEXPIRE', KEYS[1], ARGV[3])
-    end
+    -- Also where it makes nothing longer: replicas are waited for by what was written.
+    redis.call('PEXPIRE', KEYS[1], math.max(ttl, tonumber(ARGV[3])))
     return -3
   end
 end

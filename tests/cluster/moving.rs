@@ -33,7 +33,7 @@ async fn a_hold_is_renewed_and_given_back_while_its_slot_is_on_its_way() {
     // Asked for where it is: its slot is still the other's.
     let left = || -> i64 {
         beside(|| {
-            let mut there = redis::Client::open(to.url()).expect("an address");
+            let mut there = redis::Client::open(to.own_url()).expect("an address");
             let asking = redis::pipe()
                 .cmd("ASKING")
                 .ignore()

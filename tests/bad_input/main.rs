@@ -11,13 +11,16 @@ mod denied_permits;
 mod diary;
 mod eviction;
 mod fair;
+mod least_privilege;
 mod memory_limit;
 mod names;
 mod numbers;
 mod passwords;
 mod permissions;
 mod read_write;
+mod rounds;
 mod semaphore;
+mod stage;
 mod times;
 mod wrong_kind;
 

@@ -22,8 +22,14 @@ impl<T: Clone + Send + 'static> Monitor<T> {
     ) -> Self {
         let stream = TcpStream::connect(server.addr()).await;
         let mut stream = stream.expect("the server runs");
-        stream.write_all(b"MONITOR\r\n").await.expect("it listens");
+        let login = server.login();
+        let asked = format!("{login}MONITOR\r\n");
+        let asked = stream.write_all(asked.as_bytes()).await;
+        asked.expect("it listens");
         let mut lines = BufReader::new(stream).lines();
+        for _ in login.lines() {
+            lines.next_line().await.expect("it answers");
+        }
         let agreed = lines.next_line().await.expect("it answers");
         assert_eq!(agreed.as_deref(), Some("+OK"));
         let seen = Arc::<Mutex<Vec<T>>>::default();

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use distlock::Error;
+use distlock::{Client, Error, Lock};
 use tokio::task::{JoinSet, LocalSet};
 
 use super::stage::{Broken, Stage};
@@ -19,9 +19,10 @@ const PREFIX: &str = "app:";
 /// Most of it is waiting.
 const AT_A_TIME: usize = 32;
 
-/// Plays something with all of these rules, then without each of them.
+/// Plays something with all of these rules and those beside them, then without each of these.
 async fn each_is_needed(
     rules: Vec<&'static str>,
+    beside: &[&'static str],
     play: impl AsyncFn(Vec<&str>) -> Result<(), Broken> + Clone + 'static,
 ) {
     let is_right = |rule: &&&str| rule.starts_with(['+', '~', '&']);
@@ -37,7 +38,7 @@ async fn each_is_needed(
         let some = missing.split_off(missing.len().saturating_sub(AT_A_TIME));
         let (here, mut all) = (LocalSet::new(), JoinSet::new());
         for missing in some {
-            let (play, rules) = (play.clone(), rules.clone());
+            let (play, rules) = (play.clone(), [beside, &*rules].concat());
             let left = rules.into_iter().filter(move |rule| Some(*rule) != missing);
             let case = async move {
                 let played = play(left.collect()).await;
@@ -78,5 +79,116 @@ async fn play(rules: Vec<&str>, name: &str) -> Result<(), Broken> {
 
 #[tokio::test]
 async fn each_word_of_the_line_is_needed() {
-    each_is_needed(rights::line(), async |rules| play(rules, "stock").await).await;
+    each_is_needed(rights::line(), &[], async |rules| {
+        play(rules, "stock").await
+    })
+    .await;
+}
+
+/// With the keys and channels of the line, none of which is then one of the lock's own but for those that begin with the prefix.
+#[tokio::test]
+async fn each_word_for_names_with_braces_is_needed() {
+    let braces = rights::added_for("names with a brace");
+    each_is_needed(braces, &rights::line(), async |rules| {
+        play(rules, "{stock}:1").await
+    })
+    .await;
+}
+
+/// What each kind needs is listed with it, and what all of them need is the line.
+#[test]
+fn the_line_is_what_all_kinds_need() {
+    let [fenced, _] = rights::of_fenced_locks();
+    let mut all = [rights::commands(), rights::of_simple_locks(), fenced].concat();
+    all.extend(rights::of_fair_locks());
+    all.extend(rights::of_counting());
+    all.extend(rights::of_labels());
+    let own = [rights::of_rw_locks("NAME"), rights::of_semaphores("NAME")].concat();
+    all.extend(own.iter().map(String::as_str));
+    let commands = |rules: &[&'static str]| -> BTreeSet<&'static str> {
+        let commands = rules.iter().filter(|rule| rule.starts_with('+'));
+        commands.copied().collect()
+    };
+    let line = rights::line();
+    let needed: BTreeSet<&str> = all
+        .into_iter()
+        .filter(|rule| rule.starts_with('+'))
+        .collect();
+    assert_eq!(commands(&line), needed);
+}
+
+/// On a server of its own: what it knows of scripts is then its own, too.
+async fn plays<K: 'static>(
+    rules: Vec<&str>,
+    parameters: &str,
+    needed: impl Fn(&Client, &str) -> Lock<K>,
+) -> Result<(), Broken> {
+    let server = RedisServer::start();
+    let stage = Stage::new(&server, &rules, ["", "needed"], parameters).await?;
+    rounds::lock(&stage, needed).await
+}
+
+const PLAIN: [&str; 3] = ["~needed", "~distlock_undone:*", "&redisson_lock__channel:*"];
+
+#[tokio::test]
+async fn each_right_of_plain_locks_is_needed() {
+    let rules = [rights::commands(), PLAIN.to_vec()].concat();
+    each_is_needed(rules, &[], async |rules| {
+        plays(rules, "", |client, name| client.lock(name)).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_right_of_simple_locks_is_needed() {
+    let beside = [rights::commands(), PLAIN.to_vec()].concat();
+    each_is_needed(rights::of_simple_locks(), &beside, async |rules| {
+        plays(rules, "", |client, name| client.simple_lock(name)).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_right_of_fenced_locks_is_needed() {
+    let beside = [rights::commands(), PLAIN.to_vec()].concat();
+    let [mut rules, _] = rights::of_fenced_locks();
+    rules.push("~redisson_lock_token:*");
+    each_is_needed(rules, &beside, async |rules| {
+        let server = RedisServer::start();
+        rounds::tokens(&Stage::new(&server, &rules, ["", "needed"], "").await?).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_right_of_what_counts_is_needed() {
+    let beside = [rights::commands(), PLAIN.to_vec()].concat();
+    let beside = [beside, vec!["~needed-loaded"]].concat();
+    each_is_needed(rights::of_counting(), &beside, async |rules| {
+        let server = RedisServer::start();
+        rounds::counting(&Stage::new(&server, &rules, ["", "needed"], "").await?).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_right_is_needed_where_there_are_no_scripts() {
+    let [_, fenced] = rights::of_fenced_locks();
+    let rules = [rights::without_scripts(), fenced, PLAIN.to_vec()].concat();
+    let rules = [rules, vec!["~redisson_lock_token:*"]].concat();
+    each_is_needed(rules, &[], async |rules| {
+        plays(rules.clone(), "?scripts=off", |client, name| {
+            client.lock(name)
+        })
+        .await?;
+        plays(rules.clone(), "?scripts=off", |client, name| {
+            client.simple_lock(name)
+        })
+        .await?;
+        plays(rules, "?scripts=off", |client, name| {
+            client.fenced_lock(name)
+        })
+        .await
+    })
+    .await;
 }

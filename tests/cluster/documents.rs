@@ -39,12 +39,8 @@ async fn the_line_to_copy_works() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_needs_what_the_page_lists() {
     let cluster = Cluster::start_masters();
-    let (_, listed) = PAGE
-        .split_once("needs `+cluster|slots")
-        .expect("it is listed");
-    let (listed, _) = listed.split_once('`').expect("it ends");
     let mut all = rights::commands();
-    all.extend(listed.split_whitespace().chain(["+cluster|slots"]));
+    all.extend(rights::added_for(rights::CLUSTER));
     let url = beside(|| url_of_a_user(&cluster, &all));
     let client = patient(&url).connect().await.expect("it may");
     let other = patient(&url).connect().await.expect("it may");

@@ -16,8 +16,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue, RedisResult, Value};
 use tempfile::TempDir;
 
+use super::login::Rights;
 use super::port::Port;
-use super::rights;
 
 /// A running server without persistence. All calls block for as long as one command takes.
 ///
@@ -74,7 +74,8 @@ impl RedisServer {
         if let Some(text) = file {
             let path = server.dir.path().join("redis.conf");
             // One that goes by a file may write it anew, with these lines in it.
-            let users = server.users().map(|user| format!("user {user}\n"));
+            let users = server.rights.users(&server.args, server.password());
+            let users = users.iter().map(|user| format!("user {user}\n"));
             let text = users.chain([text.to_owned()]).collect::<String>();
             fs::write(&path, text).expect("the folder is ours");
             server.file = Some(path);
@@ -97,18 +98,7 @@ impl RedisServer {
 
     /// The address for what a test does there itself, whatever others may do.
     pub(crate) fn own_url(&self) -> String {
-        match self.rights {
-            Rights::All => self.url(),
-            Rights::Least => self.url().replace("://", &format!("://{ROOT}:{ROOT}@")),
-        }
-    }
-
-    /// What is said first on a connection of a test's own: nothing, if anybody may do everything.
-    pub(crate) fn login(&self) -> String {
-        match self.rights {
-            Rights::All => String::new(),
-            Rights::Least => format!("AUTH {ROOT} {ROOT}\r\n"),
-        }
+        self.rights.own(&self.url())
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
@@ -292,7 +282,7 @@ impl RedisServer {
             .arg("--unixsocket")
             .arg(self.socket_path())
             .args(&self.args)
-            .args(self.rights_args())
+            .args(self.users())
             .stdin(Stdio::null())
             .stderr(output.try_clone().expect("a file can be cloned"))
             .stdout(output);
@@ -325,51 +315,24 @@ impl RedisServer {
 
     fn socket_url(&self) -> String {
         let url = format!("redis+unix://{}", self.socket_path().display());
+        let url = self.rights.own(&url);
         match (self.rights, self.password()) {
-            (Rights::Least, _) => format!("{url}?user={ROOT}&pass={ROOT}"),
             (Rights::All, Some(password)) => format!("{url}?pass={password}"),
-            (Rights::All, None) => url,
+            (Rights::All, None) | (Rights::Least, _) => url,
+        }
+    }
+
+    /// Those that it is told of when it starts.
+    fn users(&self) -> Vec<String> {
+        match self.file {
+            Some(_) => Vec::new(),
+            None => self.rights.as_arguments(&self.args, self.password()),
         }
     }
 
     fn password(&self) -> Option<&str> {
         let at = self.args.iter().position(|arg| arg == "--requirepass")?;
         Some(&self.args[at + 1])
-    }
-
-    /// Who may do what, in the words of a server's file: whoever comes over the network without a name, and the fixture.
-    fn users(&self) -> impl Iterator<Item = String> + use<> {
-        let has = |arg: &str| self.args.iter().any(|other| other == arg);
-        let rules = match self.rights {
-            Rights::All => return None.into_iter().flatten(),
-            Rights::Least if has("--sentinel") => rights::at_sentinels(),
-            Rights::Least => {
-                let names = ["~*", "&*", "-@all"].into_iter();
-                names
-                    .chain(rights::every_command(has("--cluster-enabled")))
-                    .collect()
-            }
-        };
-        let password = match self.password() {
-            Some(password) => format!(">{password}"),
-            None => "nopass".to_owned(),
-        };
-        let default = format!("default on {password} {}", rules.join(" "));
-        let root = format!("{ROOT} on >{ROOT} ~* &* +@all");
-        Some([default, root]).into_iter().flatten()
-    }
-
-    fn rights_args(&self) -> Vec<String> {
-        let mut args = Vec::new();
-        if self.rights == Rights::Least && self.file.is_none() {
-            for user in self.users() {
-                args.push("--user".to_owned());
-                args.extend(user.split(' ').map(ToOwned::to_owned));
-            }
-            // What one server needs of another is not what locks need.
-            args.extend(["--masteruser", ROOT, "--masterauth", ROOT].map(ToOwned::to_owned));
-        }
-        args
     }
 
     fn running<T>(&self, act: impl FnOnce(&mut Process) -> T) -> T {
@@ -381,23 +344,6 @@ impl RedisServer {
         self.process
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-/// What whoever comes over the network may do, unless it says who it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rights {
-    All,
-    /// What the documentation says that locks need. The fixture itself is somebody else.
-    Least,
-}
-
-impl Rights {
-    pub(crate) fn from_env() -> Self {
-        match env::var_os(LEAST_PRIVILEGE) {
-            Some(_) => Self::Least,
-            None => Self::All,
-        }
     }
 }
 
@@ -485,12 +431,6 @@ fn find(program: &str) -> Option<PathBuf> {
 
 /// Names the server's program, as `scripts/matrix` does.
 pub(crate) const PROGRAM: &str = "DISTLOCK_REDIS_SERVER";
-
-/// Has every test be somebody who may do what the documentation says that locks need, and no more.
-const LEAST_PRIVILEGE: &str = "DISTLOCK_LEAST_PRIVILEGE";
-
-/// Who may do everything where others may not; the password is the same.
-pub(crate) const ROOT: &str = "root";
 
 const PORT_TRIES: usize = 20;
 const PORT_TAKEN: &str = "Address already in use";

@@ -5,9 +5,10 @@ pub(crate) fn line() -> Vec<&'static str> {
     copied("ACL SETUSER app on >s3cr/et ")
 }
 
-/// The same for a user of the sentinels.
+/// The same for a user of the sentinels, who may be asking as a doctor.
 pub(crate) fn at_sentinels() -> Vec<&'static str> {
-    copied("ACL SETUSER app on >w0rd ")
+    let doctor = listed_behind(CONNECTING, "\n- `distlock doctor`", "at sentinels `");
+    [copied("ACL SETUSER app on >w0rd "), doctor].concat()
 }
 
 /// What is to be added to the line; the page says what for, in words that begin like this.
@@ -45,7 +46,7 @@ pub(crate) const WITHOUT_SCRIPTS: &str = "`?scripts=off`";
 
 /// The commands of plain locks. INFO, which servers for rent often forbid, is not among them.
 pub(crate) fn commands() -> Vec<&'static str> {
-    listed(include_str!("../../README.md"), "and of the commands `")
+    listed(README, "and of the commands `")
 }
 
 /// What simple locks need beside that.
@@ -114,6 +115,11 @@ pub(crate) fn of_counting() -> Vec<&'static str> {
         .collect()
 }
 
+/// What it takes to say what one is called, and to see that of others.
+pub(crate) fn of_labels() -> Vec<&'static str> {
+    listed(README, "For a label also `")
+}
+
 /// What locks of other kinds need in place of all that, without scripts.
 pub(crate) fn without_scripts() -> Vec<&'static str> {
     listed(SIMPLE, "list: `")
@@ -121,6 +127,7 @@ pub(crate) fn without_scripts() -> Vec<&'static str> {
 
 const CONNECTING: &str = include_str!("../../docs/connecting.md");
 const FENCED: &str = include_str!("../../docs/fencing.md");
+const README: &str = include_str!("../../README.md");
 const REDISSON: &str = include_str!("../../docs/redisson.md");
 const SIMPLE: &str = include_str!("../../docs/simple-lock.md");
 

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::batch::{apart, batches};
+use super::login::Rights;
 use super::{RedisServer, eventually};
 
 /// Reads along with the server (`MONITOR`): which script calls it has executed, those that travelled
@@ -26,7 +27,7 @@ impl Witness {
         let mut stream = TcpStream::connect(server.addr())
             .await
             .expect("the server runs");
-        let login = server.login();
+        let login = Rights::from_env().greeting();
         let asked = format!("{login}MONITOR\r\n");
         stream
             .write_all(asked.as_bytes())

@@ -68,9 +68,9 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Has the server answer nobody for a while, and then everybody.
+    /// Has the server keep for a while what would write, and then do it.
     pub(crate) fn pause(&self) {
-        self.server.cmd(&["CLIENT", "PAUSE", "1000"]);
+        self.server.cmd(&["CLIENT", "PAUSE", "1000", "WRITE"]);
     }
 
     /// Until it is so, or longer than it should take.

@@ -64,7 +64,10 @@ impl Rights {
             Self::Least if has("--sentinel") => rights::at_sentinels(),
             Self::Least => {
                 let commands = rights::every_command(has("--cluster-enabled"));
-                [vec!["~*", "&*", "-@all"], commands].concat()
+                // A server reads what it has written down as this very user, who may do the less for it.
+                let reading = has("--appendonly").then_some("+pexpireat");
+                let names = ["~*", "&*", "-@all"].into_iter();
+                names.chain(commands).chain(reading).collect()
             }
         };
         let password = password.map_or("nopass".to_owned(), |password| format!(">{password}"));

@@ -11,6 +11,7 @@ mod denied_permits;
 mod diary;
 mod eviction;
 mod fair;
+mod further;
 mod least_privilege;
 mod memory_limit;
 mod names;

@@ -1,6 +1,6 @@
 //! A real `redis-server` of a test's own, on a port of its own, gone when the test is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -255,6 +255,18 @@ impl RedisServer {
         let valkey = field("valkey_version:").map(|version| format!("Valkey {version}"));
         let redis = || field("redis_version:").map(|version| format!("Redis {version}"));
         valkey.or_else(redis).expect("a server has a version")
+    }
+
+    /// What users have asked for and were denied: commands, keys and channels, as the server's log has them.
+    pub(crate) fn denied(&self) -> Vec<String> {
+        let log: Vec<HashMap<String, Value>> = self.query(&["ACL", "LOG"]);
+        let objects = log.into_iter().filter_map(|mut entry| {
+            let object = redis::from_redis_value::<String>(entry.remove("object")?);
+            object.ok()
+        });
+        // What a client is called is nobody's concern.
+        let objects = objects.filter(|object| !object.starts_with("client"));
+        objects.collect()
     }
 
     pub(crate) fn config_set(&self, name: &str, value: &str) {

@@ -150,6 +150,8 @@ pub(crate) fn from_text(text: &str) -> Failure {
         {
             Cause::DeniedInPart
         }
+        // Of SELECT, while a connection is made, only the text comes through.
+        _ if said.contains("has no permissions to run the") => Cause::Denied,
         "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS"
         | "READONLY" | "TRYAGAIN" => Cause::Unready,
         // A slot on its way has left in the middle; what the script did before stays done.

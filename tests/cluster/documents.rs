@@ -41,6 +41,7 @@ async fn a_user_needs_what_the_page_lists() {
     let cluster = Cluster::start_masters();
     let mut all = rights::commands();
     all.extend(rights::added_for(rights::CLUSTER));
+    all.extend(rights::added_for("the warning"));
     let words = rights::added_for(rights::CLUSTER);
     for missing in words.iter().copied().map(Some).chain([None]) {
         let left = all.iter().copied().filter(|right| Some(*right) != missing);
@@ -91,14 +92,13 @@ async fn played(cluster: &Cluster, url: &str) -> Result<(), Error> {
     let to = others.find(|server| server.port() != from.port());
     let to = to.expect("there are three");
     beside(|| cluster.begin_migration(slot, from, to));
-    let moved = async {
-        let lock = client.lock("moves").with_lease(Lease::Fixed(PATIENCE));
-        lock.acquire().await?.release().await
-    };
-    let moved = moved.await;
+    // Until it has been sent on, and then until it has arrived.
+    let lock = client.lock("moves").with_lease(Lease::Fixed(PATIENCE));
+    let moved = tokio::spawn(async move { lock.acquire().await?.release().await });
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     beside(|| {
         cluster.move_keys(slot, from, to);
         cluster.end_migration(slot, to);
     });
-    moved
+    moved.await.expect("no panic")
 }

@@ -155,7 +155,7 @@ fn user(server: &RedisServer, name: &str, rights: &str) {
 }
 
 /// How many channels each connection of a user listens to.
-fn heard_by(sentinel: &RedisServer, name: &str) -> Vec<String> {
+pub(crate) fn heard_by(sentinel: &RedisServer, name: &str) -> Vec<String> {
     let list: String = sentinel.query(&["CLIENT", "LIST"]);
     let user = format!("user={name}");
     let own = list

@@ -9,6 +9,7 @@ mod support;
 
 mod addresses;
 mod doctor;
+mod documents;
 mod hammer;
 mod held;
 mod liars;

@@ -1,5 +1,10 @@
 //! All there is to do with a lock, for each kind: whoever may not do all of it gets stuck somewhere.
 
+#![expect(
+    clippy::future_not_send,
+    reason = "the cases run side by side on one thread"
+)]
+
 use std::time::{Duration, Instant};
 
 use distlock::{Client, Error, Lease, Lock};

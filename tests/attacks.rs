@@ -314,7 +314,7 @@ async fn a_hash_of_somebodys_data_is_no_lock_to_break() {
 async fn names_that_were_stood_back_from_are_forgotten() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    let listener = redis::Client::open(server.url()).expect("it is an address");
+    let listener = redis::Client::open(server.own_url()).expect("it is an address");
     let mut listener = listener.get_connection().expect("the server is up");
     let mut listener = listener.as_pubsub();
     let try_it = async |name: String| {

@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 
 use super::memory_limit::{assert_out_of_memory, fill};
 use super::permissions::{can_do_everything, user};
+use super::stage::{Broken, Stage};
 use super::support::{RedisServer, rights};
 use super::{IN_VAIN, PATIENCE, connect};
 
@@ -27,14 +28,14 @@ async fn a_user_with_what_it_takes_sees_who_waits() {
         let client = limited(&server, &rules).await;
         let held = client.fair_lock("needed").acquire().await.expect("free");
         let waiting = tokio::spawn(client.fair_lock("needed").acquire());
-        in_line(&server, "needed", 1).await;
+        in_line(&server, "redisson_lock_queue:{needed}", 1).await;
         let seen = client.admin().inspect("needed").await.expect("it may look");
         let seen = seen.expect("it is held");
         assert_eq!(seen.holders[0].owner, held.owner());
         assert_eq!(seen.waiting.len(), usize::from(seeing));
         assert_eq!(seen.kind == LockKind::Fair, seeing);
         waiting.abort();
-        in_line(&server, "needed", 0).await;
+        in_line(&server, "redisson_lock_queue:{needed}", 0).await;
         held.release().await.expect("it is ours");
     }
 }
@@ -46,14 +47,14 @@ async fn who_stands_in_line_keeps_its_place_on_a_server_without_memory() {
     let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let held = client.fair_lock("full").acquire().await.expect("free");
     let waiting = tokio::spawn(other.fair_lock("full").acquire());
-    in_line(&server, "full", 1).await;
+    in_line(&server, "redisson_lock_queue:{full}", 1).await;
     fill(&server);
     let too_late = client.fair_lock("full").acquire().await;
     assert_out_of_memory("full", too_late.map(drop).expect_err("no place is left"));
     // It has asked once more by then.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(!waiting.is_finished(), "it waits");
-    in_line(&server, "full", 1).await;
+    in_line(&server, "redisson_lock_queue:{full}", 1).await;
     held.release().await.expect("it needs no memory");
     let next = waiting.await.expect("no panic").expect("it is its turn");
     next.release().await.expect("it is its own");
@@ -72,15 +73,17 @@ async fn each_of_the_rights_is_needed() {
         let server = server.clone();
         all.spawn(async move {
             let name = format!("needed-{number}");
-            let client = limited(&server, &with_only(missing, &name)).await;
-            let played = tokio::time::timeout(PATIENCE, everything(&server, &client, &name)).await;
+            let rules = with_only(missing, &name);
+            let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+            let stage = Stage::new(&server, &rules, ["", &name], "").await;
+            let played = everything(&stage.expect("it is let in")).await;
             match played {
-                Ok(Ok(())) => assert_eq!(missing, "nothing", "it is for nothing"),
-                Ok(Err(error)) => {
+                Ok(()) => assert_eq!(missing, "nothing", "it is for nothing"),
+                Err(Broken::Told(error)) => {
                     let is_told = matches!(error, Error::PermissionDenied { .. });
                     assert!(is_told && missing != "nothing", "{missing}: {error}");
                 }
-                Err(_) => assert_eq!(missing, "+lrem", "somebody waits for ever"),
+                Err(Broken::Seen(what)) => assert_eq!(missing, "+lrem", "{what}"),
             }
         });
     }
@@ -88,37 +91,41 @@ async fn each_of_the_rights_is_needed() {
 }
 
 /// Stands in a line that has to be mended, is passed over and comes back, gives up, and has its turn.
-async fn everything(server: &RedisServer, client: &Client, name: &str) -> Result<(), Error> {
-    let lock = client.fair_lock(name);
+pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
+    let lock = stage.client.fair_lock(&*stage.name);
+    let server = stage.server;
     let held = lock.acquire().await?;
-    let timeout = format!("redisson_lock_timeout:{{{name}}}");
-    let queue = format!("redisson_lock_queue:{{{name}}}");
+    let timeout = stage.beside("redisson_lock_timeout");
+    let queue = stage.beside("redisson_lock_queue");
     server.cmd(&["ZADD", &timeout, "9999999999999", "nobody"]);
     let mut waiting = tokio::spawn(lock.acquire());
     tokio::select! {
         told = &mut waiting => told.expect("no panic")?.release().await?,
-        () = in_line(server, name, 1) => {}
+        () = in_line(server, &queue, 1) => {}
     }
     // As Redisson does with one whose time is over.
     let owner: String = server.query(&["LPOP", &queue]);
     server.cmd(&["ZREM", &timeout, &owner]);
     tokio::select! {
         told = &mut waiting => told.expect("no panic")?.release().await?,
-        () = in_line(server, name, 1) => {}
+        () = in_line(server, &queue, 1) => {}
     }
     let hasty = lock.acquire_timeout(IN_VAIN).await?;
     assert!(hasty.is_none(), "it is held");
-    in_line(server, name, 1).await;
+    let left = || server.query::<usize>(&["LLEN", &queue]) == 1;
+    stage.until("it leaves the line", left).await?;
     held.release().await?;
-    waiting.await.expect("no panic")?.release().await
+    let next = tokio::time::timeout(PATIENCE, waiting).await;
+    let next = next.map_err(|_| Broken::Seen("it has its turn"))?;
+    next.expect("no panic")?.release().await?;
+    Ok(())
 }
 
 /// Until so many stand in line.
-async fn in_line(server: &RedisServer, name: &str, length: usize) {
-    let queue = format!("redisson_lock_queue:{{{name}}}");
+async fn in_line(server: &RedisServer, queue: &str, length: usize) {
     let until = Instant::now() + PATIENCE * 2;
-    while server.query::<usize>(&["LLEN", &queue]) != length {
-        assert!(Instant::now() < until, "not {length} in line for `{name}`");
+    while server.query::<usize>(&["LLEN", queue]) != length {
+        assert!(Instant::now() < until, "not {length} in `{queue}`");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -127,14 +134,14 @@ async fn in_line(server: &RedisServer, name: &str, length: usize) {
 fn with_only(missing: &str, name: &str) -> Vec<String> {
     let rules = [rights::commands(), rights::of_fair_locks()].concat();
     let rules = rules.into_iter().filter(|rule| *rule != missing);
-    let mut rules: Vec<String> = rules.map(str::to_owned).collect();
+    let others = ["~distlock_undone:*", "&redisson_lock__channel:*"];
+    let mut rules: Vec<String> = rules.chain(others).map(str::to_owned).collect();
     rules.push(format!("~{name}"));
     rules
 }
 
 async fn limited(server: &RedisServer, rules: &[String]) -> Client {
     let mut all = vec!["resetkeys", "resetchannels", "-@all"];
-    all.extend(["~distlock_undone:*", "&redisson_lock__channel:*"]);
     all.extend(rules.iter().map(String::as_str));
     connect(&user(server, &all)).await
 }

@@ -11,13 +11,17 @@ mod denied_permits;
 mod diary;
 mod eviction;
 mod fair;
+mod further;
+mod least_privilege;
 mod memory_limit;
 mod names;
 mod numbers;
 mod passwords;
 mod permissions;
 mod read_write;
+mod rounds;
 mod semaphore;
+mod stage;
 mod times;
 mod wrong_kind;
 

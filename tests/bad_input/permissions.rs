@@ -284,8 +284,9 @@ pub(crate) async fn can_do_everything<K: 'static>(
 #[tokio::test]
 async fn a_user_with_what_labels_and_lists_need_has_them() {
     let server = RedisServer::start();
-    let mut rules = vec!["resetkeys", "-@all", "+set", "+scan"];
+    let mut rules = vec!["resetkeys", "-@all", "+scan"];
     rules.extend(rights::commands());
+    rules.extend(rights::of_labels());
     rules.extend(["~needed", "~distlock_undone:*", "~distlock_client:*"]);
     let mut words = vec!["ACL", "SETUSER", "operator", "on", ">secret", "&*"];
     words.extend(rules);

@@ -24,7 +24,9 @@ async fn a_user_with_what_it_needs_can_write() {
 async fn a_user_with_what_it_needs_can_read_upgrade_and_downgrade() {
     let server = RedisServer::start();
     let (one, other) = (limited(&server, "").await, limited(&server, "").await);
-    everything(&one, &other).await.expect("it may do all of it");
+    everything(&one, &other, "needed")
+        .await
+        .expect("it may do all of it");
     // What was undone is remembered for a while.
     let keys = server.keys();
     assert!(keys.iter().all(|key| key.starts_with("distlock_undone:")));
@@ -50,7 +52,7 @@ async fn is_told_so(missing: String) {
     let its_own = rights::of_rw_locks("needed");
     let client = limited(&server, &missing).await;
     let other = connect(&server.url()).await;
-    match everything(&client, &other).await {
+    match everything(&client, &other, "needed").await {
         Ok(()) => assert!(!its_own.contains(&missing), "{missing} is for nothing"),
         Err(denied) => {
             let is_told = matches!(denied, Error::PermissionDenied { .. });
@@ -288,14 +290,14 @@ async fn limited(server: &RedisServer, missing: &str) -> Client {
 }
 
 /// All there is to do with a lock of both sides.
-async fn everything(client: &Client, other: &Client) -> Result<(), Error> {
-    let (lock, theirs): (RwLock, RwLock) = (client.rw_lock("needed"), other.rw_lock("needed"));
+pub(crate) async fn everything(client: &Client, other: &Client, name: &str) -> Result<(), Error> {
+    let (lock, theirs): (RwLock, RwLock) = (client.rw_lock(name), other.rw_lock(name));
     let me = client.new_owner();
     let lease = Lease::Fixed(LEASE);
     let reading = lock.read().with_owner(&me).with_lease(lease);
     let (outer, inner) = (reading.acquire().await?, reading.acquire().await?);
     inner.release().await?;
-    client.admin().inspect("needed").await?;
+    client.admin().inspect(name).await?;
     outer.extend(LEASE).await?;
     let writer = outer.try_upgrade().await?.expect("nobody else reads");
     writer.extend(LEASE).await?;
@@ -316,7 +318,7 @@ async fn everything(client: &Client, other: &Client) -> Result<(), Error> {
     cancelled.abort();
     let _ = cancelled.await;
     let forced = lock.read().with_lease(lease).acquire().await?;
-    client.admin().force_release("needed").await?;
+    client.admin().force_release(name).await?;
     drop(forced);
     client.close().await
 }

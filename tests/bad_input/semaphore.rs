@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Client, Error, Lease};
+use distlock::{Error, Lease};
 use tokio::task::JoinSet;
 
 use super::memory_limit::{assert_out_of_memory, fill};
-use super::permissions::user;
+use super::stage::{Broken, Stage};
 use super::support::{RedisServer, rights};
 use super::{IN_VAIN, PATIENCE, connect};
 
@@ -24,11 +24,11 @@ async fn each_of_the_rights_of_semaphores_is_needed() {
             let mut rules = rights::of_semaphores(&name);
             // The last time nothing is missing.
             let missing = (number < rules.len()).then(|| rules.remove(number));
-            let client = limited(&server, &name, &rules).await;
-            let played = everything(&server, &client, &name);
+            let stage = limited(&server, &name, &rules).await;
+            let played = everything(&stage);
             match (tokio::time::timeout(PATIENCE, played).await, missing) {
                 (Ok(Ok(())), None) => {}
-                (Ok(Err(Error::PermissionDenied { .. })), Some(_)) => {}
+                (Ok(Err(Broken::Told(Error::PermissionDenied { .. }))), Some(_)) => {}
                 (played, missing) => panic!("without {missing:?}: {played:?}"),
             }
         });
@@ -36,31 +36,34 @@ async fn each_of_the_rights_of_semaphores_is_needed() {
     all.join_all().await;
 }
 
-async fn everything(server: &RedisServer, client: &Client, name: &str) -> Result<(), Error> {
+pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
+    let (server, client) = (stage.server, &stage.client);
+    let (name, key) = (&*stage.name, &*stage.key());
     let semaphore = client.semaphore(name).with_permits(3);
     let lease = Lease::KeepAlive(Duration::from_secs(5));
     // With an end that it has no longer.
-    server.cmd(&["SET", name, "3", "PX", "60000"]);
+    server.cmd(&["SET", key, "3", "PX", "60000"]);
     let held = semaphore.permits(2).with_lease(lease).acquire().await?;
-    server.cmd(&["PERSIST", name]);
+    server.cmd(&["PERSIST", key]);
     semaphore.permit().acquire().await?.release().await?;
     // And with a number that somebody has taken away.
-    server.cmd(&["DEL", name]);
+    server.cmd(&["DEL", key]);
     semaphore.permit().acquire().await?.release().await?;
     // One that died in line.
     let (line, alive) = (
-        format!("distlock_line:{{{name}}}"),
-        format!("distlock_alive:{{{name}}}"),
+        stage.beside("distlock_line"),
+        stage.beside("distlock_alive"),
     );
     server.cmd(&["RPUSH", &line, "nobody"]);
     server.cmd(&["ZADD", &alive, "1", "nobody"]);
     let waiting = tokio::spawn(semaphore.permits(3).acquire());
-    let channel = format!("redisson_sc:{{{name}}}");
+    let channel = stage.beside("redisson_sc");
     while !waiting.is_finished() && !server.pubsub_channels().contains(&channel) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     if waiting.is_finished() {
-        return waiting.await.expect("no panic").map(drop);
+        drop(waiting.await.expect("no panic")?);
+        return Err(Broken::Seen("it waits"));
     }
     assert!(semaphore.permit().try_acquire().await?.is_none());
     assert!(client.admin().inspect(name).await?.is_some());
@@ -98,11 +101,11 @@ async fn permits_are_renewed_and_given_back_on_a_server_without_memory() {
     assert_eq!((count.available, count.out), (3, 0));
 }
 
-async fn limited(server: &RedisServer, name: &str, rules: &[String]) -> Client {
+async fn limited<'a>(server: &'a RedisServer, name: &'a str, rules: &[String]) -> Stage<'a> {
     let lock = format!("~{name}");
-    let mut all = vec!["resetkeys", "resetchannels", "-@all", &lock];
-    all.push("~distlock_undone:*");
+    let mut all = vec![&*lock, "~distlock_undone:*"];
     all.extend(rights::commands());
     all.extend(rules.iter().map(String::as_str));
-    connect(&user(server, &all)).await
+    let stage = Stage::new(server, &all, ["", name], "").await;
+    stage.expect("it is let in")
 }

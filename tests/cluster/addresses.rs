@@ -63,7 +63,8 @@ async fn servers_that_are_not_there_are_named_each_with_its_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_alone_and_one_of_many_are_told_apart() {
     let alone = RedisServer::start();
-    let error = refused(&alone.url().replace("redis:", "redis-cluster:")).await;
+    // One who may not ask for slots is told that.
+    let error = refused(&alone.own_url().replace("redis:", "redis-cluster:")).await;
     assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
     assert!(error.to_string().contains("`redis://`"), "{error}");
 

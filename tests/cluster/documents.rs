@@ -1,8 +1,8 @@
 //! What `docs/connecting.md` says of clusters.
 
-use distlock::{Lease, Verdict};
+use distlock::{Error, Lease};
 
-use super::support::{Cluster, rights};
+use super::support::{Cluster, RedisServer, rights};
 use super::{PATIENCE, beside, patient};
 
 const PAGE: &str = include_str!("../../docs/connecting.md");
@@ -39,48 +39,66 @@ async fn the_line_to_copy_works() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_needs_what_the_page_lists() {
     let cluster = Cluster::start_masters();
-    let (_, listed) = PAGE
-        .split_once("needs `+cluster|slots")
-        .expect("it is listed");
-    let (listed, _) = listed.split_once('`').expect("it ends");
     let mut all = rights::commands();
-    all.extend(listed.split_whitespace().chain(["+cluster|slots"]));
-    let url = beside(|| url_of_a_user(&cluster, &all));
-    let client = patient(&url).connect().await.expect("it may");
-    let other = patient(&url).connect().await.expect("it may");
+    all.extend(rights::added_for(rights::CLUSTER));
+    all.extend(rights::added_for("the warning"));
+    let words = rights::added_for(rights::CLUSTER);
+    for missing in words.iter().copied().map(Some).chain([None]) {
+        let left = all.iter().copied().filter(|right| Some(*right) != missing);
+        let left: Vec<&str> = left.collect();
+        let url = beside(|| {
+            for server in cluster.servers() {
+                server.cmd(&["ACL", "LOG", "RESET"]);
+            }
+            url_of_a_user(&cluster, &left)
+        });
+        let played = played(&cluster, &url).await;
+        // Some are done without, as well as it goes.
+        let denied = || cluster.servers().iter().flat_map(RedisServer::denied);
+        let denied: Vec<String> = beside(|| denied().collect());
+        match missing {
+            None => {
+                played.expect("it may do all of it");
+                assert_eq!(denied, Vec::<String>::new());
+            }
+            Some(missing) => {
+                let works = played.is_ok() && denied.is_empty();
+                assert!(!works, "{missing} is for nothing");
+                assert!(
+                    denied.iter().all(|denied| missing.contains(denied)),
+                    "{denied:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Locks in several slots, one of them on its way, each waited for and left.
+async fn played(cluster: &Cluster, url: &str) -> Result<(), Error> {
+    let client = patient(url).connect().await?;
+    let other = patient(url).connect().await?;
     for name in ["a", "b", "c"] {
         let lock = client.lock(name).with_lease(Lease::Fixed(PATIENCE * 10));
-        let guard = lock.acquire().await.expect("it is free");
-        let waiting = {
-            let lock = other.lock(name);
-            tokio::spawn(async move { lock.acquire().await })
-        };
+        let guard = lock.acquire().await?;
+        let waiting = tokio::spawn(other.lock(name).acquire());
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        guard.release().await.expect("it is ours");
+        guard.release().await?;
         let next = tokio::time::timeout(PATIENCE, waiting).await;
         let next = next.expect("it is woken").expect("no panic");
-        next.expect("it is free").release().await.expect("ours");
+        next?.release().await?;
     }
-    // Without any one of these, somebody cannot begin, listen or let go.
-    for missing in ["+cluster|slots", "+spublish", "+ssubscribe", "+evalsha"] {
-        let less: Vec<&str> = all
-            .iter()
-            .copied()
-            .filter(|right| *right != missing)
-            .collect();
-        let url = beside(|| url_of_a_user(&cluster, &less));
-        let connected = patient(&url).connect().await;
-        let works = match connected {
-            Err(_) => false,
-            Ok(client) => {
-                let findings = client.admin().examine().await.expect("it is up");
-                let needed = ["locking", "messages"];
-                let mut needed = findings
-                    .iter()
-                    .filter(|found| needed.contains(&&*found.subject));
-                needed.all(|found| found.verdict == Verdict::Ok)
-            }
-        };
-        assert!(!works, "without {missing} everything works");
-    }
+    let (slot, from) = beside(|| (cluster.slot("moves"), cluster.owner("moves")));
+    let mut others = cluster.servers().iter();
+    let to = others.find(|server| server.port() != from.port());
+    let to = to.expect("there are three");
+    beside(|| cluster.begin_migration(slot, from, to));
+    // Until it has been sent on, and then until it has arrived.
+    let lock = client.lock("moves").with_lease(Lease::Fixed(PATIENCE));
+    let moved = tokio::spawn(async move { lock.acquire().await?.release().await });
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    beside(|| {
+        cluster.move_keys(slot, from, to);
+        cluster.end_migration(slot, to);
+    });
+    moved.await.expect("no panic")
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use distlock::{Client, Error, Lease};
 
-use super::support::{Cluster, RedisServer, eventually};
+use super::support::{Cluster, RedisServer, Rights, eventually};
 use super::{PATIENCE, beside, connect, held_in, patient};
 
 fn another_than<'a>(cluster: &'a Cluster, one: &RedisServer) -> &'a RedisServer {
@@ -33,7 +33,7 @@ async fn a_hold_is_renewed_and_given_back_while_its_slot_is_on_its_way() {
     // Asked for where it is: its slot is still the other's.
     let left = || -> i64 {
         beside(|| {
-            let mut there = redis::Client::open(to.url()).expect("an address");
+            let mut there = redis::Client::open(to.own_url()).expect("an address");
             let asking = redis::pipe()
                 .cmd("ASKING")
                 .ignore()
@@ -160,7 +160,7 @@ async fn readers_are_not_taken_for_gone_while_their_slot_is_on_its_way() {
         cluster.begin_migration(slot, from, to);
         let port = to.port().to_string();
         let words = ["MIGRATE", "127.0.0.1", &port, "read", "0", "5000"];
-        from.cmd(&words);
+        from.cmd(&[&words, Rights::from_env().for_migrating()].concat());
     });
     let mut releasing = tokio::spawn(leaving.release());
     // Long enough for it to have been tried at both.

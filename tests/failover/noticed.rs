@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use distlock::{Client, Lease, LostReason, Risk};
+use distlock::{Client, Lease, Lock, LostReason, Risk};
 
 use super::support::{
     ChaosProxy, Fair, Family, Fault, Fenced, Match, PATIENCE, Plain, Read, RedisServer, Script,
@@ -66,6 +66,37 @@ async fn what_a_restarted_server_remembers_is_at_risk_until_it_has_said_so() {
             _ => assert!(guard.valid_until() > until),
         }
         guard.release().await.expect("it is ours");
+    }
+}
+
+/// Somebody has taken its end away, or the server has forgotten that alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_no_end_is_not_ended_by_being_asked_about() {
+    without_end(|client| client.lock("kept"), "").await;
+    without_end(|client| client.lock("kept"), "?scripts=off").await;
+    without_end(|client| client.fenced_lock("kept"), "").await;
+    without_end(|client| client.simple_lock("kept"), "").await;
+    without_end(|client| client.simple_lock("kept"), "?scripts=off").await;
+    without_end(|client| client.rw_lock("kept").read(), "").await;
+    without_end(|client| client.rw_lock("kept").write(), "").await;
+}
+
+async fn without_end<K: 'static>(kept: fn(&Client) -> Lock<K>, parameters: &str) {
+    for lease in LEASES {
+        let server = RedisServer::start_with(DURABLE);
+        let client = connect(&(server.url() + parameters)).await;
+        let guard = kept(&client).with_lease(lease).acquire().await;
+        let guard = guard.expect("nobody has it");
+        server.cmd(&["PERSIST", "kept"]);
+        server.restart();
+        eventually(PATIENCE, "it is at risk, and asked about", async || {
+            server.commandstats("pttl") > 0 && guard.at_risk().is_none()
+        })
+        .await;
+        let left = server.pttl("kept");
+        let enough = left == -1 || left > 1000;
+        assert!(enough, "{left} ms: {lease:?}{parameters}");
+        assert!(guard.is_held());
     }
 }
 

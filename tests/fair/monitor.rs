@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::support::RedisServer;
+use super::support::{RedisServer, Rights};
 
 /// Every command that scripts run on a server, from now on: what there is to note of it, in order.
 pub(crate) struct Monitor<T> {
@@ -22,8 +22,14 @@ impl<T: Clone + Send + 'static> Monitor<T> {
     ) -> Self {
         let stream = TcpStream::connect(server.addr()).await;
         let mut stream = stream.expect("the server runs");
-        stream.write_all(b"MONITOR\r\n").await.expect("it listens");
+        let login = Rights::from_env().greeting();
+        let asked = format!("{login}MONITOR\r\n");
+        let asked = stream.write_all(asked.as_bytes()).await;
+        asked.expect("it listens");
         let mut lines = BufReader::new(stream).lines();
+        for _ in login.lines() {
+            lines.next_line().await.expect("it answers");
+        }
         let agreed = lines.next_line().await.expect("it answers");
         assert_eq!(agreed.as_deref(), Some("+OK"));
         let seen = Arc::<Mutex<Vec<T>>>::default();

@@ -20,7 +20,7 @@ impl<F: Family> World<F> {
     pub(crate) async fn start() -> Self {
         let server = RedisServer::start();
         Script::make_known(&server);
-        let direct = patient_connection(&server.url()).await;
+        let direct = patient_connection(&server.own_url()).await;
         let other = Client::builder(&server.url())
             .default_lease(Lease::KeepAlive(LEASE))
             .command_timeout(PATIENCE)

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::connect;
 use super::log::{Claim, Writer};
 use super::support::process::{orders, say, url};
-use super::support::{SeededRng, patient_connection};
+use super::support::{Rights, SeededRng, patient_connection};
 
 pub(crate) const ROLE: &str = "read and write";
 pub(crate) const NAMES: [&str; 3] = ["a", "b{c}", "d"];
@@ -34,7 +34,7 @@ pub(crate) fn run() {
     runtime.block_on(async {
         let client = connect(&url()).await;
         // Whoever stands still for a while is to say so afterwards, and not to give up.
-        let connection = patient_connection(&url()).await;
+        let connection = patient_connection(&Rights::from_env().own(&url())).await;
         let crowd = Arc::new(Crowd {
             log: Writer {
                 process: std::process::id(),

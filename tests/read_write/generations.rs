@@ -16,7 +16,7 @@ use super::{PATIENCE, connect};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_waits_for_one_generation_of_64_readers_that_never_pause() {
     let server = RedisServer::start();
-    let connection = patient_connection(&server.url()).await;
+    let connection = patient_connection(&server.own_url()).await;
     let (over, granted) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),

@@ -279,7 +279,7 @@ fn hexadecimal(guard: &Guard<Permit>) -> Vec<String> {
 
 /// A command with words that are no text.
 pub(crate) fn raw(server: &RedisServer, cmd: &redis::Cmd) {
-    let client = redis::Client::open(server.url()).expect("its address is right");
+    let client = redis::Client::open(server.own_url()).expect("its address is right");
     let mut connection = client.get_connection().expect("the server is up");
     let _: redis::Value = cmd.query(&mut connection).expect("the server answers");
 }

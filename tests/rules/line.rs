@@ -93,7 +93,7 @@ async fn a_client_that_has_had_its_turns_stands_back() {
     let mut gaps = Vec::new();
     let mut alone = Vec::new();
     for listened in [false, true] {
-        let mut ears = redis::Client::open(world.server.url())
+        let mut ears = redis::Client::open(world.server.own_url())
             .expect("a url")
             .get_async_pubsub()
             .await
@@ -137,7 +137,7 @@ async fn a_client_that_listens_itself_stands_back_too() {
     let world = World::start();
     let client = connect(world.builder().handoff_limit(0)).await;
     let other = world.other().await;
-    let mut ears = redis::Client::open(world.server.url())
+    let mut ears = redis::Client::open(world.server.own_url())
         .expect("a url")
         .get_async_pubsub()
         .await

@@ -111,7 +111,7 @@ async fn a_lock_key_never_exists_without_a_ttl() {
           if ttl > 0 then n = n + 1 end
         end
         return n";
-    let mut eyes = patient_connection(&world.server.url()).await;
+    let mut eyes = patient_connection(&world.server.own_url()).await;
     let looking = async {
         let look = redis::Script::new(lua);
         while !done.load(Ordering::Relaxed) {

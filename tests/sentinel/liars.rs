@@ -6,7 +6,7 @@ use distlock::Error;
 
 use super::support::replication::role;
 use super::support::sentinel::{MASTER, visitors};
-use super::support::{RedisServer, Topology, eventually};
+use super::support::{RedisServer, Rights, Topology, eventually};
 use super::{PATIENCE, beside, connect, connections_to, held_at, patient, until_left};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,6 +51,17 @@ fn mislead(sentinel: &RedisServer, port: u16) {
     sentinel.cmd(&["SENTINEL", "REMOVE", MASTER]);
     let port = port.to_string();
     sentinel.cmd(&["SENTINEL", "MONITOR", MASTER, "127.0.0.1", &port, "2"]);
+    for line in Rights::from_env().for_sentinels(MASTER).lines() {
+        if let [
+            "sentinel",
+            what @ ("auth-user" | "auth-pass"),
+            master,
+            value,
+        ] = line.split(' ').collect::<Vec<_>>()[..]
+        {
+            sentinel.cmd(&["SENTINEL", "SET", master, what, value]);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +155,7 @@ fn user(server: &RedisServer, name: &str, rights: &str) {
 }
 
 /// How many channels each connection of a user listens to.
-fn heard_by(sentinel: &RedisServer, name: &str) -> Vec<String> {
+pub(crate) fn heard_by(sentinel: &RedisServer, name: &str) -> Vec<String> {
     let list: String = sentinel.query(&["CLIENT", "LIST"]);
     let user = format!("user={name}");
     let own = list

@@ -10,6 +10,7 @@ mod support;
 mod addresses;
 mod delay;
 mod doctor;
+mod documents;
 mod hammer;
 mod held;
 mod liars;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use redis::{FromRedisValue, RedisResult, Value};
 
 use super::RedisServer;
+use super::login::Rights;
 use super::replication::{follows, received, role, sent, until};
 
 /// Processes that have found each other. All calls block.
@@ -235,7 +236,9 @@ impl Cluster {
             if keys.is_empty() {
                 return;
             }
-            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
+            words.extend(Rights::from_env().for_migrating());
+            words.push("KEYS");
             words.extend(keys.iter().map(String::as_str));
             from.cmd(&words);
         }

@@ -27,7 +27,7 @@ pub(crate) struct Java {
 impl Java {
     pub(crate) async fn start(server: &RedisServer) -> Self {
         Self {
-            connection: patient_connection(&server.url()).await,
+            connection: patient_connection(&server.own_url()).await,
             unlocks: AtomicU32::new(0),
         }
     }

@@ -23,6 +23,7 @@ pub(crate) mod command;
 pub(crate) mod family;
 pub(crate) mod heavy;
 pub(crate) mod java;
+pub(crate) mod login;
 pub(crate) mod pace;
 pub(crate) mod port;
 pub(crate) mod process;
@@ -43,6 +44,7 @@ pub(crate) use self::family::{
 };
 pub(crate) use self::heavy::heavy;
 pub(crate) use self::java::Java;
+pub(crate) use self::login::Rights;
 pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::{RedisServer, patient_connection};

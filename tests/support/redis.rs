@@ -1,6 +1,6 @@
 //! A real `redis-server` of a test's own, on a port of its own, gone when the test is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue, RedisResult, Value};
 use tempfile::TempDir;
 
+use super::login::Rights;
 use super::port::Port;
 
 /// A running server without persistence. All calls block for as long as one command takes.
@@ -29,6 +30,7 @@ pub(crate) struct RedisServer {
     /// Whether the port speaks TLS.
     tls: bool,
     args: Vec<String>,
+    rights: Rights,
     /// A file it reads first, and may write to.
     file: Option<PathBuf>,
     dir: TempDir,
@@ -65,11 +67,16 @@ impl RedisServer {
             port: Port::take(),
             tls,
             args: args.iter().map(ToString::to_string).collect(),
+            rights: Rights::from_env(),
             file: None,
             dir: TempDir::with_prefix("distlock-redis-").expect("the temp folder is writable"),
         };
         if let Some(text) = file {
             let path = server.dir.path().join("redis.conf");
+            // One that goes by a file may write it anew, with these lines in it.
+            let users = server.rights.users(&server.args, server.password());
+            let users = users.iter().map(|user| format!("user {user}\n"));
+            let text = users.chain([text.to_owned()]).collect::<String>();
             fs::write(&path, text).expect("the folder is ours");
             server.file = Some(path);
         }
@@ -87,6 +94,11 @@ impl RedisServer {
     pub(crate) fn url(&self) -> String {
         let scheme = if self.tls { "rediss" } else { "redis" };
         format!("{scheme}://{}/", self.addr())
+    }
+
+    /// The address for what a test does there itself, whatever others may do.
+    pub(crate) fn own_url(&self) -> String {
+        self.rights.own(&self.url())
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
@@ -254,6 +266,18 @@ impl RedisServer {
         valkey.or_else(redis).expect("a server has a version")
     }
 
+    /// What users have asked for and were denied: commands, keys and channels, as the server's log has them.
+    pub(crate) fn denied(&self) -> Vec<String> {
+        let log: Vec<HashMap<String, Value>> = self.query(&["ACL", "LOG"]);
+        let objects = log.into_iter().filter_map(|mut entry| {
+            let object = redis::from_redis_value::<String>(entry.remove("object")?);
+            object.ok()
+        });
+        // What a client is called is nobody's concern.
+        let objects = objects.filter(|object| !object.starts_with("client"));
+        objects.collect()
+    }
+
     pub(crate) fn config_set(&self, name: &str, value: &str) {
         self.cmd(&["CONFIG", "SET", name, value]);
     }
@@ -279,6 +303,7 @@ impl RedisServer {
             .arg("--unixsocket")
             .arg(self.socket_path())
             .args(&self.args)
+            .args(self.users())
             .stdin(Stdio::null())
             .stderr(output.try_clone().expect("a file can be cloned"))
             .stdout(output);
@@ -311,10 +336,24 @@ impl RedisServer {
 
     fn socket_url(&self) -> String {
         let url = format!("redis+unix://{}", self.socket_path().display());
-        match self.args.iter().position(|arg| arg == "--requirepass") {
-            Some(at) => format!("{url}?pass={}", self.args[at + 1]),
-            None => url,
+        let url = self.rights.own(&url);
+        match (self.rights, self.password()) {
+            (Rights::All, Some(password)) => format!("{url}?pass={password}"),
+            (Rights::All, None) | (Rights::Least, _) => url,
         }
+    }
+
+    /// Those that it is told of when it starts.
+    fn users(&self) -> Vec<String> {
+        match self.file {
+            Some(_) => Vec::new(),
+            None => self.rights.as_arguments(&self.args, self.password()),
+        }
+    }
+
+    fn password(&self) -> Option<&str> {
+        let at = self.args.iter().position(|arg| arg == "--requirepass")?;
+        Some(&self.args[at + 1])
     }
 
     fn running<T>(&self, act: impl FnOnce(&mut Process) -> T) -> T {

@@ -1,8 +1,52 @@
 //! What a Redis user with an ACL needs, as the documentation lists it.
 
+/// The line to copy, for all kinds of locks of whoever has names that begin with `app:`: what follows the password.
+pub(crate) fn line() -> Vec<&'static str> {
+    copied("ACL SETUSER app on >s3cr/et ")
+}
+
+/// The same for a user of the sentinels, who may be asking as a doctor.
+pub(crate) fn at_sentinels() -> Vec<&'static str> {
+    let doctor = listed_behind(CONNECTING, "\n- `distlock doctor`", "at sentinels `");
+    [copied("ACL SETUSER app on >w0rd "), doctor].concat()
+}
+
+/// What is to be added to the line; the page says what for, in words that begin like this.
+pub(crate) fn added_for(what: &str) -> Vec<&'static str> {
+    listed_behind(CONNECTING, &format!("\n- {what}"), ": `")
+}
+
+/// All commands that the page allows to a user of a server that is in no cluster, or is in one.
+pub(crate) fn every_command(in_cluster: bool) -> Vec<&'static str> {
+    let added = FURTHER.iter().flat_map(|what| added_for(what));
+    let mut rules: Vec<&str> = line().into_iter().chain(added).collect();
+    if in_cluster {
+        rules.extend(added_for(CLUSTER));
+    }
+    rules.retain(|rule| rule.starts_with('+'));
+    rules
+}
+
+/// What can be added on any server.
+pub(crate) const FURTHER: [&str; 10] = [
+    "names with a brace",
+    "a database other than 0",
+    "`admin().list`",
+    "`watch`",
+    "the warning",
+    "`durability`",
+    "`failover_delay`",
+    "`distlock doctor`",
+    "a master behind sentinels",
+    WITHOUT_SCRIPTS,
+];
+/// Servers before 7.0 do not know all of these.
+pub(crate) const CLUSTER: &str = "a cluster";
+pub(crate) const WITHOUT_SCRIPTS: &str = "`?scripts=off`";
+
 /// The commands of plain locks. INFO, which servers for rent often forbid, is not among them.
 pub(crate) fn commands() -> Vec<&'static str> {
-    listed(include_str!("../../README.md"), "and of the commands `")
+    listed(README, "and of the commands `")
 }
 
 /// What simple locks need beside that.
@@ -71,14 +115,32 @@ pub(crate) fn of_counting() -> Vec<&'static str> {
         .collect()
 }
 
+/// What it takes to say what one is called, and to see that of others.
+pub(crate) fn of_labels() -> Vec<&'static str> {
+    listed(README, "For a label also `")
+}
+
 /// What locks of other kinds need in place of all that, without scripts.
 pub(crate) fn without_scripts() -> Vec<&'static str> {
     listed(SIMPLE, "list: `")
 }
 
+const CONNECTING: &str = include_str!("../../docs/connecting.md");
 const FENCED: &str = include_str!("../../docs/fencing.md");
+const README: &str = include_str!("../../README.md");
 const REDISSON: &str = include_str!("../../docs/redisson.md");
 const SIMPLE: &str = include_str!("../../docs/simple-lock.md");
+
+fn copied(begin: &str) -> Vec<&'static str> {
+    let line = CONNECTING.lines().find_map(|line| line.strip_prefix(begin));
+    let line = line.expect("the page has the line");
+    line.split_whitespace().collect()
+}
+
+fn listed_behind(page: &'static str, section: &str, before: &str) -> Vec<&'static str> {
+    let (_, section) = page.split_once(section).expect("the page has the section");
+    listed(section, before)
+}
 
 fn listed(page: &'static str, before: &str) -> Vec<&'static str> {
     let list = page.split_once(before);

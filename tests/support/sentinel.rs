@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use redis::{RedisResult, Value};
 
 use super::RedisServer;
+use super::login::Rights;
 use super::replication::{follows, received, role, sent, until};
 
 /// Six processes that have found each other. All calls block.
@@ -49,11 +50,12 @@ impl Topology {
             RedisServer::start_with(&replica),
             RedisServer::start_with(&replica),
         );
+        let login = Rights::from_env().for_sentinels(MASTER);
         let file = format!(
             "sentinel monitor {MASTER} 127.0.0.1 {port} 2\n\
              sentinel down-after-milliseconds {MASTER} 1000\n\
              sentinel failover-timeout {MASTER} 6000\n\
-             sentinel parallel-syncs {MASTER} 2\n{file}"
+             sentinel parallel-syncs {MASTER} 2\n{file}{login}"
         );
         let args: Vec<&str> = ["--sentinel"].iter().chain(sentinel).copied().collect();
         let sentinels = (0..3).map(|_| RedisServer::start_from(&file, &args));

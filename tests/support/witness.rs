@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::batch::{apart, batches};
+use super::login::Rights;
 use super::{RedisServer, eventually};
 
 /// Reads along with the server (`MONITOR`): which script calls it has executed, those that travelled
@@ -26,8 +27,16 @@ impl Witness {
         let mut stream = TcpStream::connect(server.addr())
             .await
             .expect("the server runs");
-        stream.write_all(b"MONITOR\r\n").await.expect("it listens");
+        let login = Rights::from_env().greeting();
+        let asked = format!("{login}MONITOR\r\n");
+        stream
+            .write_all(asked.as_bytes())
+            .await
+            .expect("it listens");
         let mut lines = BufReader::new(stream).lines();
+        for _ in login.lines() {
+            lines.next_line().await.expect("it answers");
+        }
         let agreed = lines.next_line().await.expect("it answers");
         assert_eq!(agreed.as_deref(), Some("+OK"));
         let seen = Arc::<Mutex<HashMap<String, Vec<Words>>>>::default();

@@ -59,8 +59,10 @@ pub(crate) fn of_calling(error: &RedisError) -> Failure {
             | ServerErrorKind::TryAgain,
         ) => Cause::Unready,
         ErrorKind::AuthenticationFailed => Cause::Denied,
-        // A script passes on what stopped it, with the code in front of the text.
-        ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)
+        // A script passes on what stopped it, with the code in front of the text; so does EXEC.
+        ErrorKind::Server(
+            ServerErrorKind::ExecAbort | ServerErrorKind::NoPerm | ServerErrorKind::ResponseError,
+        )
         | ErrorKind::Extension => return from_text(&text(error)),
         ErrorKind::Parse => {
             let why = "what answers there does not speak Redis' protocol (wrong port, or TLS, which is rediss://?)";
@@ -134,8 +136,12 @@ const NOT_HERE: &str = "attempted to access a non local key";
 /// As every version begins it.
 const READ_ONLY: &str = "READONLY You can't write against a read only";
 
+/// What comes before the reason for which EXEC itself was refused.
+const ABORTED: &str = "EXECABORT Transaction discarded because of: ";
+
 /// An error as the server words it.
 pub(crate) fn from_text(text: &str) -> Failure {
+    let (_, text) = text.split_once(ABORTED).unwrap_or(("", text));
     let (said, in_script) = of_the_cause(text);
     let code = said.split(' ').next().unwrap_or(said);
     let cause = match code {
@@ -150,6 +156,8 @@ pub(crate) fn from_text(text: &str) -> Failure {
         {
             Cause::DeniedInPart
         }
+        // Of SELECT, while a connection is made, only the text comes through.
+        _ if said.contains("has no permissions to run the") => Cause::Denied,
         "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS"
         | "READONLY" | "TRYAGAIN" => Cause::Unready,
         // A slot on its way has left in the middle; what the script did before stays done.

@@ -112,8 +112,9 @@ impl<'a> Reading<'a> {
             seen.counts = token.as_ref().is_none_or(counts);
             seen.token = token.and_then(|token| token.parse().ok().map(FencingToken::new));
         }
+        // Who may not look at the marks must not go on as if there were none.
         let marked = matches!(
-            next(),
+            value(next())?,
             Value::BulkString(_) | Value::SimpleString(_) | Value::Double(_)
         );
 

@@ -45,7 +45,11 @@ end
 
 -- Written also where it changes nothing: replicas acknowledge what was written before.
 local function last(lock, lease)
-  redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), tonumber(lease)))
+  local there = redis.call('PTTL', lock)
+  -- Whose end somebody has taken gets a new one, but not from a mere look (1 ms): that would be the end of it.
+  if there ~= -1 or tonumber(lease) > 1 then
+    redis.call('PEXPIRE', lock, math.max(there, tonumber(lease)))
+  end
 end
 
 -- Takes out readers that have gone. How many are left, for how long the longest of them, and one of them.

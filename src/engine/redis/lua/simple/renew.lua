@@ -11,8 +11,12 @@ for i, key in ipairs(KEYS) do
   if type(holder) == 'table' then
     answers[i] = holder.err
   elseif holder == owner then
-    -- Written also where it changes nothing: replicas acknowledge what was written before.
-    redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(lease)))
+    local left = redis.call('PTTL', key)
+    -- Whose end somebody has taken gets a new one, but not from a mere look (1 ms): that would be the end of it.
+    if left ~= -1 or tonumber(lease) > 1 then
+      -- Written also where it changes nothing: replicas acknowledge what was written before.
+      redis.call('PEXPIRE', key, math.max(left, tonumber(lease)))
+    end
     answers[i] = 1
   else
     answers[i] = holder and -2 or -1

@@ -1,0 +1,109 @@
+//! What goes beyond locks themselves, for whoever may do so much and no more.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Client, ClientBuilder, Durability, Error, Lease, Verdict};
+
+use super::PATIENCE;
+use super::permissions::user;
+use super::stage::{Broken, LONG};
+use super::support::RedisServer;
+
+type Round = Result<(), Broken>;
+
+/// Somebody with these rules, whose names have the prefix of the page.
+fn somebody(server: &RedisServer, rules: &[&str], parameters: &str) -> ClientBuilder {
+    let rules = [&["resetkeys", "resetchannels", "-@all"], rules].concat();
+    let builder = Client::builder(&(user(server, &rules) + parameters)).key_prefix("app:");
+    builder.command_timeout(PATIENCE).connect_timeout(PATIENCE)
+}
+
+pub(crate) async fn other_database(server: &RedisServer, rules: &[&str]) -> Round {
+    let client = somebody(server, rules, "1").connect().await?;
+    client.lock("stock").acquire().await?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn listed(server: &RedisServer, rules: &[&str]) -> Round {
+    let client = somebody(server, rules, "").connect().await?;
+    let held = [client.lock("stock").acquire().await?];
+    let simple = client.simple_lock("prices").acquire().await?;
+    let listed = client.admin().list("*").await?;
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    drop((held, simple));
+    Ok(())
+}
+
+/// Hears of plain and of read/write locks.
+pub(crate) async fn watched(server: &RedisServer, rules: &[&str]) -> Round {
+    let client = somebody(server, rules, "").connect().await?;
+    let held = client.lock("stock").acquire().await?;
+    let mut watch = client.admin().watch("*");
+    let seen = tokio::time::timeout(PATIENCE, watch.next()).await;
+    seen.map_err(|_| Broken::Seen("it looks"))??;
+    held.release().await?;
+    match server.query::<usize>(&["PUBSUB", "NUMPAT"]) {
+        2 => Ok(()),
+        _ => Err(Broken::Seen("it hears of all")),
+    }
+}
+
+pub(crate) async fn connected(server: &RedisServer, rules: &[&str]) -> Round {
+    let client = somebody(server, rules, "").connect().await?;
+    client.lock("stock").acquire().await?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn durable(server: &RedisServer, rules: &[&str]) -> Round {
+    let port = server.port().to_string();
+    let _replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
+    let durability = Durability::Replicas {
+        acks: 1,
+        timeout: Duration::from_secs(1),
+    };
+    let client = somebody(server, rules, "").durability(durability);
+    let lock = client.connect().await?.lock("stock");
+    let begun = Instant::now();
+    loop {
+        match lock.try_acquire().await {
+            // The replica may not have come yet, and the last grant may not be taken back.
+            Ok(None) | Err(Error::NotReplicated { .. }) if begun.elapsed() < LONG => {}
+            Ok(None) | Err(Error::NotReplicated { .. }) => {
+                return Err(Broken::Seen("its replica has it"));
+            }
+            Err(error) => return Err(error.into()),
+            Ok(Some(granted)) => return Ok(granted.release().await?),
+        }
+    }
+}
+
+pub(crate) async fn delayed(server: &RedisServer, rules: &[&str]) -> Round {
+    let delay = Duration::from_secs(3);
+    let builder = somebody(server, rules, "").failover_delay(delay);
+    let client = builder
+        .default_lease(Lease::KeepAlive(delay))
+        .connect()
+        .await?;
+    let granted = tokio::time::timeout(PATIENCE, client.lock("stock").acquire()).await;
+    let granted = granted.map_err(|_| Broken::Seen("it is up for long enough"))?;
+    match granted {
+        Err(Error::Storage { .. }) => Err(Broken::Seen("the server says which it is")),
+        granted => Ok(granted?.release().await?),
+    }
+}
+
+pub(crate) async fn examined(server: &RedisServer, rules: &[&str]) -> Round {
+    let client = somebody(server, rules, "").connect().await?;
+    let findings = client.admin().examine().await?;
+    let ours = [
+        "version", "role", "eviction", "locking", "messages", "labels", "listing", "clock",
+    ];
+    let fine = |what: &&str| {
+        let mut all = findings.iter();
+        all.any(|finding| finding.subject == **what && finding.verdict == Verdict::Ok)
+    };
+    match ours.iter().all(fine) {
+        true => Ok(()),
+        false => Err(Broken::Seen("all is well")),
+    }
+}

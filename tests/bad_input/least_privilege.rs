@@ -1,0 +1,260 @@
+//! The line to copy for a user of one's own: it is enough, and none of its words is for nothing.
+
+#![expect(
+    clippy::future_not_send,
+    reason = "the cases run side by side on one thread"
+)]
+
+use std::collections::BTreeSet;
+
+use distlock::{Client, Error, Lock};
+use tokio::task::{JoinSet, LocalSet};
+
+use super::stage::{Broken, Stage};
+use super::support::{RedisServer, rights};
+use super::{fair, further, read_write, rounds, semaphore};
+
+/// What all names of such a user begin with.
+const PREFIX: &str = "app:";
+/// Most of it is waiting.
+const AT_A_TIME: usize = 32;
+
+/// Plays something with all of these rules and those beside them, then without each of these.
+async fn each_is_needed(
+    rules: Vec<&'static str>,
+    beside: &[&'static str],
+    play: impl AsyncFn(Vec<&str>) -> Result<(), Broken> + Clone + 'static,
+) {
+    let is_right = |rule: &&&str| rule.starts_with(['+', '~', '&']);
+    let mut missing: Vec<Option<&str>> = rules.iter().filter(is_right).copied().map(Some).collect();
+    missing.push(None);
+    assert_eq!(
+        missing.iter().collect::<BTreeSet<_>>().len(),
+        missing.len(),
+        "none is there twice"
+    );
+    let mut complaints = Vec::new();
+    while !missing.is_empty() {
+        let some = missing.split_off(missing.len().saturating_sub(AT_A_TIME));
+        let (here, mut all) = (LocalSet::new(), JoinSet::new());
+        for missing in some {
+            let (play, rules) = (play.clone(), [beside, &*rules].concat());
+            let left = rules.into_iter().filter(move |rule| Some(*rule) != missing);
+            let case = async move {
+                let played = play(left.collect()).await;
+                eprintln!("without {missing:?}: {played:?}");
+                match (played, missing) {
+                    (Ok(()), None) => None,
+                    (Ok(()), Some(missing)) => Some(format!("{missing} is for nothing")),
+                    (Err(Broken::Told(Error::PermissionDenied { .. })), Some(_)) => None,
+                    (Err(Broken::Seen(_)), Some(_)) => None,
+                    // Of a kind that it could have been, it was refused: the last one is told.
+                    (Err(Broken::Told(Error::WrongKind { .. })), Some("+del")) => None,
+                    (Err(broken), missing) => Some(format!("without {missing:?}: {broken:?}")),
+                }
+            };
+            all.spawn_local_on(case, &here);
+        }
+        complaints.extend(here.run_until(all.join_all()).await.into_iter().flatten());
+    }
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+/// One after the other on a server of their own, as far as it goes.
+async fn play(rules: Vec<&str>, name: &str) -> Result<(), Broken> {
+    let server = RedisServer::start();
+    let stage = async || {
+        server.flushall();
+        Stage::new(&server, &rules, [PREFIX, name], "").await
+    };
+    rounds::lock(&stage().await?, |client, name| client.lock(name)).await?;
+    rounds::lock(&stage().await?, |client, name| client.simple_lock(name)).await?;
+    rounds::lock(&stage().await?, |client, name| client.fenced_lock(name)).await?;
+    rounds::tokens(&stage().await?).await?;
+    rounds::label(&stage().await?).await?;
+    rounds::counting(&stage().await?).await?;
+    fair::everything(&stage().await?).await?;
+    let both = stage().await?;
+    read_write::everything(&both.client, &both.other, name).await?;
+    semaphore::everything(&stage().await?).await
+}
+
+#[tokio::test]
+async fn each_word_of_the_line_is_needed() {
+    each_is_needed(rights::line(), &[], async |rules| {
+        play(rules, "stock").await
+    })
+    .await;
+}
+
+/// With the keys and channels of the line, none of which is then one of the lock's own but for those that begin with the prefix.
+#[tokio::test]
+async fn each_word_for_names_with_braces_is_needed() {
+    let braces = rights::added_for("names with a brace");
+    each_is_needed(braces, &rights::line(), async |rules| {
+        play(rules, "{stock}:1").await
+    })
+    .await;
+}
+
+/// What each kind needs is listed with it, and what all of them need is the line.
+#[test]
+fn the_line_is_what_all_kinds_need() {
+    let [fenced, _] = rights::of_fenced_locks();
+    let mut all = [rights::commands(), rights::of_simple_locks(), fenced].concat();
+    all.extend(rights::of_fair_locks());
+    all.extend(rights::of_counting());
+    all.extend(rights::of_labels());
+    let own = [rights::of_rw_locks("NAME"), rights::of_semaphores("NAME")].concat();
+    all.extend(own.iter().map(String::as_str));
+    let commands = |rules: &[&'static str]| -> BTreeSet<&'static str> {
+        let commands = rules.iter().filter(|rule| rule.starts_with('+'));
+        commands.copied().collect()
+    };
+    let line = rights::line();
+    let needed: BTreeSet<&str> = all
+        .into_iter()
+        .filter(|rule| rule.starts_with('+'))
+        .collect();
+    assert_eq!(commands(&line), needed);
+}
+
+/// On a server of its own: what it knows of scripts is then its own, too.
+async fn plays<K: 'static>(
+    rules: Vec<&str>,
+    parameters: &str,
+    needed: impl Fn(&Client, &str) -> Lock<K>,
+) -> Result<(), Broken> {
+    let server = RedisServer::start();
+    let stage = Stage::new(&server, &rules, ["", "needed"], parameters).await?;
+    rounds::lock(&stage, needed).await?;
+    // That can be done without, at the price of a detour. So can what it asks beside, of labels and of the server.
+    match server.denied().contains(&"unwatch".to_owned()) {
+        true => Err(Broken::Seen("nothing was denied")),
+        false => Ok(()),
+    }
+}
+
+/// For what is only asked, and not insisted on.
+fn nothing_denied(server: &RedisServer) -> Result<(), Broken> {
+    match server.denied().is_empty() {
+        true => Ok(()),
+        false => Err(Broken::Seen("nothing was denied")),
+    }
+}
+
+const PLAIN: [&str; 3] = ["~needed", "~distlock_undone:*", "&redisson_lock__channel:*"];
+
+#[tokio::test]
+async fn each_right_of_plain_locks_is_needed() {
+    let rules = [rights::commands(), PLAIN.to_vec()].concat();
+    each_is_needed(rules, &[], async |rules| {
+        plays(rules, "", |client, name| client.lock(name)).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_right_of_simple_locks_is_needed() {
+    let beside = [rights::commands(), PLAIN.to_vec()].concat();
+    each_is_needed(rights::of_simple_locks(), &beside, async |rules| {
+        plays(rules, "", |client, name| client.simple_lock(name)).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_right_of_fenced_locks_is_needed() {
+    let beside = [rights::commands(), PLAIN.to_vec()].concat();
+    let [mut rules, _] = rights::of_fenced_locks();
+    rules.push("~redisson_lock_token:*");
+    each_is_needed(rules, &beside, async |rules| {
+        let server = RedisServer::start();
+        rounds::tokens(&Stage::new(&server, &rules, ["", "needed"], "").await?).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_right_of_what_counts_is_needed() {
+    let beside = [rights::commands(), PLAIN.to_vec()].concat();
+    let beside = [beside, vec!["~needed-loaded"]].concat();
+    each_is_needed(rights::of_counting(), &beside, async |rules| {
+        let server = RedisServer::start();
+        rounds::counting(&Stage::new(&server, &rules, ["", "needed"], "").await?).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_right_is_needed_where_there_are_no_scripts() {
+    let [_, fenced] = rights::of_fenced_locks();
+    let rules = [rights::without_scripts(), fenced, PLAIN.to_vec()].concat();
+    let rules = [rules, vec!["~redisson_lock_token:*"]].concat();
+    each_is_needed(rules, &[], async |rules| {
+        plays(rules.clone(), "?scripts=off", |client, name| {
+            client.lock(name)
+        })
+        .await?;
+        plays(rules.clone(), "?scripts=off", |client, name| {
+            client.simple_lock(name)
+        })
+        .await?;
+        plays(rules, "?scripts=off", |client, name| {
+            client.fenced_lock(name)
+        })
+        .await
+    })
+    .await;
+}
+
+/// What goes beyond locks themselves, each with what the page says to add for it.
+#[tokio::test]
+async fn each_word_of_what_can_be_added_is_needed() {
+    let line = rights::line();
+    let added = |what| (rights::added_for(what), &*line);
+    let (rules, beside) = added("a database other than 0");
+    each_is_needed(rules, beside, async |rules| {
+        let server = RedisServer::start();
+        further::other_database(&server, &rules).await
+    })
+    .await;
+    let (rules, beside) = added("`admin().list`");
+    each_is_needed(rules, beside, async |rules| {
+        let server = RedisServer::start();
+        further::listed(&server, &rules).await
+    })
+    .await;
+    let (rules, beside) = added("`watch`");
+    each_is_needed(rules, beside, async |rules| {
+        let server = RedisServer::start();
+        further::watched(&server, &rules).await
+    })
+    .await;
+    let (rules, beside) = added("the warning");
+    each_is_needed(rules, beside, async |rules| {
+        let server = RedisServer::start();
+        further::connected(&server, &rules).await?;
+        nothing_denied(&server)
+    })
+    .await;
+    let (rules, beside) = added("`durability`");
+    each_is_needed(rules, beside, async |rules| {
+        let server = RedisServer::start();
+        further::durable(&server, &rules).await
+    })
+    .await;
+    let (rules, beside) = added("`failover_delay`");
+    each_is_needed(rules, beside, async |rules| {
+        let server = RedisServer::start();
+        further::delayed(&server, &rules).await
+    })
+    .await;
+    let (rules, beside) = added("`distlock doctor`");
+    each_is_needed(rules, beside, async |rules| {
+        let server = RedisServer::start();
+        further::examined(&server, &rules).await?;
+        nothing_denied(&server)
+    })
+    .await;
+}

@@ -1,0 +1,181 @@
+//! All there is to do with a lock, for each kind: whoever may not do all of it gets stuck somewhere.
+
+#![expect(
+    clippy::future_not_send,
+    reason = "the cases run side by side on one thread"
+)]
+
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Error, Lease, Lock};
+
+use super::stage::{Broken, LONG, Stage};
+use super::{IN_VAIN, PATIENCE};
+
+type Round = Result<(), Broken>;
+
+/// Of a plain, a simple, a fenced or a fair lock: held twice, waited for, renewed, looked at, given back, taken away, undone.
+pub(crate) async fn lock<K: 'static>(
+    stage: &Stage<'_>,
+    needed: impl Fn(&Client, &str) -> Lock<K>,
+) -> Round {
+    let Stage { client, other, .. } = stage;
+    let lock = || needed(client, &stage.name);
+    let lease = Lease::KeepAlive(Duration::from_secs(3));
+    let mine = lock().with_owner(&client.new_owner()).with_lease(lease);
+    let (outer, inner) = (mine.acquire().await?, mine.acquire().await?);
+    let waiting = tokio::spawn(needed(other, &stage.name).acquire());
+    let channels = || stage.server.pubsub_channels().len();
+    let waits = "it waits, or is told";
+    stage
+        .until(waits, || waiting.is_finished() || channels() > 0)
+        .await?;
+    if waiting.is_finished() {
+        drop(waiting.await.expect("no panic")?);
+        return Err(Broken::Seen("it did not wait"));
+    }
+    let renewals = stage.server.commandstats("pexpire");
+    let renewed = || stage.server.commandstats("pexpire") > renewals + 1;
+    stage.until("it is renewed", renewed).await?;
+    outer.check()?;
+    let seen = client.admin().inspect(&stage.name).await?;
+    let seen = seen.ok_or(Broken::Seen("it is held"))?;
+    assert_eq!(seen.holders[0].owner, outer.owner());
+    inner.release().await?;
+    outer.release().await?;
+    let woken = tokio::time::timeout(PATIENCE, waiting).await;
+    let next = woken.map_err(|_| Broken::Seen("it is woken"))?;
+    let next = next.expect("no panic")?;
+    assert!(client.admin().force_release(&stage.name).await?);
+    drop(next);
+    let nobody = || channels() == 0;
+    stage.until("nobody listens any more", nobody).await?;
+    undone(stage, needed).await?;
+    client.close().await?;
+    other.close().await?;
+    Ok(())
+}
+
+/// Is entered again, and nobody hears whether it was: then it is taken back, whether it comes or not.
+async fn undone<K: 'static>(stage: &Stage<'_>, needed: impl Fn(&Client, &str) -> Lock<K>) -> Round {
+    let lock = needed(&stage.hasty, &stage.name).with_owner(&stage.hasty.new_owner());
+    let lock = lock.with_lease(Lease::Fixed(PATIENCE));
+    let begun = Instant::now();
+    let held = loop {
+        match lock.try_acquire().await {
+            Ok(held) => break held.ok_or(Broken::Seen("it is free"))?,
+            // It gives up soon, and the machine is busy.
+            Err(Error::Timeout { .. }) if begun.elapsed() < LONG => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
+    stage.pause();
+    drop(lock.try_acquire().await);
+    let mark = stage.beside("distlock_undone");
+    let marked = || stage.server.keys().contains(&mark);
+    stage.until("what was undone is known", marked).await?;
+    drop(held);
+    let free = || !stage.server.keys().contains(&stage.key());
+    stage.until("it is free", free).await
+}
+
+/// Of the fenced lock: tokens of a server whose clock was ahead, under a key that somebody has given an end.
+pub(crate) async fn tokens(stage: &Stage<'_>) -> Round {
+    let (lock, counter) = (
+        stage.client.fenced_lock(&*stage.name),
+        stage.beside("redisson_lock_token"),
+    );
+    lock.acquire().await?.release().await?;
+    stage
+        .server
+        .cmd(&["SET", &counter, "8000000000000000", "PX", "600000"]);
+    let guard = lock.acquire().await?;
+    assert_eq!(guard.token().number(), 8_000_000_000_000_001);
+    guard.release().await?;
+    let stays = || stage.server.pttl(&counter) == -1;
+    stage.until("the counter has no end", stays).await
+}
+
+/// Who holds a lock says what it is called.
+pub(crate) async fn label(stage: &Stage<'_>) -> Round {
+    let Stage {
+        client,
+        other,
+        name,
+        ..
+    } = stage;
+    client.relabel("billing");
+    let held = client.lock(&**name).acquire().await?;
+    let begun = Instant::now();
+    loop {
+        let seen = other.admin().inspect(name).await?;
+        let seen = seen.ok_or(Broken::Seen("it is held"))?;
+        if seen.holders[0].label.as_deref() == Some("billing") {
+            break;
+        }
+        if begun.elapsed() > LONG {
+            return Err(Broken::Seen("its label is seen"));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    held.release().await?;
+    client.close().await?;
+    let gone = || stage.server.keys().is_empty();
+    stage.until("its label is gone", gone).await
+}
+
+/// Of latches, and semaphores that only count.
+pub(crate) async fn counting(stage: &Stage<'_>) -> Round {
+    let Stage {
+        server,
+        client,
+        other,
+        name,
+        ..
+    } = stage;
+    let (latch, slots) = (
+        client.latch(format!("{name}-loaded")),
+        client.counting_semaphore(&**name),
+    );
+    assert!(latch.try_set(2).await?);
+    assert_eq!(latch.count_down().await?, 1);
+    let loaded = tokio::spawn(other.latch(format!("{name}-loaded")).wait());
+    heard(stage, &loaded).await?;
+    assert_eq!(latch.count_down().await?, 0);
+    let loaded = tokio::time::timeout(PATIENCE, loaded).await;
+    loaded
+        .map_err(|_| Broken::Seen("it is told"))?
+        .expect("no panic")?;
+    assert!(!latch.delete().await?);
+
+    assert!(slots.try_set(2).await?);
+    slots.acquire(1).await?;
+    // Behind one that died in line.
+    server.cmd(&["RPUSH", &stage.beside("distlock_line"), "nobody"]);
+    server.cmd(&["ZADD", &stage.beside("distlock_alive"), "1", "nobody"]);
+    let in_vain = slots.acquire_timeout(2, IN_VAIN).await?;
+    assert!(!in_vain, "there is one");
+    drop(tokio::time::timeout(IN_VAIN, slots.acquire(2)).await);
+    let line = stage.beside("distlock_line");
+    let left = || server.query::<u64>(&["LLEN", &line]) == 0;
+    stage.until("who gives up leaves the line", left).await?;
+    let waiting = tokio::spawn(other.counting_semaphore(&**name).acquire(2));
+    heard(stage, &waiting).await?;
+    slots.release(1).await?;
+    let waiting = tokio::time::timeout(PATIENCE, waiting).await;
+    waiting
+        .map_err(|_| Broken::Seen("it has its turn"))?
+        .expect("no panic")?;
+    slots.add(-1).await?;
+    slots.set(4).await?;
+    let slots = other.counting_semaphore(&**name);
+    slots.drain().await?;
+    assert!(slots.delete().await?);
+    Ok(())
+}
+
+/// Until somebody listens; whoever is told before, is.
+async fn heard(stage: &Stage<'_>, waiting: &tokio::task::JoinHandle<Result<(), Error>>) -> Round {
+    let listens = || waiting.is_finished() || !stage.server.pubsub_channels().is_empty();
+    stage.until("it listens", listens).await
+}

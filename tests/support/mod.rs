@@ -21,6 +21,7 @@ pub(crate) mod batch;
 pub(crate) mod cluster;
 pub(crate) mod command;
 pub(crate) mod family;
+pub(crate) mod form;
 pub(crate) mod heavy;
 pub(crate) mod java;
 pub(crate) mod pace;

@@ -1,6 +1,7 @@
 //! A cluster of a test's own: three masters, and a replica of each where that matters.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -111,7 +112,12 @@ impl Cluster {
     /// With a user and a password in front, `user:password@`.
     pub(crate) fn url_as(&self, login: &str) -> String {
         let hosts = self.servers.iter().take(MASTERS);
-        let hosts: Vec<String> = hosts.map(|one| one.addr().to_string()).collect();
+        self.url_at(login, &hosts.map(RedisServer::addr).collect::<Vec<_>>())
+    }
+
+    /// With what stands before these servers in their place.
+    pub(crate) fn url_at(&self, login: &str, hosts: &[SocketAddr]) -> String {
+        let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         format!("redis-cluster://{login}{}", hosts.join(","))
     }
 

@@ -34,6 +34,7 @@ pub(crate) mod resp;
 pub(crate) mod rights;
 pub(crate) mod seed;
 pub(crate) mod sentinel;
+pub(crate) mod servers;
 pub(crate) mod witness;
 
 use std::time::{Duration, Instant};
@@ -49,6 +50,7 @@ pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::{RedisServer, patient_connection};
 pub(crate) use self::seed::SeededRng;
 pub(crate) use self::sentinel::Topology;
+pub(crate) use self::servers::{Arrangement, Servers};
 pub(crate) use self::witness::{Script, Witness, Words, args};
 
 /// Waits until `condition` holds, and panics with `what` if it does not `within` that time.

@@ -105,7 +105,7 @@ async fn a_renewal_without_answer_does_not_cost_a_lock_with_a_lease_shorter_than
     };
     tokio::join!(
         stalled("", runs(Script::Renew)),
-        stalled("?scripts=off", Match::command("PEXPIRE")),
+        stalled("scripts=off", Match::command("PEXPIRE")),
     );
 }
 
@@ -131,7 +131,7 @@ async fn short_waits_do_not_cling_to_a_connection_that_never_answers() {
     };
     tokio::join!(
         wait("", runs(Script::Acquire)),
-        wait("?scripts=off", Match::command("EXEC")),
+        wait("scripts=off", Match::command("EXEC")),
     );
 }
 
@@ -148,8 +148,8 @@ async fn proxied_with<F: Family>(
     build: impl FnOnce(ClientBuilder) -> ClientBuilder,
 ) -> (World<F>, ChaosProxy, Player<F>) {
     let world = World::start().await;
-    let proxy = ChaosProxy::start(world.server.addr());
-    let builder = Client::builder(&format!("{}{parameters}", proxy.url()))
+    let proxy = world.server.proxy();
+    let builder = Client::builder(&proxy.url_with(parameters))
         .default_lease(Lease::KeepAlive(LEASE))
         .command_timeout(TIMEOUT)
         .connect_timeout(super::CONNECT_TIMEOUT);

@@ -9,8 +9,7 @@ use tokio::task::{JoinSet, LocalSet};
 
 use super::corners::injected;
 use super::support::{
-    ChaosProxy, Fair, Family, Fault, Fenced, Match, Plain, Player, Simple, eventually,
-    paced_timeout,
+    Fair, Family, Fault, Fenced, Match, Plain, Player, Simple, eventually, paced_timeout,
 };
 use super::world::World;
 use super::{CONNECT_TIMEOUT, LEASE, PATIENCE};
@@ -58,7 +57,7 @@ async fn listen<F: Family>(
     word: &'static str,
     fault: Option<Fault>,
 ) {
-    let proxy = ChaosProxy::start(world.server.addr());
+    let proxy = world.server.proxy();
     let client = Client::builder(&proxy.url())
         .default_lease(Lease::KeepAlive(LEASE))
         .command_timeout(SLOW)

@@ -141,7 +141,7 @@ impl Party {
         };
         let (mut proxies, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for world in &worlds {
-            let proxy = ChaosProxy::start(world.server.addr());
+            let proxy = world.server.proxy();
             let client = client_behind::<Plain>(&proxy.url()).await;
             ours.push((*client).clone());
             theirs.push((*world.other).clone());

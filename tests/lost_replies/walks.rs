@@ -125,9 +125,9 @@ struct Taken {
 
 impl<F: Family> Walk<F> {
     async fn through(world: Rc<World<F>>, number: usize, scripts: bool, rng: SeededRng) -> Taken {
-        let proxy = ChaosProxy::start(world.server.addr());
-        let without = if scripts { "" } else { "?scripts=off" };
-        let client = Client::builder(&format!("{}{without}", proxy.url()))
+        let proxy = world.server.proxy();
+        let without = if scripts { "" } else { "scripts=off" };
+        let client = Client::builder(&proxy.url_with(without))
             .default_lease(Lease::KeepAlive(LEASE))
             .command_timeout(COMMAND_TIMEOUT)
             .connect_timeout(CONNECT_TIMEOUT)

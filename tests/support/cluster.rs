@@ -105,6 +105,14 @@ impl Cluster {
         cluster
     }
 
+    /// Keeps the others from taking a busy master for a dead one.
+    pub(crate) fn stay(self) -> Self {
+        for server in &self.servers {
+            server.config_set("cluster-node-timeout", "120000");
+        }
+        self
+    }
+
     pub(crate) fn url(&self) -> String {
         self.url_as("")
     }

@@ -40,12 +40,12 @@ impl Arrangement {
 }
 
 impl Servers {
-    /// If it is to be a cluster, such a one.
+    /// If it is to be a cluster, such a one. All stay what they are, however busy the machine.
     pub(crate) fn start(arrangement: Arrangement, cluster: fn() -> Cluster) -> Self {
         match arrangement {
             Arrangement::Alone => Self::Alone(RedisServer::start()),
-            Arrangement::Cluster => Self::Cluster(cluster(), Form::Sharded),
-            Arrangement::ClusterBoth => Self::Cluster(cluster(), Form::Both),
+            Arrangement::Cluster => Self::Cluster(cluster().stay(), Form::Sharded),
+            Arrangement::ClusterBoth => Self::Cluster(cluster().stay(), Form::Both),
             Arrangement::Sentinel => Self::Watched(Topology::start().stay()),
         }
     }
@@ -58,7 +58,7 @@ impl Servers {
         }
     }
 
-    /// Those that have locks. Nobody replaces them here.
+    /// Those that have locks. Nobody replaces them.
     pub(crate) fn masters(&self) -> &[RedisServer] {
         match self {
             Self::Alone(server) => std::slice::from_ref(server),
@@ -67,14 +67,18 @@ impl Servers {
         }
     }
 
-    /// Has them know scripts, given as they are written.
-    pub(crate) fn make_known<'a>(&self, scripts: impl Iterator<Item = &'a str>) {
-        let form = match self {
+    /// How those who wait are told.
+    pub(crate) const fn form(&self) -> Form {
+        match self {
             Self::Cluster(_, form) => *form,
             Self::Alone(_) | Self::Watched(_) => Form::Plain,
-        };
+        }
+    }
+
+    /// Has them know scripts, given as they are written.
+    pub(crate) fn make_known<'a>(&self, scripts: impl Iterator<Item = &'a str>) {
         for script in scripts {
-            let script = form.of(script);
+            let script = self.form().of(script);
             for server in self.masters() {
                 server.cmd(&["SCRIPT", "LOAD", &script]);
             }

@@ -10,6 +10,7 @@ mod support;
 mod addresses;
 mod doctor;
 mod documents;
+mod hammer;
 mod held;
 mod moving;
 mod slots;

@@ -22,6 +22,7 @@ pub(crate) mod cluster;
 pub(crate) mod command;
 pub(crate) mod family;
 pub(crate) mod form;
+pub(crate) mod hammer;
 pub(crate) mod heavy;
 pub(crate) mod java;
 pub(crate) mod pace;

@@ -249,7 +249,7 @@ impl<F: Family> Case<F> {
 
     async fn taken_by_another(&mut self) -> Guard<Opposite<F>> {
         let lock = self.world.other.against(self.name.as_str());
-        let guard = lock.acquire_timeout(PATIENCE / 4).await;
+        let guard = lock.acquire_timeout(PATIENCE).await;
         let guard = guard.expect("its network is fine").expect("it is free");
         self.tokens.seen::<F::Against>(&guard);
         guard

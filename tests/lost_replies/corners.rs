@@ -155,7 +155,7 @@ async fn proxied_with<F: Family>(
     build: impl FnOnce(ClientBuilder) -> ClientBuilder,
 ) -> Option<(World<F>, ChaosProxy, Player<F>)> {
     let world = World::start().await;
-    if parameters == "scripts=off" && !world.can_do_without_scripts().await {
+    if parameters == "scripts=off" && !world.server.can_do_without_scripts().await {
         return None;
     }
     let proxy = world.server.proxy();

@@ -145,7 +145,7 @@ fn requests_of<F: Family>(stories: impl Iterator<Item = &'static Story<F>>) -> V
 }
 
 async fn every_command<F: Family>(world: Rc<World<F>>) -> Option<Vec<Loss<F>>> {
-    if !world.can_do_without_scripts().await {
+    if !world.server.can_do_without_scripts().await {
         return None;
     }
     let mut telling = Vec::new();

@@ -68,7 +68,7 @@ async fn walk_all<F: Family>(count: usize, scripts: bool) {
     let _heavy = heavy().await;
     let mut rng = SeededRng::from_env_or(3);
     let world = Rc::new(World::<F>::start().await);
-    if !scripts && !world.can_do_without_scripts().await {
+    if !scripts && !world.server.can_do_without_scripts().await {
         return;
     }
     let room = Rc::new(Semaphore::new(AT_ONCE));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use distlock::{Client, Error, Lease};
+use distlock::{Client, Lease};
 use redis::aio::MultiplexedConnection;
 
 use super::support::{
@@ -39,20 +39,6 @@ impl<F: Family> World<F> {
             direct,
             server,
         }
-    }
-
-    /// Whether a client can do without scripts. In a cluster it is told that it cannot.
-    pub(crate) async fn can_do_without_scripts(&self) -> bool {
-        if !matches!(self.server, Servers::Cluster(..)) {
-            return true;
-        }
-        let url = self.server.proxy().url_with("scripts=off");
-        let refused = Client::connect(&url).await.map(|_| ());
-        assert!(
-            matches!(refused, Err(Error::InvalidUrl { .. })),
-            "{refused:?}"
-        );
-        false
     }
 
     /// Who holds the lock in Redis, and how often.

@@ -14,6 +14,8 @@ mod support;
 mod faults;
 #[path = "support_selftest/network.rs"]
 mod network;
+#[path = "support_selftest/places.rs"]
+mod places;
 #[path = "support_selftest/protocol.rs"]
 mod protocol;
 #[path = "support_selftest/server.rs"]

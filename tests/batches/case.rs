@@ -74,7 +74,7 @@ impl<F: Family> Case<F> {
         rule: &'static Rule,
         manner: Manner,
     ) -> Verdict {
-        let proxy = ChaosProxy::start(world.server.addr());
+        let proxy = world.server.proxy();
         let client = client_behind(&proxy.url()).await;
         let whole = Match::words(|words| carries_all(words, mix));
         proxy.rule(whole.nth(1), rule.fault);

@@ -11,6 +11,7 @@ mod addresses;
 mod delay;
 mod doctor;
 mod documents;
+mod hammer;
 mod held;
 mod moving;
 mod slots;

@@ -14,7 +14,8 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::store::{Shared, shared_server, shared_tls_server};
+use crate::store::{scripts, shared_server, shared_tls_server};
+use crate::support::Servers;
 pub(crate) use crate::support::family::{
     Fair, Family, Fenced, Plain, Player, Semaphore, Simple, Write,
 };
@@ -45,7 +46,7 @@ pub(crate) struct Stage<F = Plain> {
     url: String,
     prefix: String,
     runtime: fn() -> std::io::Result<Runtime>,
-    server: Option<Arc<Shared>>,
+    server: Option<Arc<Servers>>,
     folder: Option<TempDir>,
 }
 
@@ -84,10 +85,10 @@ impl<F: Family> Stage<F> {
         Self::on(case, shared_server())
     }
 
-    fn on(case: &str, server: Arc<Shared>) -> Self {
+    fn on(case: &str, server: Arc<Servers>) -> Self {
         // Known before the case begins: a question that is polled once and left alone could not send a
         // script again.
-        server.make_scripts_known();
+        server.make_known(scripts());
         Self {
             family: PhantomData,
             url: server.url(),
@@ -199,7 +200,7 @@ impl<F: Family> Stage<F> {
         let channel = format!("redisson_lock__channel:{{{name}}}");
         match &**self.server.as_ref()? {
             // Nobody hears of more than one lock there.
-            Shared::Cluster(..) => None,
+            Servers::Cluster(..) => None,
             server => Some(server.query(&["PUBLISH", &channel, "0"])),
         }
     }
@@ -211,12 +212,12 @@ impl<F: Family> Stage<F> {
 
     /// Whether the store tells who watches of releases: if not, what is over between two looks is not told.
     pub(crate) fn tells_releases(&self) -> bool {
-        !matches!(self.server.as_deref(), Some(Shared::Cluster(..)))
+        !matches!(self.server.as_deref(), Some(Servers::Cluster(..)))
     }
 
     /// Whether the store can have no lock of that name: in a cluster all that belongs to one has to be in one slot.
     pub(crate) fn refuses(&self, name: &str) -> bool {
-        let is_cluster = matches!(self.server.as_deref(), Some(Shared::Cluster(..)));
+        let is_cluster = matches!(self.server.as_deref(), Some(Servers::Cluster(..)));
         let tagged = |(_, behind): (&str, &str)| behind.find('}').is_some_and(|length| length > 0);
         is_cluster && name.contains(['{', '}']) && !name.split_once('{').is_some_and(tagged)
     }
@@ -234,8 +235,8 @@ impl<F: Family> Stage<F> {
     pub(crate) fn listeners(&self, name: &str) -> Option<u64> {
         let server = self.server.as_ref()?;
         let (count, channels) = match &**server {
-            Shared::Cluster(..) => ("SHARDNUMSUB", "SHARDCHANNELS"),
-            Shared::Alone(_) | Shared::Watched(_) => ("NUMSUB", "CHANNELS"),
+            Servers::Cluster(..) => ("SHARDNUMSUB", "SHARDCHANNELS"),
+            Servers::Alone(_) | Servers::Watched(_) => ("NUMSUB", "CHANNELS"),
         };
         let channel = format!("redisson_lock__channel:{{{name}}}");
         let shared = format!("redisson_rwlock:{{{name}}}");

@@ -87,9 +87,9 @@ impl<F: Family> Case<F> {
 
     async fn begin(world: Rc<World<F>>, story: &'static Story<F>, scripts: bool) -> Self {
         static CASES: AtomicU64 = AtomicU64::new(0);
-        let proxy = ChaosProxy::start(world.server.addr());
-        let without = if scripts { "" } else { "?scripts=off" };
-        let client: Player<F> = client_behind(&format!("{}{without}", proxy.url())).await;
+        let proxy = world.server.proxy();
+        let without = if scripts { "" } else { "scripts=off" };
+        let client: Player<F> = client_behind(&proxy.url_with(without)).await;
         Self {
             name: format!("case-{}", CASES.fetch_add(1, Ordering::Relaxed)),
             owner: client.new_owner(),
@@ -249,7 +249,7 @@ impl<F: Family> Case<F> {
 
     async fn taken_by_another(&mut self) -> Guard<Opposite<F>> {
         let lock = self.world.other.against(self.name.as_str());
-        let guard = lock.acquire_timeout(PATIENCE / 4).await;
+        let guard = lock.acquire_timeout(PATIENCE).await;
         let guard = guard.expect("its network is fine").expect("it is free");
         self.tokens.seen::<F::Against>(&guard);
         guard

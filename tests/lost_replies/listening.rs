@@ -8,9 +8,9 @@ use distlock::{Client, Lease};
 use tokio::task::{JoinSet, LocalSet};
 
 use super::corners::injected;
+use super::support::form::Form;
 use super::support::{
-    ChaosProxy, Fair, Family, Fault, Fenced, Match, Plain, Player, Simple, eventually,
-    paced_timeout,
+    Fair, Family, Fault, Fenced, Match, Plain, Player, Simple, eventually, paced_timeout,
 };
 use super::world::World;
 use super::{CONNECT_TIMEOUT, LEASE, PATIENCE};
@@ -58,7 +58,12 @@ async fn listen<F: Family>(
     word: &'static str,
     fault: Option<Fault>,
 ) {
-    let proxy = ChaosProxy::start(world.server.addr());
+    // A cluster has channels that belong to a slot.
+    let (begins, channels) = match world.server.form() {
+        Form::Plain => ("", "CHANNELS"),
+        Form::Both | Form::Sharded => ("S", "SHARDCHANNELS"),
+    };
+    let proxy = world.server.proxy();
     let client = Client::builder(&proxy.url())
         .default_lease(Lease::KeepAlive(LEASE))
         .command_timeout(SLOW)
@@ -70,11 +75,12 @@ async fn listen<F: Family>(
     let theirs = world.other.lock(name.as_str()).acquire().await;
     let theirs = theirs.expect("their network is fine");
     if let Some(fault) = fault {
-        proxy.rule(Match::command(word).nth(1), fault);
+        let command = Match::command(&format!("{begins}{word}"));
+        proxy.rule(command.nth(1), fault);
     }
     let listened_to = async || {
         let heard = format!("*{name}*");
-        let channels = redis::cmd("PUBSUB").arg("CHANNELS").arg(heard).to_owned();
+        let channels = redis::cmd("PUBSUB").arg(channels).arg(heard).to_owned();
         !world.ask::<Vec<String>>(&channels).await.is_empty()
     };
     let waiting = tokio::spawn(client.lock(name.as_str()).acquire());

@@ -375,7 +375,7 @@ async fn there(world: &World, name: &str) -> Option<i64> {
 }
 
 async fn behind(world: &World) -> (ChaosProxy, Client) {
-    let proxy = ChaosProxy::start(world.server.addr());
+    let proxy = world.server.proxy();
     let client = client_behind::<Plain>(&proxy.url()).await;
     let client: Client = (*client).clone();
     (proxy, client)

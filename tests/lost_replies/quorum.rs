@@ -109,7 +109,7 @@ impl Voters {
     async fn begin(worlds: &[Rc<World>], name: String) -> Self {
         let (mut ours, mut proxies) = (Vec::new(), Vec::new());
         for world in worlds {
-            let proxy = ChaosProxy::start(world.server.addr());
+            let proxy = world.server.proxy();
             let client = client_behind::<Plain>(&proxy.url()).await;
             ours.push((*client).clone());
             proxies.push(proxy);

@@ -68,6 +68,9 @@ async fn walk_all<F: Family>(count: usize, scripts: bool) {
     let _heavy = heavy().await;
     let mut rng = SeededRng::from_env_or(3);
     let world = Rc::new(World::<F>::start().await);
+    if !scripts && !world.server.can_do_without_scripts().await {
+        return;
+    }
     let room = Rc::new(Semaphore::new(AT_ONCE));
     let mut walks = JoinSet::new();
     for number in 0..count {
@@ -125,9 +128,9 @@ struct Taken {
 
 impl<F: Family> Walk<F> {
     async fn through(world: Rc<World<F>>, number: usize, scripts: bool, rng: SeededRng) -> Taken {
-        let proxy = ChaosProxy::start(world.server.addr());
-        let without = if scripts { "" } else { "?scripts=off" };
-        let client = Client::builder(&format!("{}{without}", proxy.url()))
+        let proxy = world.server.proxy();
+        let without = if scripts { "" } else { "scripts=off" };
+        let client = Client::builder(&proxy.url_with(without))
             .default_lease(Lease::KeepAlive(LEASE))
             .command_timeout(COMMAND_TIMEOUT)
             .connect_timeout(CONNECT_TIMEOUT)

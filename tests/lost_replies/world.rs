@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use distlock::{Client, Lease};
 use redis::aio::MultiplexedConnection;
 
-use super::support::{Family, Plain, Player, RedisServer, Script, Witness, patient_connection};
+use super::support::{
+    Arrangement, Cluster, Family, Plain, Player, Script, Servers, Witness, patient_connection,
+};
 use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
 
 pub(crate) struct World<F = Plain> {
-    pub(crate) server: RedisServer,
+    /// Of a cluster the server that has all locks is the first.
+    pub(crate) server: Servers,
     /// Another client, whose network is fine.
     pub(crate) other: Player<F>,
     pub(crate) witness: Witness,
@@ -17,9 +20,14 @@ pub(crate) struct World<F = Plain> {
 }
 
 impl<F: Family> World<F> {
+    /// As the environment says.
     pub(crate) async fn start() -> Self {
-        let server = RedisServer::start();
-        Script::make_known(&server);
+        Self::start_as(Arrangement::named()).await
+    }
+
+    pub(crate) async fn start_as(arrangement: Arrangement) -> Self {
+        let server = Servers::start(arrangement, Cluster::start_lopsided);
+        server.make_known(Script::every_text());
         let direct = patient_connection(&server.own_url()).await;
         let other = Client::builder(&server.url())
             .default_lease(Lease::KeepAlive(LEASE))

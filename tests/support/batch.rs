@@ -2,12 +2,16 @@
 
 use std::sync::LazyLock;
 
+use super::form::Form;
+
 /// What may travel together, of one kind of lock, and what it travels in.
 struct Batch {
     /// In the order they are numbered.
     passengers: [Passenger; 5],
+    /// As it is written.
     text: String,
-    hash: String,
+    /// What servers know it by, in each of its forms.
+    hashes: [String; 3],
 }
 
 /// A script that may travel: its text, its number of keys, and for each argument the value that goes without
@@ -66,17 +70,22 @@ impl Batch {
         let text = format!("{head}local scripts = {{\n{functions}}}\n{main}");
         Self {
             passengers,
-            hash: hash(&text),
+            hashes: Form::ALL.map(|form| form.hash(&text)),
             text,
         }
     }
 
-    /// The one that a request is a call of, if it is.
-    fn of(words: &[impl AsRef<[u8]>]) -> Option<&'static Self> {
+    /// The one that a request is a call of, if it is, and in which form.
+    fn of(words: &[impl AsRef<[u8]>]) -> Option<(&'static Self, Form)> {
         let script = words.get(1).filter(|_| words.len() > 3)?.as_ref();
-        let is_called =
-            |batch: &&Self| script == batch.hash.as_bytes() || script == batch.text.as_bytes();
-        BATCHES.iter().find(is_called)
+        let called = |batch: &'static Self| {
+            let mut forms = batch.hashes.iter().zip(Form::ALL);
+            let by_hash = forms.find(|(hash, _)| script == hash.as_bytes());
+            let by_text = || (script == batch.text.as_bytes()).then_some(Form::Plain);
+            let form = by_hash.map(|(_, form)| form).or_else(by_text)?;
+            Some((batch, form))
+        };
+        BATCHES.iter().find_map(called)
     }
 }
 
@@ -92,7 +101,7 @@ pub(crate) fn is_batch(words: &[impl AsRef<[u8]>]) -> bool {
 
 /// The calls in one request: itself, or each of those that travelled in it as if it had come alone.
 pub(crate) fn apart(words: Vec<String>) -> Vec<Vec<String>> {
-    let Some(batch) = Batch::of(&words) else {
+    let Some((batch, form)) = Batch::of(&words) else {
         return vec![words];
     };
     let all_keys: usize = words[2].parse().expect("the number of keys");
@@ -101,7 +110,7 @@ pub(crate) fn apart(words: Vec<String>) -> Vec<Vec<String>> {
     while let Some((number, rest)) = args.split_first() {
         let number: usize = number.parse().expect("the number of a script");
         let (text, its_keys, its_args) = batch.passengers[number - 1];
-        let mut call = vec!["EVALSHA".to_owned(), hash(text), its_keys.to_string()];
+        let mut call = vec!["EVALSHA".to_owned(), form.hash(text), its_keys.to_string()];
         call.extend_from_slice(&keys[..its_keys]);
         let mut sent = rest.iter();
         let all = its_args.iter().map(|value| match value {
@@ -115,8 +124,4 @@ pub(crate) fn apart(words: Vec<String>) -> Vec<Vec<String>> {
     }
     assert!(keys.is_empty(), "keys without a call");
     calls
-}
-
-fn hash(script: &str) -> String {
-    ::redis::Script::new(script).get_hash().to_owned()
 }

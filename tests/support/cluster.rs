@@ -1,6 +1,7 @@
 //! A cluster of a test's own: three masters, and a replica of each where that matters.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -105,6 +106,14 @@ impl Cluster {
         cluster
     }
 
+    /// Keeps the others from taking a busy master for a dead one.
+    pub(crate) fn stay(self) -> Self {
+        for server in &self.servers {
+            server.config_set("cluster-node-timeout", "120000");
+        }
+        self
+    }
+
     pub(crate) fn url(&self) -> String {
         self.url_as("")
     }
@@ -112,7 +121,12 @@ impl Cluster {
     /// With a user and a password in front, `user:password@`.
     pub(crate) fn url_as(&self, login: &str) -> String {
         let hosts = self.servers.iter().take(MASTERS);
-        let hosts: Vec<String> = hosts.map(|one| one.addr().to_string()).collect();
+        self.url_at(login, &hosts.map(RedisServer::addr).collect::<Vec<_>>())
+    }
+
+    /// With what stands before these servers in their place.
+    pub(crate) fn url_at(&self, login: &str, hosts: &[SocketAddr]) -> String {
+        let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         format!("redis-cluster://{login}{}", hosts.join(","))
     }
 

@@ -21,6 +21,8 @@ pub(crate) mod batch;
 pub(crate) mod cluster;
 pub(crate) mod command;
 pub(crate) mod family;
+pub(crate) mod form;
+pub(crate) mod hammer;
 pub(crate) mod heavy;
 pub(crate) mod java;
 pub(crate) mod login;
@@ -34,6 +36,7 @@ pub(crate) mod resp;
 pub(crate) mod rights;
 pub(crate) mod seed;
 pub(crate) mod sentinel;
+pub(crate) mod servers;
 pub(crate) mod witness;
 
 use std::time::{Duration, Instant};
@@ -50,6 +53,7 @@ pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::{RedisServer, patient_connection};
 pub(crate) use self::seed::SeededRng;
 pub(crate) use self::sentinel::Topology;
+pub(crate) use self::servers::{Arrangement, Servers};
 pub(crate) use self::witness::{Script, Witness, Words, args};
 
 /// Waits until `condition` holds, and panics with `what` if it does not `within` that time.

@@ -11,6 +11,7 @@
 //! request comes to be executed after its undo.
 
 mod connection;
+mod places;
 mod rule;
 
 use std::collections::VecDeque;
@@ -24,6 +25,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use self::connection::{Answer, Cut};
+use self::places::Places;
 pub(crate) use self::rule::{Fault, Match};
 use self::rule::{Injection, Rule};
 
@@ -31,6 +33,9 @@ use self::rule::{Injection, Rule};
 pub(crate) struct ChaosProxy {
     shared: Arc<Shared>,
     addr: SocketAddr,
+    url: String,
+    /// Before the servers that tell of the first.
+    others: Vec<Self>,
     /// Dropping it ends the thread, and with the thread every connection.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -38,10 +43,33 @@ pub(crate) struct ChaosProxy {
 
 impl ChaosProxy {
     pub(crate) fn start(upstream: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("some port is free");
+        Self::start_before(&[upstream], |doors| format!("redis://{}/", doors[0]))
+    }
+
+    /// One before the first of these servers, and others before those that tell where servers are: by their word all of
+    /// them are where the proxies are. The others only forward. An address is made of where these are.
+    pub(crate) fn start_before(
+        servers: &[SocketAddr],
+        url: impl FnOnce(&[SocketAddr]) -> String,
+    ) -> Self {
+        let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("some port is free");
+        let listeners: Vec<TcpListener> = servers.iter().map(bind).collect();
+        let addr = |listener: &TcpListener| listener.local_addr().expect("it is bound");
+        let doors: Vec<SocketAddr> = listeners.iter().map(addr).collect();
+        let places = Arc::new(Places::new(servers, &doors));
+        let each = listeners.into_iter().zip(servers);
+        let mut each = each.map(|(listener, server)| Self::on(listener, *server, places.clone()));
+        let mut first = each.next().expect("there is a server");
+        first.url = url(&doors);
+        first.others = each.collect();
+        first
+    }
+
+    fn on(listener: TcpListener, upstream: SocketAddr, places: Arc<Places>) -> Self {
         let addr = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
             upstream,
+            places,
             book: Mutex::default(),
             let_go: watch::Sender::new(0),
             partitioned: watch::Sender::new(false),
@@ -57,13 +85,24 @@ impl ChaosProxy {
         Self {
             shared,
             addr,
+            url: String::new(),
+            others: Vec::new(),
             stop: Some(stop),
             thread: Some(thread),
         }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://{}/", self.addr)
+        self.url.clone()
+    }
+
+    /// With a parameter, `name=value`, or with none.
+    pub(crate) fn url_with(&self, parameter: &str) -> String {
+        match (parameter, self.url.contains('?')) {
+            ("", _) => self.url(),
+            (_, true) => format!("{}&{parameter}", self.url),
+            (_, false) => format!("{}?{parameter}", self.url),
+        }
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
@@ -163,6 +202,7 @@ impl Drop for ChaosProxy {
 /// What the proxy's handle and its connections share.
 struct Shared {
     upstream: SocketAddr,
+    places: Arc<Places>,
     book: Mutex<Book>,
     /// How often [`ChaosProxy::let_go`] was called.
     let_go: watch::Sender<u64>,

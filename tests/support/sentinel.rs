@@ -1,5 +1,6 @@
 //! A master, two replicas and three sentinels of a test's own.
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -92,11 +93,13 @@ impl Topology {
 
     /// With a user and a password in front, `user:password@`.
     pub(crate) fn url_as(&self, login: &str) -> String {
-        let hosts: Vec<String> = self
-            .sentinels
-            .iter()
-            .map(|one| one.addr().to_string())
-            .collect();
+        let hosts = self.sentinels.iter();
+        self.url_at(login, &hosts.map(RedisServer::addr).collect::<Vec<_>>())
+    }
+
+    /// With what stands before these sentinels in their place.
+    pub(crate) fn url_at(&self, login: &str, hosts: &[SocketAddr]) -> String {
+        let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         format!("redis-sentinel://{login}{}/{MASTER}/0", hosts.join(","))
     }
 

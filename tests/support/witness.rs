@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::batch::{apart, batches};
+use super::form::Form;
 use super::login::Rights;
 use super::{RedisServer, eventually};
 
@@ -167,8 +168,8 @@ impl Script {
     /// Whether a call, given by its words, is a run of this script.
     pub(crate) fn runs(self, words: &[impl AsRef<[u8]>]) -> bool {
         static HASHES: LazyLock<[Vec<String>; 5]> = LazyLock::new(|| {
-            let hash = |text: &&str| ::redis::Script::new(text).get_hash().to_owned();
-            Script::ALL.map(|script| script.texts().iter().map(hash).collect())
+            let hashes = |text: &&str| Form::ALL.map(|form| form.hash(text));
+            Script::ALL.map(|script| script.texts().iter().flat_map(hashes).collect())
         });
         words.len() > LOCK
             && words[0].as_ref() == b"EVALSHA"

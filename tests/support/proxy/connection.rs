@@ -148,7 +148,8 @@ async fn read_replies(
     let mut replies = Frames::new(server);
     // Closing the lane closes the client once it has everything that was in it.
     let mut lane = Some(lane);
-    while let Some(bytes) = next(&mut replies).await {
+    while let Some(mut bytes) = next(&mut replies).await {
+        shared.places.translate(&mut bytes);
         let mut due = Due::Now;
         let claimed = expected.claim(&bytes);
         if claimed.is_some() {

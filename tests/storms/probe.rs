@@ -1,0 +1,98 @@
+//! A client in the test's own process: it finds out when locks are granted again, and takes what another believes in.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Guard};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use super::belief::{Belief, Diary, now};
+use super::load::LOOK;
+use super::terms::Terms;
+
+pub(crate) struct Probe {
+    // Before its runtime, which it needs to the end.
+    client: Client,
+    runtime: Runtime,
+}
+
+impl Probe {
+    pub(crate) fn connect(url: &str, terms: &Terms) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime can be had");
+        let client = runtime.block_on(terms.builder(url).connect());
+        let client = client.expect("the servers are up");
+        Self { client, runtime }
+    }
+
+    /// Asks for it from now on until it is granted, and says when that was.
+    pub(crate) fn returns(&self, name: String) -> Returns {
+        let client = self.client.clone();
+        let granted = self.runtime.spawn(async move {
+            let guard = granted(&client, &name).await;
+            let when = now();
+            // Nobody else wants it.
+            let _ = guard.release().await;
+            when
+        });
+        Returns(granted)
+    }
+
+    pub(crate) fn until_returned(&self, returns: Returns) -> Duration {
+        let when = self.runtime.block_on(returns.0);
+        when.expect("it is granted some time")
+    }
+
+    /// Takes what somebody else may believe in, as soon as it can be had, keeps it for a moment, and says what it believed.
+    pub(crate) fn rival(&self, name: &str) -> Belief {
+        self.runtime.block_on(async {
+            let guard = granted(&self.client, name).await;
+            let mut diary = Diary::begin(&guard).expect("it was granted just now");
+            let until = now() + KEPT;
+            while now() < until && diary.look(&guard) {
+                tokio::time::sleep(LOOK).await;
+            }
+            let lost = guard.check().err();
+            assert!(lost.is_none(), "{lost:?}");
+            let _ = guard.release().await;
+            diary.end(None)
+        })
+    }
+}
+
+/// When it is granted; see [`Probe::returns`].
+pub(crate) struct Returns(JoinHandle<Duration>);
+
+async fn granted(client: &Client, name: &str) -> Guard {
+    let begun = Instant::now();
+    loop {
+        let tried = client.lock(name).try_acquire().await;
+        let why = match tried {
+            Ok(Some(guard)) => return guard,
+            Ok(None) => "it is busy".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert!(begun.elapsed() < PATIENCE, "not granted: {why}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Waits for what servers do in their own time.
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}"
+        );
+        thread::sleep(LOOK);
+    }
+}
+
+const KEPT: Duration = Duration::from_millis(200);
+/// Sentinels wait for seconds between what they do, on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(90);

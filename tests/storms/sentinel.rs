@@ -1,0 +1,108 @@
+//! A master behind sentinels.
+
+use redis::{RedisResult, Value};
+
+use super::load::Names;
+use super::probe::until;
+use super::stage::{Stage, is_master};
+use super::support::sentinel::MASTER;
+use super::support::{RedisServer, Topology};
+
+pub(crate) struct Watched {
+    topology: Topology,
+}
+
+impl Watched {
+    pub(crate) fn start() -> Self {
+        let topology = Topology::start();
+        for sentinel in topology.sentinels() {
+            // For twice as long they would not replace the next one that dies.
+            let words = ["SENTINEL", "SET", MASTER, "failover-timeout", "3000"];
+            sentinel.cmd(&words);
+        }
+        Self { topology }
+    }
+}
+
+impl Stage for Watched {
+    fn describe(&self) -> &'static str {
+        "sentinel"
+    }
+
+    fn url(&self) -> String {
+        self.topology.url()
+    }
+
+    fn replicas(&self) -> u32 {
+        2
+    }
+
+    fn names(&self) -> Names {
+        let names = |word| (0..3).map(|at| format!("{word}-{at}")).collect();
+        Names {
+            short: names("short"),
+            long: names("long"),
+        }
+    }
+
+    fn name_at(&self, _: &RedisServer, word: &str) -> String {
+        word.to_owned()
+    }
+
+    fn until_settled(&self) {
+        // They may still name the one before.
+        until("the sentinels name a master", || {
+            let named = self.topology.agreed();
+            let mut servers = self.topology.servers().iter();
+            servers.any(|server| Some(server.port()) == named && is_master(server))
+        });
+        self.topology.until_settled();
+    }
+
+    fn master(&self, _: usize) -> &RedisServer {
+        self.topology.master()
+    }
+
+    fn followers(&self, master: &RedisServer) -> Vec<&RedisServer> {
+        let servers = self.topology.servers().iter();
+        let others = servers.filter(|server| server.port() != master.port());
+        others.collect()
+    }
+
+    /// Sentinels and everybody else come by its port.
+    fn side_door(&self, master: &RedisServer) -> String {
+        format!("redis+unix://{}", master.socket_path().display())
+    }
+
+    fn order(&self, _: &RedisServer) {
+        self.topology.order_failover();
+    }
+
+    fn take_over(&self, _: &RedisServer) {
+        panic!("sentinels know of no such thing");
+    }
+
+    /// It listens no longer, and hangs up on all who came by the port: to them it is as good as dead.
+    fn cut_off(&self, master: &RedisServer) {
+        master.config_set("port", "0");
+        let clients: String = master.query(&["CLIENT", "LIST"]);
+        let by_port = |line: &&str| line.contains(" addr=127.") && !line.contains("flags=U");
+        for line in clients.lines().filter(by_port) {
+            let id = line
+                .split(' ')
+                .find_map(|field| field.strip_prefix("id="))
+                .expect("each has one");
+            // It may have gone by itself.
+            let _: RedisResult<Value> = master.try_query(&["CLIENT", "KILL", "ID", id]);
+        }
+    }
+
+    fn rejoin(&self, old: &RedisServer, new: &RedisServer) {
+        if old.try_query::<Value>(&["PING"]).is_err() {
+            old.restart();
+        }
+        old.config_set("port", &old.port().to_string());
+        // Sentinels do it seconds later.
+        old.cmd(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    }
+}

@@ -1,0 +1,47 @@
+//! Each kind of failover once: whether it still works, not how well.
+
+use std::time::Duration;
+
+use super::cluster::Sharded;
+use super::sentinel::Watched;
+use super::stage::Failover::{Killed, LostWrite, Ordered, Split, TakenOver};
+use super::stage::Stage;
+use super::storm::{Plan, play};
+use super::terms::Terms;
+
+const PROCESSES: usize = 3;
+
+#[test]
+fn behind_sentinels_no_two_believe_with_delay_and_acks() {
+    let stage = Watched::start();
+    let plan = Plan {
+        terms: Terms::all(LEASE, stage.replicas()),
+        failovers: vec![Killed, LostWrite, Split],
+        processes: PROCESSES,
+    };
+    play(&stage, &plan).no_two_believed();
+}
+
+#[test]
+fn behind_sentinels_two_believe_when_a_write_is_lost() {
+    let stage = Watched::start();
+    let plan = Plan {
+        terms: Terms::none(),
+        failovers: vec![Ordered, LostWrite, Split],
+        processes: PROCESSES,
+    };
+    play(&stage, &plan).two_believed();
+}
+
+#[test]
+fn in_a_cluster_two_believe_when_a_write_is_lost() {
+    let stage = Sharded::start();
+    let plan = Plan {
+        terms: Terms::none(),
+        failovers: vec![TakenOver, Ordered, LostWrite, Split],
+        processes: PROCESSES,
+    };
+    play(&stage, &plan).two_believed();
+}
+
+const LEASE: Duration = Duration::from_secs(4);

@@ -30,7 +30,9 @@ impl Sharded {
             short: names("short"),
             long: names("long"),
         };
-        Self { cluster, names }
+        let stage = Self { cluster, names };
+        stage.look_out(false);
+        stage
     }
 }
 
@@ -76,6 +78,15 @@ impl Stage for Sharded {
             master.cmd(&["CLUSTER", "FORGET", id]);
         }
         format!("redis-cluster://{}", master.addr())
+    }
+
+    fn look_out(&self, quickly: bool) {
+        let silence = if quickly { "1500" } else { "20000" };
+        for server in self.cluster.servers() {
+            // One of them may be dead.
+            let words = ["CONFIG", "SET", "cluster-node-timeout", silence];
+            let _: RedisResult<Value> = server.try_query(&words);
+        }
     }
 
     fn order(&self, master: &RedisServer) {

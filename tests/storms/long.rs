@@ -32,6 +32,16 @@ fn sentinel_with_neither() {
 
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
+fn cluster_with_delay_and_acks() {
+    let stage = Sharded::start();
+    let terms = Terms::all(LEASE, stage.replicas());
+    let outcome = play(&stage, &plan(terms, &CLUSTER));
+    outcome.no_two_believed();
+    assert!(outcome.slowest < AT_ONCE, "{:?}", outcome.slowest);
+}
+
+#[test]
+#[ignore = "minutes: `scripts/failover` plays it"]
 fn cluster_with_neither() {
     let outcome = play(&Sharded::start(), &plan(Terms::none(), &CLUSTER));
     outcome.two_believed();

@@ -1,5 +1,7 @@
 //! A master behind sentinels.
 
+use std::time::Duration;
+
 use redis::{RedisResult, Value};
 
 use super::load::Names;
@@ -20,7 +22,9 @@ impl Watched {
             let words = ["SENTINEL", "SET", MASTER, "failover-timeout", "3000"];
             sentinel.cmd(&words);
         }
-        Self { topology }
+        Self {
+            topology: topology.stay(),
+        }
     }
 }
 
@@ -72,6 +76,11 @@ impl Stage for Watched {
     /// Sentinels and everybody else come by its port.
     fn side_door(&self, master: &RedisServer) -> String {
         format!("redis+unix://{}", master.socket_path().display())
+    }
+
+    fn look_out(&self, quickly: bool) {
+        let silence = if quickly { 1 } else { 60 };
+        self.topology.call_down_after(Duration::from_secs(silence));
     }
 
     fn order(&self, _: &RedisServer) {

@@ -34,6 +34,17 @@ fn behind_sentinels_two_believe_when_a_write_is_lost() {
 }
 
 #[test]
+fn in_a_cluster_no_two_believe_with_delay_and_acks() {
+    let stage = Sharded::start();
+    let plan = Plan {
+        terms: Terms::all(LEASE, stage.replicas()),
+        failovers: vec![Killed, LostWrite, Split],
+        processes: PROCESSES,
+    };
+    play(&stage, &plan).no_two_believed();
+}
+
+#[test]
 fn in_a_cluster_two_believe_when_a_write_is_lost() {
     let stage = Sharded::start();
     let plan = Plan {

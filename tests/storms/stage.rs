@@ -33,6 +33,10 @@ pub(crate) trait Stage {
     /// Where a client finds this master, and hears of no other, whatever becomes of it.
     fn side_door(&self, master: &RedisServer) -> String;
 
+    /// Whether a master that says nothing for a second or so is replaced. Otherwise a busy machine is forgiven: what is not
+    /// provoked is not to happen.
+    fn look_out(&self, quickly: bool);
+
     /// Has a replica take its place, in order.
     fn order(&self, master: &RedisServer);
 

@@ -141,8 +141,10 @@ impl<'a, S: Stage> Storm<'a, S> {
                 stage.cut_off(old);
             }
         }
+        stage.look_out(true);
         let new = until_promoted(&followers);
         let promoted = now();
+        stage.look_out(false);
         let fresh = stage.name_at(new, &format!("fresh-{round}"));
         let returns = self.probe.returns(fresh);
         let mut due = promoted + terms.waits();

@@ -55,6 +55,20 @@ pub(crate) struct Store {
     /// [default: a file of your own]
     #[arg(long, env = "DISTLOCK_URL", hide_env = true, value_name = "URL")]
     pub(crate) url: Option<String>,
+    /// On a server: a lock counts when so many replicas have it, or DISTLOCK_ACKS
+    #[arg(long, env = "DISTLOCK_ACKS", hide_env = true, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) acks: Option<u32>,
+    /// On a server: nothing new for so long after it was started or promoted, or
+    /// DISTLOCK_FAILOVER_DELAY; as long as anybody's longest lease
+    #[arg(
+        long,
+        env = "DISTLOCK_FAILOVER_DELAY",
+        hide_env = true,
+        value_name = "DURATION"
+    )]
+    #[arg(value_parser = duration::parse)]
+    pub(crate) failover_delay: Option<Duration>,
 }
 
 // One thing in it. Not a doc comment, as above.

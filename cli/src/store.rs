@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, HoldsEndWith};
+use distlock::{Client, Durability, HoldsEndWith, Lease};
 
 use crate::args;
 use crate::exit::{self, Failure};
@@ -10,6 +10,9 @@ use crate::out::say;
 
 /// The user's own file.
 const DEFAULT: &str = "sqlite:";
+
+/// How long replicas have to say that they have it.
+const LONGEST_ACKNOWLEDGEMENT: Duration = Duration::from_secs(1);
 
 /// However the store is, nobody waits longer for it when all is done.
 pub(crate) const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
@@ -28,10 +31,19 @@ pub(crate) async fn connect(
             "`memory:` is this process's own: it would lock nothing; use sqlite: or redis://";
         return Err(Failure::new(exit::USAGE, message));
     }
-    Ok(Client::builder(url(store))
-        .holds_end_with(holds_end_with)
-        .connect()
-        .await?)
+    let mut builder = Client::builder(url(store)).holds_end_with(holds_end_with);
+    if let Some(acks) = store.acks {
+        let timeout = LONGEST_ACKNOWLEDGEMENT;
+        builder = builder.durability(Durability::Replicas { acks, timeout });
+    }
+    if let Some(delay) = store.failover_delay {
+        builder = builder.failover_delay(delay);
+        // No lease may be longer, and one that nobody has chosen is not to be the reason why this is refused.
+        if let Lease::KeepAlive(usual) = Lease::default() {
+            builder = builder.default_lease(Lease::KeepAlive(usual.min(delay)));
+        }
+    }
+    Ok(builder.connect().await?)
 }
 
 /// Whether the store sees by itself who is at work: what a command works on then stays locked until it has

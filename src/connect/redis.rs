@@ -249,9 +249,6 @@ fn cluster(
     if !parameters.scripts {
         return Err(store.invalid("in a cluster locks need scripts"));
     }
-    if store.failover_delay.is_some() {
-        return Err(store.invalid("failover_delay is not for a cluster yet"));
-    }
     if !matches!(url.path().trim_matches('/'), "" | "0") {
         return Err(store.invalid("a cluster has one database, and that is 0"));
     }

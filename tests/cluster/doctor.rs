@@ -25,6 +25,7 @@ async fn an_operator_is_told_what_is_unsafe_about_it() {
         found(&client, "replicas").await == (Verdict::Ok, "every master has one".into())
     })
     .await;
+    assert_eq!(found(&client, "failover").await.0, Verdict::Warn);
     for what in ["locking", "messages"] {
         assert_eq!(found(&client, what).await.0, Verdict::Ok, "{what}");
     }

@@ -8,6 +8,7 @@
 mod support;
 
 mod addresses;
+mod delay;
 mod doctor;
 mod documents;
 mod held;

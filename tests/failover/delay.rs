@@ -183,12 +183,7 @@ fn refused(error: &Error) -> bool {
 
 async fn is_old_enough(server: &RedisServer) {
     eventually(PATIENCE, "it has been up for long enough", async || {
-        let info: String = server.query(&["INFO", "server"]);
-        let up = info
-            .lines()
-            .find_map(|line| line.strip_prefix("uptime_in_seconds:"));
-        let up: u64 = up.expect("it says so").trim().parse().expect("a number");
-        Duration::from_secs(up) > DELAY + GRAIN
+        server.up_for() > DELAY + GRAIN
     })
     .await;
 }

@@ -1,9 +1,11 @@
 //! What an operator is told of a topology.
 
-use distlock::Verdict;
+use std::time::Duration;
+
+use distlock::{Durability, Verdict};
 
 use super::support::Topology;
-use super::{beside, connect};
+use super::{beside, connect, patient};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_is_told_what_is_unsafe_about_it() {
@@ -25,6 +27,22 @@ async fn an_operator_is_told_what_is_unsafe_about_it() {
     let (verdict, said) = found("split").await;
     assert_eq!(verdict, Verdict::Warn, "{said}");
     assert_eq!(found("persistence").await.0, Verdict::Warn);
+    let (verdict, said) = found("failover").await;
+    assert_eq!(verdict, Verdict::Warn, "{said}");
+    let delay = Duration::from_secs(30);
+    let durability = |acks| Durability::Replicas {
+        acks,
+        timeout: Duration::from_secs(1),
+    };
+    for (acks, verdict) in [(1, Verdict::Warn), (2, Verdict::Ok)] {
+        let builder = patient(&topology.url()).failover_delay(delay);
+        let client = builder.durability(durability(acks)).connect().await;
+        let findings = client.expect("it is up").admin().examine().await;
+        let findings = findings.expect("the master is up");
+        let mut findings = findings.iter();
+        let found = findings.find(|found| found.subject == "failover");
+        assert_eq!(found.map(|found| found.verdict), Some(verdict), "{found:?}");
+    }
 
     beside(|| {
         topology.master().config_set("min-replicas-to-write", "1");

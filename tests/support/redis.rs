@@ -183,6 +183,15 @@ impl RedisServer {
         redis::cmd(name).arg(args).query(&mut connection)
     }
 
+    /// For how long it has been up, in whole seconds.
+    pub(crate) fn up_for(&self) -> Duration {
+        let info: String = self.query(&["INFO", "server"]);
+        let mut lines = info.lines();
+        let up = lines.find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+        let up = up.and_then(|up| up.trim().parse().ok());
+        Duration::from_secs(up.expect("it says so"))
+    }
+
     /// Every key, sorted.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);

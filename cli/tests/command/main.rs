@@ -36,6 +36,7 @@ mod doctor;
 mod embedded;
 mod encrypted;
 mod exits;
+mod failover;
 mod fenced;
 mod help;
 mod killed;

@@ -15,6 +15,7 @@ use redis::{Cmd, Pipeline, RedisResult, Value};
 
 use super::failure;
 use super::identity::{Identity, Introduction};
+use super::record::Record;
 use crate::engine::{Cause, Failure};
 use crate::protocol::Reply;
 
@@ -168,7 +169,7 @@ impl Assurance {
         &self,
         connection: &mut MultiplexedConnection,
         told: &Introduction,
-        record: &str,
+        record: &Record,
     ) -> Result<Option<Instant>, Failure> {
         let Some(delay) = self.delay else {
             return Ok(None);
@@ -181,38 +182,13 @@ impl Assurance {
         };
         let identity = told.identity.as_ref().ok_or_else(unknown)?;
         let age = if identity.is_promoted() {
-            first_seen(connection, identity, record, delay).await?
+            record.first_seen(connection, identity, delay).await?
         } else {
             told.up.ok_or_else(unknown)?
         };
         Ok(Some(asked + delay.saturating_sub(age)))
     }
 }
-
-/// How long ago any client has first seen this promoted server; from now on, if none has.
-async fn first_seen(
-    connection: &mut MultiplexedConnection,
-    identity: &Identity,
-    record: &str,
-    delay: Duration,
-) -> Result<Duration, Failure> {
-    let keep = REMEMBERED.max(delay * 2).as_millis().to_string();
-    let mut script = redis::cmd("EVAL");
-    script
-        .arg(include_str!("lua/promoted.lua"))
-        .arg(1)
-        .arg(record)
-        .arg(identity.data())
-        .arg(keep);
-    let answer = connection.send_packed_command(&script).await;
-    let answer = answer.and_then(Value::extract_error);
-    let answer = answer.map_err(|error| failure::of_connecting(&error))?;
-    let age: i64 = redis::from_redis_value(answer).unwrap_or_default();
-    Ok(Duration::from_millis(u64::try_from(age).unwrap_or(0)))
-}
-
-/// That somebody has seen it is of use for as long as the delay; longer, so that whoever comes later need not wait again.
-const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 fn not_replicated(why: String) -> Failure {
     Failure::new(Cause::NotReplicated, why)

@@ -17,6 +17,7 @@ mod find;
 mod hear;
 mod names;
 mod nodes;
+mod own;
 mod renew;
 mod route;
 mod several;
@@ -25,6 +26,7 @@ mod task;
 mod turn;
 
 use self::nodes::Nodes;
+pub(super) use self::own::first_of_its_own;
 use self::route::{Route, Stop, WaitedFor, carry};
 use self::slot::Slot;
 use super::door::Address;

@@ -15,7 +15,7 @@ use self::judge::{Info, sentinels};
 use super::Redis;
 use crate::engine::trial::{self, Trial};
 use crate::engine::{Cause, Engine, Failure, Finding};
-use crate::protocol::ClientId;
+use crate::protocol::{ClientId, Reply};
 
 pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> {
     let mut findings = server(&redis).await?;
@@ -31,13 +31,19 @@ pub(super) async fn server(redis: &Redis) -> Result<Vec<Finding>, Failure> {
     let info = info.as_deref().map(Info::new);
     let save = setting(redis, "save").await?;
     let fsync = setting(redis, "appendfsync").await?;
-    Ok(vec![
+    let mut findings = vec![
         judge::encryption(redis.privacy),
         judge::version(info.as_ref()),
         judge::role(info.as_ref()),
-        judge::persistence(info.as_ref(), save.as_deref(), fsync.as_deref()),
-        judge::eviction(info.as_ref()),
-    ])
+    ];
+    findings.extend(judge::failover(info.as_ref(), &redis.assurance));
+    findings.push(judge::persistence(
+        info.as_ref(),
+        save.as_deref(),
+        fsync.as_deref(),
+    ));
+    findings.push(judge::eviction(info.as_ref()));
+    Ok(findings)
 }
 
 /// Whether its clock is near ours.
@@ -68,7 +74,7 @@ pub(super) async fn permissions(redis: &Arc<impl Engine>) -> [Finding; 4] {
         release,
     } = Trial::new(ClientId::new(id.into_bytes()));
     let mut lock = redis.call(acquire).await;
-    if lock.is_ok() {
+    if let Ok(Reply::Granted { .. }) = lock {
         lock = redis.call(release).await;
     }
     let messages = redis.clone().listen(subject.channel()).await;
@@ -78,7 +84,7 @@ pub(super) async fn permissions(redis: &Arc<impl Engine>) -> [Finding; 4] {
         .announce(client, Some("doctor".into()), trial::LEASE);
     let list = redis.clone().find(subject.name.to_string(), 0);
     [
-        judge::locking(lock.map(drop)),
+        judge::locking(lock),
         judge::listening(messages.map(drop)),
         judge::labelling(label.await),
         judge::listing(list.await.map(drop)),

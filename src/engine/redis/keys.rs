@@ -196,6 +196,14 @@ impl Keys {
         format!("{}distlock_promoted", self.prefix)
     }
 
+    /// The same, where it has to be in a slot: one with this tag, unless the prefix has another, where all locks are.
+    pub(crate) fn promoted_in(&self, tag: &str) -> String {
+        if has_hash_tag(&self.prefix) {
+            return self.promoted();
+        }
+        format!("{}distlock_promoted:{{{tag}}}", self.prefix)
+    }
+
     /// The name of the semaphore whose permits that are out are in this key.
     pub(crate) fn name_of_out<'a>(&self, key: &'a str) -> Option<&'a str> {
         let key = key.strip_suffix(OUT)?;

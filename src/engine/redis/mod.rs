@@ -24,6 +24,7 @@ mod keys;
 mod overhear;
 mod papers;
 mod pubsub;
+mod record;
 mod scripts;
 mod sentinel;
 mod several;
@@ -48,6 +49,7 @@ use self::overhear::Overhear;
 pub use self::papers::{Papers, Part, Pem, Unfit};
 pub use self::pubsub::Manner;
 use self::pubsub::{LONGEST_PAUSE, PAUSE, PubSub};
+use self::record::Record;
 pub use self::sentinel::Sentinels;
 pub use self::tls::Tls;
 use self::unscripted::{Unscripted, WaitedFor};
@@ -93,6 +95,8 @@ pub struct Redis {
     /// In place of both for what somebody relies on, where that takes more than an answer: it may take longer, and hold up
     /// whatever comes behind it.
     promises: Option<(Arc<Batches>, Connection)>,
+    /// What it takes for a grant to count.
+    assurance: Assurance,
     met: Arc<Met>,
     pubsub: PubSub,
     /// In place of scripts: for those who wait, and for what nobody waits for.
@@ -141,7 +145,7 @@ impl Redis {
             let terms = Terms {
                 met: met.clone(),
                 assurance,
-                record: keys.promoted().into(),
+                record: Record::new(keys.clone(), settings.shard.is_some()),
             };
             Connection::new(door.clone(), patience, terms)
         };
@@ -163,6 +167,7 @@ impl Redis {
             waited_for: Batches::new(callers, keys.clone(), together),
             apart: connection(apart_patience, Assurance::default()),
             promises,
+            assurance: settings.assurance.clone(),
             met: met.clone(),
             pubsub: PubSub::start(door.clone(), settings, apart),
             unscripted: (!settings.scripts)

@@ -13,6 +13,14 @@ impl Slot {
         Self(crc16(tag(key).as_bytes()) % 16384)
     }
 
+    /// What a key may have between braces to be in it: the first number that is.
+    pub(crate) fn tag(self) -> String {
+        // One in sixteen thousand is.
+        let numbers = (0_u32..).map(|number| number.to_string());
+        let mut tags = numbers.filter(|tag| Self::of(tag) == self);
+        tags.next().unwrap_or_default()
+    }
+
     pub(super) fn number(self) -> usize {
         self.0.into()
     }

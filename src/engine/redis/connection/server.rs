@@ -12,6 +12,7 @@ use redis::aio::MultiplexedConnection;
 
 use crate::engine::redis::assurance::Assurance;
 use crate::engine::redis::identity::{self, Identity, Met};
+use crate::engine::redis::record::Record;
 use crate::engine::{Cause, Failure};
 
 /// What is asked of the server at the other end beside what it is told to do.
@@ -21,8 +22,8 @@ pub(crate) struct Terms {
     pub(crate) met: Arc<Met>,
     /// What it takes for what is granted here to count.
     pub(crate) assurance: Assurance,
-    /// The key where it is kept since when a promoted server is known.
-    pub(crate) record: Arc<str>,
+    /// Where it is kept since when a promoted server is known.
+    pub(crate) record: Record,
 }
 
 impl Terms {

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+mod failover;
 pub(super) mod sentinels;
+
+pub(super) use self::failover::failover;
 
 use crate::engine::redis::door::Privacy;
 use crate::engine::redis::failure::said;
 use crate::engine::{Cause, Failure, Finding};
+use crate::protocol::Reply;
 
 /// From here on a `since` in a label looks wrong to people.
 const FAR_APART: Duration = Duration::from_secs(5);
@@ -74,11 +78,7 @@ pub(super) fn role(info: Option<&Info<'_>>) -> Finding {
     }
     match field("connected_slaves") {
         "0" | "?" => Finding::ok(what, "primary, without replicas"),
-        replicas => Finding::warn(
-            what,
-            format!("primary with {replicas} replica(s), which are told after the holder is"),
-            "a failover may forget the last grants: let what you write to refuse late writers",
-        ),
+        replicas => Finding::ok(what, format!("primary with {replicas} replica(s)")),
     }
 }
 
@@ -102,7 +102,8 @@ pub(super) fn persistence(
             _ => Finding::ok(what, "appendonly; a crash forgets a second at most"),
         };
     }
-    let advice = "set appendonly yes: what a restart forgets may be granted twice";
+    let advice =
+        "set appendonly yes, or a failover_delay: what a restart forgets may be granted twice";
     match save {
         Some("") => Finding::warn(what, "none: a restart forgets every lock", advice),
         Some(rules) => Finding::warn(
@@ -131,10 +132,19 @@ pub(super) fn eviction(info: Option<&Info<'_>>) -> Finding {
     }
 }
 
-pub(super) fn locking(tried: Result<(), Failure>) -> Finding {
+pub(super) fn locking(tried: Result<Reply, Failure>) -> Finding {
     let what = "locking";
     match tried {
-        Ok(()) => Finding::ok(what, "a lock was taken and given back"),
+        // Nobody else has its name.
+        Ok(Reply::Busy { ttl }) => Finding::warn(
+            what,
+            format!(
+                "nothing new for another {:.0?}: it was started or promoted just now",
+                ttl.unwrap_or_default()
+            ),
+            "wait for the end of failover_delay",
+        ),
+        Ok(_) => Finding::ok(what, "a lock was taken and given back"),
         Err(failure) if is_about_names(&failure) => Finding::warn(
             what,
             format!("not tried: {}", said(&failure)),

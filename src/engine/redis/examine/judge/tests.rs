@@ -50,7 +50,7 @@ fn a_replica_takes_no_locks() {
     let alone = "role:master\r\nconnected_slaves:0\r\n";
     assert_eq!(verdict(role, alone).0, Verdict::Ok);
     let followed = "role:master\r\nconnected_slaves:2\r\n";
-    assert_eq!(verdict(role, followed).0, Verdict::Warn);
+    assert_eq!(verdict(role, followed).0, Verdict::Ok);
 }
 
 #[test]
@@ -110,7 +110,14 @@ fn what_locks_need_must_work_and_the_rest_may_not() {
             "NOPERM User x has no permissions to run the 'y' command",
         )
     };
-    assert_eq!(locking(Ok(())).verdict, Verdict::Ok);
+    assert_eq!(
+        locking(Ok(Reply::Granted { token: None })).verdict,
+        Verdict::Ok
+    );
+    let waits = Reply::Busy {
+        ttl: Some(Duration::from_secs(5)),
+    };
+    assert_eq!(locking(Ok(waits)).verdict, Verdict::Warn);
     assert_eq!(locking(Err(denied())).verdict, Verdict::Fail);
     let other_names = Failure::new(Cause::Denied, "NOPERM No permissions to access a key");
     assert_eq!(locking(Err(other_names)).verdict, Verdict::Warn);

@@ -1,0 +1,63 @@
+//! What a failover, or a restart, could cost, and what is asked for against it.
+
+use crate::stage::{Stage, distlock, object, ran};
+
+/// Longer than any test's server has been up.
+const LONG: &str = "1h";
+
+#[test]
+fn a_lock_that_too_few_replicas_have_does_not_count() {
+    let stage = Stage::redis();
+    let alone = stage.run(&["run", "--acks", "1", "x", "--", "true"]);
+    assert_eq!(alone.code, 69, "{alone:?}");
+    assert!(alone.err.contains("0 of 1 replicas"), "{alone:?}");
+    let mut command = distlock(&["run", "x", "--", "true"]);
+    command.env("DISTLOCK_URL", stage.url());
+    command.env("DISTLOCK_ACKS", "1");
+    assert_eq!(ran(command).code, 69);
+    assert_eq!(stage.run(&["ls"]).out, "", "it was taken back");
+    assert_eq!(stage.run(&["run", "x", "--", "true"]).code, 0);
+}
+
+#[test]
+fn a_server_that_is_young_grants_nothing_new_to_those_who_say_so() {
+    let stage = Stage::redis();
+    let mut words = vec!["run", "--failover-delay", LONG, "--wait", "0"];
+    words.extend(["x", "--", "true"]);
+    let waits = stage.run(&words);
+    assert_eq!(waits.code, 75, "{waits:?}");
+    let doctor = stage.run(&["doctor", "--json", "--failover-delay", LONG]);
+    let verdict = |what: &str| {
+        let mut findings = doctor.out.lines().map(object);
+        let finding = findings.find(|finding| finding["what"] == what);
+        finding.expect("it is looked at")["verdict"].clone()
+    };
+    assert_eq!(verdict("locking"), "warn", "{doctor:?}");
+    assert_eq!(verdict("failover"), "warn", "{doctor:?}");
+    assert_eq!(doctor.code, 0, "{doctor:?}");
+    assert_eq!(stage.run(&["run", "x", "--", "true"]).code, 0);
+}
+
+#[test]
+fn no_lease_is_longer_than_the_delay() {
+    let stage = Stage::redis();
+    let mut words = vec!["run", "--failover-delay", "5s"];
+    words.extend(["--lease", "6s", "x", "--", "true"]);
+    let long = stage.run(&words);
+    assert_eq!(long.code, 64, "{long:?}");
+    assert!(long.err.contains("failover_delay"), "{long:?}");
+    // One that nobody has chosen is as short as it has to be.
+    let words = ["run", "--failover-delay", "1s", "x", "--", "true"];
+    let usual = stage.run(&words);
+    assert_eq!(usual.code, 0, "{usual:?}");
+}
+
+#[test]
+fn a_file_has_neither() {
+    let stage = Stage::sqlite();
+    for (option, value) in [("--acks", "1"), ("--failover-delay", LONG)] {
+        let refused = stage.run(&["run", option, value, "x", "--", "true"]);
+        assert_eq!(refused.code, 64, "{refused:?}");
+        assert!(refused.err.contains("is no server"), "{refused:?}");
+    }
+}

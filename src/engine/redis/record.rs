@@ -1,0 +1,81 @@
+//! Where it is kept since when a promoted server is known: in that server itself, so that all clients agree.
+
+use std::time::Duration;
+
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+use super::cluster;
+use super::failure;
+use super::identity::Identity;
+use super::keys::Keys;
+use crate::engine::Failure;
+
+/// That somebody has seen it is of use for as long as the delay; longer, so that whoever comes later need not wait again.
+const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// A key of the server at the other end.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    keys: Keys,
+    /// Whether the server keeps only what is in its slots.
+    in_a_slot: bool,
+}
+
+impl Record {
+    pub(super) const fn new(keys: Keys, in_a_slot: bool) -> Self {
+        Self { keys, in_a_slot }
+    }
+
+    /// How long ago any client has first seen this promoted server; from now on, if none has.
+    pub(super) async fn first_seen(
+        &self,
+        connection: &mut MultiplexedConnection,
+        identity: &Identity,
+        delay: Duration,
+    ) -> Result<Duration, Failure> {
+        let Some(key) = self.key(connection).await? else {
+            return Ok(Duration::ZERO);
+        };
+        let keep = REMEMBERED.max(delay * 2).as_millis().to_string();
+        let mut script = redis::cmd("EVAL");
+        script
+            .arg(include_str!("lua/promoted.lua"))
+            .arg(1)
+            .arg(key)
+            .arg(identity.data())
+            .arg(keep);
+        match ask(connection, &script).await {
+            Ok(age) => {
+                let age: i64 = redis::from_redis_value(age).unwrap_or_default();
+                Ok(Duration::from_millis(u64::try_from(age).unwrap_or(0)))
+            }
+            // The slot has just been given away, or this server never had the one that all locks of this prefix are in. Nobody
+            // could tell others: this connection waits by itself.
+            Err(failure) if self.in_a_slot && failure::is_redirection(&failure) => {
+                Ok(Duration::ZERO)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// None if there is no place for it there: then there is none for locks, either.
+    async fn key(&self, connection: &mut MultiplexedConnection) -> Result<Option<String>, Failure> {
+        if !self.in_a_slot {
+            return Ok(Some(self.keys.promoted()));
+        }
+        let mut question = redis::cmd("CLUSTER");
+        question.arg("NODES");
+        // By the server's own word: whoever asked others may be told what was, or will be.
+        let nodes = ask(connection, &question).await?;
+        let nodes: String = redis::from_redis_value(nodes).unwrap_or_default();
+        let slot = cluster::first_of_its_own(&nodes);
+        Ok(slot.map(|slot| self.keys.promoted_in(&slot.tag())))
+    }
+}
+
+async fn ask(connection: &mut MultiplexedConnection, cmd: &redis::Cmd) -> Result<Value, Failure> {
+    let answer = connection.send_packed_command(cmd).await;
+    let answer = answer.and_then(Value::extract_error);
+    answer.map_err(|error| failure::of_connecting(&error))
+}

@@ -22,6 +22,25 @@ fn sentinel_with_delay_and_acks() {
     assert!(outcome.slowest < AT_ONCE, "{:?}", outcome.slowest);
 }
 
+/// Without acknowledgements no master may live on.
+#[test]
+#[ignore = "minutes: `scripts/failover` plays it"]
+fn sentinel_with_delay_alone() {
+    let terms = Terms::delay_alone(LEASE);
+    let outcome = play(&Watched::start(), &plan(terms, &DEATHS));
+    outcome.no_two_believed();
+    assert!(outcome.slowest < AT_ONCE, "{:?}", outcome.slowest);
+}
+
+#[test]
+#[ignore = "minutes: `scripts/failover` plays it"]
+fn cluster_with_delay_alone() {
+    let terms = Terms::delay_alone(LEASE);
+    let outcome = play(&Sharded::start(), &plan(terms, &DEATHS));
+    outcome.no_two_believed();
+    assert!(outcome.slowest < AT_ONCE, "{:?}", outcome.slowest);
+}
+
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn sentinel_with_neither() {
@@ -57,6 +76,7 @@ fn plan(terms: Terms, kinds: &[Failover]) -> Plan {
     }
 }
 
+const DEATHS: [Failover; 2] = [Killed, LostWrite];
 const SENTINEL: [Failover; 4] = [Killed, Ordered, LostWrite, Split];
 const CLUSTER: [Failover; 5] = [Killed, Ordered, TakenOver, LostWrite, Split];
 const LEASE: Duration = Duration::from_secs(3);

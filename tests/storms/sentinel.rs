@@ -106,6 +106,14 @@ impl Stage for Watched {
         }
     }
 
+    /// Sentinels say so when they have seen it themselves, which takes them a second or two.
+    fn until_found(&self, new: &RedisServer) {
+        until("a sentinel names the new master", || {
+            let mut sentinels = self.topology.sentinels().iter();
+            sentinels.any(|sentinel| named(sentinel) == Some(new.port()))
+        });
+    }
+
     fn rejoin(&self, old: &RedisServer, new: &RedisServer) {
         if old.try_query::<Value>(&["PING"]).is_err() {
             old.restart();
@@ -114,4 +122,11 @@ impl Stage for Watched {
         // Sentinels do it seconds later.
         old.cmd(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
     }
+}
+
+/// Where a sentinel says the master is.
+fn named(sentinel: &RedisServer) -> Option<u16> {
+    let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+    let said: RedisResult<(String, u16)> = sentinel.try_query(&asked);
+    said.ok().map(|(_, port)| port)
 }

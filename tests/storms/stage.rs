@@ -46,6 +46,9 @@ pub(crate) trait Stage {
     /// Has a replica take its place while it lives on and serves whoever came by the side door.
     fn cut_off(&self, master: &RedisServer);
 
+    /// Until the new master can be found: then the failover is over.
+    fn until_found(&self, new: &RedisServer);
+
     /// The old master is back, if it was away, as a replica of the new one.
     fn rejoin(&self, old: &RedisServer, new: &RedisServer);
 }

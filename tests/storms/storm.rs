@@ -147,7 +147,9 @@ impl<'a, S: Stage> Storm<'a, S> {
         stage.look_out(false);
         let fresh = stage.name_at(new, &format!("fresh-{round}"));
         let returns = self.probe.returns(fresh);
-        let mut due = promoted + terms.waits();
+        stage.until_found(new);
+        let found = now();
+        let mut due = found + terms.waits();
         if terms.acks > 0 {
             if failover == Failover::Split {
                 self.is_told_by_its_clock(holder.as_ref().expect("there is one"));
@@ -162,9 +164,11 @@ impl<'a, S: Stage> Storm<'a, S> {
         let late = returned.saturating_sub(due);
         self.slowest = self.slowest.max(late);
         eprintln!(
-            "{round:3} {}: promoted after {:.2?}, due after {:.2?}, {:.2?} late",
+            "{:9.2?} {round} {}: promoted after {:.2?}, found after {:.2?}, due after {:.2?}, {:.2?} late",
+            begun,
             failover.describe(),
             promoted - begun,
+            found - begun,
             due - begun,
             late
         );

@@ -33,6 +33,11 @@ impl Terms {
         }
     }
 
+    /// A delay, and nobody waits for replicas: enough where a master that is replaced is dead.
+    pub(crate) const fn delay_alone(lease: Duration) -> Self {
+        Self::all(lease, 0)
+    }
+
     pub(crate) fn builder(&self, url: &str) -> ClientBuilder {
         let mut builder = Client::builder(url).default_lease(Lease::KeepAlive(self.lease));
         if self.delay {

@@ -16,10 +16,6 @@ pub(crate) struct Sharded {
 impl Sharded {
     pub(crate) fn start() -> Self {
         let cluster = Cluster::start();
-        for server in cluster.servers() {
-            // One that knows of no other serves what it has.
-            server.config_set("cluster-require-full-coverage", "no");
-        }
         let names = |word| {
             let masters = cluster.masters().into_iter();
             masters
@@ -33,6 +29,12 @@ impl Sharded {
         let stage = Self { cluster, names };
         stage.look_out(false);
         stage
+    }
+
+    /// A lock at the master that is to be replaced.
+    fn whose_turn(&self, round: usize) -> &str {
+        let names = &self.names.long;
+        &names[round % names.len()]
     }
 }
 
@@ -53,8 +55,8 @@ impl Stage for Sharded {
         self.names.clone()
     }
 
-    fn name_at(&self, master: &RedisServer, word: &str) -> String {
-        name_at(&self.cluster, master, word)
+    fn name_at(&self, round: usize, word: &str) -> String {
+        format!("{{{}}}-{word}-{round}", self.whose_turn(round))
     }
 
     fn until_settled(&self) {
@@ -62,8 +64,7 @@ impl Stage for Sharded {
     }
 
     fn master(&self, round: usize) -> &RedisServer {
-        let names = &self.names.long;
-        self.cluster.owner(&names[round % names.len()])
+        self.cluster.owner(self.whose_turn(round))
     }
 
     fn followers(&self, master: &RedisServer) -> Vec<&RedisServer> {
@@ -72,6 +73,8 @@ impl Stage for Sharded {
 
     /// It forgets the others, and takes nothing from those it does not know.
     fn side_door(&self, master: &RedisServer) -> String {
+        // And serves what it has, though nobody has the rest.
+        master.config_set("cluster-require-full-coverage", "no");
         let nodes: String = master.query(&["CLUSTER", "NODES"]);
         for line in nodes.lines().filter(|line| !line.contains("myself")) {
             let id = line.split(' ').next().expect("a line has words");
@@ -81,10 +84,10 @@ impl Stage for Sharded {
     }
 
     fn look_out(&self, quickly: bool) {
-        let silence = if quickly { "1500" } else { "20000" };
+        let silence = if quickly { "1500" } else { PATIENT };
         for server in self.cluster.servers() {
             // One of them may be dead.
-            let words = ["CONFIG", "SET", "cluster-node-timeout", silence];
+            let words = ["CONFIG", "SET", NODE_TIMEOUT, silence];
             let _: RedisResult<Value> = server.try_query(&words);
         }
     }
@@ -117,6 +120,7 @@ impl Stage for Sharded {
     fn rejoin(&self, old: &RedisServer, _: &RedisServer) {
         if old.try_query::<Value>(&["PING"]).is_err() {
             old.restart();
+            old.config_set(NODE_TIMEOUT, PATIENT);
         }
         let others = self.cluster.servers().iter();
         for other in others.filter(|other| other.port() != old.port()) {
@@ -135,3 +139,5 @@ fn name_at(cluster: &Cluster, master: &RedisServer, word: &str) -> String {
 }
 
 const AGAIN: Duration = Duration::from_secs(3);
+const NODE_TIMEOUT: &str = "cluster-node-timeout";
+const PATIENT: &str = "20000";

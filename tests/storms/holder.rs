@@ -74,9 +74,11 @@ pub(crate) async fn play(told: &str, orders: Receiver<String>) {
             match lock.try_acquire().await {
                 Ok(Some(guard)) => break Some(guard),
                 Err(Error::NotReplicated { .. }) => break None,
-                // Undone but not yet gone, too young to grant, or away.
-                Ok(None) | Err(_) => tokio::time::sleep(LOOK).await,
+                // Its server is too young to grant it, or does not answer yet.
+                Ok(None) => {}
+                Err(error) => eprintln!("holder: {error}"),
             }
+            tokio::time::sleep(LOOK).await;
         };
         let begun = taken.and_then(|guard| Some((Diary::begin(&guard)?, guard)));
         let Some((diary, guard)) = begun else {

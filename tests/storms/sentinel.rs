@@ -19,7 +19,7 @@ impl Watched {
         let topology = Topology::start();
         for sentinel in topology.sentinels() {
             // For twice as long they would not replace the next one that dies.
-            let words = ["SENTINEL", "SET", MASTER, "failover-timeout", "3000"];
+            let words = ["SENTINEL", "SET", MASTER, "failover-timeout", "5000"];
             sentinel.cmd(&words);
         }
         Self {
@@ -49,8 +49,8 @@ impl Stage for Watched {
         }
     }
 
-    fn name_at(&self, _: &RedisServer, word: &str) -> String {
-        word.to_owned()
+    fn name_at(&self, round: usize, word: &str) -> String {
+        format!("{word}-{round}")
     }
 
     fn until_settled(&self) {

@@ -19,13 +19,13 @@ pub(crate) trait Stage {
     /// Locks for everybody, some of them at each master.
     fn names(&self) -> Names;
 
-    /// One at this master that begins with this word.
-    fn name_at(&self, master: &RedisServer, word: &str) -> String;
+    /// One of this round's own, at the master whose turn it is.
+    fn name_at(&self, round: usize, word: &str) -> String;
 
     /// Until all masters have their replicas, and all know it.
     fn until_settled(&self);
 
-    /// The master whose turn it is.
+    /// The master that is to be replaced in this round.
     fn master(&self, round: usize) -> &RedisServer;
 
     fn followers(&self, master: &RedisServer) -> Vec<&RedisServer>;

@@ -113,7 +113,7 @@ impl<'a, S: Stage> Storm<'a, S> {
         let old = stage.master(round);
         let followers = stage.followers(old);
         let mut holder = failover.has_holder().then(|| {
-            let name = stage.name_at(old, &format!("contested-{round}"));
+            let name = stage.name_at(round, "contested");
             let lease = self.holders_lease(failover);
             Holder::start(&stage.side_door(old), &terms, lease, &name)
         });
@@ -144,11 +144,10 @@ impl<'a, S: Stage> Storm<'a, S> {
         stage.look_out(true);
         let new = until_promoted(&followers);
         let promoted = now();
-        stage.look_out(false);
-        let fresh = stage.name_at(new, &format!("fresh-{round}"));
-        let returns = self.probe.returns(fresh);
+        let returns = self.probe.returns(stage.name_at(round, "fresh"));
         stage.until_found(new);
         let found = now();
+        stage.look_out(false);
         let mut due = found + terms.waits();
         if terms.acks > 0 {
             if failover == Failover::Split {

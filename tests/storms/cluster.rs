@@ -94,6 +94,8 @@ impl Stage for Sharded {
 
     fn order(&self, master: &RedisServer) {
         let replica = self.cluster.replica_of(master);
+        // For as long as they are patient, twice, the others would not agree to replace the same master again.
+        self.look_out(true);
         let mut ordered: Option<Instant> = None;
         wait_until("it takes its place", || {
             // One that is under way begins anew when it is ordered again.

@@ -86,12 +86,12 @@ pub(crate) async fn play(told: &str, orders: Receiver<String>) {
             continue;
         };
         say(HOLDS);
-        watch(&guard, diary, &orders).await;
+        watch(&guard, diary, orders).await;
         return;
     }
 }
 
-async fn watch(guard: &Guard, mut diary: Diary, orders: &Receiver<String>) {
+async fn watch(guard: &Guard, mut diary: Diary, orders: Receiver<String>) {
     let mut lost: Option<LostReason> = None;
     while orders.try_recv() == Err(TryRecvError::Empty) {
         tokio::time::sleep(LOOK).await;

@@ -1,6 +1,7 @@
 //! A master behind sentinels.
 
 use std::time::Duration;
+use std::{fs, thread};
 
 use redis::{RedisResult, Value};
 
@@ -129,4 +130,19 @@ fn named(sentinel: &RedisServer) -> Option<u16> {
     let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
     let said: RedisResult<(String, u16)> = sentinel.try_query(&asked);
     said.ok().map(|(_, port)| port)
+}
+
+impl Drop for Watched {
+    /// What the sentinels have done, and why, is gone with them.
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        let (servers, sentinels) = (self.topology.servers(), self.topology.sentinels());
+        for server in servers.iter().chain(sentinels) {
+            let log = server.socket_path().with_file_name("redis.log");
+            let log = fs::read_to_string(log).unwrap_or_default();
+            eprintln!("the log of {}:\n{log}", server.addr());
+        }
+    }
 }

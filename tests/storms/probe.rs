@@ -1,5 +1,6 @@
 //! A client in the test's own process: it finds out when locks are granted again, and takes what another believes in.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,13 @@ use tokio::task::JoinHandle;
 
 use super::belief::{Belief, Diary, now};
 use super::load::LOOK;
+use super::support::Pace;
 use super::terms::Terms;
 
 pub(crate) struct Probe {
     // Before its runtime, which it needs to the end.
     client: Client,
+    pace: Arc<Pace>,
     runtime: Runtime,
 }
 
@@ -26,15 +29,20 @@ impl Probe {
             .expect("a runtime can be had");
         let client = runtime.block_on(terms.builder(url).connect());
         let client = client.expect("the servers are up");
-        Self { client, runtime }
+        let pace = runtime.block_on(async { Pace::start() });
+        Self {
+            client,
+            pace: Arc::new(pace),
+            runtime,
+        }
     }
 
     /// Asks for it from now on until it is granted, and says when that was.
     pub(crate) fn returns(&self, name: String) -> Returns {
-        let client = self.client.clone();
+        let (client, pace) = (self.client.clone(), self.pace.clone());
         let granted = self.runtime.spawn(async move {
             let guard = granted(&client, &name).await;
-            let when = now();
+            let when = (now(), pace.now());
             // Nobody else wants it.
             let _ = guard.release().await;
             when
@@ -42,9 +50,16 @@ impl Probe {
         Returns(granted)
     }
 
-    pub(crate) fn until_returned(&self, returns: Returns) -> Duration {
-        let when = self.runtime.block_on(returns.0);
-        when.expect("it is granted some time")
+    /// How much later than it was due.
+    pub(crate) fn lateness(&self, returns: Returns, due: Duration) -> Lateness {
+        thread::sleep(due.saturating_sub(now()));
+        let paced = self.pace.now();
+        let granted = self.runtime.block_on(returns.0);
+        let (when, pace) = granted.expect("it is granted some time");
+        Lateness {
+            clock: when.saturating_sub(due),
+            machine: pace.saturating_sub(paced),
+        }
     }
 
     /// Takes what somebody else may believe in, as soon as it can be had, keeps it for a moment, and says what it believed.
@@ -65,7 +80,24 @@ impl Probe {
 }
 
 /// When it is granted; see [`Probe::returns`].
-pub(crate) struct Returns(JoinHandle<Duration>);
+pub(crate) struct Returns(JoinHandle<(Duration, Duration)>);
+
+/// How late something is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lateness {
+    pub(crate) clock: Duration,
+    /// Without the time for which a busy machine stood still.
+    pub(crate) machine: Duration,
+}
+
+impl Lateness {
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            clock: self.clock.max(other.clock),
+            machine: self.machine.max(other.machine),
+        }
+    }
+}
 
 async fn granted(client: &Client, name: &str) -> Guard {
     let begun = Instant::now();

@@ -19,7 +19,9 @@ fn behind_sentinels_no_two_believe_with_delay_and_acks() {
         failovers: vec![Killed, LostWrite, Split],
         processes: PROCESSES,
     };
-    play(&stage, &plan).no_two_believed();
+    let outcome = play(&stage, &plan);
+    outcome.no_two_believed();
+    outcome.was_back_within(PATIENCE);
 }
 
 #[test]
@@ -30,7 +32,9 @@ fn behind_sentinels_two_believe_when_a_write_is_lost() {
         failovers: vec![Ordered, LostWrite, Split],
         processes: PROCESSES,
     };
-    play(&stage, &plan).two_believed();
+    let outcome = play(&stage, &plan);
+    outcome.two_believed();
+    outcome.was_back_within(PATIENCE);
 }
 
 #[test]
@@ -41,7 +45,9 @@ fn in_a_cluster_no_two_believe_with_delay_and_acks() {
         failovers: vec![Killed, LostWrite, Split],
         processes: PROCESSES,
     };
-    play(&stage, &plan).no_two_believed();
+    let outcome = play(&stage, &plan);
+    outcome.no_two_believed();
+    outcome.was_back_within(PATIENCE);
 }
 
 #[test]
@@ -52,7 +58,11 @@ fn in_a_cluster_two_believe_when_a_write_is_lost() {
         failovers: vec![TakenOver, Ordered, LostWrite, Split],
         processes: PROCESSES,
     };
-    play(&stage, &plan).two_believed();
+    let outcome = play(&stage, &plan);
+    outcome.two_believed();
+    outcome.was_back_within(PATIENCE);
 }
 
+/// A failover that is never noticed, and no more: other tests run beside.
+const PATIENCE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(4);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::belief::{Belief, Overlap, now, overlaps};
 use super::holder::Holder;
 use super::load::{self, BELIEVED};
-use super::probe::{Probe, until};
+use super::probe::{Lateness, Probe, until};
 use super::stage::{Failover, Stage, followed_by, until_promoted};
 use super::support::process::Process;
 use super::terms::Terms;
@@ -23,12 +23,17 @@ pub(crate) struct Plan {
 pub(crate) struct Outcome {
     pub(crate) overlaps: Vec<Overlap>,
     /// How much later than it could be expected something was granted again, at most.
-    pub(crate) slowest: Duration,
+    pub(crate) slowest: Lateness,
     /// What somebody believed in whom the next master had never heard of, or was not to hear of.
     pub(crate) contested: Vec<String>,
 }
 
 impl Outcome {
+    /// Locks were granted again as soon as they could be.
+    pub(crate) fn was_back_within(&self, limit: Duration) {
+        assert!(self.slowest.machine < limit, "{:?}", self.slowest);
+    }
+
     /// Nobody believed in what another did.
     pub(crate) fn no_two_believed(&self) {
         assert!(self.overlaps.is_empty(), "{:#?}", self.overlaps);
@@ -62,7 +67,7 @@ struct Storm<'a, S> {
     workers: Vec<Process>,
     beliefs: Vec<Belief>,
     contested: Vec<String>,
-    slowest: Duration,
+    slowest: Lateness,
 }
 
 impl<'a, S: Stage> Storm<'a, S> {
@@ -87,7 +92,7 @@ impl<'a, S: Stage> Storm<'a, S> {
             workers,
             beliefs: Vec::new(),
             contested: Vec::new(),
-            slowest: Duration::ZERO,
+            slowest: Lateness::default(),
         }
     }
 
@@ -159,17 +164,17 @@ impl<'a, S: Stage> Storm<'a, S> {
             until("the replicas follow", || followed_by(new) >= all);
             due = due.max(now());
         }
-        let returned = self.probe.until_returned(returns);
-        let late = returned.saturating_sub(due);
+        let late = self.probe.lateness(returns, due);
         self.slowest = self.slowest.max(late);
         eprintln!(
-            "{:9.2?} {round} {}: promoted after {:.2?}, found after {:.2?}, due after {:.2?}, {:.2?} late",
+            "{:9.2?} {round} {}: promoted after {:.2?}, found after {:.2?}, due after {:.2?}, {:.2?} late ({:.2?})",
             begun,
             failover.describe(),
             promoted - begun,
             found - begun,
             due - begun,
-            late
+            late.clock,
+            late.machine
         );
         if let Some(holder) = &mut holder {
             self.contest(holder);
@@ -237,7 +242,7 @@ impl<'a, S: Stage> Storm<'a, S> {
             kinds.collect::<Vec<_>>().join(", "),
             plan.processes,
             overlaps.len(),
-            self.slowest,
+            self.slowest.clock,
         );
         Outcome {
             overlaps,

@@ -62,22 +62,38 @@ impl Probe {
         }
     }
 
-    /// Takes what somebody else may believe in, as soon as it can be had, keeps it for a moment, and says what it believed.
-    pub(crate) fn rival(&self, name: &str) -> Belief {
-        self.runtime.block_on(async {
-            let guard = granted(&self.client, name).await;
-            let mut diary = Diary::begin(&guard).expect("it was granted just now");
+    /// Asks from now on for what somebody else may believe in, keeps it for a moment, and tells what it believed.
+    pub(crate) fn rival(&self, name: &str) -> Rival {
+        let (client, name) = (self.client.clone(), name.to_owned());
+        let rival = self.runtime.spawn(async move {
+            let (mut diary, guard) = loop {
+                let guard = granted(&client, &name).await;
+                if let Some(diary) = Diary::begin(&guard) {
+                    break (diary, guard);
+                }
+            };
             let until = now() + KEPT;
-            while now() < until && diary.look(&guard) {
+            let mut held = true;
+            while held && now() < until {
                 tokio::time::sleep(LOOK).await;
+                held = diary.look(&guard);
             }
-            let lost = guard.check().err();
-            assert!(lost.is_none(), "{lost:?}");
+            let belief = diary.end(None);
+            // Whether it was still ours changes nothing of that.
             let _ = guard.release().await;
-            diary.end(None)
-        })
+            belief
+        });
+        Rival(rival)
+    }
+
+    pub(crate) fn until_done(&self, rival: Rival) -> Belief {
+        let belief = self.runtime.block_on(rival.0);
+        belief.expect("it gets it some time")
     }
 }
+
+/// Somebody who takes what another holds; see [`Probe::rival`].
+pub(crate) struct Rival(JoinHandle<Belief>);
 
 /// When it is granted; see [`Probe::returns`].
 pub(crate) struct Returns(JoinHandle<(Duration, Duration)>);

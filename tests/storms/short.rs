@@ -25,6 +25,11 @@ fn behind_sentinels_no_two_believe_with_delay_and_acks() {
 }
 
 #[test]
+fn behind_sentinels_no_two_believe_with_the_delay_alone_when_the_master_dies() {
+    dies_with_the_delay_alone(&Watched::start());
+}
+
+#[test]
 fn behind_sentinels_two_believe_when_a_write_is_lost() {
     let stage = Watched::start();
     let plan = Plan {
@@ -51,6 +56,11 @@ fn in_a_cluster_no_two_believe_with_delay_and_acks() {
 }
 
 #[test]
+fn in_a_cluster_no_two_believe_with_the_delay_alone_when_the_master_dies() {
+    dies_with_the_delay_alone(&Sharded::start());
+}
+
+#[test]
 fn in_a_cluster_two_believe_when_a_write_is_lost() {
     let stage = Sharded::start();
     let plan = Plan {
@@ -63,6 +73,19 @@ fn in_a_cluster_two_believe_when_a_write_is_lost() {
     outcome.was_back_within(PATIENCE);
 }
 
+fn dies_with_the_delay_alone(stage: &impl Stage) {
+    let plan = Plan {
+        terms: Terms::delay_alone(LONG_LEASE),
+        failovers: vec![LostWrite],
+        processes: PROCESSES,
+    };
+    let outcome = play(stage, &plan);
+    outcome.no_two_believed();
+    outcome.was_back_within(PATIENCE);
+}
+
 /// A failover that is never noticed, and no more: other tests run beside.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(4);
+/// Longer than it takes to replace a master that has died: whom it has granted something still believes in it then.
+const LONG_LEASE: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::belief::{Belief, Overlap, now, overlaps};
 use super::holder::Holder;
 use super::load::{self, BELIEVED};
-use super::probe::{Lateness, Probe, until};
+use super::probe::{Lateness, Probe, Rival, until};
 use super::stage::{Failover, Stage, followed_by, until_promoted};
 use super::support::process::Process;
 use super::terms::Terms;
@@ -150,6 +150,9 @@ impl<'a, S: Stage> Storm<'a, S> {
         let new = until_promoted(&followers);
         let promoted = now();
         let returns = self.probe.returns(stage.name_at(round, "fresh"));
+        let rival = holder
+            .as_ref()
+            .map(|holder| self.probe.rival(holder.name()));
         stage.until_found(new);
         let found = now();
         stage.look_out(false);
@@ -176,8 +179,8 @@ impl<'a, S: Stage> Storm<'a, S> {
             late.clock,
             late.machine
         );
-        if let Some(holder) = &mut holder {
-            self.contest(holder);
+        if let Some((holder, rival)) = holder.as_mut().zip(rival) {
+            self.contest(holder, rival);
         }
         drop(holder);
         if terms.acks == 0 {
@@ -200,10 +203,9 @@ impl<'a, S: Stage> Storm<'a, S> {
         self.beliefs.push(belief);
     }
 
-    /// Somebody else takes what it holds.
-    fn contest(&mut self, holder: &mut Holder) {
-        let rival = self.probe.rival(holder.name());
-        self.beliefs.push(rival);
+    /// Somebody else has asked for what it holds since there was somebody to ask.
+    fn contest(&mut self, holder: &mut Holder, rival: Rival) {
+        self.beliefs.push(self.probe.until_done(rival));
         if self.terms.acks == 0 {
             self.beliefs.push(holder.believes());
         }

@@ -1,5 +1,6 @@
 //! A master behind sentinels.
 
+use std::collections::HashMap;
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -55,11 +56,12 @@ impl Stage for Watched {
     }
 
     fn until_settled(&self) {
-        // They may still name the one before.
-        until("the sentinels name a master", || {
+        // They name the next master before they are done with the last: one that dies then finds them at odds for good.
+        until("the sentinels are done", || {
             let named = self.topology.agreed();
             let mut servers = self.topology.servers().iter();
             servers.any(|server| Some(server.port()) == named && is_master(server))
+                && self.topology.sentinels().iter().all(is_done)
         });
         self.topology.until_settled();
     }
@@ -130,6 +132,13 @@ fn named(sentinel: &RedisServer) -> Option<u16> {
     let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
     let said: RedisResult<(String, u16)> = sentinel.try_query(&asked);
     said.ok().map(|(_, port)| port)
+}
+
+/// Whether nothing is wrong with a sentinel's master, and nobody is made one.
+fn is_done(sentinel: &RedisServer) -> bool {
+    let told: RedisResult<HashMap<String, String>> =
+        sentinel.try_query(&["SENTINEL", "MASTER", MASTER]);
+    told.is_ok_and(|told| told.get("flags").is_some_and(|flags| flags == "master"))
 }
 
 impl Drop for Watched {

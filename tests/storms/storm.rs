@@ -237,14 +237,14 @@ impl<'a, S: Stage> Storm<'a, S> {
             .map(|(failover, count)| format!("{count} {}", failover.describe()));
         // What `scripts/failover` makes its table of.
         eprintln!(
-            "storm | {} | {} | {}: {} | {} | {grants} | {} | {:.2?} |",
+            "storm | {} | {} | {}: {} | {} | {grants} | {} | {:.2} s |",
             self.stage.describe(),
             plan.terms.describe(),
             plan.failovers.len(),
             kinds.collect::<Vec<_>>().join(", "),
             plan.processes,
             overlaps.len(),
-            self.slowest.clock,
+            self.slowest.clock.as_secs_f64(),
         );
         Outcome {
             overlaps,

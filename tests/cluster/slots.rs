@@ -1,11 +1,11 @@
 //! Each lock is in its slot, with all that belongs to it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock::{Error, Lease, MultiLock};
 
 use super::support::{Cluster, eventually};
-use super::{PATIENCE, beside, connect, held_in};
+use super::{PATIENCE, beside, connect, held_in, patient};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_of_all_slots_are_held_listed_and_given_back() {
@@ -61,6 +61,20 @@ async fn several_locks_are_taken_together_whatever_their_slots() {
         guard.release().await.expect("they are ours");
         assert_eq!(beside(|| held_in(&cluster)), Vec::<String>::new());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_does_not_hold_up_connecting() {
+    let cluster = Cluster::start_masters();
+
+    beside(|| cluster.servers()[1].stop_process());
+    // It knows nothing but what the two others say, and has all the time in the world to wait for the third.
+    let begun = Instant::now();
+    let builder = patient(&cluster.url()).connect_timeout(PATIENCE);
+    let second = builder.connect().await.expect("two of them are up");
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+    beside(|| cluster.servers()[1].continue_process());
+    drop(second);
 }
 
 /// The server that hangs answers nothing for longer than the other lock's lease.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{Client, Error, Lease, MultiLock};
 
 use super::pair::{Pair, field, replica_of};
-use super::support::{PATIENCE, RedisServer, eventually};
+use super::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually};
 
 /// A lease as long as this survives a busy machine.
 const DELAY: Duration = Duration::from_secs(8);
@@ -19,8 +19,8 @@ async fn after_a_start_nothing_is_granted_until_every_lease_is_over() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     for _ in 0..2 {
-        server.restart();
         let started = Instant::now();
+        server.restart();
         eventually(PATIENCE, "it is there", async || {
             client.lock("new").try_acquire().await.is_ok()
         })
@@ -36,11 +36,7 @@ async fn after_a_start_nothing_is_granted_until_every_lease_is_over() {
             .acquire()
             .await
             .expect("it is waited for");
-        assert!(
-            started.elapsed() >= DELAY - GRAIN,
-            "{:?}",
-            started.elapsed()
-        );
+        assert!(started.elapsed() >= DELAY, "{:?}", started.elapsed());
         guard.release().await.expect("it is ours");
     }
 }
@@ -62,9 +58,9 @@ async fn what_is_held_stays_held_meanwhile() {
 async fn after_a_promotion_nothing_is_granted_until_every_lease_is_over() {
     let pair = Pair::start().await;
     is_old_enough(&pair.replica).await;
+    let promoted = Instant::now();
     pair.promote();
     let client = connect(&pair.replica).await;
-    let promoted = Instant::now();
     assert!(
         client
             .lock("new")
@@ -78,7 +74,7 @@ async fn after_a_promotion_nothing_is_granted_until_every_lease_is_over() {
         .acquire()
         .await
         .expect("it is waited for");
-    assert!(promoted.elapsed() >= DELAY - GRAIN);
+    assert!(promoted.elapsed() >= DELAY);
     guard.release().await.expect("it is ours");
     // Whoever comes later need not wait again.
     let later = connect(&pair.replica).await;
@@ -88,6 +84,26 @@ async fn after_a_promotion_nothing_is_granted_until_every_lease_is_over() {
         .release()
         .await
         .expect("ours");
+}
+
+/// How long ago somebody was first seen was so when it was said, and not when it was asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_takes_its_time_makes_nothing_older() {
+    let pair = Pair::start().await;
+    is_old_enough(&pair.replica).await;
+    let promoted = Instant::now();
+    pair.promote();
+    let proxy = ChaosProxy::start(pair.replica.addr());
+    let slow = DELAY / 2;
+    proxy.rule(Match::command("EVAL").nth(1), Fault::DelayRequest(slow));
+    let client = connect_to(&proxy.url()).await;
+    let guard = client.lock("new").acquire().await;
+    guard.expect("it is waited for");
+    assert!(
+        promoted.elapsed() >= DELAY + slow,
+        "{:?}",
+        promoted.elapsed()
+    );
 }
 
 /// Nobody ends its connections then, and whoever has one hears nothing of it.
@@ -104,12 +120,12 @@ async fn one_that_was_a_replica_for_a_while_grants_nothing_over_an_old_connectio
         field(&server, "master_link_status:") == "up"
     })
     .await;
-    server.cmd(&["REPLICAOF", "NO", "ONE"]);
     let promoted = Instant::now();
+    server.cmd(&["REPLICAOF", "NO", "ONE"]);
     eventually(PATIENCE, "it says that it waits", async || {
         let tried = client.lock("after").try_acquire().await;
         if let Ok(Some(_)) = &tried {
-            assert!(promoted.elapsed() >= DELAY - GRAIN);
+            assert!(promoted.elapsed() >= DELAY);
         }
         tried.is_ok()
     })
@@ -119,7 +135,7 @@ async fn one_that_was_a_replica_for_a_while_grants_nothing_over_an_old_connectio
         .acquire()
         .await
         .expect("it is waited for");
-    assert!(promoted.elapsed() >= DELAY - GRAIN);
+    assert!(promoted.elapsed() >= DELAY);
     guard.release().await.expect("it is ours");
 }
 
@@ -189,9 +205,14 @@ async fn is_old_enough(server: &RedisServer) {
 }
 
 async fn connect(server: &RedisServer) -> Client {
-    let client = Client::builder(&server.url())
+    connect_to(&server.url()).await
+}
+
+async fn connect_to(url: &str) -> Client {
+    let client = Client::builder(url)
         .default_lease(LEASE)
         .command_timeout(PATIENCE)
+        .connect_timeout(PATIENCE)
         .failover_delay(DELAY);
     client.connect().await.expect("the server is up")
 }

@@ -1,21 +1,11 @@
-//! What it takes for a grant to count: so many replicas have it, and its server has been the one for long enough.
-//!
-//! Both are heard right behind the script, over the same connection: what is asked elsewhere, or before, says nothing about
-//! this grant.
-
-#![expect(
-    clippy::disallowed_methods,
-    reason = "how long a server has been the one is told by the clock"
-)]
+//! What it takes for a grant to count: so many replicas have it, and its server has been the one for long enough. Pure.
 
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::Value;
 
 use super::failure;
-use super::identity::{Identity, Introduction};
-use super::record::Record;
+use super::identity::Identity;
 use crate::engine::{Cause, Failure};
 use crate::protocol::Reply;
 
@@ -35,21 +25,6 @@ pub struct Replicas {
     pub acks: u32,
     /// How long it may take.
     pub timeout: Duration,
-}
-
-/// What a server has answered.
-#[derive(Debug)]
-pub(super) struct Answers {
-    pub(super) first: Value,
-    /// What was heard behind it.
-    pub(super) behind: Vec<Value>,
-}
-
-impl Answers {
-    pub(super) const fn alone(first: Value) -> Self {
-        let behind = Vec::new();
-        Self { first, behind }
-    }
 }
 
 /// A script's answer.
@@ -83,38 +58,6 @@ impl Assurance {
     /// Whether nothing is asked for beside the answer.
     pub const fn is_none(&self) -> bool {
         self.replicas.is_none() && self.delay.is_none()
-    }
-
-    /// Runs a script; what else was heard comes behind its answer. `asking` if its keys are on their way there.
-    pub(super) async fn send(
-        &self,
-        connection: &mut MultiplexedConnection,
-        script: Cmd,
-        asking: bool,
-    ) -> RedisResult<Answers> {
-        if self.is_none() && !asking {
-            let answer = connection.send_packed_command(&script).await;
-            return answer.map(Answers::alone);
-        }
-        let mut pipeline = Pipeline::with_capacity(4);
-        if asking {
-            pipeline.cmd("ASKING");
-        }
-        pipeline.add_command(script);
-        if let Some(Replicas { acks, timeout }) = self.replicas {
-            let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-            pipeline.cmd("WAIT").arg(acks).arg(timeout.max(1));
-        }
-        if self.delay.is_some() {
-            pipeline.cmd("INFO").arg("replication");
-        }
-        let count = pipeline.len();
-        let answers = connection.send_packed_commands(&pipeline, 0, count).await?;
-        let mut answers = answers.into_iter().skip(usize::from(asking));
-        Ok(Answers {
-            first: answers.next().unwrap_or(Value::Nil),
-            behind: answers.collect(),
-        })
     }
 
     /// Judges what was heard behind a script, from the server that this one is said to be.
@@ -164,32 +107,117 @@ impl Assurance {
         Ok(())
     }
 
-    /// From when on a server grants something new, if there is a delay.
-    pub(super) async fn grants_from(
-        &self,
-        connection: &mut MultiplexedConnection,
-        told: &Introduction,
-        record: &Record,
-    ) -> Result<Option<Instant>, Failure> {
-        let Some(delay) = self.delay else {
-            return Ok(None);
-        };
-        let asked = Instant::now();
-        let unknown = || {
-            let why =
-                "failover_delay needs to know which server this is, and it does not say (INFO)";
-            Failure::new(Cause::Unusable, why)
-        };
-        let identity = told.identity.as_ref().ok_or_else(unknown)?;
-        let age = if identity.is_promoted() {
-            record.first_seen(connection, identity, delay).await?
-        } else {
-            told.up.ok_or_else(unknown)?
-        };
-        Ok(Some(asked + delay.saturating_sub(age)))
+    /// From when on a server grants something new that has been what it is for this long, as was heard at this time: after it
+    /// was so.
+    pub(super) fn grants_from(&self, heard: Instant, age: Duration) -> Option<Instant> {
+        Some(heard + self.delay?.saturating_sub(age))
     }
 }
 
 fn not_replicated(why: String) -> Failure {
     Failure::new(Cause::NotReplicated, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACKS: Assurance = Assurance {
+        replicas: Some(Replicas {
+            acks: 2,
+            timeout: Duration::from_secs(1),
+        }),
+        delay: None,
+    };
+    const DELAY: Assurance = Assurance {
+        replicas: None,
+        delay: Some(Duration::from_secs(30)),
+    };
+
+    fn replication(role: &str, data: &str, before: &str) -> String {
+        format!("role:{role}\r\nmaster_replid:{data}\r\nmaster_replid2:{before}\r\n")
+    }
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn error(words: &str) -> Value {
+        let said = redis::parse_redis_value(format!("-{words}\r\n").as_bytes());
+        said.expect("it is an answer")
+    }
+
+    /// Why what was granted does not count, if it does not.
+    fn doubt(assurance: &Assurance, behind: Vec<Value>) -> Option<Cause> {
+        let server = Identity::told("run_id:a\r\n", &replication("master", "1", "0"));
+        let kept = assurance.kept(behind, server.as_ref());
+        let busy = Reply::Busy { ttl: None };
+        assert_eq!(kept.counted(Ok(busy.clone())).ok(), Some(busy), "always");
+        let granted = kept.counted(Ok(Reply::Granted { token: None }));
+        let renewed = kept.counted(Ok(Reply::Renewed));
+        assert_eq!(granted.is_ok(), renewed.is_ok());
+        granted.err().map(|failure| failure.cause)
+    }
+
+    #[test]
+    fn a_grant_counts_when_enough_replicas_have_it() {
+        for (said, doubted) in [
+            (vec![Value::Int(2)], None),
+            (vec![Value::Int(3)], None),
+            (vec![Value::Int(1)], Some(Cause::NotReplicated)),
+            (
+                vec![error("NOPERM no WAIT for you")],
+                Some(Cause::NotReplicated),
+            ),
+            (vec![text("2")], Some(Cause::NotReplicated)),
+            (vec![], Some(Cause::NotReplicated)),
+        ] {
+            assert_eq!(doubt(&ACKS, said.clone()), doubted, "{said:?}");
+        }
+        assert_eq!(doubt(&Assurance::default(), vec![]), None);
+    }
+
+    #[test]
+    fn a_grant_counts_when_its_server_was_the_same_all_the_while() {
+        for (said, doubted) in [
+            (text(&replication("master", "1", "0")), None),
+            // A first replica has come.
+            (text(&replication("master", "2", "0")), None),
+            (
+                text(&replication("slave", "1", "0")),
+                Some(Cause::Interrupted),
+            ),
+            (
+                text(&replication("master", "2", "1")),
+                Some(Cause::Interrupted),
+            ),
+            (error("NOPERM no INFO for you"), Some(Cause::Interrupted)),
+            (Value::Nil, Some(Cause::Interrupted)),
+        ] {
+            assert_eq!(doubt(&DELAY, vec![said.clone()]), doubted, "{said:?}");
+            // Behind the replicas' answer, where there is one.
+            let both = Assurance {
+                delay: DELAY.delay,
+                ..ACKS
+            };
+            let answers = vec![Value::Int(2), said.clone()];
+            assert_eq!(doubt(&both, answers), doubted, "{said:?}");
+            let too_few = vec![Value::Int(0), said];
+            assert_eq!(doubt(&both, too_few), Some(Cause::NotReplicated));
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any time will do")]
+    fn a_young_server_grants_nothing_new_yet() {
+        let heard = Instant::now();
+        let after = |age| {
+            let from = DELAY.grants_from(heard, Duration::from_secs(age));
+            from.map(|from| from.saturating_duration_since(heard).as_secs())
+        };
+        assert_eq!(after(0), Some(30));
+        assert_eq!(after(29), Some(1));
+        assert_eq!(after(31), Some(0));
+        assert_eq!(ACKS.grants_from(heard, Duration::ZERO), None);
+    }
 }

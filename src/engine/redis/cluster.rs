@@ -51,7 +51,10 @@ impl Cluster {
     /// # Errors
     ///
     /// If none of them can be reached, none knows a cluster, or they refuse the user or password.
-    #[expect(clippy::disallowed_methods, reason = "engines may wait")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "engines may wait, and start what ends by itself"
+    )]
     pub async fn connect(
         seeds: &[(String, u16)],
         address: Address,
@@ -67,13 +70,18 @@ impl Cluster {
         );
         let nodes = Nodes::watch(address, seeds, manner, settings, apart);
         let cluster = Arc::new(Self { place, nodes });
-        let met = tokio::time::timeout(limit, cluster.meet_all()).await;
-        let met = met.unwrap_or_else(|_| match cluster.nodes.known_chart() {
-            // A server that does not answer is met again soon enough.
-            Some(_) => Ok(()),
-            None => {
-                let why = format!("no server of the cluster has answered within {limit:?}");
-                Err(Failure::new(Cause::Unreachable, why))
+        let met = tokio::time::timeout(limit, cluster.nodes.all()).await;
+        let met = met.unwrap_or_else(|_| {
+            let why = format!("no server of the cluster has answered within {limit:?}");
+            Err(Failure::new(Cause::Unreachable, why))
+        });
+        let met = met.map(|all| {
+            for (_, node) in all {
+                // Nobody waits for it: one that hangs is not to hold up whoever needs the others. Here, where callers are: it
+                // makes the connection that they will use.
+                tokio::spawn(async move {
+                    let _ = tokio::time::timeout(limit, node.warn_of_eviction()).await;
+                });
             }
         });
         match met {
@@ -87,13 +95,6 @@ impl Cluster {
 
     fn slot(&self, request: &Request) -> Result<Slot, Failure> {
         names::slot(&self.nodes.keys, &request.subject.channel())
-    }
-
-    async fn meet_all(&self) -> Result<(), Failure> {
-        for (_, node) in self.nodes.all().await? {
-            node.warn_of_eviction().await;
-        }
-        Ok(())
     }
 }
 

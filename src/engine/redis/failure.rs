@@ -111,6 +111,12 @@ pub(crate) fn is_redirection(failure: &Failure) -> bool {
     failure.cause == Cause::Unready && code.is_some_and(|code| REDIRECTS.contains(&code))
 }
 
+/// Whether it is about a slot: another server has it, or none.
+pub(crate) fn is_of_a_slot(failure: &Failure) -> bool {
+    let unserved = failure.cause == Cause::Unready && failure.detail.starts_with("CLUSTERDOWN");
+    unserved || is_redirection(failure)
+}
+
 /// Whether a call of many found a replica: then none of them has done anything.
 pub(crate) fn of_read_only(answer: &Value) -> Option<Failure> {
     let Value::Array(answers) = answer else {

@@ -25,7 +25,7 @@ pub(super) struct Identity {
 
 impl Identity {
     /// What a server says of itself; nothing if that is not enough.
-    fn told(server: &str, replication: &str) -> Option<Self> {
+    pub(super) fn told(server: &str, replication: &str) -> Option<Self> {
         let before = field(replication, "master_replid2:").unwrap_or_default();
         Some(Self {
             run: field(server, "run_id:")?.to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! Three connections: one for callers who wait, on their own runtime; one for what nobody waits for
 //! (renewals, releases of dropped guards) and one that listens, both on the driver's own thread. Who watches has one
-//! more for each watch.
+//! more for each watch, and who asks for more than a server's word (`assurance`) two more for what takes that.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -113,12 +113,15 @@ impl Chart {
     }
 
     /// Whether a slot has another server than it had: what was granted there may be forgotten. Also of the same one, where
-    /// it has got the slot anew.
+    /// it has got the slot anew, and where nobody had it: somebody may have before that.
     pub(super) fn has_moved_from(&self, before: &Self) -> bool {
-        let both = before.owners.iter().zip(&self.owners);
-        let mut both = both.filter_map(|(old, new)| Some(((*old)?, (*new)?)));
-        both.any(|(old, new)| {
-            before.sites[old.place] != self.sites[new.place] || old.epoch != new.epoch
+        let mut both = before.owners.iter().zip(&self.owners);
+        both.any(|(old, new)| match (old, new) {
+            (Some(old), Some(new)) => {
+                before.sites[old.place] != self.sites[new.place] || old.epoch != new.epoch
+            }
+            (None, Some(_)) => true,
+            (_, None) => false,
         })
     }
 
@@ -278,11 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_new_has_not_moved() {
+    fn a_slot_that_nobody_had_may_have_been_anybodys() {
         let few = Chart::of(&[says(&[(0, 9, 1, 1)])], None, true);
         let more = Chart::of(&[says(&[(0, 9, 1, 1), (10, 19, 2, 2)])], Some(&few), true);
         assert_eq!(few.missing(), SLOTS - 10);
-        assert!(!more.has_moved_from(&few));
+        assert!(!few.has_moved_from(&more), "nobody has what is gone");
+        assert!(more.has_moved_from(&few));
+        assert!(!few.has_moved_from(&few));
         let again = Chart::of(&[says(&[(0, 9, 1, 3)])], Some(&few), true);
         assert!(again.has_moved_from(&few), "it was another's meanwhile");
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 
 use crate::engine::redis::assurance::Assurance;
-use crate::engine::redis::identity::{self, Identity, Met};
+use crate::engine::redis::identity::{self, Identity, Introduction, Met};
 use crate::engine::redis::record::Record;
 use crate::engine::{Cause, Failure};
 
@@ -35,8 +35,7 @@ impl Terms {
     ) -> Result<Server, Failure> {
         let meeting = async {
             let told = identity::ask(connection).await?;
-            let grants_from = self.assurance.grants_from(connection, &told, &self.record);
-            let grants_from = grants_from.await?;
+            let grants_from = self.grants_from(connection, &told).await?;
             Ok(Server {
                 identity: told.identity,
                 grants_from,
@@ -49,6 +48,31 @@ impl Terms {
         })?;
         self.met.meet(server.identity.clone());
         Ok(server)
+    }
+
+    /// From when on it grants something new, if there is a delay.
+    async fn grants_from(
+        &self,
+        connection: &mut MultiplexedConnection,
+        told: &Introduction,
+    ) -> Result<Option<Instant>, Failure> {
+        let Some(delay) = self.assurance.delay else {
+            return Ok(None);
+        };
+        let unknown = || {
+            let why =
+                "failover_delay needs to know which server this is, and it does not say (INFO)";
+            Failure::new(Cause::Unusable, why)
+        };
+        let identity = told.identity.as_ref().ok_or_else(unknown)?;
+        let age = if identity.is_promoted() {
+            let seen = self.record.first_seen(connection, identity, delay);
+            seen.await?
+        } else {
+            told.up.ok_or_else(unknown)?
+        };
+        // Not when it was asked: that long ago it was when it was said, and the question may have waited.
+        Ok(self.assurance.grants_from(Instant::now(), age))
     }
 }
 

@@ -8,7 +8,8 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local known = redis.call('GET', KEYS[1])
 local data, since = string.match(known or '', '^(%x+) (%d+)$')
 if data ~= ARGV[1] then
-  since = now
+  -- The next millisecond: this one had begun.
+  since = now + 1
 end
 redis.call('SET', KEYS[1], string.format('%s %.0f', ARGV[1], since), 'PX', ARGV[2])
 return math.max(0, now - since)

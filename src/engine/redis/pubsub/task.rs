@@ -159,7 +159,7 @@ impl Task {
         match push.kind {
             PushKind::Message | PushKind::SMessage => channel.tell(),
             // Not asked for: its slot is another server's by now.
-            PushKind::SUnsubscribe if channel.phase == Phase::Heard => {
+            PushKind::SUnsubscribe if matches!(channel.phase, Phase::Asked | Phase::Heard) => {
                 let name = name.into_owned();
                 self.dismiss(vec![name]);
             }
@@ -179,6 +179,14 @@ impl Task {
     }
 
     fn conclude(&mut self, done: Done) {
+        // What the server said before it answered was of the time before.
+        while let Some(push) = self.link.said_already() {
+            let ended = push.kind == PushKind::Disconnection;
+            self.hear(Some(push));
+            if ended {
+                return;
+            }
+        }
         match done {
             Done::Connected(Ok((opened, news))) => {
                 let Opened { connection, stay } = opened;
@@ -341,11 +349,19 @@ impl Link {
             Self::Connecting | Self::Down(_) | Self::Idle => std::future::pending().await,
         }
     }
+
+    /// What there is to hear without waiting.
+    fn said_already(&mut self) -> Option<PushInfo> {
+        match self {
+            Self::Up { news, .. } => news.try_recv().ok(),
+            Self::Connecting | Self::Down(_) | Self::Idle => None,
+        }
+    }
 }
 
 /// Whether it is about the channels alone, and not about the connection.
 fn is_of_these(why: &Failure) -> bool {
-    why.cause == Cause::Denied || failure::is_redirection(why)
+    why.cause == Cause::Denied || failure::is_of_a_slot(why)
 }
 
 /// Takes a channel from one phase to the next, and says whether it was there.

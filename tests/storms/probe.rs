@@ -39,6 +39,7 @@ impl Probe {
 
     /// Asks for it from now on until it is granted, and says when that was.
     pub(crate) fn returns(&self, name: String) -> Returns {
+        let since = (now(), self.pace.now());
         let (client, pace) = (self.client.clone(), self.pace.clone());
         let granted = self.runtime.spawn(async move {
             let guard = granted(&client, &name).await;
@@ -47,18 +48,19 @@ impl Probe {
             let _ = guard.release().await;
             when
         });
-        Returns(granted)
+        Returns { since, granted }
     }
 
     /// How much later than it was due.
     pub(crate) fn lateness(&self, returns: Returns, due: Duration) -> Lateness {
-        thread::sleep(due.saturating_sub(now()));
-        let paced = self.pace.now();
-        let granted = self.runtime.block_on(returns.0);
+        let granted = self.runtime.block_on(returns.granted);
         let (when, pace) = granted.expect("it is granted some time");
+        let (begun, pace_then) = returns.since;
+        // A machine that stood still while the new master was looked for is late by that in the end.
+        let taken = pace.saturating_sub(pace_then);
         Lateness {
             clock: when.saturating_sub(due),
-            machine: pace.saturating_sub(paced),
+            machine: taken.saturating_sub(due.saturating_sub(begun)),
         }
     }
 
@@ -96,7 +98,11 @@ impl Probe {
 pub(crate) struct Rival(JoinHandle<Belief>);
 
 /// When it is granted; see [`Probe::returns`].
-pub(crate) struct Returns(JoinHandle<(Duration, Duration)>);
+pub(crate) struct Returns {
+    /// Since when it is asked for, by the clock and by the machine's time.
+    since: (Duration, Duration),
+    granted: JoinHandle<(Duration, Duration)>,
+}
 
 /// How late something is.
 #[derive(Clone, Copy, Debug, Default)]

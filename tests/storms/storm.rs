@@ -7,7 +7,7 @@ use super::belief::{Belief, Overlap, now, overlaps};
 use super::holder::Holder;
 use super::load::{self, BELIEVED};
 use super::probe::{Lateness, Probe, Rival, until};
-use super::stage::{Failover, Stage, followed_by, until_promoted};
+use super::stage::{Failover, Stage, followed_by, is_master, until_promoted};
 use super::support::process::Process;
 use super::terms::Terms;
 
@@ -164,8 +164,19 @@ impl<'a, S: Stage> Storm<'a, S> {
             // Nothing is granted before all replicas are there again.
             stage.rejoin(old, new);
             let all = usize::try_from(terms.acks).expect("it is small");
-            until("the replicas follow", || followed_by(new) >= all);
-            due = due.max(now());
+            let mut servers = followers.clone();
+            servers.push(old);
+            let mut whole = None;
+            until("the replicas follow", || {
+                let mut servers = servers.iter();
+                whole = servers.find(|one| is_master(one) && followed_by(one) >= all);
+                whole.is_some()
+            });
+            // A machine that stands still for a second at this moment has the new master replaced, too: all begins anew.
+            due = match whole.is_some_and(|master| master.port() == new.port()) {
+                true => due.max(now()),
+                false => now() + terms.waits(),
+            };
         }
         let late = self.probe.lateness(returns, due);
         self.slowest = self.slowest.max(late);

@@ -70,6 +70,11 @@ impl Process {
         rest.trim_start().to_owned()
     }
 
+    /// What it has said by now and nobody has heard.
+    pub(crate) fn heard(&self) -> Vec<String> {
+        self.lines.try_iter().collect()
+    }
+
     pub(crate) fn tell(&mut self, order: &str) {
         writeln!(self.orders, "{order}").expect("the worker listens");
     }

@@ -1,0 +1,179 @@
+//! What a process has believed of a lock, and where two beliefs contradict each other.
+
+use std::time::Duration;
+
+use distlock::{Held, LostReason};
+use rustix::time::{ClockId, clock_gettime};
+
+/// From when until when somebody has taken a lock for its own: no longer than that can be shown.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Belief {
+    pub(crate) name: String,
+    pub(crate) from: Duration,
+    pub(crate) until: Duration,
+}
+
+impl Belief {
+    /// What a worker says; see [`told`](Self::told).
+    pub(crate) fn tell(&self) -> String {
+        let Self { name, from, until } = self;
+        format!("{} {} {name}", from.as_nanos(), until.as_nanos())
+    }
+
+    pub(crate) fn told(line: &str) -> Option<Self> {
+        let mut words = line.splitn(3, ' ');
+        let mut moment = || words.next()?.parse().ok().map(Duration::from_nanos);
+        let (from, until) = (moment()?, moment()?);
+        let name = words.next()?.to_owned();
+        Some(Self { name, from, until })
+    }
+}
+
+/// Two who believed in one lock at once, the earlier first, and for how long.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Overlap {
+    pub(crate) first: Belief,
+    pub(crate) second: Belief,
+    pub(crate) length: Duration,
+}
+
+/// Each belief that began while another of the same lock lasted.
+pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
+    beliefs.sort_by(|one, other| (&one.name, one.from).cmp(&(&other.name, other.from)));
+    let mut found = Vec::new();
+    let mut lasting: Option<Belief> = None;
+    for second in beliefs {
+        let before = lasting.take().filter(|first| first.name == second.name);
+        let Some(first) = before else {
+            lasting = Some(second);
+            continue;
+        };
+        let length = first.until.min(second.until).saturating_sub(second.from);
+        // The one that ends last is the one that others may come upon.
+        lasting = Some(if first.until > second.until {
+            first.clone()
+        } else {
+            second.clone()
+        });
+        if !length.is_zero() {
+            let overlap = Overlap {
+                first,
+                second,
+                length,
+            };
+            found.push(overlap);
+        }
+    }
+    found
+}
+
+/// Looks after one hold, and notes until when it was surely believed in.
+///
+/// A guard that has once said no never says yes again: at the moment before a yes it was believed in, however late the
+/// machine lets us ask.
+pub(crate) struct Diary {
+    belief: Belief,
+    /// Until when it would last if nothing else was heard.
+    valid_until: Duration,
+}
+
+impl Diary {
+    /// None if it is over already.
+    pub(crate) fn begin(held: &Held) -> Option<Self> {
+        let now = now();
+        let mut diary = Self {
+            belief: Belief {
+                name: held.name().to_owned(),
+                from: now,
+                until: now,
+            },
+            valid_until: now,
+        };
+        diary.look(held).then_some(diary)
+    }
+
+    /// Whether it is still believed in.
+    pub(crate) fn look(&mut self, held: &Held) -> bool {
+        let now = now();
+        let left = held.remaining();
+        if left.is_zero() {
+            return false;
+        }
+        self.belief.until = now;
+        self.valid_until = now + left;
+        true
+    }
+
+    /// It is about to be given back, or has been lost for this reason.
+    pub(crate) fn end(mut self, lost: Option<LostReason>) -> Belief {
+        if lost == Some(LostReason::Expired) {
+            // By the clock, then, and nobody had said anything before.
+            self.belief.until = self.belief.until.max(self.valid_until);
+        }
+        self.belief
+    }
+}
+
+/// On the clock that leases are counted by, which is the same for all processes.
+pub(crate) fn now() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::try_from(now).expect("it is later than the start")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Belief, Duration, overlaps};
+
+    fn belief(name: &str, from: u64, until: u64) -> Belief {
+        Belief {
+            name: name.to_owned(),
+            from: Duration::from_millis(from),
+            until: Duration::from_millis(until),
+        }
+    }
+
+    #[test]
+    fn who_comes_when_the_other_has_gone_overlaps_nobody() {
+        let beliefs = vec![belief("a", 10, 20), belief("a", 20, 30), belief("a", 0, 10)];
+        assert_eq!(overlaps(beliefs), []);
+    }
+
+    #[test]
+    fn other_locks_are_other_locks() {
+        let beliefs = vec![belief("a", 0, 20), belief("b", 10, 30)];
+        assert_eq!(overlaps(beliefs), []);
+    }
+
+    #[test]
+    fn an_overlap_that_was_planted_is_found() {
+        let many = (0..1000).map(|at| belief("a", at * 10, at * 10 + 9));
+        let others = (0..1000).map(|at| belief("b", at * 10, at * 10 + 10));
+        let planted = belief("a", 5_008, 5_009);
+        let beliefs = others.chain(many).chain([planted.clone()]);
+        let found = overlaps(beliefs.collect());
+        let [overlap] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(overlap.second, planted);
+        assert_eq!(overlap.first, belief("a", 5_000, 5_009));
+        assert_eq!(overlap.length, Duration::from_millis(1));
+    }
+
+    #[test]
+    fn one_that_outlasts_many_overlaps_each_of_them() {
+        let beliefs = vec![
+            belief("a", 0, 100),
+            belief("a", 10, 20),
+            belief("a", 30, 40),
+            belief("a", 50, 60),
+        ];
+        assert_eq!(overlaps(beliefs).len(), 3);
+    }
+
+    #[test]
+    fn what_is_told_is_what_was_believed() {
+        let said = belief("{a} b", 3, 7);
+        assert_eq!(Belief::told(&said.tell()), Some(said));
+        assert_eq!(Belief::told("3 seven a"), None);
+    }
+}

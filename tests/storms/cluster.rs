@@ -1,0 +1,145 @@
+//! Three masters of a cluster, each with a replica.
+
+use std::time::{Duration, Instant};
+
+use redis::{RedisResult, Value};
+
+use super::load::Names;
+use super::stage::{Stage, is_master};
+use super::support::{Cluster, RedisServer, wait_until};
+
+pub(crate) struct Sharded {
+    cluster: Cluster,
+    names: Names,
+}
+
+impl Sharded {
+    pub(crate) fn start() -> Self {
+        let cluster = Cluster::start();
+        let names = |word| {
+            let masters = cluster.masters().into_iter();
+            masters
+                .map(|master| name_at(&cluster, master, word))
+                .collect()
+        };
+        let names = Names {
+            short: names("short"),
+            long: names("long"),
+        };
+        let stage = Self { cluster, names };
+        stage.look_out(false);
+        stage
+    }
+
+    /// A lock at the master that is to be replaced.
+    fn whose_turn(&self, round: usize) -> &str {
+        let names = &self.names.long;
+        &names[round % names.len()]
+    }
+}
+
+impl Stage for Sharded {
+    fn describe(&self) -> &'static str {
+        "cluster"
+    }
+
+    fn url(&self) -> String {
+        self.cluster.url()
+    }
+
+    fn replicas(&self) -> u32 {
+        1
+    }
+
+    fn names(&self) -> Names {
+        self.names.clone()
+    }
+
+    fn name_at(&self, round: usize, word: &str) -> String {
+        format!("{{{}}}-{word}-{round}", self.whose_turn(round))
+    }
+
+    fn until_settled(&self) {
+        self.cluster.until_settled();
+    }
+
+    fn master(&self, round: usize) -> &RedisServer {
+        self.cluster.owner(self.whose_turn(round))
+    }
+
+    fn followers(&self, master: &RedisServer) -> Vec<&RedisServer> {
+        vec![self.cluster.replica_of(master)]
+    }
+
+    /// It forgets the others, and takes nothing from those it does not know.
+    fn side_door(&self, master: &RedisServer) -> String {
+        // And serves what it has, though nobody has the rest.
+        master.config_set("cluster-require-full-coverage", "no");
+        let nodes: String = master.query(&["CLUSTER", "NODES"]);
+        for line in nodes.lines().filter(|line| !line.contains("myself")) {
+            let id = line.split(' ').next().expect("a line has words");
+            master.cmd(&["CLUSTER", "FORGET", id]);
+        }
+        format!("redis-cluster://{}", master.addr())
+    }
+
+    fn look_out(&self, quickly: bool) {
+        let silence = if quickly { "1500" } else { PATIENT };
+        for server in self.cluster.servers() {
+            // One of them may be dead.
+            let words = ["CONFIG", "SET", NODE_TIMEOUT, silence];
+            let _: RedisResult<Value> = server.try_query(&words);
+        }
+    }
+
+    fn order(&self, master: &RedisServer) {
+        let replica = self.cluster.replica_of(master);
+        // For as long as they are patient, twice, the others would not agree to replace the same master again.
+        self.look_out(true);
+        let mut ordered: Option<Instant> = None;
+        wait_until("it takes its place", || {
+            // One that is under way begins anew when it is ordered again.
+            if ordered.is_none_or(|at| at.elapsed() > AGAIN) {
+                let _: RedisResult<Value> = replica.try_query(&["CLUSTER", "FAILOVER"]);
+                ordered = Some(Instant::now());
+            }
+            is_master(replica)
+        });
+    }
+
+    fn take_over(&self, master: &RedisServer) {
+        let replica = self.cluster.replica_of(master);
+        replica.cmd(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+    }
+
+    fn cut_off(&self, master: &RedisServer) {
+        self.take_over(master);
+    }
+
+    /// Whoever asks the new master knows.
+    fn until_found(&self, _: &RedisServer) {}
+
+    fn rejoin(&self, old: &RedisServer, _: &RedisServer) {
+        if old.try_query::<Value>(&["PING"]).is_err() {
+            old.restart();
+            old.config_set(NODE_TIMEOUT, PATIENT);
+        }
+        let others = self.cluster.servers().iter();
+        for other in others.filter(|other| other.port() != old.port()) {
+            // Those that it knows already are met in vain.
+            let port = other.port().to_string();
+            old.cmd(&["CLUSTER", "MEET", "127.0.0.1", &port]);
+        }
+    }
+}
+
+/// Numbers follow the word until it belongs there.
+fn name_at(cluster: &Cluster, master: &RedisServer, word: &str) -> String {
+    let mut names = (0..).map(|number| format!("{word}-{number}"));
+    let name = names.find(|name| cluster.owner(name).port() == master.port());
+    name.expect("there is no end of names")
+}
+
+const AGAIN: Duration = Duration::from_secs(3);
+const NODE_TIMEOUT: &str = "cluster-node-timeout";
+const PATIENT: &str = "20000";

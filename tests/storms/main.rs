@@ -1,0 +1,52 @@
+//! Failovers one after the other, of every kind, while many processes take and hold the same locks: how often two of them
+//! believed in one lock at once, and how soon locks are granted again.
+//!
+//! With acknowledgements and a delay nobody ever does. Without them somebody does whenever a write is lost: that is the
+//! control, which shows that the count can see it. What each process believed it says itself, by a clock that all share.
+//!
+//! `cargo test` plays each kind once or twice. `scripts/failover` plays the long form and prints a table.
+
+#![cfg(all(feature = "redis", target_os = "linux"))]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "processes and servers are killed, stopped and awaited in real time"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod belief;
+mod cluster;
+mod holder;
+mod load;
+mod long;
+mod probe;
+mod sentinel;
+mod short;
+mod stage;
+mod storm;
+mod terms;
+
+use self::support::process::{self, orders};
+
+/// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
+/// it is not counted as a test that passed.
+#[test]
+#[ignore = "no test: the processes that the tests start begin here"]
+fn worker() {
+    let Some(role) = process::role() else {
+        return;
+    };
+    let orders = orders();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be had");
+    let (role, rest) = role.split_once(' ').expect("a role has terms");
+    match role {
+        load::ROLE => runtime.block_on(load::play(rest, orders)),
+        holder::ROLE => runtime.block_on(holder::play(rest, orders)),
+        _ => panic!("no such role: `{role}`"),
+    }
+}

@@ -1,0 +1,152 @@
+//! A client in the test's own process: it finds out when locks are granted again, and takes what another believes in.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use distlock::{Client, Guard};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use super::belief::{Belief, Diary, now};
+use super::load::LOOK;
+use super::support::Pace;
+use super::terms::Terms;
+
+pub(crate) struct Probe {
+    // Before its runtime, which it needs to the end.
+    client: Client,
+    pace: Arc<Pace>,
+    runtime: Runtime,
+}
+
+impl Probe {
+    pub(crate) fn connect(url: &str, terms: &Terms) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime can be had");
+        let client = runtime.block_on(terms.builder(url).connect());
+        let client = client.expect("the servers are up");
+        let pace = runtime.block_on(async { Pace::start() });
+        Self {
+            client,
+            pace: Arc::new(pace),
+            runtime,
+        }
+    }
+
+    /// Asks for it from now on until it is granted, and says when that was.
+    pub(crate) fn returns(&self, name: String) -> Returns {
+        let since = (now(), self.pace.now());
+        let (client, pace) = (self.client.clone(), self.pace.clone());
+        let granted = self.runtime.spawn(async move {
+            let guard = granted(&client, &name).await;
+            let when = (now(), pace.now());
+            // Nobody else wants it.
+            let _ = guard.release().await;
+            when
+        });
+        Returns { since, granted }
+    }
+
+    /// How much later than it was due.
+    pub(crate) fn lateness(&self, returns: Returns, due: Duration) -> Lateness {
+        let granted = self.runtime.block_on(returns.granted);
+        let (when, pace) = granted.expect("it is granted some time");
+        let (begun, pace_then) = returns.since;
+        // A machine that stood still while the new master was looked for is late by that in the end.
+        let taken = pace.saturating_sub(pace_then);
+        Lateness {
+            clock: when.saturating_sub(due),
+            machine: taken.saturating_sub(due.saturating_sub(begun)),
+        }
+    }
+
+    /// Asks from now on for what somebody else may believe in, keeps it for a moment, and tells what it believed.
+    pub(crate) fn rival(&self, name: &str) -> Rival {
+        let (client, name) = (self.client.clone(), name.to_owned());
+        let rival = self.runtime.spawn(async move {
+            let (mut diary, guard) = loop {
+                let guard = granted(&client, &name).await;
+                if let Some(diary) = Diary::begin(&guard) {
+                    break (diary, guard);
+                }
+            };
+            let until = now() + KEPT;
+            let mut held = true;
+            while held && now() < until {
+                tokio::time::sleep(LOOK).await;
+                held = diary.look(&guard);
+            }
+            let belief = diary.end(None);
+            // Whether it was still ours changes nothing of that.
+            let _ = guard.release().await;
+            belief
+        });
+        Rival(rival)
+    }
+
+    pub(crate) fn until_done(&self, rival: Rival) -> Belief {
+        let belief = self.runtime.block_on(rival.0);
+        belief.expect("it gets it some time")
+    }
+}
+
+/// Somebody who takes what another holds; see [`Probe::rival`].
+pub(crate) struct Rival(JoinHandle<Belief>);
+
+/// When it is granted; see [`Probe::returns`].
+pub(crate) struct Returns {
+    /// Since when it is asked for, by the clock and by the machine's time.
+    since: (Duration, Duration),
+    granted: JoinHandle<(Duration, Duration)>,
+}
+
+/// How late something is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lateness {
+    pub(crate) clock: Duration,
+    /// Without the time for which a busy machine stood still.
+    pub(crate) machine: Duration,
+}
+
+impl Lateness {
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            clock: self.clock.max(other.clock),
+            machine: self.machine.max(other.machine),
+        }
+    }
+}
+
+async fn granted(client: &Client, name: &str) -> Guard {
+    let begun = Instant::now();
+    loop {
+        let tried = client.lock(name).try_acquire().await;
+        let why = match tried {
+            Ok(Some(guard)) => return guard,
+            Ok(None) => "it is busy".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert!(begun.elapsed() < PATIENCE, "not granted: {why}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Waits for what servers do in their own time.
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}"
+        );
+        thread::sleep(LOOK);
+    }
+}
+
+const KEPT: Duration = Duration::from_millis(200);
+/// Sentinels wait for seconds between what they do, on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(90);

@@ -1,0 +1,269 @@
+//! One failover after the other, and what came of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::belief::{Belief, Overlap, now, overlaps};
+use super::holder::Holder;
+use super::load::{self, BELIEVED};
+use super::probe::{Lateness, Probe, Rival, until};
+use super::stage::{Failover, Stage, followed_by, is_master, until_promoted};
+use super::support::process::Process;
+use super::terms::Terms;
+
+/// What is played.
+pub(crate) struct Plan {
+    pub(crate) terms: Terms,
+    pub(crate) failovers: Vec<Failover>,
+    /// How many processes take locks all the time.
+    pub(crate) processes: usize,
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    pub(crate) overlaps: Vec<Overlap>,
+    /// How much later than it could be expected something was granted again, at most.
+    pub(crate) slowest: Lateness,
+    /// What somebody believed in whom the next master had never heard of, or was not to hear of.
+    pub(crate) contested: Vec<String>,
+}
+
+impl Outcome {
+    /// Locks were granted again as soon as they could be.
+    pub(crate) fn was_back_within(&self, limit: Duration) {
+        assert!(self.slowest.machine < limit, "{:?}", self.slowest);
+    }
+
+    /// Nobody believed in what another did.
+    pub(crate) fn no_two_believed(&self) {
+        assert!(self.overlaps.is_empty(), "{:#?}", self.overlaps);
+    }
+
+    /// And without that they did, each time that it was provoked.
+    pub(crate) fn two_believed(&self) {
+        assert!(!self.contested.is_empty(), "nothing was provoked");
+        for name in &self.contested {
+            let mut overlaps = self.overlaps.iter();
+            let seen = overlaps.any(|overlap| overlap.first.name == *name);
+            assert!(seen, "nobody has seen two who believed in `{name}`");
+        }
+    }
+}
+
+pub(crate) fn play(stage: &impl Stage, plan: &Plan) -> Outcome {
+    let mut storm = Storm::begin(stage, plan);
+    for (round, failover) in plan.failovers.iter().enumerate() {
+        storm.until_busy();
+        storm.round(round, *failover);
+    }
+    storm.until_busy();
+    storm.end(plan)
+}
+
+struct Storm<'a, S> {
+    stage: &'a S,
+    terms: Terms,
+    probe: Probe,
+    workers: Vec<Process>,
+    beliefs: Vec<Belief>,
+    contested: Vec<String>,
+    slowest: Lateness,
+}
+
+impl<'a, S: Stage> Storm<'a, S> {
+    fn begin(stage: &'a S, plan: &Plan) -> Self {
+        let Plan {
+            terms, processes, ..
+        } = plan;
+        let names = stage.names();
+        let started = (0..*processes).zip(0..).map(|(_, seed)| {
+            let seed: u64 = 100 * seed;
+            load::start(&stage.url(), terms, &names, seed)
+        });
+        let mut workers: Vec<Process> = started.collect();
+        for worker in &mut workers {
+            worker.hear("ready");
+            worker.tell("go");
+        }
+        Self {
+            stage,
+            terms: *terms,
+            probe: Probe::connect(&stage.url(), terms),
+            workers,
+            beliefs: Vec::new(),
+            contested: Vec::new(),
+            slowest: Lateness::default(),
+        }
+    }
+
+    /// Until all servers are where they belong, and everybody has taken something since.
+    fn until_busy(&mut self) {
+        self.stage.until_settled();
+        for at in 0..self.workers.len() {
+            let mut more = 0;
+            until("it goes on", || {
+                let heard = self.workers[at].heard();
+                let said = heard.iter().filter_map(|line| line.strip_prefix(BELIEVED));
+                let believed = said.map(|said| Belief::told(said).expect("it is one"));
+                let before = self.beliefs.len();
+                self.beliefs.extend(believed);
+                more += self.beliefs.len() - before;
+                more >= BUSY
+            });
+        }
+    }
+
+    fn round(&mut self, round: usize, failover: Failover) {
+        let (stage, terms) = (self.stage, self.terms);
+        let old = stage.master(round);
+        let followers = stage.followers(old);
+        let mut holder = failover.has_holder().then(|| {
+            let name = stage.name_at(round, "contested");
+            let lease = self.holders_lease(failover);
+            Holder::start(&stage.side_door(old), &terms, lease, &name)
+        });
+        let begun = now();
+        match failover {
+            Failover::Killed => old.kill(),
+            Failover::Ordered => stage.order(old),
+            Failover::TakenOver => stage.take_over(old),
+            Failover::LostWrite => {
+                let holder = holder.as_mut().expect("there is one");
+                for follower in &followers {
+                    follower.stop_process();
+                }
+                // What was sent to them would be waiting for them.
+                old.cmd(&["CLIENT", "KILL", "TYPE", "replica"]);
+                let granted = holder.asks();
+                assert_eq!(granted, terms.acks == 0, "no replica has it");
+                old.kill();
+                for follower in &followers {
+                    follower.continue_process();
+                }
+            }
+            Failover::Split => {
+                holder.as_mut().expect("there is one").holds();
+                stage.cut_off(old);
+            }
+        }
+        stage.look_out(true);
+        let new = until_promoted(&followers);
+        let promoted = now();
+        let returns = self.probe.returns(stage.name_at(round, "fresh"));
+        let rival = holder
+            .as_ref()
+            .map(|holder| self.probe.rival(holder.name()));
+        stage.until_found(new);
+        let found = now();
+        stage.look_out(false);
+        let mut due = found + terms.waits();
+        if terms.acks > 0 {
+            if failover == Failover::Split {
+                self.is_told_by_its_clock(holder.as_ref().expect("there is one"));
+            }
+            // Nothing is granted before all replicas are there again.
+            stage.rejoin(old, new);
+            let all = usize::try_from(terms.acks).expect("it is small");
+            let mut servers = followers.clone();
+            servers.push(old);
+            let mut whole = None;
+            until("the replicas follow", || {
+                let mut servers = servers.iter();
+                whole = servers.find(|one| is_master(one) && followed_by(one) >= all);
+                whole.is_some()
+            });
+            // A machine that stands still for a second at this moment has the new master replaced, too: all begins anew.
+            due = match whole.is_some_and(|master| master.port() == new.port()) {
+                true => due.max(now()),
+                false => now() + terms.waits(),
+            };
+        }
+        let late = self.probe.lateness(returns, due);
+        self.slowest = self.slowest.max(late);
+        eprintln!(
+            "{:9.2?} {round} {}: promoted after {:.2?}, found after {:.2?}, due after {:.2?}, {:.2?} late ({:.2?})",
+            begun,
+            failover.describe(),
+            promoted - begun,
+            found - begun,
+            due - begun,
+            late.clock,
+            late.machine
+        );
+        if let Some((holder, rival)) = holder.as_mut().zip(rival) {
+            self.contest(holder, rival);
+        }
+        drop(holder);
+        if terms.acks == 0 {
+            stage.rejoin(old, new);
+        }
+    }
+
+    /// So long that it believes until another has it, where nothing keeps that from happening.
+    fn holders_lease(&self, failover: Failover) -> Duration {
+        match failover {
+            Failover::LostWrite if !self.terms.delay => Duration::from_secs(60),
+            _ => self.terms.lease,
+        }
+    }
+
+    /// Its server serves it all the time, and what it says does not count.
+    fn is_told_by_its_clock(&mut self, holder: &Holder) {
+        let (belief, why) = holder.lost();
+        assert_eq!(why, "Expired");
+        self.beliefs.push(belief);
+    }
+
+    /// Somebody else has asked for what it holds since there was somebody to ask.
+    fn contest(&mut self, holder: &mut Holder, rival: Rival) {
+        self.beliefs.push(self.probe.until_done(rival));
+        if self.terms.acks == 0 {
+            self.beliefs.push(holder.believes());
+        }
+        self.contested.push(holder.name().to_owned());
+    }
+
+    fn end(mut self, plan: &Plan) -> Outcome {
+        for worker in &mut self.workers {
+            worker.tell("over");
+        }
+        for worker in &mut self.workers {
+            let said = worker.last_words();
+            assert!(
+                said.iter().any(|line| line == "done"),
+                "it plays to the end"
+            );
+            let said = said.iter().filter_map(|line| line.strip_prefix(BELIEVED));
+            let believed = said.map(|said| Belief::told(said).expect("it is one"));
+            self.beliefs.extend(believed);
+        }
+        let grants = self.beliefs.len();
+        let overlaps = overlaps(self.beliefs);
+        let mut kinds: BTreeMap<Failover, usize> = BTreeMap::new();
+        for failover in &plan.failovers {
+            *kinds.entry(*failover).or_default() += 1;
+        }
+        let kinds = kinds
+            .into_iter()
+            .map(|(failover, count)| format!("{count} {}", failover.describe()));
+        // What `scripts/failover` makes its table of.
+        eprintln!(
+            "storm | {} | {} | {}: {} | {} | {grants} | {} | {:.2} s |",
+            self.stage.describe(),
+            plan.terms.describe(),
+            plan.failovers.len(),
+            kinds.collect::<Vec<_>>().join(", "),
+            plan.processes,
+            overlaps.len(),
+            self.slowest.clock.as_secs_f64(),
+        );
+        Outcome {
+            overlaps,
+            slowest: self.slowest,
+            contested: self.contested,
+        }
+    }
+}
+
+/// How many holds each process has ended when it is at work again.
+const BUSY: usize = 3;

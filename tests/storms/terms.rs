@@ -1,0 +1,89 @@
+//! What the clients of one storm ask for.
+
+use std::time::Duration;
+
+use distlock::{Client, ClientBuilder, Durability, Lease};
+
+/// The same for all of them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Terms {
+    pub(crate) lease: Duration,
+    /// As long as the lease, if there is one.
+    pub(crate) delay: bool,
+    /// None if nobody waits for replicas.
+    pub(crate) acks: u32,
+}
+
+impl Terms {
+    /// As every client has it that asks for nothing.
+    pub(crate) const fn none() -> Self {
+        Self {
+            lease: Duration::from_secs(10),
+            delay: false,
+            acks: 0,
+        }
+    }
+
+    /// A delay that is as long as every lease, and acknowledgements by so many replicas.
+    pub(crate) const fn all(lease: Duration, acks: u32) -> Self {
+        Self {
+            lease,
+            delay: true,
+            acks,
+        }
+    }
+
+    /// A delay, and nobody waits for replicas: enough where a master that is replaced is dead.
+    pub(crate) const fn delay_alone(lease: Duration) -> Self {
+        Self::all(lease, 0)
+    }
+
+    pub(crate) fn builder(&self, url: &str) -> ClientBuilder {
+        let mut builder = Client::builder(url).default_lease(Lease::KeepAlive(self.lease));
+        if self.delay {
+            builder = builder.failover_delay(self.lease);
+        }
+        if self.acks > 0 {
+            builder = builder.durability(Durability::Replicas {
+                acks: self.acks,
+                timeout: ACKNOWLEDGED_WITHIN,
+            });
+        }
+        builder
+    }
+
+    /// For how long a server that has been promoted grants nothing.
+    pub(crate) const fn waits(&self) -> Duration {
+        if self.delay {
+            self.lease
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    pub(crate) fn describe(&self) -> &'static str {
+        match (self.delay, self.acks) {
+            (true, 0) => "delay alone",
+            (true, _) => "delay and acks",
+            (false, 0) => "neither",
+            (false, _) => "acks alone",
+        }
+    }
+
+    /// What a worker is told; see [`told`](Self::told).
+    pub(crate) fn tell(&self) -> String {
+        format!("{},{},{}", self.lease.as_millis(), self.delay, self.acks)
+    }
+
+    pub(crate) fn told(word: &str) -> Self {
+        let mut parts = word.split(',');
+        let mut part = || parts.next().expect("there are three");
+        Self {
+            lease: Duration::from_millis(part().parse().expect("milliseconds")),
+            delay: part().parse().expect("yes or no"),
+            acks: part().parse().expect("a number"),
+        }
+    }
+}
+
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(500);

@@ -51,7 +51,8 @@ pub(crate) enum Command {
 // Which store to use. Not a doc comment: those of flattened arguments end up in the help.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Store {
-    /// The store, or DISTLOCK_URL: redis://host/ or sqlite:path
+    /// The store, or DISTLOCK_URL: redis://host/, rediss://host/ (encrypted),
+    /// redis-sentinel://h1,h2,h3/MASTER, redis-cluster://h1,h2,h3 or sqlite:path
     /// [default: a file of your own]
     #[arg(long, env = "DISTLOCK_URL", hide_env = true, value_name = "URL")]
     pub(crate) url: Option<String>,

@@ -53,7 +53,7 @@ impl Cluster {
     /// If none of them can be reached, none knows a cluster, or they refuse the user or password.
     #[expect(
         clippy::disallowed_methods,
-        reason = "engines may wait, and start what ends by itself"
+        reason = "engines may wait, and ask several at once"
     )]
     pub async fn connect(
         seeds: &[(String, u16)],
@@ -75,21 +75,20 @@ impl Cluster {
             let why = format!("no server of the cluster has answered within {limit:?}");
             Err(Failure::new(Cause::Unreachable, why))
         });
-        let met = met.map(|all| {
-            for (_, node) in all {
-                // Nobody waits for it: one that hangs is not to hold up whoever needs the others. Here, where callers are: it
-                // makes the connection that they will use.
-                tokio::spawn(async move {
-                    let _ = tokio::time::timeout(limit, node.warn_of_eviction()).await;
-                });
+        if let Ok(all) = &met {
+            let mut looks = JoinSet::new();
+            for (_, node) in all.iter().cloned() {
+                looks.spawn(async move { node.warn_of_eviction().await });
             }
-        });
+            // Together, and not for long: one that hangs is not to hold up whoever needs the others.
+            let _ = tokio::time::timeout(limit.min(LONGEST_LOOK), looks.join_all()).await;
+        }
         match met {
             Err(failure) if may_be_down && failure.is_passing() => {
                 tracing::warn!(why = failure.detail, "not reachable yet");
                 Ok(cluster)
             }
-            met => met.map(|()| cluster),
+            met => met.map(|_| cluster),
         }
     }
 
@@ -236,6 +235,8 @@ async fn look_when_gone(node: &Redis, nodes: &Nodes) {
     }
 }
 
+/// How long those who connect wait for servers that say nothing of themselves.
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 

@@ -3,7 +3,7 @@
 use crate::stage::{Stage, distlock, object, ran};
 
 /// Longer than any test's server has been up.
-const LONG: &str = "1h";
+const LONG: &str = "50m";
 
 #[test]
 fn a_lock_that_too_few_replicas_have_does_not_count() {
@@ -33,7 +33,7 @@ fn a_server_that_is_young_grants_nothing_new_to_those_who_say_so() {
         finding.expect("it is looked at")["verdict"].clone()
     };
     assert_eq!(verdict("locking"), "warn", "{doctor:?}");
-    assert_eq!(verdict("failover"), "warn", "{doctor:?}");
+    assert_eq!(verdict("failover"), "ok", "{doctor:?}");
     assert_eq!(doctor.code, 0, "{doctor:?}");
     assert_eq!(stage.run(&["run", "x", "--", "true"]).code, 0);
 }

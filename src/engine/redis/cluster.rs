@@ -77,7 +77,8 @@ impl Cluster {
         });
         if let Ok(all) = &met {
             let mut looks = JoinSet::new();
-            for (_, node) in all.iter().cloned() {
+            for (_, node) in all {
+                let node = node.clone();
                 looks.spawn(async move { node.warn_of_eviction().await });
             }
             // Together, and not for long: one that hangs is not to hold up whoever needs the others.

@@ -43,6 +43,7 @@ pub(super) async fn server(redis: &Redis) -> Result<Vec<Finding>, Failure> {
         info.as_ref(),
         save.as_deref(),
         fsync.as_deref(),
+        &redis.assurance,
     ));
     findings.push(judge::eviction(info.as_ref()));
     Ok(findings)
@@ -63,7 +64,10 @@ async fn watched(redis: &Redis) -> Result<Vec<Finding>, Failure> {
     let min_replicas = setting(redis, "min-replicas-to-write").await?;
     let mut findings = vec![sentinels::sentinels(&seen)];
     findings.extend(sentinels::replicas(&seen));
-    findings.push(sentinels::split(min_replicas.as_deref()));
+    if redis.assurance.replicas.is_none() {
+        // One that is cut off from those who acknowledge grants nothing that counts.
+        findings.push(sentinels::split(min_replicas.as_deref()));
+    }
     Ok(findings)
 }
 

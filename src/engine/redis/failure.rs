@@ -219,7 +219,7 @@ pub(super) fn said(failure: &Failure) -> &str {
 /// For one who was hung up on.
 const SPEAKS_TLS: &str = "; if this port speaks TLS, it is rediss://";
 /// For one who may not do something.
-const WAY_OUT: &str = "; its `ACL LOG` says what is missing, the README what locks need";
+const WAY_OUT: &str = "; its `ACL LOG` says what is missing, docs/connecting.md what locks need";
 
 #[cfg(test)]
 mod tests {

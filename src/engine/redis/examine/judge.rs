@@ -7,6 +7,7 @@ pub(super) mod sentinels;
 
 pub(super) use self::failover::failover;
 
+use crate::engine::redis::assurance::Assurance;
 use crate::engine::redis::door::Privacy;
 use crate::engine::redis::failure::said;
 use crate::engine::{Cause, Failure, Finding};
@@ -86,6 +87,7 @@ pub(super) fn persistence(
     info: Option<&Info<'_>>,
     save: Option<&str>,
     fsync: Option<&str>,
+    assurance: &Assurance,
 ) -> Finding {
     let what = "persistence";
     let Some(aof) = info.and_then(|info| info.get("aof_enabled")) else {
@@ -102,8 +104,12 @@ pub(super) fn persistence(
             _ => Finding::ok(what, "appendonly; a crash forgets a second at most"),
         };
     }
-    let advice =
-        "set appendonly yes, or a failover_delay: what a restart forgets may be granted twice";
+    let advice = match assurance.delay {
+        Some(_) => "set appendonly yes: who holds a lock loses it at a restart",
+        None => {
+            "set appendonly yes, or a failover_delay: what a restart forgets may be granted twice"
+        }
+    };
     match save {
         Some("") => Finding::warn(what, "none: a restart forgets every lock", advice),
         Some(rules) => Finding::warn(
@@ -216,9 +222,9 @@ fn is_about_names(failure: &Failure) -> bool {
 const fn remedy(cause: Cause) -> &'static str {
     match cause {
         Cause::Denied | Cause::DeniedInPart => {
-            "the server's `ACL LOG` says what is missing, the README what locks need"
+            "the server's `ACL LOG` says what is missing, docs/connecting.md what locks need"
         }
-        Cause::NotReplicated => "see that its replicas are connected",
+        Cause::NotReplicated => "see that as many replicas follow as are to acknowledge",
         Cause::OutOfMemory => "raise maxmemory, or free some",
         Cause::Unready => "wait until it is ready, or use the primary",
         Cause::Tls(_) => "see to the certificates",

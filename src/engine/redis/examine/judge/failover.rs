@@ -15,35 +15,43 @@ pub(in crate::engine::redis::examine) fn failover(
     let what = "failover";
     let replicas = info?.get("connected_slaves")?.parse().unwrap_or(0);
     let acks = assurance.replicas.map_or(0, |Replicas { acks, .. }| acks);
-    if replicas == 0 && assurance.is_none() {
-        return None;
+    if replicas < acks {
+        return Some(Finding::fail(
+            what,
+            format!(
+                "{acks} replica(s) are to acknowledge, and {replicas} follow: nothing is granted"
+            ),
+            "see to those that are away; after a failover that is the old master",
+        ));
     }
-    let many = replicas.max(acks);
     Some(match assurance.delay {
+        None if replicas == 0 => return None,
         None if acks == 0 => Finding::warn(
             what,
             "may forget the last grants, and let two hold a lock",
-            format!("set failover_delay, and {many} acks; docs/guarantees.md says what they do"),
+            "set failover_delay; docs/guarantees.md says what it does, and what acks add",
         ),
         None => Finding::warn(
             what,
             format!("{acks} replica(s) acknowledge; a restart without data forgets every lock"),
             "set failover_delay; docs/guarantees.md says what it does",
         ),
-        Some(delay) if acks == 0 => Finding::warn(
-            what,
-            format!("nothing new for {delay:?}; but one that is cut off goes on granting"),
-            format!("set {many} acks; docs/guarantees.md says what they do"),
-        ),
-        Some(_) if acks < replicas => Finding::warn(
-            what,
-            format!("{acks} of {replicas} replicas acknowledge: another may be promoted"),
-            format!("set {replicas} acks: as many as may take its place"),
-        ),
         Some(delay) if is_forgotten(backlog_ttl, delay) => Finding::warn(
             what,
             format!("one without replicas forgets within {delay:?} that it was promoted"),
             "set repl-backlog-ttl to 0, or to more seconds than that",
+        ),
+        Some(delay) if replicas == 0 => {
+            Finding::ok(what, format!("nothing new for {delay:?} after a restart"))
+        }
+        Some(delay) if acks == 0 => Finding::ok(
+            what,
+            format!("nothing new for {delay:?} after it; safe if the old server is dead"),
+        ),
+        Some(_) if acks < replicas => Finding::warn(
+            what,
+            format!("{acks} of {replicas} replicas acknowledge: another may be promoted"),
+            format!("set {replicas} acks, as many as follow, or none"),
         ),
         Some(delay) => Finding::ok(
             what,
@@ -79,16 +87,17 @@ mod tests {
     }
 
     #[test]
-    fn only_both_with_all_replicas_are_enough() {
+    fn the_delay_is_needed_and_acks_of_all_or_none() {
         assert_eq!(judged(0, 0, false), None, "nobody could take its place");
         for (replicas, acks, delay, verdict) in [
             (2, 0, false, Verdict::Warn),
             (2, 2, false, Verdict::Warn),
-            (2, 0, true, Verdict::Warn),
+            (0, 0, true, Verdict::Ok),
+            (2, 0, true, Verdict::Ok),
             (2, 1, true, Verdict::Warn),
             (2, 2, true, Verdict::Ok),
-            // One is away; as configured, not as connected.
-            (1, 2, true, Verdict::Ok),
+            (1, 2, true, Verdict::Fail),
+            (0, 1, false, Verdict::Fail),
         ] {
             let judged = judged(replicas, acks, delay);
             assert_eq!(judged, Some(verdict), "{replicas} {acks} {delay}");

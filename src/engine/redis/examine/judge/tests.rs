@@ -82,7 +82,7 @@ fn only_noeviction_is_safe() {
 fn what_a_restart_forgets_is_said() {
     let judged = |aof, save, fsync| {
         let text = format!("aof_enabled:{aof}\r\n");
-        persistence(Some(&Info::new(&text)), save, fsync).verdict
+        persistence(Some(&Info::new(&text)), save, fsync, &Assurance::default()).verdict
     };
     assert_eq!(judged("1", Some(""), Some("everysec")), Verdict::Ok);
     assert_eq!(judged("1", None, Some("always")), Verdict::Ok);
@@ -91,7 +91,8 @@ fn what_a_restart_forgets_is_said() {
     assert_eq!(judged("0", Some(""), None), Verdict::Warn);
     assert_eq!(judged("0", Some("3600 1"), None), Verdict::Warn);
     assert_eq!(judged("0", None, None), Verdict::Warn);
-    assert_eq!(persistence(None, None, None).verdict, Verdict::Warn);
+    let unknown = persistence(None, None, None, &Assurance::default());
+    assert_eq!(unknown.verdict, Verdict::Warn);
 }
 
 #[test]

@@ -54,6 +54,7 @@ async fn take_and_tell(
         wait: args.wait,
         lease: Some(Lease::Fixed(args.lease)),
         max_hold: None,
+        failover_delay: args.store.failover_delay,
     };
     let taken = match take(client, &wish, signals).await? {
         Waited::Granted(taken) => taken,

@@ -171,6 +171,7 @@ fn wish<'a>(args: &Run, names: &'a [String]) -> Wish<'a> {
         wait: args.wait,
         lease: args.lease.map(kept),
         max_hold: args.max_hold,
+        failover_delay: args.store.failover_delay,
     }
 }
 

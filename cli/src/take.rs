@@ -22,6 +22,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Lease>,
     pub(crate) max_hold: Option<Duration>,
+    /// For how long a server that is new grants nothing.
+    pub(crate) failover_delay: Option<Duration>,
 }
 
 /// How a wait ended.
@@ -79,7 +81,14 @@ pub(crate) async fn busy(client: &Client, wish: &Wish<'_>, code: u8) -> Failure 
             }
         },
         (Kind::Fair, None) => format!("others came first for `{name}`"),
-        (_, None) => format!("`{name}` is held by somebody else"),
+        (_, None) => match wish.failover_delay {
+            Some(delay) => format!(
+                "`{name}` is not to be had, though nobody holds it: the server was started or promoted less than {} \
+                 ago (--failover-delay), or its holder has just gone",
+                short(delay)
+            ),
+            None => format!("`{name}` is held by somebody else"),
+        },
     };
     let waited = wish.wait.filter(|wait| !wait.is_zero());
     let waited = waited.map_or_else(String::new, |wait| format!(" (waited {})", short(wait)));

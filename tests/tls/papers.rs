@@ -75,6 +75,7 @@ async fn a_file_with_something_else_in_it_is_named() {
         ("hush", &certificate, "no certificate in PEM form"),
         (damaged, &certificate, "damaged"),
         (no_certificate, &certificate, "damaged"),
+        (VERSION_1, &certificate, "a certificate of version 1"),
         ("hush", &private, "no private key in PEM form"),
         (encrypted, &private, "this key is encrypted"),
         (bad_key, &private, "cannot be used, or damaged"),
@@ -190,3 +191,14 @@ async fn nothing_is_given_twice() {
         assert!(twice && error.to_string().contains("too"), "{error:?}");
     }
 }
+
+/// As `openssl x509 -req` makes them if it is told nothing; nobody else does any more.
+const VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBFzCBvwIUB35IacMHMOADnAP2Tr0VaaENbMEwCgYIKoZIzj0EAwIwDjEMMAoG\n\
+A1UEAwwDb2xkMCAXDTI2MTExNzE5MjUwOVoYDzIxMjYxMDI0MTkyNTA5WjAOMQww\n\
+CgYDVQQDDANvbGQwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAQZLp65AhhLIScH\n\
+s/lamV4egfw8pb6Ora5FuzfTXRC58IK14FVM7RfHq3QBEa22CkPnnM0FQPYUNnW5\n\
+JyWRcJxPMAoGCCqGSM49BAMCA0cAMEQCIGuX7+lQuJSdxIyQiXB0CieRlGJxJyLf\n\
+Mj9KUr4yMICOAiB6ETTt4GTyvj+Pzm556tc4+K1CGJwEUSD0odkyQEws0w==\n\
+-----END CERTIFICATE-----\n";

@@ -11,6 +11,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, Error, InconsistentKeys, RootCertStore};
 
 use super::asked::Asked;
+use super::verdict;
 use crate::engine::redis::papers::{Papers, Part, Pem, Unfit};
 
 /// What was read, and what was made of it.
@@ -131,11 +132,15 @@ fn identify(
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             key.unfit(Part::Key, "this key belongs to another certificate")
         }
+        Error::InvalidCertificate(error) if verdict::is_of_version_1(&error) => {
+            certificate.unfit(Part::Certificate, VERSION_1)
+        }
         Error::InvalidCertificate(_) => certificate.unfit(Part::Certificate, DAMAGED),
         _ => key.unfit(Part::Key, "a key of a sort that cannot be used, or damaged"),
     })
 }
 
+const VERSION_1: &str = "a certificate of version 1, as `openssl x509 -req` makes them without `-extfile`; one of version 3 is wanted";
 const DAMAGED: &str = "a certificate that is damaged";
 const NONE: &str = "no certificate in PEM form (-----BEGIN CERTIFICATE-----)";
 

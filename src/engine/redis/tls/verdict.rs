@@ -19,6 +19,13 @@ pub(super) struct Peer<'a> {
     pub(super) asked: &'a Asked,
 }
 
+/// Whether a certificate is of the oldest form, which says nothing of what it is for, or for whom. Nobody has a word for it
+/// but the one who checks them.
+pub(super) fn is_of_version_1(error: &CertificateError) -> bool {
+    let other = matches!(error, CertificateError::Other(_));
+    other && error.to_string().contains("UnsupportedCertVersion")
+}
+
 impl Peer<'_> {
     /// Nothing is known to be wrong but that there is no connection.
     pub(super) fn unreachable(&self, why: &str) -> Failure {
@@ -99,6 +106,11 @@ impl Peer<'_> {
             CertificateError::Other(_) if error.to_string().contains("CaUsedAsEndEntity") => {
                 "shows an authority's own certificate (as `openssl req -x509` makes them); \
                  let that authority sign one for the server"
+                    .into()
+            }
+            error if is_of_version_1(error) => {
+                "shows a certificate of version 1 (as `openssl x509 -req` makes them without `-extfile`); \
+                 have one of version 3 made"
                     .into()
             }
             error => format!("shows a certificate that is no use: {error}"),

@@ -25,13 +25,15 @@ pub(crate) fn lines(schemes: &[&str]) -> Vec<&'static str> {
 #[test]
 fn every_line_is_of_a_scheme_that_is_tried() {
     let all = lines(&[""]);
-    // Those with sentinels in `watched.rs`, and in `tests/sentinel`; those of clusters in `clusters.rs`.
+    // Those with sentinels in `watched.rs`, and in `tests/sentinel`; those of clusters in `clusters.rs`; users in
+    // `tests/bad_input` and, at sentinels, in `tests/sentinel`.
     let tried = lines(&[
         "redis://",
         "redis+unix:",
         "rediss://",
         "redis-sentinel://",
         "redis-cluster://",
+        "ACL SETUSER app on ",
     ]);
     assert_eq!(all, tried, "one that nobody tries");
     assert!(tried.len() >= 9, "{tried:#?}");

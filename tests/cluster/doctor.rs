@@ -43,6 +43,10 @@ async fn an_operator_is_told_what_is_unsafe_about_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn masters_that_nobody_follows_are_named() {
     let cluster = Cluster::start_masters();
+    // Who takes one of them for all is told.
+    let one = Client::connect(&cluster.servers()[0].url()).await;
+    let one = one.expect("it is up");
+    assert_eq!(found(&one, "address").await.0, Verdict::Fail);
     let client = connect(&cluster).await;
     let (verdict, said) = found(&client, "replicas").await;
     assert_eq!(verdict, Verdict::Warn);

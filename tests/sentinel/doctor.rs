@@ -44,6 +44,18 @@ async fn an_operator_is_told_what_is_unsafe_about_it() {
         assert_eq!(found.map(|found| found.verdict), Some(verdict), "{found:?}");
     }
 
+    // Who takes a sentinel for a server is told.
+    let sentinel = topology.sentinels()[0].url();
+    let sentinel = patient(&sentinel).connect().await.expect("it is up");
+    let findings = sentinel.admin().examine().await.expect("it is up");
+    let mut findings = findings.iter();
+    let found_there = findings.find(|found| found.subject == "address");
+    assert_eq!(
+        found_there.map(|found| found.verdict),
+        Some(Verdict::Fail),
+        "{found_there:?}"
+    );
+
     beside(|| {
         topology.master().config_set("min-replicas-to-write", "1");
         topology.sentinels()[1].kill();

@@ -18,11 +18,20 @@ use crate::engine::{Cause, Engine, Failure, Finding};
 use crate::protocol::{ClientId, Reply};
 
 pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> {
-    let mut findings = server(&redis).await?;
+    let mut findings = Vec::from_iter(part_of(&redis).await?);
+    findings.extend(server(&redis).await?);
     findings.extend(watched(&redis).await?);
     findings.extend(permissions(&redis).await);
     findings.push(clock(&redis).await?);
     Ok(findings)
+}
+
+/// Whether it is a part of something that has another address.
+async fn part_of(redis: &Redis) -> Result<Option<Finding>, Failure> {
+    let mut question = redis::cmd("INFO");
+    question.arg("server");
+    let info: Option<String> = ask(redis, &question).await?;
+    Ok(info.and_then(|info| judge::part_of(&Info::new(&info))))
 }
 
 /// What is to be known of the server alone.

@@ -62,6 +62,23 @@ pub(super) fn version(info: Option<&Info<'_>>) -> Finding {
     Finding::ok(what, format!("Redis {version}"))
 }
 
+/// Locks are not at a sentinel, and not all of them at one server of a cluster.
+pub(super) fn part_of(info: &Info<'_>) -> Option<Finding> {
+    let mode = info.get("redis_mode").or_else(|| info.get("server_mode"));
+    let (found, advice) = match mode? {
+        "sentinel" => (
+            "a sentinel, which knows where locks are and has none",
+            "use redis-sentinel://HOST:PORT/MASTER, where MASTER is what it calls the master",
+        ),
+        "cluster" => (
+            "one server of a cluster, which has its own slots only",
+            "use redis-cluster://HOST:PORT",
+        ),
+        _ => return None,
+    };
+    Some(Finding::fail("address", found, advice))
+}
+
 pub(super) fn role(info: Option<&Info<'_>>) -> Finding {
     let what = "role";
     let Some(role) = info.and_then(|info| info.get("role")) else {

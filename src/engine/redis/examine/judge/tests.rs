@@ -54,6 +54,16 @@ fn a_replica_takes_no_locks() {
 }
 
 #[test]
+fn what_has_another_address_is_told() {
+    let found = |mode: &str| part_of(&Info::new(&format!("redis_mode:{mode}\r\n")));
+    let verdict = |mode| found(mode).map(|finding| finding.verdict);
+    assert_eq!(verdict("standalone"), None);
+    assert_eq!(verdict("sentinel"), Some(Verdict::Fail));
+    assert_eq!(verdict("cluster"), Some(Verdict::Fail));
+    assert!(part_of(&Info::new("")).is_none());
+}
+
+#[test]
 fn only_noeviction_is_safe() {
     for (info, expected) in [
         (

@@ -18,43 +18,45 @@ use crate::engine::{Cause, Engine, Failure, Finding};
 use crate::protocol::{ClientId, Reply};
 
 pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> {
-    let mut findings = Vec::from_iter(part_of(&redis).await?);
-    findings.extend(server(&redis).await?);
+    let info = info(&redis).await?;
+    let info = info.as_deref().map(Info::new);
+    // Whether it is a part of something that has another address.
+    let mut findings = Vec::from_iter(info.as_ref().and_then(judge::part_of));
+    findings.extend(of_server(&redis, info.as_ref()).await?);
     findings.extend(watched(&redis).await?);
     findings.extend(permissions(&redis).await);
     findings.push(clock(&redis).await?);
     Ok(findings)
 }
 
-/// Whether it is a part of something that has another address.
-async fn part_of(redis: &Redis) -> Result<Option<Finding>, Failure> {
-    let mut question = redis::cmd("INFO");
-    question.arg("server");
-    let info: Option<String> = ask(redis, &question).await?;
-    Ok(info.and_then(|info| judge::part_of(&Info::new(&info))))
-}
-
 /// What is to be known of the server alone.
 pub(super) async fn server(redis: &Redis) -> Result<Vec<Finding>, Failure> {
-    let info: Option<String> = ask(redis, &redis::cmd("INFO")).await?;
-    let info = info.as_deref().map(Info::new);
+    let info = info(redis).await?;
+    of_server(redis, info.as_deref().map(Info::new).as_ref()).await
+}
+
+async fn info(redis: &Redis) -> Result<Option<String>, Failure> {
+    ask(redis, &redis::cmd("INFO")).await
+}
+
+async fn of_server(redis: &Redis, info: Option<&Info<'_>>) -> Result<Vec<Finding>, Failure> {
     let save = setting(redis, "save").await?;
     let fsync = setting(redis, "appendfsync").await?;
     let mut findings = vec![
         judge::encryption(redis.privacy),
-        judge::version(info.as_ref()),
-        judge::role(info.as_ref()),
+        judge::version(info),
+        judge::role(info),
     ];
     let ttl = setting(redis, "repl-backlog-ttl").await?;
-    let failover = judge::failover(info.as_ref(), ttl.as_deref(), &redis.assurance);
+    let failover = judge::failover(info, ttl.as_deref(), &redis.assurance);
     findings.extend(failover);
     findings.push(judge::persistence(
-        info.as_ref(),
+        info,
         save.as_deref(),
         fsync.as_deref(),
         &redis.assurance,
     ));
-    findings.push(judge::eviction(info.as_ref()));
+    findings.push(judge::eviction(info));
     Ok(findings)
 }
 

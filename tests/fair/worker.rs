@@ -8,7 +8,7 @@ use distlock::{Client, Error};
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
-use super::support::process::{orders, say, url};
+use super::support::process::{orders, runtime, say, url};
 use super::support::{SeededRng, patient_connection};
 use super::{NAME, connect};
 
@@ -25,12 +25,7 @@ pub(crate) fn come(tasks: usize, seed: u64, impatient: bool) -> String {
 pub(crate) fn run(role: &str) {
     assert_eq!(role, STAND);
     let orders = orders();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime can be had");
-    runtime.block_on(async {
+    runtime().block_on(async {
         let (client, log) = (connect(&url()).await, Log::open(&url()).await);
         say("ready");
         let mut standing = JoinSet::new();

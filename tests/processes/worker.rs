@@ -1,16 +1,12 @@
 //! What a worker process does, by role.
 
-use super::support::process::orders;
+use super::support::process::{orders, runtime};
 use super::{counted, counter, forked, killed, permits, several, stopped};
 
 /// Does it on a runtime like that of any program.
 pub(crate) fn run(role: &str) {
     let orders = orders();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime can be had");
+    let runtime = runtime();
     match role {
         killed::ROLE => runtime.block_on(killed::hold(orders)),
         killed::CROWD => runtime.block_on(killed::spin()),

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connect;
 use super::log::{Claim, Writer};
-use super::support::process::{orders, say, url};
+use super::support::process::{orders, runtime, say, url};
 use super::support::{Rights, SeededRng, patient_connection};
 
 pub(crate) const ROLE: &str = "read and write";
@@ -26,12 +26,7 @@ const WRITERS: u64 = 25;
 /// Goes on until it is told to stop, or killed.
 pub(crate) fn run() {
     let orders = orders();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime can be had");
-    runtime.block_on(async {
+    runtime().block_on(async {
         let client = connect(&url()).await;
         // Whoever stands still for a while is to say so afterwards, and not to give up.
         let connection = patient_connection(&Rights::from_env().own(&url())).await;

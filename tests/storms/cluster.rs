@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use redis::{RedisResult, Value};
 
 use super::load::Names;
-use super::stage::{Stage, is_master};
+use super::stage::Stage;
+use super::support::replication::is_master;
 use super::support::{Cluster, RedisServer, wait_until};
 
 pub(crate) struct Sharded {

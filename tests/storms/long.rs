@@ -6,7 +6,7 @@ use super::cluster::Sharded;
 use super::sentinel::Watched;
 use super::stage::Failover::{self, Killed, LostWrite, Ordered, Split, TakenOver};
 use super::stage::Stage;
-use super::storm::{Plan, play};
+use super::storm::{Outcome, Plan, play};
 use super::terms::Terms;
 
 const PROCESSES: usize = 8;
@@ -17,9 +17,7 @@ const ROUNDS: usize = 6;
 fn sentinel_with_delay_and_acks() {
     let stage = Watched::start();
     let terms = Terms::all(LEASE, stage.replicas());
-    let outcome = play(&stage, &plan(terms, &SENTINEL));
-    outcome.no_two_believed();
-    outcome.was_back_within(AT_ONCE);
+    played(&stage, terms, &SENTINEL).no_two_believed();
 }
 
 /// Without acknowledgements no master may live on.
@@ -27,26 +25,20 @@ fn sentinel_with_delay_and_acks() {
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn sentinel_with_delay_alone() {
     let terms = Terms::delay_alone(LONG_LEASE);
-    let outcome = play(&Watched::start(), &plan(terms, &DEATHS));
-    outcome.no_two_believed();
-    outcome.was_back_within(AT_ONCE);
+    played(&Watched::start(), terms, &DEATHS).no_two_believed();
 }
 
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn cluster_with_delay_alone() {
     let terms = Terms::delay_alone(LONG_LEASE);
-    let outcome = play(&Sharded::start(), &plan(terms, &DEATHS));
-    outcome.no_two_believed();
-    outcome.was_back_within(AT_ONCE);
+    played(&Sharded::start(), terms, &DEATHS).no_two_believed();
 }
 
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn sentinel_with_neither() {
-    let outcome = play(&Watched::start(), &plan(Terms::none(), &SENTINEL));
-    outcome.two_believed();
-    outcome.was_back_within(AT_ONCE);
+    played(&Watched::start(), Terms::none(), &SENTINEL).two_believed();
 }
 
 #[test]
@@ -54,26 +46,26 @@ fn sentinel_with_neither() {
 fn cluster_with_delay_and_acks() {
     let stage = Sharded::start();
     let terms = Terms::all(LEASE, stage.replicas());
-    let outcome = play(&stage, &plan(terms, &CLUSTER));
-    outcome.no_two_believed();
-    outcome.was_back_within(AT_ONCE);
+    played(&stage, terms, &CLUSTER).no_two_believed();
 }
 
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn cluster_with_neither() {
-    let outcome = play(&Sharded::start(), &plan(Terms::none(), &CLUSTER));
-    outcome.two_believed();
-    outcome.was_back_within(AT_ONCE);
+    played(&Sharded::start(), Terms::none(), &CLUSTER).two_believed();
 }
 
-fn plan(terms: Terms, kinds: &[Failover]) -> Plan {
+/// And locks were granted again at once.
+fn played(stage: &impl Stage, terms: Terms, kinds: &[Failover]) -> Outcome {
     let failovers = (0..ROUNDS).flat_map(|_| kinds.iter().copied());
-    Plan {
+    let plan = Plan {
         terms,
         failovers: failovers.collect(),
         processes: PROCESSES,
-    }
+    };
+    let outcome = play(stage, &plan);
+    outcome.was_back_within(AT_ONCE);
+    outcome
 }
 
 const DEATHS: [Failover; 2] = [Killed, LostWrite];

@@ -27,7 +27,7 @@ mod stage;
 mod storm;
 mod terms;
 
-use self::support::process::{self, orders};
+use self::support::process::{self, orders, runtime};
 
 /// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
 /// it is not counted as a test that passed.
@@ -38,11 +38,7 @@ fn worker() {
         return;
     };
     let orders = orders();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime can be had");
+    let runtime = runtime();
     let (role, rest) = role.split_once(' ').expect("a role has terms");
     match role {
         load::ROLE => runtime.block_on(load::play(rest, orders)),

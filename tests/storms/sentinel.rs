@@ -8,8 +8,9 @@ use redis::{RedisResult, Value};
 
 use super::load::Names;
 use super::probe::until;
-use super::stage::{Stage, is_master};
-use super::support::sentinel::MASTER;
+use super::stage::Stage;
+use super::support::replication::is_master;
+use super::support::sentinel::{MASTER, named};
 use super::support::{RedisServer, Topology};
 
 pub(crate) struct Watched {
@@ -125,13 +126,6 @@ impl Stage for Watched {
         // Sentinels do it seconds later.
         old.cmd(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
     }
-}
-
-/// Where a sentinel says the master is.
-fn named(sentinel: &RedisServer) -> Option<u16> {
-    let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
-    let said: RedisResult<(String, u16)> = sentinel.try_query(&asked);
-    said.ok().map(|(_, port)| port)
 }
 
 /// Whether nothing is wrong with a sentinel's master, and nobody is made one.

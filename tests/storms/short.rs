@@ -4,84 +4,75 @@ use std::time::Duration;
 
 use super::cluster::Sharded;
 use super::sentinel::Watched;
-use super::stage::Failover::{Killed, LostWrite, Ordered, Split, TakenOver};
+use super::stage::Failover::{self, Killed, LostWrite, Ordered, Split, TakenOver};
 use super::stage::Stage;
-use super::storm::{Plan, play};
+use super::storm::{Outcome, Plan, play};
 use super::terms::Terms;
 
 const PROCESSES: usize = 3;
 
 #[test]
 fn behind_sentinels_no_two_believe_with_delay_and_acks() {
-    let stage = Watched::start();
-    let plan = Plan {
-        terms: Terms::all(LEASE, stage.replicas()),
-        failovers: vec![Killed, LostWrite, Split],
-        processes: PROCESSES,
-    };
-    let outcome = play(&stage, &plan);
-    outcome.no_two_believed();
-    outcome.was_back_within(PATIENCE);
+    no_two_believe_with_delay_and_acks(&Watched::start());
 }
 
 #[test]
 fn behind_sentinels_no_two_believe_with_the_delay_alone_when_the_master_dies() {
-    dies_with_the_delay_alone(&Watched::start());
+    no_two_believe(
+        &Watched::start(),
+        Terms::delay_alone(LONG_LEASE),
+        vec![LostWrite],
+    );
 }
 
 #[test]
 fn behind_sentinels_two_believe_when_a_write_is_lost() {
-    let stage = Watched::start();
-    let plan = Plan {
-        terms: Terms::none(),
-        failovers: vec![Ordered, LostWrite, Split],
-        processes: PROCESSES,
-    };
-    let outcome = play(&stage, &plan);
-    outcome.two_believed();
-    outcome.was_back_within(PATIENCE);
+    two_believe(&Watched::start(), vec![Ordered, LostWrite, Split]);
 }
 
 #[test]
 fn in_a_cluster_no_two_believe_with_delay_and_acks() {
-    let stage = Sharded::start();
-    let plan = Plan {
-        terms: Terms::all(LEASE, stage.replicas()),
-        failovers: vec![Killed, LostWrite, Split],
-        processes: PROCESSES,
-    };
-    let outcome = play(&stage, &plan);
-    outcome.no_two_believed();
-    outcome.was_back_within(PATIENCE);
+    no_two_believe_with_delay_and_acks(&Sharded::start());
 }
 
 #[test]
 fn in_a_cluster_no_two_believe_with_the_delay_alone_when_the_master_dies() {
-    dies_with_the_delay_alone(&Sharded::start());
+    no_two_believe(
+        &Sharded::start(),
+        Terms::delay_alone(LONG_LEASE),
+        vec![LostWrite],
+    );
 }
 
 #[test]
 fn in_a_cluster_two_believe_when_a_write_is_lost() {
-    let stage = Sharded::start();
-    let plan = Plan {
-        terms: Terms::none(),
-        failovers: vec![TakenOver, Ordered, LostWrite, Split],
-        processes: PROCESSES,
-    };
-    let outcome = play(&stage, &plan);
-    outcome.two_believed();
-    outcome.was_back_within(PATIENCE);
+    let failovers = vec![TakenOver, Ordered, LostWrite, Split];
+    two_believe(&Sharded::start(), failovers);
 }
 
-fn dies_with_the_delay_alone(stage: &impl Stage) {
+fn no_two_believe_with_delay_and_acks(stage: &impl Stage) {
+    let terms = Terms::all(LEASE, stage.replicas());
+    no_two_believe(stage, terms, vec![Killed, LostWrite, Split]);
+}
+
+fn no_two_believe(stage: &impl Stage, terms: Terms, failovers: Vec<Failover>) {
+    played(stage, terms, failovers).no_two_believed();
+}
+
+fn two_believe(stage: &impl Stage, failovers: Vec<Failover>) {
+    played(stage, Terms::none(), failovers).two_believed();
+}
+
+/// And locks were granted again.
+fn played(stage: &impl Stage, terms: Terms, failovers: Vec<Failover>) -> Outcome {
     let plan = Plan {
-        terms: Terms::delay_alone(LONG_LEASE),
-        failovers: vec![LostWrite],
+        terms,
+        failovers,
         processes: PROCESSES,
     };
     let outcome = play(stage, &plan);
-    outcome.no_two_believed();
     outcome.was_back_within(PATIENCE);
+    outcome
 }
 
 /// A failover that is never noticed, and no more: other tests run beside.

@@ -5,7 +5,7 @@ use redis::{RedisResult, Value};
 use super::load::Names;
 use super::probe::until;
 use super::support::RedisServer;
-use super::support::replication::role;
+use super::support::replication::is_master;
 
 /// Servers, each master of which has replicas that may take its place. All calls block.
 pub(crate) trait Stage {
@@ -99,8 +99,4 @@ pub(crate) fn until_promoted<'a>(replicas: &[&'a RedisServer]) -> &'a RedisServe
         new.is_some()
     });
     new.expect("there is one")
-}
-
-pub(crate) fn is_master(server: &RedisServer) -> bool {
-    role(server).as_deref() == Some("master")
 }

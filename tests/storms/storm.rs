@@ -7,8 +7,9 @@ use super::belief::{Belief, Overlap, now, overlaps};
 use super::holder::Holder;
 use super::load::{self, BELIEVED};
 use super::probe::{Lateness, Probe, Rival, until};
-use super::stage::{Failover, Stage, followed_by, is_master, until_promoted};
+use super::stage::{Failover, Stage, followed_by, until_promoted};
 use super::support::process::Process;
+use super::support::replication::is_master;
 use super::terms::Terms;
 
 /// What is played.

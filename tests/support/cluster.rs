@@ -9,7 +9,7 @@ use redis::{FromRedisValue, RedisResult, Value};
 
 use super::RedisServer;
 use super::login::Rights;
-use super::replication::{follows, received, role, sent, until};
+use super::replication::{follows, is_master, received, sent, until};
 
 /// Processes that have found each other. All calls block.
 pub(crate) struct Cluster {
@@ -321,10 +321,6 @@ impl Cluster {
 
 fn id(server: &RedisServer) -> String {
     server.query(&["CLUSTER", "MYID"])
-}
-
-fn is_master(server: &RedisServer) -> bool {
-    role(server).as_deref() == Some("master")
 }
 
 /// Which port has which slot, as one server sees it; none if it does not answer.

@@ -13,6 +13,7 @@ use distlock::Error;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use tokio::runtime::Runtime;
 
 use super::PATIENCE;
 
@@ -194,6 +195,15 @@ pub(crate) fn orders() -> Receiver<String> {
         exit(1);
     });
     orders
+}
+
+/// A runtime like that of any program, for a worker.
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be had")
 }
 
 /// Nanoseconds on the one clock that processes share and the standard library reads.

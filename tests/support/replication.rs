@@ -13,6 +13,10 @@ pub(crate) fn role(server: &RedisServer) -> Option<String> {
     redis::from_redis_value(role.into_iter().next()?).ok()
 }
 
+pub(crate) fn is_master(server: &RedisServer) -> bool {
+    role(server).as_deref() == Some("master")
+}
+
 /// Whether it has the data of the master at this port.
 pub(super) fn follows(server: &RedisServer, master: u16) -> bool {
     let role: RedisResult<(String, String, u16, String, i64)> = server.try_query(&["ROLE"]);

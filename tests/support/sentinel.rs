@@ -8,7 +8,7 @@ use redis::{RedisResult, Value};
 
 use super::RedisServer;
 use super::login::Rights;
-use super::replication::{follows, received, role, sent, until};
+use super::replication::{follows, is_master, received, sent, until};
 
 /// Six processes that have found each other. All calls block.
 pub(crate) struct Topology {
@@ -162,9 +162,10 @@ impl Topology {
     pub(crate) fn until_promoted(&self, old: &RedisServer) -> &RedisServer {
         let mut new = None;
         until("a replica is promoted", || {
-            new = self.servers.iter().find(|server| {
-                server.port() != old.port() && role(server).as_deref() == Some("master")
-            });
+            new = self
+                .servers
+                .iter()
+                .find(|server| server.port() != old.port() && is_master(server));
             new.is_some()
         });
         new.expect("there is one")
@@ -208,11 +209,7 @@ impl Topology {
 
     /// Where all that run say the master is.
     pub(crate) fn agreed(&self) -> Option<u16> {
-        let mut said = self.sentinels.iter().filter_map(|sentinel| {
-            let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
-            let said: RedisResult<(String, u16)> = sentinel.try_query(&asked);
-            said.ok().map(|(_, port)| port)
-        });
+        let mut said = self.sentinels.iter().filter_map(named);
         let first = said.next()?;
         said.all(|port| port == first).then_some(first)
     }
@@ -221,6 +218,13 @@ impl Topology {
         let found = self.servers.iter().find(|server| server.port() == port);
         found.expect("it is one of ours")
     }
+}
+
+/// Where a sentinel says the master is.
+pub(crate) fn named(sentinel: &RedisServer) -> Option<u16> {
+    let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+    let said: RedisResult<(String, u16)> = sentinel.try_query(&asked);
+    said.ok().map(|(_, port)| port)
 }
 
 /// How many connections a server has that are neither the sentinels', nor replicas', nor the fixture's own.

@@ -7,11 +7,12 @@ use distlock::HoldsEndWith;
 use distlock::internals::engine::Engine;
 use distlock::internals::engine::redis::{self, Address, Place, Redis};
 use distlock::internals::engine::sqlite::{self, Sqlite};
-use distlock::internals::protocol::{ClientId, Kind};
+use distlock::internals::protocol::{ClientId, Kind, Moment};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::clock::Clock;
 use super::company::TOGETHER;
 use super::compare::{EVERYTHING, TRAVELLERS};
 use super::generator::Kinds;
@@ -28,6 +29,8 @@ const ROUNDS: u32 = 8;
 /// Two clients of a store, and how much of it there is to try.
 struct Contest {
     engines: [Arc<dyn Engine>; 2],
+    /// That the store lives by.
+    clock: Clock,
     /// Which locks are asked for.
     kinds: Kinds,
     /// Sequences that must count.
@@ -53,6 +56,7 @@ pub(crate) async fn against_redis(kinds: Kinds, enough: usize, scripts: bool) {
     ];
     let contest = Contest {
         engines,
+        clock: Clock::Wall,
         kinds,
         enough,
         lanes,
@@ -89,6 +93,7 @@ pub(crate) async fn several_against_redis() {
     let server = RedisServer::start();
     let contest = Contest {
         engines: [connect(&server, true).await, connect(&server, true).await],
+        clock: Clock::Wall,
         kinds: Kinds::Any(&TOGETHER),
         enough: some(),
         lanes: 8,
@@ -136,6 +141,7 @@ where
     };
     let contest = Contest {
         engines: [open(101).await, open(102).await],
+        clock: Clock::Boot,
         kinds,
         enough: some(),
         lanes: 8,
@@ -190,7 +196,7 @@ impl Contest {
     async fn play<P, R>(
         &self,
         run: fn(Lane) -> R,
-        look: impl AsyncFn(Instant) -> Keyspace,
+        look: impl AsyncFn(Moment) -> Keyspace,
     ) -> Outcome
     where
         P: Played,
@@ -204,7 +210,7 @@ impl Contest {
         let lanes = usize::try_from(self.lanes).expect("a few");
         let rounds = ROUNDS + u32::try_from(self.enough / (self.sequences * lanes)).expect("a few");
         for round in 0..rounds {
-            let round_begun = Instant::now();
+            let round_begun = self.clock.now();
             // Only as many as are missing, and some to spare.
             let missing = self.enough - seen.sequences;
             let sequences = self.sequences.min(missing.div_ceil(lanes) * 3 + 5);
@@ -219,13 +225,14 @@ impl Contest {
                     phase: TICK * lane / self.lanes,
                     patient: self.patient,
                     engines: self.engines.clone(),
+                    clock: self.clock,
                 };
                 running.spawn(run(lane));
             }
             let ended = running.join_all().await;
-            let sent = Instant::now();
+            let sent = self.clock.now();
             let keys = look(round_begun).await;
-            let latency = sent.elapsed();
+            let latency = self.clock.now().since(sent);
             for lane in ended {
                 seen.add(lane.end(&keys, sent, latency).await);
             }

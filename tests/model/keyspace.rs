@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use distlock::internals::engine::{Engine, boot};
-use distlock::internals::protocol::Kind;
+use distlock::internals::protocol::{Kind, Moment};
 use rusqlite::Connection;
 use serde_json::Value;
-use tokio::time::Instant;
 
+use super::clock::Clock;
 use super::support::RedisServer;
 
 /// Everything in a store.
@@ -32,12 +32,13 @@ impl Keyspace {
     pub(crate) async fn of_redis(
         server: &RedisServer,
         redis: Arc<dyn Engine>,
-        begun: Instant,
+        begun: Moment,
     ) -> Self {
         let (listed, semaphores) = listed(redis).await;
         let found: Vec<(String, String, i64, Vec<String>)> = server.query(&["EVAL", LOOK, "0"]);
         // No mark is older than that, however long a busy machine took.
-        let age = i64::try_from(begun.elapsed().as_millis()).expect("a round is short");
+        let age =
+            i64::try_from(Clock::Wall.now().since(begun).as_millis()).expect("a round is short");
         let mut keyspace = Self {
             listed,
             ..Self::default()

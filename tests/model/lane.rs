@@ -7,8 +7,8 @@ use std::time::Duration;
 use distlock::internals::engine::memory::Memory;
 use distlock::internals::engine::{Cause, Engine, Failure};
 use distlock::internals::protocol::{Action, Holding, Kind, Moment, Reply, Request, Subject};
-use tokio::time::Instant;
 
+use super::clock::Clock;
 use super::compare::{Coverage, Divergence, TRAVELLERS, name_of};
 use super::generator::{Cast, Kinds, Road, Step};
 use super::keyspace::Keyspace;
@@ -39,6 +39,8 @@ pub(crate) struct Lane {
     pub(crate) patient: bool,
     /// Two clients of one store: the first asks, both listen.
     pub(crate) engines: [Arc<dyn Engine>; 2],
+    /// That the store lives by.
+    pub(crate) clock: Clock,
 }
 
 /// What has been shown.
@@ -80,7 +82,7 @@ pub(crate) trait Played: Send + 'static {
     fn end(
         self,
         keys: &Keyspace,
-        sent: Instant,
+        sent: Moment,
         latency: Duration,
     ) -> impl Future<Output = Outcome> + Send;
 }
@@ -124,7 +126,7 @@ type Batch = Vec<(usize, Step)>;
 
 impl Run {
     async fn start(lane: &Lane) -> Self {
-        let pair = Pair::new(lane.engines[0].clone());
+        let pair = Pair::new(lane.engines[0].clone(), lane.clock);
         let mut seeds = SeededRng::new(lane.seed);
         let mut sequences = Vec::with_capacity(lane.sequences);
         for index in 0..lane.sequences {
@@ -291,8 +293,8 @@ impl Run {
 }
 
 impl Played for Run {
-    async fn end(mut self, keys: &Keyspace, sent: Instant, latency: Duration) -> Outcome {
-        let sent = self.pair.live_at(sent);
+    async fn end(mut self, keys: &Keyspace, sent: Moment, latency: Duration) -> Outcome {
+        self.pair.live_at(sent);
         let asked = Asked { sent, latency };
         let found = self.pair.memory.clone().find("*".into(), 0).await;
         let found = found.expect("memory does not fail").found.into_iter();

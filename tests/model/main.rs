@@ -13,6 +13,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clock;
 mod company;
 mod compare;
 mod contest;

@@ -11,6 +11,7 @@ use distlock::internals::engine::{Answer, Engine};
 use distlock::internals::protocol::Moment;
 use tokio::time::Instant;
 
+use super::clock::Clock;
 use super::sequence::Asked;
 
 /// Between two actions on one name.
@@ -22,41 +23,41 @@ const LONGEST_TICK: Duration = Duration::from_secs(3);
 pub(crate) struct Pair {
     pub(crate) memory: Arc<Memory>,
     pub(crate) store: Arc<dyn Engine>,
-    begun: Instant,
-    /// The time memory lives in, in microseconds.
-    clock: Arc<AtomicU64>,
+    /// That the store lives by.
+    clock: Clock,
+    /// What it said last, in nanoseconds: the time memory lives in.
+    present: Arc<AtomicU64>,
 }
 
 impl Pair {
-    pub(crate) fn new(store: Arc<dyn Engine>) -> Self {
-        let clock = Arc::new(AtomicU64::new(0));
+    pub(crate) fn new(store: Arc<dyn Engine>, clock: Clock) -> Self {
+        let present = Arc::new(AtomicU64::new(clock.now().as_nanos()));
         let now = {
-            let clock = clock.clone();
-            move || Moment::at(Duration::from_micros(clock.load(Ordering::Relaxed)))
+            let present = present.clone();
+            move || Moment::at(Duration::from_nanos(present.load(Ordering::Relaxed)))
         };
         Self {
             memory: Arc::new(Memory::new(Arc::new(now))),
             store,
-            begun: Instant::now(),
             clock,
+            present,
         }
     }
 
     /// Moves memory's time to the present.
     pub(crate) fn now(&self) -> Moment {
-        self.live_at(Instant::now())
+        let now = self.clock.now();
+        self.live_at(now);
+        now
     }
 
-    pub(crate) fn live_at(&self, now: Instant) -> Moment {
-        let now = now.duration_since(self.begun).as_micros();
-        let now = u64::try_from(now).expect("not that long");
-        self.clock.store(now, Ordering::Relaxed);
-        Moment::at(Duration::from_micros(now))
+    pub(crate) fn live_at(&self, now: Moment) {
+        self.present.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     /// When both were asked, who have now answered.
     pub(crate) fn since(&self, sent: Moment) -> Asked {
-        let latency = Moment::at(self.begun.elapsed()).since(sent);
+        let latency = self.clock.now().since(sent);
         Asked { sent, latency }
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::internals::engine::Engine;
-use distlock::internals::protocol::Request;
-use tokio::time::Instant;
+use distlock::internals::protocol::{Moment, Request};
 
 use super::company::Company;
 use super::group::{Group, Question};
@@ -44,7 +43,7 @@ pub(crate) struct Run {
 
 impl Run {
     async fn start(lane: &Lane) -> Self {
-        let pair = Pair::new(lane.engines[0].clone());
+        let pair = Pair::new(lane.engines[0].clone(), lane.clock);
         let mut seeds = SeededRng::new(lane.seed);
         let mut groups = Vec::with_capacity(lane.sequences);
         for index in 0..lane.sequences {
@@ -118,8 +117,8 @@ impl Run {
 }
 
 impl Played for Run {
-    async fn end(mut self, keys: &Keyspace, sent: Instant, latency: Duration) -> Outcome {
-        let sent = self.pair.live_at(sent);
+    async fn end(mut self, keys: &Keyspace, sent: Moment, latency: Duration) -> Outcome {
+        self.pair.live_at(sent);
         let asked = Asked { sent, latency };
         let found = self.pair.memory.clone().find("*".into(), 0).await;
         let found = found.expect("memory does not fail").found.into_iter();

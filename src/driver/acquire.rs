@@ -242,7 +242,7 @@ fn wait(
                     spot.hold(claim.hold(), now);
                     return Ok(Some(claim));
                 }
-                Headed::GaveUp { busy } => return give_up(busy),
+                Headed::Busy => return Ok(None),
                 Headed::Told(next) => turn = next,
             }
         }
@@ -267,12 +267,8 @@ async fn first_ask(
 /// Time is over in the line, or it cannot be told.
 fn out_of_time(spot: &Spot<'_>) -> Result<Option<Claim>, Trouble> {
     needs_a_runtime().map_err(Trouble::Failure)?;
-    give_up(spot.is_busy())
-}
-
-fn give_up(busy: bool) -> Result<Option<Claim>, Trouble> {
-    if busy {
-        return Ok(None);
+    match spot.is_busy() {
+        true => Ok(None),
+        false => Err(Trouble::TimedOut),
     }
-    Err(Trouble::TimedOut)
 }

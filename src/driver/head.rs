@@ -10,6 +10,7 @@ use super::clock::Sleeping;
 use super::job::Job;
 use super::seat::Turn;
 use super::spot::Spot;
+use super::trouble::LastFailure;
 use super::{Core, Trouble, needs_a_runtime, no_answer};
 use crate::engine::{Failure, Listener};
 use crate::protocol::acquire::{Acquire, Step};
@@ -19,7 +20,7 @@ use crate::protocol::{Moment, OwnerId};
 /// What came of it.
 pub(super) enum Headed {
     Granted(Claim, Moment),
-    GaveUp { busy: bool },
+    Busy,
     Told(Turn),
 }
 
@@ -31,7 +32,7 @@ pub(super) struct Attempt<'a> {
     /// What it has asked already.
     asked: Option<Result<Asked, Failure>>,
     listener: Option<Arc<Listener>>,
-    failure: Option<Failure>,
+    failure: LastFailure,
     /// Who it asks as; none while a request in that name may be under way.
     owner: Option<OwnerId>,
     /// Since when it waits.
@@ -55,7 +56,7 @@ impl<'a> Attempt<'a> {
             machine: Acquire::new(wish.subject.kind, wish.hearing, deadline, core.fresh_seed()),
             asked,
             listener: None,
-            failure: None,
+            failure: LastFailure::default(),
             owner: None,
             begun,
         })
@@ -106,6 +107,7 @@ impl<'a> Attempt<'a> {
                         Ok(Asked::TooLate) => return Err(Trouble::Lost(LostReason::Expired)),
                         Ok(Asked::Busy { owner, ttl }) => {
                             self.owner = Some(owner);
+                            self.failure.forget();
                             if self.listener.is_none() {
                                 tracing::debug!(name = ?self.wish.subject.name, ?ttl, "waiting: somebody else holds it");
                             }
@@ -132,7 +134,7 @@ impl<'a> Attempt<'a> {
                             self.core.usable()?;
                             spot.note(false);
                             let passing = failure.is_passing();
-                            self.failure = Some(failure);
+                            self.failure.note(failure);
                             self.machine.failed(passing, now)
                         }
                     }
@@ -164,12 +166,9 @@ impl<'a> Attempt<'a> {
                     }
                     self.machine.woken(self.core.clock.now())
                 }
-                Step::Busy => return Ok(Headed::GaveUp { busy: true }),
-                Step::TimedOut => return Ok(Headed::GaveUp { busy: false }),
-                Step::Fail => {
-                    let failure = self.failure.take();
-                    return Err(failure.map_or(Trouble::TimedOut, Trouble::Failure));
-                }
+                Step::Busy => return Ok(Headed::Busy),
+                Step::TimedOut => return Err(self.failure.out_of_time()),
+                Step::Fail => return Err(self.failure.fatal()),
             }
         }
     }

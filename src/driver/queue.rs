@@ -13,6 +13,7 @@ use super::clock::Sleeping;
 use super::hold::Hold;
 use super::job::Job;
 use super::reenter::reenter;
+use super::trouble::LastFailure;
 use super::unfinished::Unfinished;
 use super::waiters::Asker;
 use super::{Core, Trouble, needs_a_runtime, no_answer, unexpected};
@@ -34,7 +35,7 @@ pub(super) async fn queue(
         place: Place::new(core, wish),
         machine: Acquire::new(wish.subject.kind, wish.hearing, deadline, core.fresh_seed()),
         listener: None,
-        failure: None,
+        failure: LastFailure::default(),
     };
     tokio::select! {
         biased;
@@ -47,7 +48,7 @@ struct Waiter<'a> {
     place: Place<'a>,
     machine: Acquire,
     listener: Option<Listener>,
-    failure: Option<Failure>,
+    failure: LastFailure,
 }
 
 impl Waiter<'_> {
@@ -83,13 +84,14 @@ impl Waiter<'_> {
                                 self.listener = None;
                                 self.machine.not_listening();
                             }
+                            self.failure.forget();
                             self.machine.busy(ttl, now)
                         }
                         Ok(other) => return Err(Trouble::Failure(unexpected(&other))),
                         Err(failure) => {
                             core.usable()?;
                             let passing = failure.is_passing();
-                            self.failure = Some(failure);
+                            self.failure.note(failure);
                             self.machine.failed(passing, now)
                         }
                     }
@@ -111,11 +113,8 @@ impl Waiter<'_> {
                     self.machine.woken(core.clock.now())
                 }
                 Step::Busy => return Ok(None),
-                Step::TimedOut => return Err(Trouble::TimedOut),
-                Step::Fail => {
-                    let failure = self.failure.take();
-                    return Err(failure.map_or(Trouble::TimedOut, Trouble::Failure));
-                }
+                Step::TimedOut => return Err(self.failure.out_of_time()),
+                Step::Fail => return Err(self.failure.fatal()),
             }
         }
     }

@@ -46,6 +46,43 @@ impl Trouble {
     }
 }
 
+/// What went wrong last, while somebody waits.
+#[derive(Debug, Default)]
+pub(super) struct LastFailure(Option<Failure>);
+
+impl LastFailure {
+    pub(super) fn note(&mut self, failure: Failure) {
+        // That no answer came in the end says less than the one before.
+        if failure.cause != Cause::TimedOut || !self.is_an_answer() {
+            self.0 = Some(failure);
+        }
+    }
+
+    /// Somebody has said who holds it.
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// It is why the wait ends.
+    pub(super) fn fatal(&mut self) -> Trouble {
+        self.0.take().map_or(Trouble::TimedOut, Trouble::Failure)
+    }
+
+    /// The wait is over.
+    pub(super) fn out_of_time(&mut self) -> Trouble {
+        if self.is_an_answer() {
+            return self.fatal();
+        }
+        Trouble::TimedOut
+    }
+
+    /// Whether the store has answered, and it does not count.
+    fn is_an_answer(&self) -> bool {
+        let failure = self.0.as_ref();
+        failure.is_some_and(|failure| failure.cause == Cause::NotReplicated)
+    }
+}
+
 /// Trouble, and the lock or pattern that it is about.
 #[derive(Debug)]
 pub(crate) struct TroubleWith {

@@ -49,6 +49,27 @@ async fn what_no_replica_has_is_not_granted_and_taken_back() {
     guard.release().await.expect("it is ours");
 }
 
+/// Not that nobody answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_waited_in_vain_hears_how_many_acknowledged() {
+    let pair = Pair::start().await;
+    let client = connect(&pair.master, SHORT).await;
+    let lease = Lease::Fixed(SHORT);
+    waited_in_vain(&pair, client.lock("plain").with_lease(lease)).await;
+    waited_in_vain(&pair, client.fair_lock("fair").with_lease(lease)).await;
+}
+
+async fn waited_in_vain<K: 'static>(pair: &Pair, lock: Lock<K>) {
+    let name = lock.name().to_owned();
+    pair.master.cmd(&["HSET", &name, "somebody", "1"]);
+    pair.master.cmd(&["PEXPIRE", &name, "700"]);
+    pair.replica.stop_process();
+    let error = lock.acquire_timeout(SHORT * 9).await;
+    pair.replica.continue_process();
+    let error = error.expect_err("no replica has it");
+    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+}
+
 async fn refused<F: Family>(client: &Client) {
     let kind = std::any::type_name::<F>();
     let lock = F::lock(client, kind.into()).with_lease(Lease::KeepAlive(LONG));

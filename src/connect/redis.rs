@@ -157,13 +157,14 @@ impl Parameters {
                 }
                 Some(key) if parameters.tls.consider(store, key, value.as_deref())? => {}
                 _ => {
-                    return Err(store.invalid(if is_cluster {
-                        "unknown parameter; pubsub, tls, ca, cert and key are known"
+                    let known = if is_cluster {
+                        "pubsub, tls, ca, cert and key are known"
                     } else if is_watched {
-                        "unknown parameter; sentinel_user, sentinel_pass, scripts, tls, ca, cert and key are known"
+                        "sentinel_user, sentinel_pass, scripts, tls, ca, cert and key are known"
                     } else {
-                        "unknown parameter; db, user, pass, scripts, ca, cert and key are known"
-                    }));
+                        "db, user, pass, scripts, ca, cert and key are known"
+                    };
+                    return Err(store.invalid(format!("unknown parameter{}; {known}", shown(pair))));
                 }
             }
         }
@@ -177,6 +178,15 @@ impl Parameters {
         }
         let reason = "this address takes database, user and password before the question mark";
         Err(store.invalid(reason))
+    }
+}
+
+/// Which parameter it is; unless it may be the rest of a password with a question mark in it.
+fn shown(pair: &str) -> String {
+    let is_a_name = |key: &str| key.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
+    match pair.split_once('=') {
+        Some((key, value)) if is_a_name(key) && !value.contains('@') => format!(" `{key}`"),
+        _ => String::new(),
     }
 }
 

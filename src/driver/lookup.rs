@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::clock::within;
 use super::hold::Hold;
-use super::{Core, Trouble, TroubleWith, unexpected};
+use super::{Core, Trouble, TroubleWith, no_answer, unexpected};
 use crate::engine::{Cause, Failure, Feed, Finding};
 use crate::protocol::lease::LostReason;
 use crate::protocol::ledger::Seen;
@@ -187,8 +188,11 @@ pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Res
 /// What the store has to say about itself.
 pub(crate) async fn examine(core: &Core) -> Result<Vec<Finding>, Trouble> {
     core.usable()?;
-    let findings = core.within_limit(core.engine.clone().examine());
-    findings.await.map_err(Trouble::Failure)
+    // Replicas that do not acknowledge the lock that is tried may take nearly the time of one question; the report is about that.
+    let limit = core.settings.command_timeout * 2;
+    let findings = within(limit, core.engine.clone().examine()).await;
+    let findings = findings.unwrap_or_else(|| Err(no_answer(limit)));
+    findings.map_err(Trouble::Failure)
 }
 
 /// The holds of this client under a name.

@@ -72,13 +72,21 @@ async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
         ("redis://127.0.0.1/0/1", "the database must be a number"),
         (&far_too_big, "the database must be a number"),
         ("redis://127.0.0.1/?db=1", "before the question mark"),
-        ("redis://127.0.0.1/0?timeout=5", "unknown parameter"),
+        (
+            "redis://127.0.0.1/0?timeout=5",
+            "unknown parameter `timeout`",
+        ),
         ("redis://127.0.0.1/?scripts=maybe", "`on` or `off`"),
         ("redis+unix:", "no path"),
         ("redis+unix:///s?db=one", "the database must be a number"),
         (
             "redis+unix:///s?color=red",
-            "unknown parameter; db, user, pass, scripts, ca, cert and key are known",
+            "unknown parameter `color`; db, user, pass, scripts, ca, cert and key are known",
+        ),
+        // Perhaps what is behind the question mark was to be a password's rest.
+        (
+            "redis://user:1?secret=x@127.0.0.1/",
+            "unknown parameter; db",
         ),
         ("redis://[::1", "IPv6"),
         ("redis://a b/", "domain"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Client, Error};
 
 use super::support::{Cluster, RedisServer};
-use super::{connect, patient};
+use super::{beside, connect, patient};
 
 /// Why it cannot be connected to. No secret is in it.
 async fn refused(url: &str) -> Error {
@@ -37,7 +37,7 @@ async fn what_makes_no_sense_is_refused_with_the_reason() {
             "pubsub, tls, ca, cert and key are known",
         ),
         ("redis-cluster://u:secret@h1,h2#x", "%23"),
-        ("redis://h1/0?pubsub=both", "unknown parameter"),
+        ("redis://h1/0?pubsub=both", "unknown parameter `pubsub`"),
     ] {
         let error = refused(url).await;
         assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
@@ -57,6 +57,25 @@ async fn servers_that_are_not_there_are_named_each_with_its_reason() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     for at in [one, other] {
         assert!(error.to_string().contains(&at.to_string()), "{error}");
+    }
+}
+
+/// Not when the first lock is given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_that_servers_do_not_know_are_refused_at_once() {
+    let cluster = Cluster::start_masters();
+    let known = beside(|| cluster.is_sharded());
+    for manner in ["sharded", "both"] {
+        let url = format!("{}?pubsub={manner}", cluster.url());
+        let told = patient(&url)
+            .connect()
+            .await
+            .map_err(|error| error.to_string());
+        assert_eq!(told.is_ok(), known, "{manner}");
+        assert!(
+            told.err()
+                .is_none_or(|told| told.contains("leave `pubsub` out"))
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::support::Cluster;
 use super::support::hammer::Hammer;
-use super::{beside, patient};
+use super::{beside, manners, patient};
 
 /// What servers say to whoever asks the wrong one, or too early.
 const UNSPOKEN: &[&str] = &[
@@ -27,7 +27,7 @@ async fn nobody_is_told_that_a_lock_is_elsewhere_or_nowhere() {
     let owners: BTreeSet<u16> = owners.collect();
     assert_eq!(owners.len(), 3, "each master has a lock");
     let mut clients = Vec::new();
-    for parameter in ["", "?pubsub=plain", "?pubsub=both"] {
+    for parameter in manners(&cluster) {
         // A failover takes seconds: so long a call is to be kept from failing.
         let client = patient(&format!("{}{parameter}", cluster.url())).connect();
         clients.push(client.await.expect("the cluster is up"));

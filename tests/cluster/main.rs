@@ -14,6 +14,7 @@ mod documents;
 mod hammer;
 mod held;
 mod moving;
+mod sharded;
 mod slots;
 mod waiting;
 
@@ -38,6 +39,15 @@ async fn connect(cluster: &Cluster) -> Client {
 /// Runs what blocks; the other tasks go on elsewhere.
 fn beside<T>(work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)
+}
+
+/// The ways in which messages can be sent there.
+fn manners(cluster: &Cluster) -> Vec<&'static str> {
+    let mut manners = vec!["", "?pubsub=plain", "?pubsub=both", "?pubsub=sharded"];
+    if !beside(|| cluster.is_sharded()) {
+        manners.truncate(2);
+    }
+    manners
 }
 
 /// Every key but the marks that refuse what was given up, and end by themselves.

@@ -5,19 +5,16 @@ use std::time::{Duration, Instant};
 use distlock::{Client, Lease};
 
 use super::support::{Cluster, eventually};
-use super::{PATIENCE, beside, patient};
+use super::{PATIENCE, beside, manners, patient};
 
 /// Sooner than a waiter asks by itself: who has the lock by then was told of its release.
 const SOON: Duration = Duration::from_millis(1500);
 
 /// So long that nobody asks when it ends.
-const LONG: Lease = Lease::Fixed(Duration::from_secs(600));
+pub(crate) const LONG: Lease = Lease::Fixed(Duration::from_secs(600));
 
-async fn by(cluster: &Cluster, pubsub: &str) -> Client {
-    let url = match pubsub {
-        "" => cluster.url(),
-        pubsub => format!("{}?pubsub={pubsub}", cluster.url()),
-    };
+pub(crate) async fn by(cluster: &Cluster, manner: &str) -> Client {
+    let url = format!("{}{manner}", cluster.url());
     patient(&url).connect().await.expect("the cluster is up")
 }
 
@@ -42,7 +39,7 @@ async fn handed_over(holder: &Client, waiter: &Client, name: &str) -> Duration {
 }
 
 /// The best of some: a busy machine is slow now and then, and who is not told is never quick.
-async fn is_told(holder: &Client, waiter: &Client, name: &str) -> bool {
+pub(crate) async fn is_told(holder: &Client, waiter: &Client, name: &str) -> bool {
     for _ in 0..5 {
         if handed_over(holder, waiter, name).await < SOON {
             return true;
@@ -54,67 +51,13 @@ async fn is_told(holder: &Client, waiter: &Client, name: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_is_told_in_every_manner() {
     let cluster = Cluster::start_masters();
-    for pubsub in ["", "plain", "sharded", "both"] {
-        let (holder, waiter) = (by(&cluster, pubsub).await, by(&cluster, pubsub).await);
+    for manner in manners(&cluster) {
+        let (holder, waiter) = (by(&cluster, manner).await, by(&cluster, manner).await);
         // Of several slots: a message of one must not depend on where another is.
         for name in ["a", "b", "c"] {
-            assert!(is_told(&holder, &waiter, name).await, "{pubsub}: {name}");
+            assert!(is_told(&holder, &waiter, name).await, "{manner}: {name}");
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_of_both_sorts_is_told_by_one_that_speaks_to_both() {
-    let cluster = Cluster::start_masters();
-    let both = by(&cluster, "both").await;
-    for pubsub in ["plain", "sharded"] {
-        let other = by(&cluster, pubsub).await;
-        for name in ["a", "b", "c"] {
-            assert!(is_told(&both, &other, name).await, "to {pubsub}: {name}");
-            assert!(is_told(&other, &both, name).await, "from {pubsub}: {name}");
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_waits_is_told_wherever_the_slot_has_gone() {
-    let cluster = Cluster::start_masters();
-    let (holder, waiter) = (by(&cluster, "").await, by(&cluster, "").await);
-    let name = "moved";
-    for round in 0..3 {
-        let guard = holder.lock(name).with_lease(LONG);
-        let guard = guard.acquire().await.expect("it is free");
-        let waiting = {
-            let lock = waiter.lock(name).with_lease(LONG);
-            tokio::spawn(async move { lock.acquire().await })
-        };
-        let listeners = |at: &super::support::RedisServer| -> usize {
-            let channels: Vec<String> = at.query(&["PUBSUB", "SHARDCHANNELS"]);
-            channels.len()
-        };
-        let from = beside(|| cluster.owner(name));
-        eventually(PATIENCE, "it listens", async || {
-            beside(|| listeners(from) == 1)
-        })
-        .await;
-        let to = beside(|| {
-            let mut others = cluster.servers().iter();
-            let to = others.find(|server| server.port() != from.port());
-            let to = to.expect("there are three");
-            cluster.migrate(cluster.slot(name), to);
-            to
-        });
-        eventually(PATIENCE, "it listens there", async || {
-            beside(|| listeners(to) == 1)
-        })
-        .await;
-        assert_eq!(beside(|| listeners(from)), 0, "round {round}");
-        guard.release().await.expect("it is ours");
-        let ended = tokio::time::timeout(PATIENCE, waiting).await;
-        let next = ended.expect("it is woken").expect("no panic");
-        next.expect("it is free").release().await.expect("ours");
-    }
-    assert!(is_told(&holder, &waiter, name).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,8 +83,9 @@ async fn who_waits_goes_on_at_the_successor_of_a_master_that_died() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_listens_elsewhere_has_left_where_the_slot_was() {
     let cluster = Cluster::start_masters();
-    for pubsub in ["plain", "both"] {
-        let (holder, waiter) = (by(&cluster, pubsub).await, by(&cluster, pubsub).await);
+    let heard_by_all = manners(&cluster).into_iter().skip(1).take(2);
+    for manner in heard_by_all {
+        let (holder, waiter) = (by(&cluster, manner).await, by(&cluster, manner).await);
         let guard = holder.lock("moved").with_lease(LONG);
         let guard = guard.acquire().await.expect("it is free");
         let waiting = {

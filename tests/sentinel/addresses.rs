@@ -46,7 +46,10 @@ async fn what_makes_no_sense_is_refused_with_the_reason() {
             "sentinel_pass, scripts, tls, ca, cert and key are known",
         ),
         ("redis-sentinel://u:secret@h1,h2/m#x", "%23"),
-        ("redis://h1/0?sentinel_pass=secret", "unknown parameter"),
+        (
+            "redis://h1/0?sentinel_pass=secret",
+            "unknown parameter `sentinel_pass`; db",
+        ),
     ] {
         let error = refused(url).await;
         assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");

@@ -63,7 +63,8 @@ async fn users_need_what_the_page_lists() {
         let what = format!("{missing} is asked for");
         eventually(PATIENCE, &what, async || !denied().is_empty()).await;
         let denied = denied();
-        let expected = |denied: &String| missing.ends_with(denied);
+        // Before Redis 7.0 it is not said which of a command's several forms it was.
+        let expected = |denied: &String| missing.ends_with(denied) || denied == "sentinel";
         assert!(denied.iter().all(expected), "without {missing}: {denied:?}");
     }
 }

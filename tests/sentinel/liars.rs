@@ -149,7 +149,8 @@ async fn a_demoted_master_that_lives_on_is_left() {
 
 /// Gives a server, or a sentinel, a user.
 fn user(server: &RedisServer, name: &str, rights: &str) {
-    let words = ["ACL", "SETUSER", name, "on", ">word"];
+    // Before Redis 7.0 new users may listen to everything.
+    let words = ["ACL", "SETUSER", name, "on", ">word", "resetchannels"];
     let words: Vec<&str> = words.into_iter().chain(rights.split(' ')).collect();
     server.cmd(&words);
 }

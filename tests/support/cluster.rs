@@ -114,6 +114,12 @@ impl Cluster {
         self
     }
 
+    /// Whether its servers know channels that belong to a slot: Redis does from 7.0 on.
+    pub(crate) fn is_sharded(&self) -> bool {
+        let known: RedisResult<Value> = self.servers[0].try_query(&["PUBSUB", "SHARDNUMSUB"]);
+        known.is_ok()
+    }
+
     pub(crate) fn url(&self) -> String {
         self.url_as("")
     }

@@ -84,6 +84,16 @@ impl Cluster {
             // Together, and not for long: one that hangs is not to hold up whoever needs the others.
             let _ = tokio::time::timeout(limit.min(LONGEST_LOOK), looks.join_all()).await;
         }
+        let sharded = matches!(manner, Some(Manner::Sharded | Manner::Both));
+        if sharded
+            && cluster
+                .nodes
+                .known_chart()
+                .is_some_and(|chart| !chart.sharded)
+        {
+            let why = "not all of its servers know sharded channels, as Redis does from 7.0 on; leave `pubsub` out";
+            return Err(Failure::new(Cause::Unusable, why));
+        }
         match met {
             Err(failure) if may_be_down && failure.is_passing() => {
                 tracing::warn!(why = failure.detail, "not reachable yet");

@@ -11,6 +11,7 @@ use redis::{Cmd, FromRedisValue};
 
 mod judge;
 
+pub(super) use self::judge::cluster;
 use self::judge::{Info, sentinels};
 use super::Redis;
 use crate::engine::trial::{self, Trial};
@@ -24,8 +25,10 @@ pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> 
     let mut findings = Vec::from_iter(info.as_ref().and_then(judge::part_of));
     findings.extend(of_server(&redis, info.as_ref()).await?);
     findings.extend(watched(&redis).await?);
-    findings.extend(permissions(&redis).await);
     findings.push(clock(&redis).await?);
+    let trial = trial();
+    findings.extend(locking(&redis, &trial).await);
+    findings.extend(looking(&redis, &trial).await);
     Ok(findings)
 }
 
@@ -82,30 +85,30 @@ async fn watched(redis: &Redis) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// Takes a lock that nobody else has the name of, and all that belongs to it.
-pub(super) async fn permissions(redis: &Arc<impl Engine>) -> [Finding; 4] {
-    let id = uuid::Uuid::new_v4();
-    let Trial {
-        subject,
-        acquire,
-        release,
-    } = Trial::new(ClientId::new(id.into_bytes()));
-    let mut lock = redis.call(acquire).await;
+/// A lock that nobody else has the name of.
+pub(super) fn trial() -> Trial {
+    Trial::new(ClientId::new(uuid::Uuid::new_v4().into_bytes()))
+}
+
+/// Takes it, gives it back, and listens for it.
+pub(super) async fn locking(redis: &Arc<impl Engine>, trial: &Trial) -> [Finding; 2] {
+    let mut lock = redis.call(trial.acquire.clone()).await;
     if let Ok(Reply::Granted { .. }) = lock {
-        lock = redis.call(release).await;
+        lock = redis.call(trial.release.clone()).await;
     }
-    let messages = redis.clone().listen(subject.channel()).await;
-    let client: Arc<str> = id.to_string().into();
+    let messages = redis.clone().listen(trial.subject.channel()).await;
+    [judge::locking(lock), judge::listening(messages.map(drop))]
+}
+
+/// Whether who holds it, and what else is held, could be seen.
+pub(super) async fn looking(redis: &Arc<impl Engine>, trial: &Trial) -> [Finding; 2] {
+    let client: Arc<str> = uuid::Uuid::new_v4().to_string().into();
     let label = redis
         .clone()
         .announce(client, Some("doctor".into()), trial::LEASE);
-    let list = redis.clone().find(subject.name.to_string(), 0);
-    [
-        judge::locking(lock),
-        judge::listening(messages.map(drop)),
-        judge::labelling(label.await),
-        judge::listing(list.await.map(drop)),
-    ]
+    let label = label.await;
+    let list = redis.clone().find(trial.subject.name.to_string(), 0).await;
+    [judge::labelling(label), judge::listing(list.map(drop))]
 }
 
 /// How far our wall clock is ahead of the server's, in milliseconds; none if it does not say.

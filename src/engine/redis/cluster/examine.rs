@@ -1,54 +1,70 @@
-//! Looks whether a cluster is fit for locks: as a whole, and each of its servers.
+//! Looks whether a cluster is fit for locks: as a whole, each of its servers, and a lock at each of them.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "engines may wait, and what is asked ends with who asks"
+)]
 
 use std::sync::Arc;
 
+use tokio::task::JoinSet;
+
 use super::Cluster;
-use super::chart::View;
+use super::chart::{Chart, View};
+use super::nodes::Nodes;
 use crate::engine::redis::site::Site;
 use crate::engine::redis::{Redis, examine};
-use crate::engine::{Cause, Failure, Finding, Verdict};
+use crate::engine::trial::Trial;
+use crate::engine::{Cause, Failure, Finding};
 
 /// Of a server that does not answer.
 const GONE: &str = "server";
 
-/// With fewer masters, one that is gone leaves no majority.
-const ENOUGH: usize = 3;
-
-#[expect(clippy::disallowed_methods, reason = "engines may wait")]
 pub(super) async fn examine(cluster: Arc<Cluster>) -> Result<Vec<Finding>, Failure> {
     let nodes = &cluster.nodes;
-    let missing = nodes.chart().await?.missing();
-    let views = nodes.views().await?;
-    let mut findings = vec![slots(missing, views.len()), followers(&views)];
-    let mut each: Vec<Finding> = Vec::new();
-    for (site, node) in nodes.all().await? {
-        let limit = nodes.settings().command_timeout / 4;
+    let chart = nodes.chart().await?;
+    let views = views(nodes, &chart).await;
+    let mut findings = vec![
+        examine::cluster::slots(chart.missing(), views.len()),
+        examine::cluster::followers(&without_followers(&views)),
+    ];
+    let each = servers(&cluster).await?;
+    // Where a server is gone nobody says whether a lock in its slots could be had.
+    let gone = |findings: &[Finding]| findings.iter().any(|finding| finding.subject == GONE);
+    let there = each.iter().filter(|(_, findings)| !gone(findings));
+    let there: Vec<Site> = there.map(|(site, _)| site.clone()).collect();
+    findings.extend(together(each));
+    findings.extend(together(locks(&cluster, &chart, &there).await));
+    // Nor what is held there.
+    if there == chart.sites()
+        && let Some(site) = there.first()
+    {
+        let trial = trial_at(&cluster, &chart, site);
+        findings.extend(examine::looking(&cluster, &trial).await);
+    }
+    Ok(findings)
+}
+
+fn together(each: Vec<(Site, Vec<Finding>)>) -> Vec<Finding> {
+    let each = each.into_iter();
+    let each = each.map(|(site, findings)| (site.to_string(), findings));
+    examine::cluster::together(each.collect())
+}
+
+/// What each of them says of itself.
+async fn servers(cluster: &Cluster) -> Result<Vec<(Site, Vec<Finding>)>, Failure> {
+    let limit = cluster.nodes.settings().command_timeout / 4;
+    let ask = |(site, node): (Site, Arc<Redis>)| async move {
         let found = tokio::time::timeout(limit, server(&node)).await;
         let silent = |_| Err(Failure::new(Cause::TimedOut, "it does not answer"));
         let findings = found.unwrap_or_else(silent).unwrap_or_else(|failure| {
             let advice = "see to it: the locks in its slots cannot be had";
             vec![Finding::fail(GONE, failure.detail, advice)]
         });
-        for finding in findings {
-            let finding = of_site(&site, finding);
-            match each
-                .iter_mut()
-                .find(|known| known.subject == finding.subject)
-            {
-                // One that is worse says more.
-                Some(known) if known.verdict < finding.verdict => *known = finding,
-                Some(_) => {}
-                None => each.push(finding),
-            }
-        }
-    }
-    let all_there = each.iter().all(|finding| finding.subject != GONE);
-    findings.append(&mut each);
-    // Where a server is gone, a lock may be in its slots, and then nobody says whether it could be had.
-    if all_there {
-        findings.extend(examine::permissions(&cluster).await);
-    }
-    Ok(findings)
+        (site, findings)
+    };
+    let all = cluster.nodes.all().await?;
+    Ok(at_once(all.into_iter().map(ask)).await)
 }
 
 async fn server(node: &Redis) -> Result<Vec<Finding>, Failure> {
@@ -57,49 +73,61 @@ async fn server(node: &Redis) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// Where it is not as it should be, it matters at which server.
-fn of_site(site: &Site, finding: Finding) -> Finding {
-    if finding.verdict == Verdict::Ok {
-        return finding;
-    }
-    Finding {
-        found: format!("{site}: {}", finding.found),
-        ..finding
+/// Takes a lock at each of them.
+async fn locks(cluster: &Arc<Cluster>, chart: &Chart, sites: &[Site]) -> Vec<(Site, Vec<Finding>)> {
+    let takes = sites.iter().map(|site| {
+        let trial = trial_at(cluster, chart, site);
+        let (cluster, site) = (cluster.clone(), site.clone());
+        async move { (site, examine::locking(&cluster, &trial).await.into()) }
+    });
+    at_once(takes).await
+}
+
+/// A lock with a name that only this server has a slot for.
+fn trial_at(cluster: &Cluster, chart: &Chart, site: &Site) -> Trial {
+    loop {
+        let trial = examine::trial();
+        let slot = cluster.slot(&trial.acquire);
+        // A name that has no slot, or none that anybody has, is tried as it is: that it cannot be had is to be told.
+        let owner = slot.ok().and_then(|slot| chart.owner(slot));
+        if owner.is_none_or(|owner| owner == site) {
+            return trial;
+        }
     }
 }
 
-fn slots(missing: usize, masters: usize) -> Finding {
-    let what = "slots";
-    if missing > 0 {
-        return Finding::fail(
-            what,
-            format!("nobody has {missing} of 16384: a lock in one of those cannot be had"),
-            "see to the servers that are down, or give their slots to others",
-        );
+/// All of them at the same time, and what came of them, sorted.
+async fn at_once<T, F>(questions: impl Iterator<Item = F>) -> Vec<(Site, T)>
+where
+    T: Send + 'static,
+    F: Future<Output = (Site, T)> + Send + 'static,
+{
+    let mut asked = JoinSet::new();
+    for question in questions {
+        asked.spawn(question);
     }
-    let found = format!("all are served, by {masters} masters");
-    if masters < ENOUGH {
-        let advice = "run three: when one of fewer is gone no majority puts a replica in its place";
-        return Finding::warn(what, found, advice);
-    }
-    Finding::ok(what, found)
+    let mut answers = asked.join_all().await;
+    answers.sort_by(|(one, _), (other, _)| one.cmp(other));
+    answers
 }
 
-/// Of each master, by its own word.
-fn followers(views: &[(Site, Result<View, Failure>)]) -> Finding {
-    let what = "replicas";
+async fn views(nodes: &Arc<Nodes>, chart: &Chart) -> Vec<(Site, Result<View, Failure>)> {
+    let ask = |site: &Site| {
+        let (nodes, site) = (nodes.clone(), site.clone());
+        async move {
+            let view = nodes.view(&site).await;
+            (site, view)
+        }
+    };
+    at_once(chart.sites().iter().map(ask)).await
+}
+
+/// The masters that have nobody, each by its own word.
+fn without_followers(views: &[(Site, Result<View, Failure>)]) -> Vec<String> {
     let without = views.iter().filter(|(site, view)| {
         let claims = view.iter().flat_map(|view| &view.claims);
         let mut own = claims.filter(|claim| claim.site == *site);
         own.any(|claim| claim.replicas == 0)
     });
-    let without: Vec<String> = without.map(|(site, _)| site.to_string()).collect();
-    if without.is_empty() {
-        return Finding::ok(what, "every master has one");
-    }
-    Finding::warn(
-        what,
-        format!("none follows {}", without.join(", ")),
-        "run one for each, on a machine of its own: nobody else can take its place",
-    )
+    without.map(|(site, _)| site.to_string()).collect()
 }

@@ -218,15 +218,11 @@ impl Nodes {
         Ok(())
     }
 
-    /// What each server says of all of them, to an operator.
-    pub(super) async fn views(&self) -> Result<Vec<(Site, Result<View, Failure>)>, Failure> {
-        let mut views = Vec::new();
-        for site in self.chart().await?.sites() {
-            let limit = self.settings().command_timeout / 8;
-            let view = self.asking.ask(site, None, limit).await;
-            views.push((site.clone(), view.map(|(view, _)| view)));
-        }
-        Ok(views)
+    /// What one of them says of all, to an operator.
+    pub(super) async fn view(&self, site: &Site) -> Result<View, Failure> {
+        let limit = self.settings().command_timeout / 4;
+        let view = self.asking.ask(site, None, limit).await;
+        view.map(|(view, _)| view)
     }
 
     /// Whoever listens where nothing is said any more begins anew elsewhere; who has no slot is left.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub(crate) mod cluster;
 mod failover;
 pub(super) mod sentinels;
 

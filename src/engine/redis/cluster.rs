@@ -27,7 +27,7 @@ mod turn;
 
 use self::nodes::Nodes;
 pub(super) use self::own::first_of_its_own;
-use self::route::{Route, Stop, WaitedFor, carry};
+use self::route::{Route, Stop, Track, carry};
 use self::slot::Slot;
 use super::door::Address;
 use super::pubsub::{Manner, at_random};
@@ -101,7 +101,7 @@ impl Cluster {
 impl Engine for Cluster {
     fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
         let nodes = self.nodes.clone();
-        Box::pin(async move { carry(&nodes, &request, WaitedFor::ByCallers).await })
+        Box::pin(async move { carry(&nodes, &request, Track::OfCallers).await })
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {

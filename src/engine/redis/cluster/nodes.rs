@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use super::ask::Asking;
+use super::ask::Inquiry;
 use super::chart::{Chart, View};
 use super::slot::Slot;
 use super::task::{State, Task};
@@ -43,7 +43,7 @@ pub(super) enum Word {
 /// All servers of one cluster that were ever called, for one client.
 pub(super) struct Nodes {
     pub(super) keys: Keys,
-    asking: Arc<Asking>,
+    inquiry: Arc<Inquiry>,
     process: Process,
     /// How messages are sent, where the address says it.
     manner: Option<Manner>,
@@ -70,12 +70,12 @@ impl Nodes {
         let (words, inbox) = mpsc::unbounded_channel();
         let (telling, belief) = watch::channel(Belief::default());
         let (beating, beats) = watch::channel(());
-        let asking = Arc::new(Asking { address, settings });
-        let keys = Keys::new(asking.settings.prefix.clone(), Manner::default());
+        let inquiry = Arc::new(Inquiry { address, settings });
+        let keys = Keys::new(inquiry.settings.prefix.clone(), Manner::default());
         let nodes = Arc::new(Self {
             keys,
             process: Process::current(),
-            asking: asking.clone(),
+            inquiry: inquiry.clone(),
             manner,
             apart: apart.clone(),
             known: Mutex::default(),
@@ -89,7 +89,7 @@ impl Nodes {
         #[expect(clippy::disallowed_methods, reason = "an engine's own task")]
         apart.spawn(async move {
             let task = Task {
-                asking,
+                inquiry,
                 seeds,
                 nodes: weak,
                 inbox,
@@ -151,9 +151,9 @@ impl Nodes {
         if let Some(node) = known.get(site) {
             return Ok(node.clone());
         }
-        let Asking {
+        let Inquiry {
             address, settings, ..
-        } = &*self.asking;
+        } = &*self.inquiry;
         let settings = Settings {
             shard: Some(self.manner()),
             ..settings.clone()
@@ -223,7 +223,7 @@ impl Nodes {
         let mut views = Vec::new();
         for site in self.chart().await?.sites() {
             let limit = self.settings().command_timeout / 8;
-            let view = self.asking.ask(site, None, limit).await;
+            let view = self.inquiry.ask(site, None, limit).await;
             views.push((site.clone(), view.map(|(view, _)| view)));
         }
         Ok(views)
@@ -241,7 +241,7 @@ impl Nodes {
     }
 
     pub(super) fn settings(&self) -> &Settings {
-        &self.asking.settings
+        &self.inquiry.settings
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Site, Arc<Redis>>> {

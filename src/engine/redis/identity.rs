@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::connection::uptime;
 use super::failure;
+use super::info::Info;
 use crate::engine::Failure;
 
 /// What tells one life of a server from another.
@@ -26,10 +27,10 @@ pub(super) struct Identity {
 impl Identity {
     /// What a server says of itself; nothing if that is not enough.
     pub(super) fn told(server: &str, replication: &str) -> Option<Self> {
-        let before = field(replication, "master_replid2:").unwrap_or_default();
+        let before = field(replication, "master_replid2").unwrap_or_default();
         Some(Self {
-            run: field(server, "run_id:")?.to_owned(),
-            data: field(replication, "master_replid:")?.to_owned(),
+            run: field(server, "run_id")?.to_owned(),
+            data: field(replication, "master_replid")?.to_owned(),
             promoted: before.bytes().any(|b| b != b'0'),
         })
     }
@@ -48,7 +49,7 @@ impl Identity {
     /// restarted.
     pub(super) fn is_still(&self, replication: &str) -> bool {
         let now = Self::told(&format!("run_id:{}", self.run), replication);
-        let is_master = field(replication, "role:") == Some("master");
+        let is_master = field(replication, "role") == Some("master");
         is_master && now.is_some_and(|now| now.follows(self))
     }
 
@@ -59,8 +60,8 @@ impl Identity {
 }
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    let value = info.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(value.trim()).filter(|value| !value.is_empty())
+    let value = Info::new(info).get(name);
+    value.filter(|value| !value.is_empty())
 }
 
 /// What a server says when it is met.

@@ -20,6 +20,7 @@ mod examine;
 mod failure;
 mod find;
 mod identity;
+mod info;
 mod keys;
 mod overhear;
 mod papers;
@@ -44,6 +45,7 @@ use self::connection::{Connection, Terms};
 pub use self::door::{Address, Place};
 use self::door::{Door, Privacy};
 use self::identity::Met;
+use self::info::Info;
 use self::keys::Keys;
 use self::overhear::Overhear;
 pub use self::papers::{Papers, Part, Pem, Unfit};
@@ -238,9 +240,7 @@ impl Redis {
             return;
         };
         let text: String = redis::from_redis_value(answer).unwrap_or_default();
-        let policy = text
-            .lines()
-            .find_map(|line| line.strip_prefix("maxmemory_policy:"));
+        let policy = Info::new(&text).get("maxmemory_policy");
         if let Some(policy) = policy.filter(|policy| *policy != "noeviction") {
             tracing::warn!(
                 policy,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::wait::Wait;
 use super::{Connection, Live, door};
+use crate::engine::redis::info::Info;
 use crate::engine::{Cause, Failure, Uptime};
 
 /// Servers count whole seconds of the clock on the wall: what they say may be almost one too many.
@@ -79,10 +80,8 @@ impl Connection {
 
 /// What a server says of itself, on the safe side.
 pub(in crate::engine::redis) fn told(info: &str) -> Option<Duration> {
-    let uptime = info
-        .lines()
-        .find_map(|line| line.strip_prefix("uptime_in_seconds:"))?;
-    let uptime = Duration::from_secs(uptime.trim().parse().ok()?);
+    let uptime = Info::new(info).get("uptime_in_seconds")?;
+    let uptime = Duration::from_secs(uptime.parse().ok()?);
     Some(uptime.saturating_sub(GRAIN))
 }
 

@@ -17,22 +17,21 @@ mod find;
 mod hear;
 mod names;
 mod nodes;
-mod own;
 mod renew;
 mod route;
 mod several;
-mod slot;
 mod task;
 mod turn;
 
 use self::nodes::Nodes;
-pub(super) use self::own::first_of_its_own;
 use self::route::{Route, Stop, Track, carry};
-use self::slot::Slot;
+use super::Redis;
 use super::door::Address;
-use super::pubsub::{Manner, at_random};
+use super::manner::Manner;
+use super::pace::at_random;
+use super::settings::Settings;
 use super::site::Site;
-use super::{Redis, Settings};
+use super::slot::Slot;
 use crate::engine::{
     Answer, Before, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime,
 };

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 mod current;
 mod server;
-pub(super) mod uptime;
+mod uptime;
 mod wait;
 mod work;
 

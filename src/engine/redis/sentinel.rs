@@ -19,8 +19,8 @@ mod task;
 pub(crate) use self::ask::Details;
 use self::ask::Inquiry;
 use self::task::Task;
-use super::Settings;
 use super::door::Address;
+use super::settings::Settings;
 use super::site::Site;
 use crate::engine::{Cause, Failure};
 

@@ -10,8 +10,9 @@ use tokio::time::timeout;
 
 use super::chart::{self, View};
 use crate::engine::redis::door::{Address, Road};
+use crate::engine::redis::failure;
+use crate::engine::redis::settings::Settings;
 use crate::engine::redis::site::Site;
-use crate::engine::redis::{Settings, failure};
 use crate::engine::{Cause, Failure};
 
 /// How servers are reached.

@@ -10,14 +10,15 @@ use tokio::sync::{mpsc, watch};
 
 use super::ask::Inquiry;
 use super::chart::{Chart, View};
-use super::slot::Slot;
 use super::task::{State, Task};
 use crate::engine::process::Process;
+use crate::engine::redis::Redis;
 use crate::engine::redis::door::Address;
 use crate::engine::redis::keys::Keys;
-use crate::engine::redis::pubsub::Manner;
+use crate::engine::redis::manner::Manner;
+use crate::engine::redis::settings::Settings;
 use crate::engine::redis::site::Site;
-use crate::engine::redis::{Redis, Settings};
+use crate::engine::redis::slot::Slot;
 use crate::engine::{Cause, Failure};
 
 /// What the task makes known.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::names;
 use super::nodes::Nodes;
-use super::slot::Slot;
 use super::turn::Turn;
 use crate::engine::redis::door::Begun;
 use crate::engine::redis::site::Site;
+use crate::engine::redis::slot::Slot;
 use crate::engine::redis::{Redis, alone, failure, scripts};
 use crate::engine::{Cause, Failure};
 use crate::protocol::{Reply, Request};

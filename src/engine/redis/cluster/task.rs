@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::ask::Inquiry;
 use super::chart::{Chart, View};
 use super::nodes::{Belief, Nodes, Word};
-use crate::engine::redis::pubsub::at_random;
+use crate::engine::redis::pace::at_random;
 use crate::engine::redis::site::Site;
 use crate::engine::{Cause, Failure};
 

@@ -13,8 +13,9 @@ use tokio::time::timeout;
 use super::Word;
 use super::believe::{Named, Testimony};
 use crate::engine::redis::door::{Address, Road};
+use crate::engine::redis::failure;
+use crate::engine::redis::settings::Settings;
 use crate::engine::redis::site::Site;
-use crate::engine::redis::{Settings, failure};
 use crate::engine::{Cause, Failure};
 
 /// What sentinels publish when another master is the one: it knows by itself that it is; they have told each other.

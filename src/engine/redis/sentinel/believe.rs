@@ -97,7 +97,6 @@ pub(super) fn believe(
     Verdict::Perhaps(best)
 }
 
-/// IPv6 in brackets.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,12 +204,5 @@ mod tests {
     fn the_same_master_by_a_later_failover_is_news() {
         let told = verdict(&[(1, 6)], Some((1, 4)));
         assert_eq!(told, Verdict::Certainly(master(1, 6)));
-    }
-
-    #[test]
-    fn an_address_is_written_as_one_types_it() {
-        let host = "::1".to_owned();
-        assert_eq!(Site { host, port: 1 }.to_string(), "[::1]:1");
-        assert_eq!(site(26379).to_string(), "h:26379");
     }
 }

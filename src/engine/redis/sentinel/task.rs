@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::ask::{Heard, Inquiry};
 use super::believe::{Named, Testimony, Verdict, believe};
 use super::{Belief, Word};
-use crate::engine::redis::pubsub::at_random;
+use crate::engine::redis::pace::at_random;
 use crate::engine::redis::site::Site;
 use crate::engine::{Cause, Failure};
 

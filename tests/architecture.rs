@@ -74,6 +74,23 @@ fn the_sources_keep_to_the_architecture() {
     eprintln!("{} files keep to {} rules", sources.len(), CHECKS.len());
 }
 
+/// What stands beside the sources has no layers, and is read as well.
+#[test]
+fn no_file_beside_the_sources_is_too_long_to_read() {
+    let mut beside = Vec::new();
+    for folder in BESIDE {
+        let before = beside.len();
+        collect(Path::new(env!("CARGO_MANIFEST_DIR")), folder, &mut beside);
+        beside.retain(Source::is_rust);
+        assert!(beside.len() > before, "no files in {folder}");
+    }
+    let wrong = checks::files_are_short(&beside);
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+    eprintln!("{} files are short", beside.len());
+}
+
+const BESIDE: [&str; 5] = ["bench/src", "cli/src", "cli/tests", "examples", "tests"];
+
 impl Source {
     fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")

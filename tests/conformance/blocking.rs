@@ -16,9 +16,6 @@ on_every_engine! { call with Plain:
     a_wait_that_is_over_ends_with_none,
     run_gives_the_works_value_and_the_lock_back,
     work_that_panics_gives_the_lock_back,
-    a_thread_takes_again_what_it_holds,
-    a_thread_excludes_another,
-    a_guard_may_be_given_back_by_another_thread,
     leases_are_renewed_while_the_thread_computes,
     a_holder_waits_for_the_news_of_a_loss,
     a_fixed_lease_can_be_extended,
@@ -29,12 +26,8 @@ on_every_engine! { call with Plain:
     it_works_inside_an_async_runtime,
 }
 
-mod permits {
-    use super::*;
-    on_every_engine_with_scripts! { call with Plain:
-        permits_are_counted_and_given_back,
-    }
-}
+mod permits;
+mod threads;
 
 const SHORT: Duration = Duration::from_millis(1500);
 
@@ -62,26 +55,6 @@ fn in_time(guard: &mpsc::Receiver<Result<Guard, Error>>) -> Result<Guard, Error>
 
 fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
     move |error| matches!(error, Error::Lost { reason: why, .. } if why == reason)
-}
-
-fn permits_are_counted_and_given_back(stage: &Stage) -> Played {
-    let client = connect(stage)?;
-    let semaphore = client.semaphore(stage.name("exports"));
-    assert!(semaphore.try_set(2)?);
-    let both = semaphore.permits(2).acquire()?;
-    assert!(semaphore.permit().try_acquire()?.is_none());
-    semaphore.set(3)?;
-    let third = semaphore.permit().acquire_timeout(PATIENCE)?;
-    let third = third.expect("there is one more");
-    let id = third.permit_ids()[0];
-    third.forget();
-    assert!(semaphore.release(id)?);
-    let count = semaphore.count()?;
-    assert_eq!((count.available, count.out), (1, 2));
-    both.release()?;
-    assert!(semaphore.delete()?);
-    assert_eq!(semaphore.clone().with_permits(1).count()?.available, 0);
-    client.close()
 }
 
 fn a_client_excludes_another(stage: &Stage) -> Played {
@@ -168,66 +141,6 @@ fn work_that_panics_gives_the_lock_back(stage: &Stage) -> Played {
     assert!(ended.is_err());
     let got = b.lock(&*name).acquire_timeout(PATIENCE)?;
     got.expect("it was given back").release()
-}
-
-fn a_thread_takes_again_what_it_holds(stage: &Stage) -> Played {
-    let (a, b) = (connect(stage)?, connect(stage)?);
-    let name = stage.name("stock");
-    let mine = || a.lock(&*name).with_owner(&a.thread_owner());
-    let outer = mine().acquire()?;
-    // Behind somebody who waits it would wait for itself.
-    let waiting = acquiring(&a.lock(&*name));
-    assert!(still_waits(&waiting));
-    let inner = mine().acquire()?;
-    let third = mine().try_acquire()?.expect("this thread has it");
-    assert_eq!(outer.hold_count(), 3);
-    let seen = b.admin().inspect(&name)?.expect("it is held");
-    assert_eq!(seen.holders[0].hold_count, 3);
-    outer.release()?;
-    third.release()?;
-    assert!(still_waits(&waiting));
-    assert!(b.lock(&*name).try_acquire()?.is_none());
-    inner.release()?;
-    in_time(&waiting)?.release()
-}
-
-fn a_thread_excludes_another(stage: &Stage) -> Played {
-    let client = connect(stage)?;
-    let lock = client.lock(stage.name("stock"));
-    let me = client.thread_owner();
-    assert_eq!(me, client.clone().thread_owner());
-    assert_ne!(
-        me,
-        connect(stage)?.thread_owner(),
-        "an owner is one client's"
-    );
-    assert_ne!(me, client.new_owner());
-
-    let held = lock.clone().with_owner(&me).acquire()?;
-    let (theirs, done) = (lock.clone(), client.clone());
-    let other = thread::spawn(move || {
-        let owner = done.thread_owner();
-        assert_eq!(owner, done.thread_owner());
-        let got = theirs.with_owner(&owner).try_acquire()?;
-        Ok::<_, Error>((owner, got.is_some()))
-    });
-    let (owner, got) = other.join().expect("the thread does not panic")?;
-    assert_ne!(owner, me);
-    assert!(!got, "it is this thread's");
-    held.release()
-}
-
-fn a_guard_may_be_given_back_by_another_thread(stage: &Stage) -> Played {
-    let (a, b) = (connect(stage)?, connect(stage)?);
-    let name = stage.name("stock");
-    let held = a.lock(&*name).acquire()?;
-    let released = thread::spawn(move || held.release()).join();
-    released.expect("the thread does not panic")?;
-    let held = b.lock(&*name).try_acquire()?.expect("it is free");
-    let dropped = thread::spawn(move || drop(held)).join();
-    dropped.expect("the thread does not panic");
-    let got = a.lock(&*name).acquire_timeout(PATIENCE)?;
-    got.expect("it is free").release()
 }
 
 /// A runtime that runs only while somebody waits for it would let them lapse.

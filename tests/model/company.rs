@@ -9,7 +9,8 @@ use distlock::internals::protocol::{
     Action, Channel, ClientId, Count, Entry, Kind, OwnerId, Request, Subject, Wanted,
 };
 
-use super::generator::{MOST_PERMITS, index_below, number_below, seen, time};
+use super::dice::{index_below, number_below, seen, time};
+use super::generator::MOST_PERMITS;
 use super::support::SeededRng;
 
 /// All that can be taken together with others.

@@ -9,7 +9,8 @@ use distlock::internals::protocol::{
     Action, Alter, Entry, FencingToken, HeldBy, Kind, Moment, Reply,
 };
 
-use super::generator::{Kinds, Step};
+use super::generator::Step;
+use super::kinds::Kinds;
 
 /// Whether both engines said the same. Times may differ by as much as an answer took.
 pub(crate) fn agree(

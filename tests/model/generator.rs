@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use distlock::internals::protocol::{
-    Action, Channel, ClientId, Count, Entry, FencingToken, HeldBy, Holding, Kind, OwnerId, Subject,
-    Wanted,
+    Action, Channel, ClientId, Count, Entry, HeldBy, Holding, Kind, OwnerId, Subject, Wanted,
 };
 
 use distlock::internals::protocol::permit::{owner_of, permits_of, wanted_by};
 
+use super::dice::{index_below, number_below, seen, time};
+use super::kinds::Kinds;
 use super::numbers::Numbers;
 use super::support::SeededRng;
 
@@ -25,48 +26,6 @@ pub(crate) struct Cast {
     /// Who held it when we last looked.
     last: usize,
     numbers: Numbers,
-}
-
-/// Which locks are asked for under one name.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kinds {
-    /// These, one after the other.
-    Any(&'static [Kind]),
-    /// This one.
-    Only(Kind),
-}
-
-impl Kinds {
-    /// The one where those listen who wait.
-    pub(crate) const fn main(self) -> Kind {
-        match self {
-            Self::Any(kinds) => kinds[0],
-            Self::Only(kind) => kind,
-        }
-    }
-
-    /// Whether what lives under the name may be something that cannot be asked for.
-    pub(crate) fn may_be_wrong(self) -> bool {
-        match self {
-            Self::Any(kinds) => kinds.iter().any(|kind| kind.shape() != kinds[0].shape()),
-            Self::Only(_) => false,
-        }
-    }
-
-    /// What one of the owners asks for: no client asks for two kinds as one owner.
-    const fn of(self, who: usize) -> Kind {
-        match self {
-            Self::Any(kinds) => kinds[who % kinds.len()],
-            Self::Only(kind) => kind,
-        }
-    }
-
-    fn pick(self, rng: &mut SeededRng) -> Kind {
-        match self {
-            Self::Any(kinds) => *rng.pick(kinds),
-            Self::Only(kind) => kind,
-        }
-    }
 }
 
 /// One action and the way it takes.
@@ -359,30 +318,6 @@ const fn asker(action: &Action) -> Option<OwnerId> {
     }
 }
 
-/// What a client may have seen of tokens: nothing, old ones, and one from a server whose clock is far ahead.
-pub(crate) fn seen(rng: &mut SeededRng) -> Option<FencingToken> {
-    match rng.below(10) {
-        0 => Some(FencingToken::new(1)),
-        1 => Some(FencingToken::new(4_000_000_000_000_000 + rng.below(10))),
-        _ => None,
-    }
-}
-
-/// A lease, or how long one waits: half a tick, and some more.
-pub(crate) fn time(tick: Duration, rng: &mut SeededRng) -> Duration {
-    tick / 2 + tick * number_below(LONGEST, rng)
-}
-
-pub(crate) fn number_below(bound: u32, rng: &mut SeededRng) -> u32 {
-    u32::try_from(rng.below(u64::from(bound))).expect("below a u32")
-}
-
-pub(crate) fn index_below(length: usize, rng: &mut SeededRng) -> usize {
-    usize::try_from(rng.below(length as u64)).expect("below a usize")
-}
-
-/// Leases last half a tick and up to one less than so many more.
-const LONGEST: u32 = 5;
 /// How many permits somebody asks for.
 pub(crate) const MOST_PERMITS: u32 = 3;
 /// More holds show nothing new.

@@ -10,8 +10,9 @@ use distlock::internals::protocol::{Action, Holding, Kind, Moment, Reply, Reques
 
 use super::clock::Clock;
 use super::compare::{Coverage, Divergence, TRAVELLERS, name_of};
-use super::generator::{Cast, Kinds, Road, Step};
+use super::generator::{Cast, Road, Step};
 use super::keyspace::Keyspace;
+use super::kinds::Kinds;
 use super::listening::{Fence, listen, listen_at};
 use super::pair::{Pair, Ticks, all};
 use super::sequence::{Asked, Fate, Sequence};

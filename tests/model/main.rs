@@ -17,9 +17,11 @@ mod clock;
 mod company;
 mod compare;
 mod contest;
+mod dice;
 mod generator;
 mod group;
 mod keyspace;
+mod kinds;
 mod lane;
 mod listening;
 mod numbers;
@@ -30,7 +32,7 @@ mod several;
 use distlock::internals::protocol::Kind;
 
 use contest::{against_a_file, against_redis, several_against_a_file, several_against_redis};
-use generator::Kinds;
+use kinds::Kinds;
 
 /// Of one name: what can be told apart.
 const MIXED: [Kind; 4] = [Kind::Mutex, Kind::Fenced, Kind::Fair, Kind::Simple];

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use distlock::internals::protocol::{Action, Alter, ClientId, Count, Deed, Entry, Kind, OwnerId};
 
-use super::generator::{Road, Step, index_below, number_below, time};
+use super::dice::{index_below, number_below, time};
+use super::generator::{Road, Step};
 use super::support::SeededRng;
 
 /// Two clients and what they have asked.

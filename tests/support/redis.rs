@@ -1,21 +1,24 @@
 //! A real `redis-server` of a test's own, on a port of its own, gone when the test is.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, Mutex, MutexGuard, mpsc};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use std::{env, fs, io, thread};
+use std::{fs, thread};
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, FromRedisValue, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Value};
 use tempfile::TempDir;
 
+mod ask;
+mod program;
+
+pub(crate) use self::program::PROGRAM;
+use self::program::{Process, mortal, program, spawn};
 use super::login::Rights;
 use super::port::Port;
 
@@ -165,123 +168,6 @@ impl RedisServer {
         });
     }
 
-    /// Runs one command on a connection of its own.
-    pub(crate) fn cmd(&self, words: &[&str]) -> Value {
-        self.query(words)
-    }
-
-    /// [`cmd`](Self::cmd) with a typed answer.
-    pub(crate) fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        self.try_query(words)
-            .unwrap_or_else(|error| panic!("`{}` failed: {error}", words.join(" ")))
-    }
-
-    /// [`query`](Self::query) for commands that may fail.
-    pub(crate) fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
-        loop {
-            // The end of a child of ours interrupts a read that has a time-out.
-            match self.query_once(words) {
-                Err(error) if LOOKS.contains(&words[0]) && was_interrupted(&error) => {}
-                answer => return answer,
-            }
-        }
-    }
-
-    fn query_once<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
-        let (name, args) = words.split_first().expect("a command has a name");
-        let mut connection =
-            redis::Client::open(self.socket_url())?.get_connection_with_timeout(PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
-        redis::cmd(name).arg(args).query(&mut connection)
-    }
-
-    /// For how long it has been up, in whole seconds.
-    pub(crate) fn up_for(&self) -> Duration {
-        let info: String = self.query(&["INFO", "server"]);
-        let mut lines = info.lines();
-        let up = lines.find_map(|line| line.strip_prefix("uptime_in_seconds:"));
-        let up = up.and_then(|up| up.trim().parse().ok());
-        Duration::from_secs(up.expect("it says so"))
-    }
-
-    /// Every key, sorted.
-    pub(crate) fn keys(&self) -> Vec<String> {
-        let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
-        keys.sort();
-        keys
-    }
-
-    pub(crate) fn hgetall(&self, key: &str) -> BTreeMap<String, String> {
-        self.query(&["HGETALL", key])
-    }
-
-    /// Milliseconds left; -1 for a key that stays, -2 for one that is not there.
-    pub(crate) fn pttl(&self, key: &str) -> i64 {
-        self.query(&["PTTL", key])
-    }
-
-    /// The channels somebody listens to, sorted.
-    pub(crate) fn pubsub_channels(&self) -> Vec<String> {
-        let mut channels: Vec<String> = self.query(&["PUBSUB", "CHANNELS"]);
-        channels.sort();
-        channels
-    }
-
-    pub(crate) fn flushall(&self) {
-        self.cmd(&["FLUSHALL"]);
-    }
-
-    /// Makes the server forget every script, as a restart or a failover would.
-    pub(crate) fn script_flush(&self) {
-        self.cmd(&["SCRIPT", "FLUSH"]);
-    }
-
-    /// Closes every connection that listens, and says how many those were.
-    pub(crate) fn kill_pubsub_clients(&self) -> u64 {
-        self.query(&["CLIENT", "KILL", "TYPE", "pubsub"])
-    }
-
-    /// Closes every other connection that does not listen, and says how many those were.
-    pub(crate) fn kill_normal_clients(&self) -> u64 {
-        self.query(&["CLIENT", "KILL", "TYPE", "normal"])
-    }
-
-    /// How often a command ran since the server started, the fixture's own uses included.
-    /// Subcommands are named `client|list`.
-    pub(crate) fn commandstats(&self, command: &str) -> u64 {
-        let info: String = self.query(&["INFO", "commandstats"]);
-        let prefix = format!("cmdstat_{}:calls=", command.to_lowercase());
-        info.lines()
-            .find_map(|line| line.strip_prefix(&prefix)?.split(',').next()?.parse().ok())
-            .unwrap_or(0)
-    }
-
-    /// What it says it is, such as `Redis 7.0.15` or `Valkey 9.1.2`.
-    pub(crate) fn product(&self) -> String {
-        let info: String = self.query(&["INFO", "server"]);
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
-        // Valkey says beside its own version which one of Redis it can be taken for.
-        let valkey = field("valkey_version:").map(|version| format!("Valkey {version}"));
-        let redis = || field("redis_version:").map(|version| format!("Redis {version}"));
-        valkey.or_else(redis).expect("a server has a version")
-    }
-
-    /// What users have asked for and were denied: commands, keys and channels, as the server's log has them.
-    pub(crate) fn denied(&self) -> Vec<String> {
-        let log: Vec<HashMap<String, Value>> = self.query(&["ACL", "LOG"]);
-        let objects = log.into_iter().filter_map(|mut entry| {
-            let object = redis::from_redis_value::<String>(entry.remove("object")?);
-            object.ok()
-        });
-        // What a client is called is nobody's concern.
-        let objects = objects.filter(|object| !object.starts_with("client"));
-        objects.collect()
-    }
-
-    pub(crate) fn config_set(&self, name: &str, value: &str) {
-        self.cmd(&["CONFIG", "SET", name, value]);
-    }
-
     /// One attempt to start; an error is what the server had to say.
     fn launch(&self) -> Result<(), String> {
         let log = self.dir.path().join("redis.log");
@@ -379,95 +265,9 @@ pub(crate) async fn patient_connection(url: &str) -> MultiplexedConnection {
     connection.await.expect("the server is up")
 }
 
-struct Process {
-    child: Child,
-    stopped: bool,
-}
-
-impl Process {
-    fn pid(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.child.id()).expect("a pid fits"))
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Both only fail for a child that is already gone.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A command that is killed when this process dies, however it dies, where the system can do that.
-fn mortal(program: &Path) -> Command {
-    let Some(setpriv) = find("setpriv") else {
-        return Command::new(program);
-    };
-    let mut command = Command::new(setpriv);
-    command.args(["--pdeathsig", "KILL"]).arg(program);
-    command
-}
-
-/// Spawns from a thread that lives as long as the process.
-///
-/// Linux sends the parent-death signal when the *thread* that spawned ends, and every test is a
-/// thread: a server shared by several tests would die with the first.
-fn spawn(command: Command) -> io::Result<Child> {
-    type Order = (Command, mpsc::Sender<io::Result<Child>>);
-    static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
-        let (orders, inbox) = mpsc::channel::<Order>();
-        thread::spawn(move || {
-            for (mut command, answer) in inbox {
-                let _ = answer.send(command.spawn());
-            }
-        });
-        orders
-    });
-    let (answer, child) = mpsc::channel();
-    SPAWNER
-        .send((command, answer))
-        .expect("the spawner never ends");
-    child.recv().expect("the spawner answers every order")
-}
-
-/// The server's program: the one that is named, or else what is on the `PATH`.
-fn program() -> PathBuf {
-    match env::var_os(PROGRAM) {
-        Some(named) => {
-            let named = PathBuf::from(named);
-            assert!(named.is_file(), "{PROGRAM} names no file: {named:?}");
-            named
-        }
-        None => find("redis-server").unwrap_or_else(|| {
-            panic!("there is no redis-server on the PATH; `scripts/test` installs it")
-        }),
-    }
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?)
-        .map(|folder| folder.join(program))
-        .find(|path| path.is_file())
-}
-
-/// Names the server's program, as `scripts/matrix` does.
-pub(crate) const PROGRAM: &str = "DISTLOCK_REDIS_SERVER";
-
 const PORT_TRIES: usize = 20;
 const PORT_TAKEN: &str = "Address already in use";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Some have data to load, on machines that are busy with something else.
 const LONGEST_START: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
-
-/// What may be asked again, since it changes nothing.
-const LOOKS: [&str; 17] = [
-    "EXISTS", "GET", "HGET", "HGETALL", "INFO", "KEYS", "LLEN", "LRANGE", "PING", "PTTL", "PUBSUB",
-    "ROLE", "TIME", "TYPE", "ZCARD", "ZRANGE", "ZSCORE",
-];
-
-fn was_interrupted(error: &redis::RedisError) -> bool {
-    let kind = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-    let kind = kind.map(std::io::Error::kind);
-    kind == Some(std::io::ErrorKind::Interrupted) || error.to_string().contains("os error 4)")
-}

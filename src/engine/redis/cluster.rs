@@ -17,22 +17,21 @@ mod find;
 mod hear;
 mod names;
 mod nodes;
-mod own;
 mod renew;
 mod route;
 mod several;
-mod slot;
 mod task;
 mod turn;
 
 use self::nodes::Nodes;
-pub(super) use self::own::first_of_its_own;
-use self::route::{Route, Stop, WaitedFor, carry};
-use self::slot::Slot;
+use self::route::{Route, Stop, Track, carry};
+use super::Redis;
 use super::door::Address;
-use super::pubsub::{Manner, at_random};
+use super::manner::Manner;
+use super::pace::at_random;
+use super::settings::Settings;
 use super::site::Site;
-use super::{Redis, Settings};
+use super::slot::Slot;
 use crate::engine::{
     Answer, Before, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime,
 };
@@ -111,7 +110,7 @@ impl Cluster {
 impl Engine for Cluster {
     fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
         let nodes = self.nodes.clone();
-        Box::pin(async move { carry(&nodes, &request, WaitedFor::ByCallers).await })
+        Box::pin(async move { carry(&nodes, &request, Track::OfCallers).await })
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {

@@ -17,15 +17,15 @@ use redis::{AsyncConnectionConfig, Cmd, ErrorKind, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+mod current;
 mod server;
-mod slot;
-pub(super) mod uptime;
+mod uptime;
 mod wait;
 mod work;
 
+use self::current::Current;
 use self::server::Server;
 pub(crate) use self::server::Terms;
-use self::slot::Slot;
 use self::uptime::Started;
 use self::wait::Wait;
 use self::work::{Answers, Work};
@@ -52,7 +52,7 @@ pub(crate) struct Connection {
     door: Door,
     patience: Duration,
     process: Process,
-    slot: Arc<Slot>,
+    current: Arc<Current>,
     terms: Terms,
     /// The latest attempt to connect, so that a hundred callers make one connection.
     connecting: Mutex<Connecting>,
@@ -99,7 +99,7 @@ impl Connection {
             door,
             patience,
             process: Process::current(),
-            slot: Arc::default(),
+            current: Arc::default(),
             terms,
             connecting: Mutex::default(),
         }
@@ -119,7 +119,7 @@ impl Connection {
 
     /// This one is of no use any more.
     pub(crate) fn give_up(&self, generation: Generation) {
-        self.slot.bury(generation);
+        self.current.bury(generation);
     }
 
     /// Whether the caller is a forked child: its locks may be held by threads it does not have.
@@ -143,13 +143,13 @@ impl Connection {
     fn judge(&self, silence: &Mutex<Silence>, generation: Generation, waited: Duration) {
         let over = lock(silence).is_too_long(Instant::now(), waited, self.patience);
         if over {
-            self.slot.bury(generation);
+            self.current.bury(generation);
         }
     }
 
     /// Resolves when there is none.
     pub(crate) async fn gone(&self) {
-        self.slot.emptied().await;
+        self.current.emptied().await;
     }
 
     /// Makes the connection if there is none.
@@ -209,7 +209,7 @@ impl Connection {
             biased;
             result = work.send(&mut live.connection, assurance) => result,
             () = stay.over() => {
-                self.slot.bury(live.generation);
+                self.current.bury(live.generation);
                 return Err(door::left());
             }
         };
@@ -262,7 +262,7 @@ impl Connection {
     }
 
     fn left(&self, live: &Live) {
-        self.slot.bury(live.generation);
+        self.current.bury(live.generation);
         self.door.look();
     }
 
@@ -302,7 +302,7 @@ impl Connection {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(PIPELINE)
             .set_push_sender(self.obituary(generation));
-        let (door, slot, terms) = (self.door.clone(), self.slot.clone(), self.terms.clone());
+        let (door, current, terms) = (self.door.clone(), self.current.clone(), self.terms.clone());
         let (ended, end) = watch::channel(None);
         let met_by = Instant::now() + self.door.connect_timeout().min(LONGEST) + SLACK / 2;
         let over_at = met_by + SLACK / 2;
@@ -322,12 +322,12 @@ impl Connection {
                 Err(failure) => Err(failure),
             };
             let result = met.and_then(|(Opened { connection, stay }, server)| {
-                let mine = Arc::downgrade(&slot);
-                slot.keep(generation, || {
-                    // Also while nobody uses it. It waits for the slot's lock if it comes at once.
+                let mine = Arc::downgrade(&current);
+                current.keep(generation, || {
+                    // Also while nobody uses it. It waits for the lock of `current` if it comes at once.
                     let follower = stay.follow(move || {
-                        if let Some(slot) = mine.upgrade() {
-                            slot.bury(generation);
+                        if let Some(current) = mine.upgrade() {
+                            current.bury(generation);
                         }
                     });
                     Live {
@@ -357,19 +357,19 @@ impl Connection {
         generation: Generation,
     ) -> impl Fn(PushInfo) -> Result<(), std::convert::Infallible> + Send + Sync + 'static {
         // Weak: the connection's own task keeps this.
-        let slot = Arc::downgrade(&self.slot);
+        let current = Arc::downgrade(&self.current);
         move |push| {
             if push.kind == PushKind::Disconnection
-                && let Some(slot) = slot.upgrade()
+                && let Some(current) = current.upgrade()
             {
-                slot.bury(generation);
+                current.bury(generation);
             }
             Ok(())
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Live>> {
-        self.slot.lock()
+        self.current.lock()
     }
 }
 

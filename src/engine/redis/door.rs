@@ -17,8 +17,9 @@ mod watched;
 use self::watched::Watched;
 pub(crate) use self::watched::{Begun, left};
 use super::sentinel::{Details, Sentinels, Stay};
+use super::settings::Settings;
 use super::site::Site;
-use super::{Settings, Tls, failure};
+use super::{Tls, failure};
 use crate::engine::{Cause, Failure};
 
 /// However long a command may take, the network is given up after twice this.

@@ -12,8 +12,9 @@ use redis::{Cmd, FromRedisValue};
 mod judge;
 
 pub(super) use self::judge::cluster;
-use self::judge::{Info, sentinels};
+use self::judge::sentinels;
 use super::Redis;
+use super::info::Info;
 use crate::engine::trial::{self, Trial};
 use crate::engine::{Cause, Engine, Failure, Finding};
 use crate::protocol::{ClientId, Reply};

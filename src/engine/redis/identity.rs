@@ -8,9 +8,12 @@ use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
-use super::connection::uptime;
 use super::failure;
+use super::info::Info;
 use crate::engine::Failure;
+
+/// Servers count whole seconds of the clock on the wall: what they say may be almost one too many.
+const GRAIN: Duration = Duration::from_secs(1);
 
 /// What tells one life of a server from another.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -26,10 +29,10 @@ pub(super) struct Identity {
 impl Identity {
     /// What a server says of itself; nothing if that is not enough.
     pub(super) fn told(server: &str, replication: &str) -> Option<Self> {
-        let before = field(replication, "master_replid2:").unwrap_or_default();
+        let before = field(replication, "master_replid2").unwrap_or_default();
         Some(Self {
-            run: field(server, "run_id:")?.to_owned(),
-            data: field(replication, "master_replid:")?.to_owned(),
+            run: field(server, "run_id")?.to_owned(),
+            data: field(replication, "master_replid")?.to_owned(),
             promoted: before.bytes().any(|b| b != b'0'),
         })
     }
@@ -48,7 +51,7 @@ impl Identity {
     /// restarted.
     pub(super) fn is_still(&self, replication: &str) -> bool {
         let now = Self::told(&format!("run_id:{}", self.run), replication);
-        let is_master = field(replication, "role:") == Some("master");
+        let is_master = field(replication, "role") == Some("master");
         is_master && now.is_some_and(|now| now.follows(self))
     }
 
@@ -59,8 +62,15 @@ impl Identity {
 }
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    let value = info.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(value.trim()).filter(|value| !value.is_empty())
+    let value = Info::new(info).get(name);
+    value.filter(|value| !value.is_empty())
+}
+
+/// For how long a server says that it has been up, on the safe side.
+pub(super) fn uptime(server: &str) -> Option<Duration> {
+    let uptime = Info::new(server).get("uptime_in_seconds")?;
+    let uptime = Duration::from_secs(uptime.parse().ok()?);
+    Some(uptime.saturating_sub(GRAIN))
 }
 
 /// What a server says when it is met.
@@ -89,7 +99,7 @@ pub(super) async fn ask(connection: &mut MultiplexedConnection) -> Result<Introd
     Ok(match &*texts {
         [server, replication] => Introduction {
             identity: Identity::told(server, replication),
-            up: uptime::told(server),
+            up: uptime(server),
         },
         _ => Introduction::default(),
     })
@@ -188,6 +198,15 @@ mod tests {
         assert!(!met.lock().news, "the first is no change");
         met.meet(None);
         assert!(met.lock().news);
+    }
+
+    #[test]
+    fn a_second_that_may_not_have_passed_is_not_counted() {
+        let info =
+            "# Server\r\nredis_version:7.0.15\r\nuptime_in_seconds:31\r\nuptime_in_days:0\r\n";
+        assert_eq!(uptime(info), Some(Duration::from_secs(30)));
+        assert_eq!(uptime("uptime_in_seconds:0\r\n"), Some(Duration::ZERO));
+        assert_eq!(uptime("# Server\r\n"), None);
     }
 
     #[tokio::test]

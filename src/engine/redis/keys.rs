@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::pubsub::Manner;
+use super::manner::Manner;
 use crate::engine::names::Names;
 use crate::protocol::{Channel, ClientId};
 

@@ -20,16 +20,21 @@ mod examine;
 mod failure;
 mod find;
 mod identity;
+mod info;
 mod keys;
+mod manner;
 mod overhear;
+mod pace;
 mod papers;
 mod pubsub;
 mod record;
 mod scripts;
 mod sentinel;
+mod settings;
 mod several;
 mod silence;
 mod site;
+mod slot;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
@@ -44,44 +49,22 @@ use self::connection::{Connection, Terms};
 pub use self::door::{Address, Place};
 use self::door::{Door, Privacy};
 use self::identity::Met;
+use self::info::Info;
 use self::keys::Keys;
+pub use self::manner::Manner;
 use self::overhear::Overhear;
+use self::pace::{LONGEST_PAUSE, PAUSE, at_random};
 pub use self::papers::{Papers, Part, Pem, Unfit};
-pub use self::pubsub::Manner;
-use self::pubsub::{LONGEST_PAUSE, PAUSE, PubSub};
+use self::pubsub::PubSub;
 use self::record::Record;
 pub use self::sentinel::Sentinels;
+pub use self::settings::Settings;
 pub use self::tls::Tls;
 use self::unscripted::{Unscripted, WaitedFor};
 use crate::engine::{
     Answer, Before, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime,
 };
 use crate::protocol::{Channel, Reply, Request};
-
-/// What the engine needs to know beside the address.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Goes before every lock's name.
-    pub prefix: Arc<str>,
-    /// How long making a connection may take.
-    pub connect_timeout: Duration,
-    /// How long a reply may take before the connection is taken for dead.
-    pub command_timeout: Duration,
-    /// Whether the server runs scripts for us.
-    pub scripts: bool,
-    /// Whether it is enough that the server may be reached later.
-    pub may_be_down: bool,
-    /// What it takes for a grant to count.
-    pub assurance: Assurance,
-    /// Whether it is one of a cluster's servers, and how messages are sent there.
-    pub shard: Option<Manner>,
-}
-
-impl Settings {
-    fn manner(&self) -> Manner {
-        self.shard.unwrap_or_default()
-    }
-}
 
 /// A server.
 #[derive(Debug)]
@@ -222,7 +205,7 @@ impl Redis {
                     self.apart.gone().await;
                 }
                 Err(_) => {
-                    tokio::time::sleep(pubsub::at_random(pause)).await;
+                    tokio::time::sleep(at_random(pause)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
@@ -238,9 +221,7 @@ impl Redis {
             return;
         };
         let text: String = redis::from_redis_value(answer).unwrap_or_default();
-        let policy = text
-            .lines()
-            .find_map(|line| line.strip_prefix("maxmemory_policy:"));
+        let policy = Info::new(&text).get("maxmemory_policy");
         if let Some(policy) = policy.filter(|policy| *policy != "noeviction") {
             tracing::warn!(
                 policy,

@@ -10,27 +10,19 @@
 )]
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 mod channel;
-mod manner;
 mod task;
 
 use self::channel::Ready;
-pub use self::manner::Manner;
 use self::task::Task;
-use super::Settings;
 use super::door::Door;
+use super::settings::Settings;
 use crate::engine::{Cause, Ear, Failure, Listener};
-
-/// Between the beginnings of two attempts to connect; doubled until one leads to a subscription.
-pub(super) const PAUSE: Duration = Duration::from_millis(20);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The engine's end of the listening task.
 #[derive(Debug)]
@@ -100,10 +92,4 @@ impl PubSub {
         // Nobody left to tell means nobody who listens.
         let _ = self.orders.send(Order::Keep(Sieve(Box::new(here))));
     }
-}
-
-/// Half of it to all of it, so that a crowd of clients does not come back all at once.
-pub(super) fn at_random(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(()) % 1024;
-    pause / 2 + pause.mul_f64(f64::from(u16::try_from(random).unwrap_or(0)) / 2048.0)
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
-use super::cluster;
+mod own;
+
+use self::own::first_of_its_own;
 use super::failure;
 use super::identity::Identity;
 use super::keys::Keys;
@@ -71,7 +73,7 @@ impl Record {
         // By the server's own word: whoever asked others may be told what was, or will be.
         let nodes = ask(connection, &question).await?;
         let nodes: String = redis::from_redis_value(nodes).unwrap_or_default();
-        let slot = cluster::first_of_its_own(&nodes);
+        let slot = first_of_its_own(&nodes);
         Ok(slot.map(|slot| self.keys.promoted_in(&slot.tag())))
     }
 }

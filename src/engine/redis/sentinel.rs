@@ -16,11 +16,11 @@ mod ask;
 mod believe;
 mod task;
 
-use self::ask::Asking;
 pub(crate) use self::ask::Details;
+use self::ask::Inquiry;
 use self::task::Task;
-use super::Settings;
 use super::door::Address;
+use super::settings::Settings;
 use super::site::Site;
 use crate::engine::{Cause, Failure};
 
@@ -47,7 +47,7 @@ pub(crate) struct Master {
     /// Goes on when another master is believed in, and in the pace in which it is worth trying again.
     beats: watch::Receiver<()>,
     words: mpsc::UnboundedSender<Word>,
-    asking: Arc<Asking>,
+    inquiry: Arc<Inquiry>,
     configured: Arc<[Site]>,
 }
 
@@ -96,7 +96,7 @@ impl Master {
         let (words, inbox) = mpsc::unbounded_channel();
         let (telling, belief) = watch::channel(Belief::default());
         let (beating, beats) = watch::channel(());
-        let asking = Arc::new(Asking {
+        let inquiry = Arc::new(Inquiry {
             address: Address {
                 database: 0,
                 user: sentinels.user.clone(),
@@ -109,14 +109,14 @@ impl Master {
             words: words.downgrade(),
         });
         let configured: Arc<[Site]> = Site::all(&sentinels.hosts).into();
-        let task = Task::new(asking.clone(), configured.clone(), inbox, telling, beating);
+        let task = Task::new(inquiry.clone(), configured.clone(), inbox, telling, beating);
         #[expect(clippy::disallowed_methods, reason = "an engine's own task")]
         runtime.spawn(task.run());
         Self {
             belief,
             beats,
             words,
-            asking,
+            inquiry,
             configured,
         }
     }
@@ -148,7 +148,7 @@ impl Master {
 
     /// What it is called.
     pub(super) fn name(&self) -> &str {
-        &self.asking.name
+        &self.inquiry.name
     }
 
     /// Has the sentinels asked soon, because the master does not answer as one does.
@@ -181,7 +181,7 @@ impl Master {
     pub(super) async fn details(&self) -> Vec<(Site, Result<Details, Failure>)> {
         let mut all = Vec::new();
         for site in &*self.configured {
-            all.push((site.clone(), self.asking.details(site).await));
+            all.push((site.clone(), self.inquiry.details(site).await));
         }
         all
     }

@@ -34,6 +34,7 @@ impl Site {
     }
 }
 
+/// IPv6 in brackets.
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port } = self;
@@ -41,5 +42,18 @@ impl fmt::Display for Site {
             return write!(f, "[{host}]:{port}");
         }
         write!(f, "{host}:{port}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_written_as_one_types_it() {
+        for (host, written) in [("::1", "[::1]:26379"), ("h", "h:26379")] {
+            let (host, port) = (host.to_owned(), 26379);
+            assert_eq!(Site { host, port }.to_string(), written);
+        }
     }
 }

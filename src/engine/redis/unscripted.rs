@@ -19,8 +19,9 @@ use tokio::time::{Instant, timeout};
 
 use self::reading::Reading;
 use super::door::{self, Begun, Door, Opened};
+use super::failure;
 use super::keys::Keys;
-use super::{Settings, failure};
+use super::settings::Settings;
 use crate::engine::{self, Cause, Failure};
 use crate::protocol::{Reply, Request};
 

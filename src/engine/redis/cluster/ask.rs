@@ -10,19 +10,20 @@ use tokio::time::timeout;
 
 use super::chart::{self, View};
 use crate::engine::redis::door::{Address, Road};
+use crate::engine::redis::failure;
+use crate::engine::redis::settings::Settings;
 use crate::engine::redis::site::Site;
-use crate::engine::redis::{Settings, failure};
 use crate::engine::{Cause, Failure};
 
 /// How servers are reached.
 #[derive(Clone)]
-pub(super) struct Asking {
+pub(super) struct Inquiry {
     /// As whom, and how; each in its place.
     pub(super) address: Address,
     pub(super) settings: Settings,
 }
 
-impl Asking {
+impl Inquiry {
     /// Asks, over the connection that there is or another, for as long as that may take; it is kept while it works.
     pub(super) async fn ask(
         &self,

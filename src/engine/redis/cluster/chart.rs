@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 
 use redis::Value;
 
-use super::slot::{SLOTS, Slot};
 use crate::engine::redis::site::Site;
+use crate::engine::redis::slot::{SLOTS, Slot};
 
 /// That a server has these slots.
 #[derive(Clone, Debug, Eq, PartialEq)]

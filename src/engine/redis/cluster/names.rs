@@ -1,7 +1,7 @@
 //! Which slot a lock is in, if it is in one.
 
-use super::slot::Slot;
 use crate::engine::redis::keys::Keys;
+use crate::engine::redis::slot::Slot;
 use crate::engine::{Cause, Failure};
 use crate::protocol::Channel;
 
@@ -38,7 +38,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::redis::pubsub::Manner;
+    use crate::engine::redis::manner::Manner;
 
     fn is_possible(prefix: &str, name: &str, channel: fn(Arc<str>) -> Channel) -> bool {
         let keys = Keys::new(prefix.into(), Manner::Sharded);

@@ -8,16 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use super::ask::Asking;
+use super::ask::Inquiry;
 use super::chart::{Chart, View};
-use super::slot::Slot;
 use super::task::{State, Task};
 use crate::engine::process::Process;
+use crate::engine::redis::Redis;
 use crate::engine::redis::door::Address;
 use crate::engine::redis::keys::Keys;
-use crate::engine::redis::pubsub::Manner;
+use crate::engine::redis::manner::Manner;
+use crate::engine::redis::settings::Settings;
 use crate::engine::redis::site::Site;
-use crate::engine::redis::{Redis, Settings};
+use crate::engine::redis::slot::Slot;
 use crate::engine::{Cause, Failure};
 
 /// What the task makes known.
@@ -43,7 +44,7 @@ pub(super) enum Word {
 /// All servers of one cluster that were ever called, for one client.
 pub(super) struct Nodes {
     pub(super) keys: Keys,
-    asking: Arc<Asking>,
+    inquiry: Arc<Inquiry>,
     process: Process,
     /// How messages are sent, where the address says it.
     manner: Option<Manner>,
@@ -70,12 +71,12 @@ impl Nodes {
         let (words, inbox) = mpsc::unbounded_channel();
         let (telling, belief) = watch::channel(Belief::default());
         let (beating, beats) = watch::channel(());
-        let asking = Arc::new(Asking { address, settings });
-        let keys = Keys::new(asking.settings.prefix.clone(), Manner::default());
+        let inquiry = Arc::new(Inquiry { address, settings });
+        let keys = Keys::new(inquiry.settings.prefix.clone(), Manner::default());
         let nodes = Arc::new(Self {
             keys,
             process: Process::current(),
-            asking: asking.clone(),
+            inquiry: inquiry.clone(),
             manner,
             apart: apart.clone(),
             known: Mutex::default(),
@@ -89,7 +90,7 @@ impl Nodes {
         #[expect(clippy::disallowed_methods, reason = "an engine's own task")]
         apart.spawn(async move {
             let task = Task {
-                asking,
+                inquiry,
                 seeds,
                 nodes: weak,
                 inbox,
@@ -151,9 +152,9 @@ impl Nodes {
         if let Some(node) = known.get(site) {
             return Ok(node.clone());
         }
-        let Asking {
+        let Inquiry {
             address, settings, ..
-        } = &*self.asking;
+        } = &*self.inquiry;
         let settings = Settings {
             shard: Some(self.manner()),
             ..settings.clone()
@@ -221,7 +222,7 @@ impl Nodes {
     /// What one of them says of all, to an operator.
     pub(super) async fn view(&self, site: &Site) -> Result<View, Failure> {
         let limit = self.settings().command_timeout / 4;
-        let view = self.asking.ask(site, None, limit).await;
+        let view = self.inquiry.ask(site, None, limit).await;
         view.map(|(view, _)| view)
     }
 
@@ -237,7 +238,7 @@ impl Nodes {
     }
 
     pub(super) fn settings(&self) -> &Settings {
-        &self.asking.settings
+        &self.inquiry.settings
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Site, Arc<Redis>>> {

@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 
 use super::names;
 use super::nodes::Nodes;
-use super::route::{WaitedFor, carry};
-use super::slot::Slot;
+use super::route::{Track, carry};
 use super::turn::Turn;
 use crate::engine::Failure;
+use crate::engine::redis::slot::Slot;
 use crate::engine::redis::{apart, scripts};
 use crate::protocol::lease::LOOK;
 use crate::protocol::{Action, Reply, Request};
@@ -94,5 +94,5 @@ fn limit(requests: &[Request]) -> Duration {
 }
 
 async fn alone(nodes: &Nodes, request: &Request, limit: Duration) -> Answer {
-    carry(nodes, request, WaitedFor::ByTheDriver(limit)).await
+    carry(nodes, request, Track::Apart(limit)).await
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::names;
 use super::nodes::Nodes;
-use super::slot::Slot;
 use super::turn::Turn;
 use crate::engine::redis::door::Begun;
 use crate::engine::redis::site::Site;
+use crate::engine::redis::slot::Slot;
 use crate::engine::redis::{Redis, alone, failure, scripts};
 use crate::engine::{Cause, Failure};
 use crate::protocol::{Reply, Request};
@@ -16,23 +16,24 @@ use crate::protocol::{Reply, Request};
 /// How often a call goes straight where it is sent. Servers that send it to and fro do not agree yet.
 const STRAIGHT: u32 = 3;
 
-/// Who waits for a request.
+/// By which of a server's connections a request goes, and until when.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum WaitedFor {
-    ByCallers,
-    /// With others, all of which are to be answered within this.
-    ByTheDriver(Duration),
+pub(super) enum Track {
+    /// Nobody waits for it but the driver; with others, all of which are to be answered within this.
+    Apart(Duration),
+    /// A caller waits for it.
+    OfCallers,
 }
 
 /// Carries it out, at whichever server that takes.
 pub(super) async fn carry(
     nodes: &Nodes,
     request: &Request,
-    waited_for: WaitedFor,
+    track: Track,
 ) -> Result<Reply, Failure> {
     let slot = names::slot(&nodes.keys, &request.subject.channel())?;
     let mut route = Route::to(nodes, slot)?;
-    if let WaitedFor::ByTheDriver(limit) = waited_for {
+    if let Track::Apart(limit) = track {
         route.limit = route.limit.min(limit);
     }
     loop {
@@ -40,9 +41,9 @@ pub(super) async fn carry(
             true => route.stop_at_rest().await?,
             false => route.stop().await?,
         };
-        let connection = match waited_for {
-            WaitedFor::ByCallers => node.line(request),
-            WaitedFor::ByTheDriver(_) => node.line_apart(request),
+        let connection = match track {
+            Track::OfCallers => node.line(request),
+            Track::Apart(_) => node.line_apart(request),
         };
         match alone::call(connection, &node.keys, request, asking).await {
             Err(failure) => route.go_on(failure).await?,

@@ -2,8 +2,8 @@
 
 use super::nodes::Nodes;
 use super::route::{Route, Stop};
-use super::slot::Slot;
 use crate::engine::redis::several;
+use crate::engine::redis::slot::Slot;
 use crate::engine::{Before, Failure};
 use crate::protocol::{Reply, Request};
 

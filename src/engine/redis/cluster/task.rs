@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::ask::Asking;
+use super::ask::Inquiry;
 use super::chart::{Chart, View};
 use super::nodes::{Belief, Nodes, Word};
-use crate::engine::redis::pubsub::at_random;
+use crate::engine::redis::pace::at_random;
 use crate::engine::redis::site::Site;
 use crate::engine::{Cause, Failure};
 
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const SOON: Duration = Duration::from_millis(250);
 
 pub(super) struct Task {
-    pub(super) asking: Arc<Asking>,
+    pub(super) inquiry: Arc<Inquiry>,
     /// Those that the address names.
     pub(super) seeds: Arc<[Site]>,
     pub(super) nodes: Weak<Nodes>,
@@ -113,7 +113,7 @@ impl Task {
         state.next = state.last + at_random(NOW_AND_THEN);
         state.views.clear();
         let known = self.telling.borrow().chart.clone();
-        let longest = self.asking.settings.connect_timeout;
+        let longest = self.inquiry.settings.connect_timeout;
         let limit = match known {
             Some(_) => longest.min(LONGEST_ANSWER),
             None => longest,
@@ -122,10 +122,10 @@ impl Task {
         let all: BTreeSet<&Site> = self.seeds.iter().chain(known).collect();
         state.lines.retain(|site, _| all.contains(site));
         for site in all {
-            let (asking, site) = (self.asking.clone(), site.clone());
+            let (inquiry, site) = (self.inquiry.clone(), site.clone());
             let line = state.lines.get(&site).cloned();
             state.under_way.spawn(async move {
-                let answer = asking.ask(&site, line, limit).await;
+                let answer = inquiry.ask(&site, line, limit).await;
                 (site, answer)
             });
         }

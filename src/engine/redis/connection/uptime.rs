@@ -1,14 +1,12 @@
 //! For how long the server behind a connection has been up: asked once for each connection, since a restart ends it.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::wait::Wait;
 use super::{Connection, Live, door};
+use crate::engine::redis::identity;
 use crate::engine::{Cause, Failure, Uptime};
-
-/// Servers count whole seconds of the clock on the wall: what they say may be almost one too many.
-const GRAIN: Duration = Duration::from_secs(1);
 
 /// When the server was up already, for one connection.
 #[derive(Debug)]
@@ -68,34 +66,11 @@ impl Connection {
             Err(failure) => return Err(failure),
         };
         // One that was a replica yesterday may have been up for a year, and never told of the last grants.
-        let uptime = told(&text).filter(|_| !self.door.can_move());
+        let uptime = identity::uptime(&text).filter(|_| !self.door.can_move());
         let started = uptime.and_then(|uptime| answered.checked_sub(uptime));
         let started = started.map_or(connected, |started| started.min(connected));
         // Whoever came first was told the same.
         let _ = live.started.told.set(started);
         Ok(())
-    }
-}
-
-/// What a server says of itself, on the safe side.
-pub(in crate::engine::redis) fn told(info: &str) -> Option<Duration> {
-    let uptime = info
-        .lines()
-        .find_map(|line| line.strip_prefix("uptime_in_seconds:"))?;
-    let uptime = Duration::from_secs(uptime.trim().parse().ok()?);
-    Some(uptime.saturating_sub(GRAIN))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_second_that_may_not_have_passed_is_not_counted() {
-        let info =
-            "# Server\r\nredis_version:7.0.15\r\nuptime_in_seconds:31\r\nuptime_in_days:0\r\n";
-        assert_eq!(told(info), Some(Duration::from_secs(30)));
-        assert_eq!(told("uptime_in_seconds:0\r\n"), Some(Duration::ZERO));
-        assert_eq!(told("# Server\r\n"), None);
     }
 }

@@ -12,9 +12,10 @@ use tokio::runtime::{self, Handle};
 use tokio::time::timeout;
 
 use super::{Address, Opened, Road};
+use crate::engine::redis::failure;
 use crate::engine::redis::sentinel::{Details, Master, Sentinels};
+use crate::engine::redis::settings::Settings;
 use crate::engine::redis::site::Site;
-use crate::engine::redis::{Settings, failure};
 use crate::engine::{Cause, Failure};
 
 const MOVED: &str = "the sentinels name another master";

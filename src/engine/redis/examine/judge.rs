@@ -11,26 +11,12 @@ pub(super) use self::failover::failover;
 use crate::engine::redis::assurance::Assurance;
 use crate::engine::redis::door::Privacy;
 use crate::engine::redis::failure::said;
+use crate::engine::redis::info::Info;
 use crate::engine::{Cause, Failure, Finding};
 use crate::protocol::Reply;
 
 /// From here on a `since` in a label looks wrong to people.
 const FAR_APART: Duration = Duration::from_secs(5);
-
-/// What the server says in `INFO`.
-pub(super) struct Info<'a>(&'a str);
-
-impl<'a> Info<'a> {
-    pub(super) const fn new(text: &'a str) -> Self {
-        Self(text)
-    }
-
-    fn get(&self, field: &str) -> Option<&'a str> {
-        let fields = self.0.lines().filter_map(|line| line.split_once(':'));
-        let mut values = fields.filter(|(name, _)| *name == field);
-        values.next().map(|(_, value)| value.trim_end())
-    }
-}
 
 pub(super) fn encryption(privacy: Privacy) -> Finding {
     let what = "encryption";

@@ -19,11 +19,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::channel::{Channel, Phase};
-use super::manner::Manner;
-use super::{LONGEST_PAUSE, Order, PAUSE, Sieve, at_random};
+use super::{Order, Sieve};
 use crate::engine::redis::door::{Door, Opened};
+use crate::engine::redis::failure;
+use crate::engine::redis::manner::Manner;
+use crate::engine::redis::pace::{LONGEST_PAUSE, PAUSE, at_random};
 use crate::engine::redis::sentinel::Stay;
-use crate::engine::redis::{Settings, failure};
+use crate::engine::redis::settings::Settings;
 use crate::engine::{Cause, Failure};
 
 pub(super) struct Task {

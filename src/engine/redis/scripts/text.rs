@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use crate::engine::redis::pubsub::Manner;
+use crate::engine::redis::manner::Manner;
 
 /// A script, in as many forms as there are ways to tell those who wait. It is written in the plain one.
 #[derive(Debug)]

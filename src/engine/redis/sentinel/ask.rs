@@ -11,10 +11,11 @@ use tokio::sync::mpsc::WeakUnboundedSender;
 use tokio::time::timeout;
 
 use super::Word;
-use super::believe::{Master, Said};
+use super::believe::{Named, Testimony};
 use crate::engine::redis::door::{Address, Road};
+use crate::engine::redis::failure;
+use crate::engine::redis::settings::Settings;
 use crate::engine::redis::site::Site;
-use crate::engine::redis::{Settings, failure};
 use crate::engine::{Cause, Failure};
 
 /// What sentinels publish when another master is the one: it knows by itself that it is; they have told each other.
@@ -22,7 +23,7 @@ const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];
 
 /// How sentinels are reached, and what they are asked about.
 #[derive(Clone)]
-pub(super) struct Asking {
+pub(super) struct Inquiry {
     /// As whom, and how; each in its place.
     pub(super) address: Address,
     pub(super) settings: Settings,
@@ -40,12 +41,12 @@ pub(super) enum Heard {
     /// It knows no master of that name.
     NoSuchMaster,
     Said {
-        said: Said,
+        said: Testimony,
         others: Vec<Site>,
     },
 }
 
-impl Asking {
+impl Inquiry {
     /// Asks, over the connection that there is or another; it is kept while it works.
     pub(super) async fn ask(
         &self,
@@ -188,9 +189,9 @@ fn understand(site: &Site, answers: Vec<Value>) -> Result<Heard, Failure> {
     });
     let others: Vec<Site> = others.collect();
     Ok(Heard::Said {
-        said: Said {
+        said: Testimony {
             who: value(id).unwrap_or_else(|_| site.to_string()),
-            master: Master {
+            master: Named {
                 site: Site { host, port },
                 epoch: epoch.unwrap_or(0),
             },

@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 
 use crate::engine::redis::site::Site;
 
-/// A master, and which failover made it that.
+/// A master as sentinels name it, and which failover made it that.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Master {
+pub(super) struct Named {
     pub(super) site: Site,
     pub(super) epoch: u64,
 }
 
 /// What one sentinel says.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Said {
+pub(super) struct Testimony {
     /// Which it is, by whatever address it was asked.
     pub(super) who: String,
-    pub(super) master: Master,
+    pub(super) master: Named,
     /// How many sentinels it knows of, itself included.
     pub(super) sentinels: usize,
 }
@@ -29,9 +29,9 @@ pub(super) struct Said {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
     /// This one, whatever the others say.
-    Certainly(Master),
+    Certainly(Named),
     /// This one, if no more is to be heard.
-    Perhaps(Master),
+    Perhaps(Named),
     /// Nothing that would change what was believed.
     Stay,
 }
@@ -39,13 +39,13 @@ pub(super) enum Verdict {
 /// Makes one of what they say. There are so many `sentinels` at least; `refused` is where a replica was found in place of
 /// the master.
 pub(super) fn believe(
-    said: &[Said],
+    said: &[Testimony],
     sentinels: usize,
-    current: Option<&Master>,
+    current: Option<&Named>,
     refused: Option<&Site>,
 ) -> Verdict {
     // One that is asked by two addresses has one vote.
-    let said: BTreeMap<&str, &Said> = said.iter().map(|said| (&*said.who, said)).collect();
+    let said: BTreeMap<&str, &Testimony> = said.iter().map(|said| (&*said.who, said)).collect();
     let known = said.values().map(|said| said.sentinels).max();
     let majority = known.unwrap_or(0).max(sentinels) / 2 + 1;
     let mut named: BTreeMap<&Site, (u64, usize)> = BTreeMap::new();
@@ -67,7 +67,7 @@ pub(super) fn believe(
     let Some((&site, &(epoch, votes))) = best else {
         return Verdict::Stay;
     };
-    let best = Master {
+    let best = Named {
         site: site.clone(),
         epoch,
     };
@@ -97,7 +97,6 @@ pub(super) fn believe(
     Verdict::Perhaps(best)
 }
 
-/// IPv6 in brackets.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,15 +106,15 @@ mod tests {
         Site { host, port }
     }
 
-    fn master(port: u16, epoch: u64) -> Master {
+    fn master(port: u16, epoch: u64) -> Named {
         let site = site(port);
-        Master { site, epoch }
+        Named { site, epoch }
     }
 
     /// Sentinels `a`, `b`, `c`, …, of three.
-    fn said(answers: &[(u16, u64)]) -> Vec<Said> {
+    fn said(answers: &[(u16, u64)]) -> Vec<Testimony> {
         let answers = ('a'..).zip(answers);
-        let said = answers.map(|(who, &(port, epoch))| Said {
+        let said = answers.map(|(who, &(port, epoch))| Testimony {
             who: who.into(),
             master: master(port, epoch),
             sentinels: 3,
@@ -205,12 +204,5 @@ mod tests {
     fn the_same_master_by_a_later_failover_is_news() {
         let told = verdict(&[(1, 6)], Some((1, 4)));
         assert_eq!(told, Verdict::Certainly(master(1, 6)));
-    }
-
-    #[test]
-    fn an_address_is_written_as_one_types_it() {
-        let host = "::1".to_owned();
-        assert_eq!(Site { host, port: 1 }.to_string(), "[::1]:1");
-        assert_eq!(site(26379).to_string(), "h:26379");
     }
 }

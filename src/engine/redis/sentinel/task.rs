@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::ask::{Asking, Heard};
-use super::believe::{Master, Said, Verdict, believe};
+use super::ask::{Heard, Inquiry};
+use super::believe::{Named, Testimony, Verdict, believe};
 use super::{Belief, Word};
-use crate::engine::redis::pubsub::at_random;
+use crate::engine::redis::pace::at_random;
 use crate::engine::redis::site::Site;
 use crate::engine::{Cause, Failure};
 
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const SOON: Duration = Duration::from_millis(250);
 
 pub(super) struct Task {
-    asking: Arc<Asking>,
+    inquiry: Arc<Inquiry>,
     configured: Arc<[Site]>,
     /// Those that the others have told of.
     learned: Vec<Site>,
@@ -38,7 +38,7 @@ pub(super) struct Task {
     beating: watch::Sender<()>,
     /// When those are told who want to try again.
     beat: Option<Instant>,
-    believed: Option<Master>,
+    believed: Option<Named>,
     /// Where a replica was found.
     refused: Option<Site>,
     lines: HashMap<Site, MultiplexedConnection>,
@@ -56,7 +56,7 @@ type Done = (Site, Result<(Heard, MultiplexedConnection), Failure>);
 
 impl Task {
     pub(super) fn new(
-        asking: Arc<Asking>,
+        inquiry: Arc<Inquiry>,
         configured: Arc<[Site]>,
         inbox: mpsc::UnboundedReceiver<Word>,
         telling: watch::Sender<Belief>,
@@ -64,7 +64,7 @@ impl Task {
     ) -> Self {
         let now = Instant::now();
         Self {
-            asking,
+            inquiry,
             configured,
             learned: Vec::new(),
             inbox,
@@ -143,10 +143,10 @@ impl Task {
             if !self.asked.insert(site.clone()) {
                 continue;
             }
-            let (asking, site) = (self.asking.clone(), site.clone());
+            let (inquiry, site) = (self.inquiry.clone(), site.clone());
             let line = self.lines.get(&site).cloned();
             self.under_way.spawn(async move {
-                let answer = asking.ask(&site, line).await;
+                let answer = inquiry.ask(&site, line).await;
                 (site, answer)
             });
         }
@@ -193,7 +193,7 @@ impl Task {
     }
 
     fn conclude(&mut self) {
-        let said: Vec<Said> = self
+        let said: Vec<Testimony> = self
             .heard
             .values()
             .filter_map(|heard| match heard {
@@ -217,11 +217,11 @@ impl Task {
         }
     }
 
-    fn announce(&mut self, master: Master) {
+    fn announce(&mut self, master: Named) {
         let site = master.site.clone();
         let again = self.believed.as_ref().is_some_and(|old| old.site != site);
         if again || self.believed.is_none() {
-            let name = &self.asking.name;
+            let name = &self.inquiry.name;
             tracing::info!(name, master = %site, epoch = master.epoch, again, "the sentinels name the master");
         }
         // Also of one that is where it was: it was made master anew, after a time in which it was none.
@@ -236,7 +236,7 @@ impl Task {
 
     /// Nobody who was asked could say where the master is.
     fn despair(&mut self) {
-        let trouble = trouble(&self.asking.name, &self.configured, &self.heard);
+        let trouble = trouble(&self.inquiry.name, &self.configured, &self.heard);
         self.telling.send_modify(|belief| {
             belief.trouble = Some(trouble);
             belief.looks += 1;

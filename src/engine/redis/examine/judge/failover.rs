@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Info;
 use crate::engine::Finding;
 use crate::engine::redis::assurance::{Assurance, Replicas};
+use crate::engine::redis::info::Info;
 
 /// What this client asks for beside an answer, against what may happen. Nothing, if nobody could take its place.
 pub(in crate::engine::redis::examine) fn failover(

@@ -1,10 +1,10 @@
 //! Which slots a server says that it has itself. Pure.
 
-use super::slot::Slot;
+use crate::engine::redis::slot::Slot;
 
 /// The first of them, in the words of `CLUSTER NODES`. One that is being given away is not counted: what is new in it belongs
 /// elsewhere already.
-pub(crate) fn first_of_its_own(nodes: &str) -> Option<Slot> {
+pub(super) fn first_of_its_own(nodes: &str) -> Option<Slot> {
     let lines = nodes.lines().map(|line| line.split(' '));
     let mut own = lines.filter(|line| {
         let flags = line.clone().nth(2).unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::engine::{Cause, Failure};
 
 /// The one that is used, if there is one.
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct Current {
     live: Mutex<Option<Live>>,
     /// The latest that has ended, be it before it was kept. Changed only under the lock of `live`.
     buried: Mutex<Generation>,
@@ -17,7 +17,7 @@ pub(super) struct Slot {
     emptied: Notify,
 }
 
-impl Slot {
+impl Current {
     /// Keeps one that has just been made, unless another was made meanwhile: then it is not needed.
     ///
     /// # Errors

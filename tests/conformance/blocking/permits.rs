@@ -1,0 +1,28 @@
+//! Permits of a semaphore, without `async`.
+
+use super::connect;
+use crate::stage::{PATIENCE, Played, Stage};
+
+on_every_engine_with_scripts! { call with Plain:
+    permits_are_counted_and_given_back,
+}
+
+fn permits_are_counted_and_given_back(stage: &Stage) -> Played {
+    let client = connect(stage)?;
+    let semaphore = client.semaphore(stage.name("exports"));
+    assert!(semaphore.try_set(2)?);
+    let both = semaphore.permits(2).acquire()?;
+    assert!(semaphore.permit().try_acquire()?.is_none());
+    semaphore.set(3)?;
+    let third = semaphore.permit().acquire_timeout(PATIENCE)?;
+    let third = third.expect("there is one more");
+    let id = third.permit_ids()[0];
+    third.forget();
+    assert!(semaphore.release(id)?);
+    let count = semaphore.count()?;
+    assert_eq!((count.available, count.out), (1, 2));
+    both.release()?;
+    assert!(semaphore.delete()?);
+    assert_eq!(semaphore.clone().with_permits(1).count()?.available, 0);
+    client.close()
+}

@@ -1,0 +1,111 @@
+//! Who wants several permits at once: it has all or none, and a place among those who wait.
+
+use tokio::time::{Instant, sleep};
+
+use super::{counts, release, two};
+use crate::stage::{ASLEEP, Played, Semaphore, Stage, begun, in_time, soon, waits};
+
+on_every_engine_with_scripts! { play with Semaphore:
+    several_are_had_all_or_none,
+    who_waits_for_several_is_not_starved_by_those_who_want_one,
+    who_waits_for_several_and_leaves_lets_the_others_in,
+    those_who_wait_for_several_are_let_in_as_enough_come_back,
+    who_wants_more_than_there_are_keeps_nobody_out,
+}
+
+async fn several_are_had_all_or_none(stage: &Stage<Semaphore>) -> Played {
+    let (a, b) = two(stage, 5).await?;
+    let three = a.permits(3).acquire().await?;
+    assert_eq!(three.permit_ids().len(), 3);
+    assert!(b.permits(3).try_acquire().await?.is_none());
+    counts(&b, 2, 3).await?;
+    let two = b.permits(2).try_acquire().await?.expect("two are there");
+    let mut ids = [three.permit_ids(), two.permit_ids()].concat();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 5, "each is another");
+    three.release().await?;
+    counts(&b, 3, 2).await?;
+    two.release().await?;
+    counts(&a, 5, 0).await
+}
+
+async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
+    stage: &Stage<Semaphore>,
+) -> Played {
+    let (a, b) = two(stage, 2).await?;
+    let (one, other) = (a.permit().acquire().await?, b.permit().acquire().await?);
+    let big = tokio::spawn(b.permits(2).acquire());
+    sleep(ASLEEP).await;
+    one.release().await?;
+    // It would fit, but somebody is before it.
+    for semaphore in [&a, &b] {
+        assert!(semaphore.permit().try_acquire().await?.is_none());
+    }
+    let small = tokio::spawn(a.permit().acquire());
+    sleep(ASLEEP).await;
+    assert!(!big.is_finished() && !small.is_finished());
+    other.release().await?;
+    let big = in_time(big).await.expect("no panic")?;
+    assert!(!small.is_finished(), "both are out");
+    big.release().await?;
+    in_time(small).await.expect("no panic")?.release().await
+}
+
+async fn who_waits_for_several_and_leaves_lets_the_others_in(stage: &Stage<Semaphore>) -> Played {
+    let (a, b) = two(stage, 2).await?;
+    let held = a.permit().acquire().await?;
+    // At once, not when it next asks by itself.
+    soon(async || {
+        let big = tokio::spawn(b.permits(2).acquire());
+        sleep(ASLEEP).await;
+        let asked = Instant::now();
+        let mut small = begun(a.permit().acquire()).await;
+        assert!(waits(&mut small).await);
+        big.abort();
+        in_time(small).await?.release().await?;
+        Ok(asked.elapsed())
+    })
+    .await?;
+    // One that runs out of time leaves as well.
+    let timed = b.permits(2).acquire_timeout(ASLEEP).await?;
+    assert!(timed.is_none());
+    in_time(a.permit().acquire()).await?.release().await?;
+    held.release().await?;
+    counts(&a, 2, 0).await
+}
+
+async fn those_who_wait_for_several_are_let_in_as_enough_come_back(
+    stage: &Stage<Semaphore>,
+) -> Played {
+    let (a, b) = two(stage, 4).await?;
+    let all = a.permits(4).acquire().await?;
+    let first = tokio::spawn(b.permits(2).acquire());
+    let second = tokio::spawn(a.permits(2).acquire());
+    sleep(ASLEEP).await;
+    all.release().await?;
+    let first = in_time(first).await.expect("no panic")?;
+    let second = in_time(second).await.expect("no panic")?;
+    counts(&a, 0, 4).await?;
+    release(vec![first, second]).await
+}
+
+async fn who_wants_more_than_there_are_keeps_nobody_out(stage: &Stage<Semaphore>) -> Played {
+    let (a, b) = two(stage, 2).await?;
+    let held = a.permit().acquire().await?;
+    let too_many = tokio::spawn(b.permits(3).acquire());
+    sleep(ASLEEP).await;
+    let one = a.permit().try_acquire().await?.expect("one is there");
+    release(vec![held, one]).await?;
+    // It gets them as soon as there are so many.
+    a.set(3).await?;
+    let all = in_time(too_many).await.expect("no panic")?;
+    // Or has to let others in when there are fewer again.
+    let waiting = tokio::spawn(b.permits(3).acquire());
+    sleep(ASLEEP).await;
+    a.set(2).await?;
+    all.release().await?;
+    in_time(a.permit().acquire()).await?.release().await?;
+    waiting.abort();
+    counts(&a, 2, 0).await
+}

@@ -1,0 +1,32 @@
+//! What is left to chance: numbers, times, and what a client has seen.
+
+use std::time::Duration;
+
+use distlock::internals::protocol::FencingToken;
+
+use super::support::SeededRng;
+
+/// What a client may have seen of tokens: nothing, old ones, and one from a server whose clock is far ahead.
+pub(crate) fn seen(rng: &mut SeededRng) -> Option<FencingToken> {
+    match rng.below(10) {
+        0 => Some(FencingToken::new(1)),
+        1 => Some(FencingToken::new(4_000_000_000_000_000 + rng.below(10))),
+        _ => None,
+    }
+}
+
+/// A lease, or how long one waits: half a tick, and some more.
+pub(crate) fn time(tick: Duration, rng: &mut SeededRng) -> Duration {
+    tick / 2 + tick * number_below(LONGEST, rng)
+}
+
+pub(crate) fn number_below(bound: u32, rng: &mut SeededRng) -> u32 {
+    u32::try_from(rng.below(u64::from(bound))).expect("below a u32")
+}
+
+pub(crate) fn index_below(length: usize, rng: &mut SeededRng) -> usize {
+    usize::try_from(rng.below(length as u64)).expect("below a usize")
+}
+
+/// Leases last half a tick and up to one less than so many more.
+const LONGEST: u32 = 5;

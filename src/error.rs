@@ -292,7 +292,8 @@ impl Error {
             Trouble::Forked => Self::Closed { name, forked: true },
             Trouble::Lost(reason) => Self::Lost { name, reason },
             Trouble::WouldDeadlock => Self::WouldDeadlock { name },
-            Trouble::TimedOut => Self::Timeout {
+            Trouble::TimedOut(Some(said)) => Self::from_failure(&name, said),
+            Trouble::TimedOut(None) => Self::Timeout {
                 name,
                 detail: "the wait is over and the store has not answered".into(),
             },

@@ -202,7 +202,7 @@ impl<K> Lock<K> {
     pub fn acquire(&self) -> impl Future<Output = Result<Guard<K>, Error>> + Send + use<K> {
         self.start(Patience::Endless, |guard, name| {
             // Without a deadline the wait cannot be over.
-            guard.ok_or_else(|| Error::of(name, Trouble::TimedOut))
+            guard.ok_or_else(|| Error::of(name, Trouble::TimedOut(None)))
         })
     }
 

@@ -141,7 +141,7 @@ impl MultiLock {
         async move {
             let guard = taking.await?;
             // Without a deadline the wait cannot be over.
-            guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), Trouble::TimedOut))
+            guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), Trouble::TimedOut(None)))
         }
     }
 

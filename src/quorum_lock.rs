@@ -129,7 +129,7 @@ impl QuorumLock {
         async move {
             let guard = taking.await?;
             // Without a deadline the wait cannot be over.
-            guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), Trouble::TimedOut))
+            guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), Trouble::TimedOut(None)))
         }
     }
 

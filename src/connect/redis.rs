@@ -164,11 +164,26 @@ impl Parameters {
                     } else {
                         "db, user, pass, scripts, ca, cert and key are known"
                     };
-                    return Err(store.invalid(format!("unknown parameter{}; {known}", shown(pair))));
+                    return Err(store.invalid(format!(
+                        "unknown parameter{}; {known}",
+                        parameters.shown(url, key)
+                    )));
                 }
             }
         }
         Ok(parameters)
+    }
+
+    /// Which one it is; unless that may be the rest of a password whose `?` or `&` should have been written as `%3F` or `%26`.
+    fn shown(&self, url: &Url, key: &str) -> String {
+        let is_a_name = key.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
+        let of_a_password = url.query().is_some_and(|query| query.contains('@'))
+            || self.password.is_some()
+            || self.sentinel_password.is_some();
+        match is_a_name && !key.is_empty() && !of_a_password {
+            true => format!(" `{key}`"),
+            false => String::new(),
+        }
     }
 
     /// Whether all of the address stands where it belongs.
@@ -178,15 +193,6 @@ impl Parameters {
         }
         let reason = "this address takes database, user and password before the question mark";
         Err(store.invalid(reason))
-    }
-}
-
-/// Which parameter it is; unless it may be the rest of a password with a question mark in it.
-fn shown(pair: &str) -> String {
-    let is_a_name = |key: &str| key.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
-    match pair.split_once('=') {
-        Some((key, value)) if is_a_name(key) && !value.contains('@') => format!(" `{key}`"),
-        _ => String::new(),
     }
 }
 

@@ -269,6 +269,6 @@ fn out_of_time(spot: &Spot<'_>) -> Result<Option<Claim>, Trouble> {
     needs_a_runtime().map_err(Trouble::Failure)?;
     match spot.is_busy() {
         true => Ok(None),
-        false => Err(Trouble::TimedOut),
+        false => Err(Trouble::TimedOut(None)),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::clock::within;
 use super::number::ask;
+use super::trouble::LastFailure;
 use super::{Core, Trouble, needs_a_runtime, no_answer};
 use crate::engine::{Failure, Listener};
 use crate::protocol::acquire::{Acquire, Hearing, Step};
@@ -23,7 +24,7 @@ pub(crate) async fn wait(
         subject,
         machine: Acquire::new(subject.kind, Hearing::Notify, deadline, seed),
         listener: None,
-        failure: None,
+        failure: LastFailure::default(),
     };
     tokio::select! {
         biased;
@@ -37,7 +38,7 @@ struct Waiter<'a> {
     subject: &'a Subject,
     machine: Acquire,
     listener: Option<Listener>,
-    failure: Option<Failure>,
+    failure: LastFailure,
 }
 
 impl Waiter<'_> {
@@ -57,8 +58,9 @@ impl Waiter<'_> {
                     Err(failure) => {
                         self.core.usable()?;
                         let passing = failure.is_passing();
-                        self.failure = Some(failure);
-                        self.machine.failed(passing, self.now())
+                        let next = self.machine.failed(passing, self.now());
+                        self.failure.note(failure, next);
+                        next
                     }
                 },
                 Step::Listen => match self.listen().await {
@@ -84,11 +86,8 @@ impl Waiter<'_> {
                     self.machine.woken(self.now())
                 }
                 Step::Busy => return Ok(false),
-                Step::TimedOut => return Err(Trouble::TimedOut),
-                Step::Fail => {
-                    let failure = self.failure.take();
-                    return Err(failure.map_or(Trouble::TimedOut, Trouble::Failure));
-                }
+                Step::TimedOut => return Err(self.failure.out_of_time()),
+                Step::Fail => return Err(self.failure.fatal()),
             }
         }
     }

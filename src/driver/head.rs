@@ -134,8 +134,9 @@ impl<'a> Attempt<'a> {
                             self.core.usable()?;
                             spot.note(false);
                             let passing = failure.is_passing();
-                            self.failure.note(failure);
-                            self.machine.failed(passing, now)
+                            let next = self.machine.failed(passing, now);
+                            self.failure.note(failure, next);
+                            next
                         }
                     }
                 }

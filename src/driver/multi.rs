@@ -192,7 +192,7 @@ impl Search<'_> {
             if self.left() == Some(Duration::ZERO) {
                 return match stop.busy {
                     true => Ok(None),
-                    false => Err(Trouble::TimedOut.with(&stop.subject.name)),
+                    false => Err(Trouble::TimedOut(None).with(&stop.subject.name)),
                 };
             }
             let rest = REST / 10 + spread(REST, self.home.fresh_seed());
@@ -255,7 +255,7 @@ impl Search<'_> {
         trouble: TroubleWith,
     ) -> Result<Round, TroubleWith> {
         let goes_on = match &trouble.trouble {
-            Trouble::TimedOut | Trouble::TooYoung(..) | Trouble::Lost(_) => true,
+            Trouble::TimedOut(_) | Trouble::TooYoung(..) | Trouble::Lost(_) => true,
             Trouble::Failure(failure) => self.told_busy && failure.is_passing(),
             Trouble::Closed | Trouble::Forked | Trouble::TooLong(_) | Trouble::WouldDeadlock => {
                 false
@@ -294,7 +294,7 @@ impl Search<'_> {
                 return if busy {
                     Ok(None)
                 } else {
-                    Err(Trouble::TimedOut)
+                    Err(Trouble::TimedOut(None))
                 };
             }
             let rest = pause / 2 + spread(pause / 2, core.fresh_seed());

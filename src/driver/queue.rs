@@ -91,8 +91,9 @@ impl Waiter<'_> {
                         Err(failure) => {
                             core.usable()?;
                             let passing = failure.is_passing();
-                            self.failure.note(failure);
-                            self.machine.failed(passing, now)
+                            let next = self.machine.failed(passing, now);
+                            self.failure.note(failure, next);
+                            next
                         }
                     }
                 }

@@ -166,7 +166,7 @@ impl Search<'_> {
     /// Whether enough servers are there, if those are who have not answered in time.
     fn may_be_busy(&self, troubles: &[TroubleWith]) -> bool {
         let missing = troubles.iter().filter(|with| match &with.trouble {
-            Trouble::TimedOut => false,
+            Trouble::TimedOut(_) => false,
             Trouble::Failure(failure) => failure.cause != Cause::TimedOut,
             Trouble::Closed
             | Trouble::Forked
@@ -181,7 +181,7 @@ impl Search<'_> {
     /// Whether enough of the servers that had no vote may have one later.
     fn rides(&self, troubles: &[TroubleWith]) -> bool {
         let ends = troubles.iter().filter(|with| match &with.trouble {
-            Trouble::TimedOut | Trouble::TooYoung(..) | Trouble::Lost(_) => false,
+            Trouble::TimedOut(_) | Trouble::TooYoung(..) | Trouble::Lost(_) => false,
             Trouble::Failure(failure) => !(self.told_busy && failure.is_passing()),
             Trouble::Closed | Trouble::Forked | Trouble::TooLong(_) | Trouble::WouldDeadlock => {
                 true

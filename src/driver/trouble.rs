@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::clock;
 use crate::engine::{Cause, Failure};
 use crate::protocol::Reply;
+use crate::protocol::acquire::Step;
 use crate::protocol::lease::LostReason;
 
 /// Why a call brought no lock.
@@ -21,8 +22,9 @@ pub(crate) enum Trouble {
     Lost(LostReason),
     /// Who wants to write reads, and so do others: it would wait for itself.
     WouldDeadlock,
-    /// The deadline passed before anybody could say whether the lock is free.
-    TimedOut,
+    /// The deadline passed before anybody could say whether the lock is free. What the store said last, if it did: too few
+    /// replicas had it.
+    TimedOut(Option<Failure>),
     /// After this long others may have it, whatever was promised, once the server is another.
     TooLong(Duration),
     /// The server restarted, and may have forgotten whose the lock is: it has no vote for this long after.
@@ -51,35 +53,30 @@ impl Trouble {
 pub(super) struct LastFailure(Option<Failure>);
 
 impl LastFailure {
-    pub(super) fn note(&mut self, failure: Failure) {
-        // That no answer came in the end says less than the one before.
-        if failure.cause != Cause::TimedOut || !self.is_an_answer() {
+    /// Notes it, and what is done next.
+    pub(super) fn note(&mut self, failure: Failure, next: Step) {
+        // That the end of the wait cut off the last answer says less than the one before.
+        let cut_off = next == Step::TimedOut && failure.cause == Cause::TimedOut;
+        if !cut_off {
             self.0 = Some(failure);
         }
     }
 
-    /// Somebody has said who holds it.
+    /// Somebody holds it.
     pub(super) fn forget(&mut self) {
         self.0 = None;
     }
 
     /// It is why the wait ends.
     pub(super) fn fatal(&mut self) -> Trouble {
-        self.0.take().map_or(Trouble::TimedOut, Trouble::Failure)
+        let failure = self.0.take();
+        failure.map_or(Trouble::TimedOut(None), Trouble::Failure)
     }
 
     /// The wait is over.
     pub(super) fn out_of_time(&mut self) -> Trouble {
-        if self.is_an_answer() {
-            return self.fatal();
-        }
-        Trouble::TimedOut
-    }
-
-    /// Whether the store has answered, and it does not count.
-    fn is_an_answer(&self) -> bool {
-        let failure = self.0.as_ref();
-        failure.is_some_and(|failure| failure.cause == Cause::NotReplicated)
+        let said = |failure: &Failure| failure.cause == Cause::NotReplicated;
+        Trouble::TimedOut(self.0.take().filter(said))
     }
 }
 
@@ -107,4 +104,42 @@ pub(super) fn unexpected(reply: &Reply) -> Failure {
 
 pub(super) fn no_answer(limit: Duration) -> Failure {
     Failure::new(Cause::TimedOut, format!("no answer within {limit:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Moment;
+
+    #[test]
+    fn who_waited_in_vain_is_told_what_the_store_said_last() {
+        let sleep = Step::Sleep(Moment::at(Duration::ZERO));
+        let replicas = (Cause::NotReplicated, sleep);
+        let silent = (Cause::TimedOut, sleep);
+        let gone = (Cause::Unreachable, sleep);
+        let cut_off = (Cause::TimedOut, Step::TimedOut);
+        for (told, said) in [
+            (vec![replicas], true),
+            (vec![replicas, cut_off], true),
+            (vec![replicas, silent, cut_off], false),
+            (vec![replicas, gone, cut_off], false),
+            (vec![silent, replicas, cut_off], true),
+            (vec![cut_off], false),
+            (vec![], false),
+        ] {
+            let mut last = LastFailure::default();
+            for (cause, next) in &told {
+                last.note(Failure::new(*cause, "it is so"), *next);
+            }
+            let trouble = last.out_of_time();
+            assert!(
+                matches!(&trouble, Trouble::TimedOut(failure) if failure.is_some() == said),
+                "{told:?}: {trouble:?}"
+            );
+        }
+        let mut last = LastFailure::default();
+        last.note(Failure::new(Cause::NotReplicated, "it is so"), sleep);
+        last.forget();
+        assert!(matches!(last.out_of_time(), Trouble::TimedOut(None)));
+    }
 }

@@ -88,6 +88,12 @@ async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
             "redis://user:1?secret=x@127.0.0.1/",
             "unknown parameter; db",
         ),
+        (
+            "redis://user:1?secret=x&y@127.0.0.1/",
+            "unknown parameter; db",
+        ),
+        ("redis+unix:///s?pass=ab&secret=x", "unknown parameter; db"),
+        ("redis://127.0.0.1/?=x", "unknown parameter; db"),
         ("redis://[::1", "IPv6"),
         ("redis://a b/", "domain"),
     ] {

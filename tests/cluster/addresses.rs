@@ -60,7 +60,7 @@ async fn servers_that_are_not_there_are_named_each_with_its_reason() {
     }
 }
 
-/// Not when the first lock is given back.
+/// Not when the first lock is given back. That there are such servers shows where the tests run on one: `scripts/matrix`.
 #[tokio::test(flavor = "multi_thread")]
 async fn channels_that_servers_do_not_know_are_refused_at_once() {
     let cluster = Cluster::start_masters();

@@ -1,15 +1,23 @@
 //! What an operator is told of a cluster.
 
+use std::time::Duration;
+
 use distlock::{Client, Verdict};
 
 use super::support::{Cluster, eventually};
-use super::{PATIENCE, beside, connect};
+use super::{PATIENCE, beside, connect, patient};
 
 async fn found(client: &Client, what: &str) -> (Verdict, String) {
     let findings = client.admin().examine().await.expect("the cluster is up");
     let finding = findings.into_iter().find(|finding| finding.subject == what);
     let finding = finding.unwrap_or_else(|| panic!("nothing is said of {what}"));
     (finding.verdict, finding.found)
+}
+
+/// One that does not wait for long.
+async fn hasty(cluster: &Cluster) -> Client {
+    let client = patient(&cluster.url()).command_timeout(Duration::from_secs(4));
+    client.connect().await.expect("the cluster is up")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,11 +66,41 @@ async fn masters_that_nobody_follows_are_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_gone_is_named_beside_what_the_others_say() {
     let cluster = Cluster::start_masters();
-    let client = connect(&cluster).await;
+    let client = hasty(&cluster).await;
     beside(|| cluster.servers()[1].kill());
     let (verdict, said) = found(&client, "server").await;
     assert_eq!(verdict, Verdict::Fail);
     let gone = cluster.servers()[1].addr().to_string();
     assert!(said.contains(&gone), "{said}");
     found(&client, "eviction").await;
+}
+
+/// A lock is tried at each, and one that takes none is named; the rest of the report comes all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_lock_is_named() {
+    let cluster = Cluster::start_masters();
+    let client = hasty(&cluster).await;
+    assert_eq!(found(&client, "locking").await.0, Verdict::Ok);
+    let stuck = beside(|| {
+        let stuck = &cluster.servers()[2];
+        stuck.cmd(&["CLIENT", "PAUSE", "600000", "WRITE"]);
+        stuck.addr().to_string()
+    });
+    let (verdict, said) = found(&client, "locking").await;
+    assert_eq!(verdict, Verdict::Fail);
+    let others = cluster.servers().iter().take(2);
+    assert!(said.contains(&stuck), "{said}");
+    for other in others {
+        assert!(!said.contains(&other.addr().to_string()), "{said}");
+    }
+    assert_eq!(found(&client, "slots").await.0, Verdict::Ok);
+}
+
+/// No lock can be at the other servers then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prefix_that_puts_all_locks_into_one_slot_is_tried_there() {
+    let cluster = Cluster::start_masters();
+    let client = patient(&cluster.url()).key_prefix("{app}:");
+    let client = client.connect().await.expect("the cluster is up");
+    assert_eq!(found(&client, "locking").await.0, Verdict::Ok);
 }

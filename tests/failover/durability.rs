@@ -67,6 +67,7 @@ async fn waited_in_vain<K: 'static>(pair: &Pair, lock: Lock<K>) {
     let error = lock.acquire_timeout(SHORT * 9).await;
     pair.replica.continue_process();
     let error = error.expect_err("no replica has it");
+    assert!(matches!(error, Error::NotReplicated { .. }), "{error}");
     assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
 }
 

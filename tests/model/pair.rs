@@ -57,7 +57,12 @@ impl Pair {
 
     /// When both were asked, who have now answered.
     pub(crate) fn since(&self, sent: Moment) -> Asked {
-        let latency = self.clock.now().since(sent);
+        let now = self.clock.now();
+        // Set back meanwhile: nothing can be said of what was asked then.
+        let latency = match now < sent {
+            true => Duration::MAX,
+            false => now.since(sent),
+        };
         Asked { sent, latency }
     }
 }

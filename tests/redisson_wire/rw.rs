@@ -288,6 +288,7 @@ async fn a_writer_that_stops_waiting_is_no_release() {
     next.release().await.unwrap();
     drop(watch);
     other.close().await.unwrap();
+    // The writer that was dropped may have been asking.
     gone_but_for_marks(&server, client).await;
 }
 

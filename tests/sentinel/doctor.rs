@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use distlock::{Durability, Verdict};
 
-use super::support::Topology;
-use super::{beside, connect, patient};
+use super::support::{Topology, eventually};
+use super::{PATIENCE, beside, connect, patient};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_is_told_what_is_unsafe_about_it() {
@@ -20,10 +20,10 @@ async fn an_operator_is_told_what_is_unsafe_about_it() {
     let (verdict, said) = found("sentinels").await;
     assert_eq!(said, "3 of 3 answer, of 3 in all, quorum 2");
     assert_eq!(verdict, Verdict::Ok);
-    assert_eq!(
-        found("replicas").await,
-        (Verdict::Ok, "2 of 2 follow the master".into())
-    );
+    eventually(PATIENCE, "the sentinels know who follows", async || {
+        found("replicas").await == (Verdict::Ok, "2 of 2 follow the master".into())
+    })
+    .await;
     let (verdict, said) = found("split").await;
     assert_eq!(verdict, Verdict::Warn, "{said}");
     assert_eq!(found("persistence").await.0, Verdict::Warn);

@@ -28,8 +28,9 @@ pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> 
     findings.extend(watched(&redis).await?);
     findings.push(clock(&redis).await?);
     let trial = trial();
-    findings.extend(locking(&redis, &trial).await);
-    findings.extend(looking(&redis, &trial).await);
+    let limit = redis.overhear.command_timeout;
+    findings.extend(locking(&redis, &trial, limit).await);
+    findings.extend(looking(&redis, &trial, limit).await);
     Ok(findings)
 }
 
@@ -92,24 +93,49 @@ pub(super) fn trial() -> Trial {
 }
 
 /// Takes it, gives it back, and listens for it.
-pub(super) async fn locking(redis: &Arc<impl Engine>, trial: &Trial) -> [Finding; 2] {
-    let mut lock = redis.call(trial.acquire.clone()).await;
-    if let Ok(Reply::Granted { .. }) = lock {
-        lock = redis.call(trial.release.clone()).await;
-    }
-    let messages = redis.clone().listen(trial.subject.channel()).await;
+pub(super) async fn locking(
+    redis: &Arc<impl Engine>,
+    trial: &Trial,
+    limit: Duration,
+) -> [Finding; 2] {
+    let taken = async {
+        match redis.call(trial.acquire.clone()).await? {
+            Reply::Granted { .. } => redis.call(trial.release.clone()).await,
+            other => Ok(other),
+        }
+    };
+    let lock = answered(limit, taken).await;
+    let messages = redis.clone().listen(trial.subject.channel());
+    let messages = answered(limit / 4, messages).await;
     [judge::locking(lock), judge::listening(messages.map(drop))]
 }
 
 /// Whether who holds it, and what else is held, could be seen.
-pub(super) async fn looking(redis: &Arc<impl Engine>, trial: &Trial) -> [Finding; 2] {
+pub(super) async fn looking(
+    redis: &Arc<impl Engine>,
+    trial: &Trial,
+    limit: Duration,
+) -> [Finding; 2] {
     let client: Arc<str> = uuid::Uuid::new_v4().to_string().into();
-    let label = redis
-        .clone()
-        .announce(client, Some("doctor".into()), trial::LEASE);
-    let label = label.await;
-    let list = redis.clone().find(trial.subject.name.to_string(), 0).await;
+    let label = Some("doctor".into());
+    let label = redis.clone().announce(client, label, trial::LEASE);
+    let label = answered(limit / 4, label).await;
+    let list = redis.clone().find(trial.subject.name.to_string(), 0);
+    let list = answered(limit / 4, list).await;
     [judge::labelling(label), judge::listing(list.map(drop))]
+}
+
+/// What takes too long is given up: the rest of the report is still worth reading.
+#[expect(clippy::disallowed_methods, reason = "engines may wait")]
+async fn answered<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let answer = tokio::time::timeout(limit, answer).await;
+    answer.unwrap_or_else(|_| {
+        let why = format!("no answer within {limit:?}");
+        Err(Failure::new(Cause::TimedOut, why))
+    })
 }
 
 /// How far our wall clock is ahead of the server's, in milliseconds; none if it does not say.

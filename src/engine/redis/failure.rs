@@ -191,9 +191,12 @@ fn tidied(text: &str) -> &str {
     text.trim_end_matches(['.', ',', ' ', '\r', '\n'])
 }
 
-/// What comes before the hash of the script that servers since 7.0 name at the end.
+/// What comes before the script that servers since 7.0 name at the end: its hash and the line, or since Valkey 9.1 the line alone.
 fn behind(text: &str) -> Option<&str> {
     let (said, script) = text.rsplit_once(" script: ")?;
+    if script.starts_with("on @user_script:") {
+        return Some(said);
+    }
     let hash = script.split([',', '.']).next().unwrap_or(script);
     let is_hash = hash
         .trim_start_matches("f_")
@@ -280,6 +283,17 @@ mod tests {
                 ),
                 Cause::DeniedInPart,
                 "NOPERM this user has no permissions to access one of the keys used as arguments",
+            ),
+            // Valkey 9.1.
+            (
+                "NOREPLICAS Not enough good replicas to write. script: on @user_script:49.".into(),
+                Cause::Unready,
+                "NOREPLICAS Not enough good replicas to write",
+            ),
+            (
+                "NOPERM No permissions to access a key script: on @user_script:1.".into(),
+                Cause::DeniedInPart,
+                "NOPERM No permissions to access a key",
             ),
             (
                 "NOPERM User BUSY has no permissions to run the 'evalsha' command".into(),

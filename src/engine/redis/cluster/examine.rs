@@ -6,6 +6,7 @@
 )]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -13,6 +14,7 @@ use super::Cluster;
 use super::chart::{Chart, View};
 use super::nodes::Nodes;
 use crate::engine::redis::site::Site;
+use crate::engine::redis::slot::SLOTS;
 use crate::engine::redis::{Redis, examine};
 use crate::engine::trial::Trial;
 use crate::engine::{Cause, Failure, Finding};
@@ -28,19 +30,22 @@ pub(super) async fn examine(cluster: Arc<Cluster>) -> Result<Vec<Finding>, Failu
         examine::cluster::slots(chart.missing(), views.len()),
         examine::cluster::followers(&without_followers(&views)),
     ];
-    let each = servers(&cluster).await?;
+    let each = servers(nodes, &chart).await?;
     // Where a server is gone nobody says whether a lock in its slots could be had.
     let gone = |findings: &[Finding]| findings.iter().any(|finding| finding.subject == GONE);
     let there = each.iter().filter(|(_, findings)| !gone(findings));
     let there: Vec<Site> = there.map(|(site, _)| site.clone()).collect();
     findings.extend(together(each));
-    findings.extend(together(locks(&cluster, &chart, &there).await));
+    let limit = nodes.settings().command_timeout;
+    let trial = examine::trial();
+    let (taken, seen) = tokio::join!(
+        locks(&cluster, &chart, &there, limit),
+        examine::looking(&cluster, &trial, limit),
+    );
+    findings.extend(together(taken));
     // Nor what is held there.
-    if there == chart.sites()
-        && let Some(site) = there.first()
-    {
-        let trial = trial_at(&cluster, &chart, site);
-        findings.extend(examine::looking(&cluster, &trial).await);
+    if there == chart.sites() {
+        findings.extend(seen);
     }
     Ok(findings)
 }
@@ -52,8 +57,8 @@ fn together(each: Vec<(Site, Vec<Finding>)>) -> Vec<Finding> {
 }
 
 /// What each of them says of itself.
-async fn servers(cluster: &Cluster) -> Result<Vec<(Site, Vec<Finding>)>, Failure> {
-    let limit = cluster.nodes.settings().command_timeout / 4;
+async fn servers(nodes: &Nodes, chart: &Chart) -> Result<Vec<(Site, Vec<Finding>)>, Failure> {
+    let limit = nodes.settings().command_timeout / 4;
     let ask = |(site, node): (Site, Arc<Redis>)| async move {
         let found = tokio::time::timeout(limit, server(&node)).await;
         let silent = |_| Err(Failure::new(Cause::TimedOut, "it does not answer"));
@@ -63,8 +68,11 @@ async fn servers(cluster: &Cluster) -> Result<Vec<(Site, Vec<Finding>)>, Failure
         });
         (site, findings)
     };
-    let all = cluster.nodes.all().await?;
-    Ok(at_once(all.into_iter().map(ask)).await)
+    let sites = chart.sites().iter();
+    let all: Result<Vec<_>, Failure> = sites
+        .map(|site| Ok((site.clone(), nodes.at(site)?)))
+        .collect();
+    Ok(at_once(all?.into_iter().map(ask)).await)
 }
 
 async fn server(node: &Redis) -> Result<Vec<Finding>, Failure> {
@@ -74,26 +82,31 @@ async fn server(node: &Redis) -> Result<Vec<Finding>, Failure> {
 }
 
 /// Takes a lock at each of them.
-async fn locks(cluster: &Arc<Cluster>, chart: &Chart, sites: &[Site]) -> Vec<(Site, Vec<Finding>)> {
-    let takes = sites.iter().map(|site| {
-        let trial = trial_at(cluster, chart, site);
+async fn locks(
+    cluster: &Arc<Cluster>,
+    chart: &Chart,
+    sites: &[Site],
+    limit: Duration,
+) -> Vec<(Site, Vec<Finding>)> {
+    let takes = sites.iter().filter_map(|site| {
+        let trial = trial_at(cluster, chart, site)?;
         let (cluster, site) = (cluster.clone(), site.clone());
-        async move { (site, examine::locking(&cluster, &trial).await.into()) }
+        Some(async move {
+            let found = examine::locking(&cluster, &trial, limit).await;
+            (site, found.into())
+        })
     });
     at_once(takes).await
 }
 
-/// A lock with a name that only this server has a slot for.
-fn trial_at(cluster: &Cluster, chart: &Chart, site: &Site) -> Trial {
-    loop {
-        let trial = examine::trial();
-        let slot = cluster.slot(&trial.acquire);
-        // A name that has no slot, or none that anybody has, is tried as it is: that it cannot be had is to be told.
-        let owner = slot.ok().and_then(|slot| chart.owner(slot));
-        if owner.is_none_or(|owner| owner == site) {
-            return trial;
-        }
-    }
+/// A lock at this server. None if its name cannot be there: a prefix with braces puts all names into one slot.
+fn trial_at(cluster: &Cluster, chart: &Chart, site: &Site) -> Option<Trial> {
+    // Enough to find one even for a server that has a single slot.
+    let mut trials = std::iter::repeat_with(examine::trial).take(SLOTS * 10);
+    trials.find(|trial| {
+        let slot = cluster.slot(&trial.acquire).ok();
+        slot.and_then(|slot| chart.owner(slot)) == Some(site)
+    })
 }
 
 /// All of them at the same time, and what came of them, sorted.

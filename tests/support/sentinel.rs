@@ -259,7 +259,9 @@ fn knows_everybody(sentinel: &RedisServer) -> bool {
         all.map_or(0, |all| {
             let sound = all.iter().filter(|one| {
                 let flags = one.iter().skip_while(|word| *word != "flags").nth(1);
-                flags.is_some_and(|flags| !flags.contains("down") && !flags.contains("dis"))
+                // Not `master_down`: that is what another has said, and Valkey remembers it.
+                let gone = ["s_down", "o_down", "disconnected"];
+                flags.is_some_and(|flags| !flags.split(',').any(|flag| gone.contains(&flag)))
             });
             sound.count()
         })

@@ -209,12 +209,12 @@ impl Admin {
 
     /// Looks whether the store is fit for locks: what was found, and what to do about it.
     ///
-    /// Asks only what is harmless; on a server or in a file it takes a lock that nobody else has the name
-    /// of and gives it back. What the store will not say is a warning, not an error.
+    /// Asks only what is harmless; on a server, on each master of a cluster, or in a file it takes a lock that nobody else
+    /// has the name of and gives it back. What the store will not say is a warning, not an error.
     ///
     /// # Errors
     ///
-    /// If the store cannot be reached, or does not answer in time.
+    /// If the store cannot be reached, or does not answer in time: twice the command time-out.
     ///
     /// # Cancel safety
     ///

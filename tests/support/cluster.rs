@@ -354,11 +354,11 @@ fn claims(server: &RedisServer) -> HashMap<u16, (u64, u16)> {
         if !flags.contains("master") {
             continue;
         }
-        let port = address
-            .split(['@', ','])
-            .next()
-            .and_then(|at| at.rsplit(':').next());
-        let port = port.and_then(|port| port.parse().ok()).expect("a port");
+        let mut address = address.split([':', '@', ',']).skip(1);
+        let mut port = || address.next().and_then(|port| port.parse::<u16>().ok());
+        let (port, bus) = (port().expect("a port"), port().expect("another"));
+        // Newer servers do not say to one who asks in the clear where they speak in secret.
+        let port = if port == 0 { bus - 10_000 } else { port };
         let epoch = epoch.parse().expect("an epoch");
         for range in slots.iter().filter(|range| !range.starts_with('[')) {
             let (first, last) = range.split_once('-').unwrap_or((range, range));

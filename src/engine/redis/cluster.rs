@@ -83,7 +83,7 @@ impl Cluster {
             // Together, and not for long: one that hangs is not to hold up whoever needs the others.
             let _ = tokio::time::timeout(limit.min(LONGEST_LOOK), looks.join_all()).await;
         }
-        let sharded = matches!(manner, Some(Manner::Sharded | Manner::Both));
+        let sharded = manner.is_some_and(Manner::is_sharded);
         if sharded
             && cluster
                 .nodes

@@ -20,7 +20,7 @@ impl Manner {
         matches!(self, Self::Plain | Self::Both)
     }
 
-    const fn is_sharded(self) -> bool {
+    pub(super) const fn is_sharded(self) -> bool {
         matches!(self, Self::Sharded | Self::Both)
     }
 

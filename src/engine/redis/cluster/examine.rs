@@ -37,16 +37,16 @@ pub(super) async fn examine(cluster: Arc<Cluster>) -> Result<Vec<Finding>, Failu
     let there: Vec<Site> = there.map(|(site, _)| site.clone()).collect();
     findings.extend(together(each));
     let limit = nodes.settings().command_timeout;
-    let trial = examine::trial();
-    let (taken, seen) = tokio::join!(
-        locks(&cluster, &chart, &there, limit),
-        examine::looking(&cluster, &trial, limit),
-    );
+    let looking = async {
+        // Nor what is held there.
+        match there == chart.sites() {
+            true => Vec::from(examine::looking(&cluster, &examine::trial(), limit).await),
+            false => Vec::new(),
+        }
+    };
+    let (taken, seen) = tokio::join!(locks(&cluster, &chart, &there, limit), looking);
     findings.extend(together(taken));
-    // Nor what is held there.
-    if there == chart.sites() {
-        findings.extend(seen);
-    }
+    findings.extend(seen);
     Ok(findings)
 }
 

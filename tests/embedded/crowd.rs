@@ -25,20 +25,23 @@ fn a_crowd_of_which_some_are_killed_at_any_moment_counts_right() {
     let number = place.folder.path().join("number");
     fs::write(&number, "0").expect("there is room");
     let spared: Vec<Process> = (0..2).map(|_| Process::start(ROLE, &place.url())).collect();
-    let (mut said, mut early) = (0, 0);
+    let mut said = 0;
     for _ in 0..KILLS / AT_ONCE {
         let mut victims: Vec<Process> = (0..AT_ONCE)
             .map(|_| Process::start(ROLE, &place.url()))
             .collect();
-        for victim in &mut victims {
+        for (nth, victim) in victims.iter_mut().enumerate() {
+            // Every other has had its first turn, however slow the machine is.
+            if nth % 2 == 1 {
+                victim.hear("");
+                said += 1;
+            }
             // Before it has come, while it waits, while it holds the lock, between two turns.
             std::thread::sleep(Duration::from_micros(random.below(60_000)));
             victim.kill();
         }
         for victim in &mut victims {
-            let turns = victim.last_words().len();
-            said += turns;
-            early += usize::from(turns == 0);
+            said += victim.last_words().len();
         }
     }
     // By now nobody but them is there, and they must get on.
@@ -49,8 +52,7 @@ fn a_crowd_of_which_some_are_killed_at_any_moment_counts_right() {
         worker.ended_well();
     }
     let counted: usize = read(&number).try_into().expect("it is small");
-    eprintln!("{counted} in all, {said} said, {early} of {KILLS} killed before their first");
-    assert!(early < KILLS, "somebody must have got on");
+    eprintln!("{counted} in all, {said} said");
     assert!(
         (said..=said + KILLS).contains(&counted),
         "{counted} counted, {said} said"

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::clock::Stamp;
+use crate::clock::{Stamp, Wall};
 use crate::failure::{Failure, Outcome};
 use crate::library::{Build, Shared};
 use crate::quorum;
@@ -140,12 +140,14 @@ async fn perform(world: &Arc<World>, scenario: &'static Scenario, part: Part) ->
     let began = Stamp::now();
     let mut tries = Tries::default();
     let outcome = loop {
+        let wall = Wall::now();
         // A panic in the fixture is a failure of this scenario, not of the run.
         let playing = tokio::spawn(play(world.clone(), scenario, part.clone()));
         match finish(playing, limit(world, scenario)).await {
             Ok(remark) => break Ok(tries.passed(remark)),
             Err(failure) => {
                 let said = world.sweep().await;
+                let failure = failure.excused_if(wall.was_set());
                 if let Some(failure) = tries.failed(failure) {
                     break Err(Failure::new(format!("{failure}{said}")));
                 }

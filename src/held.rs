@@ -132,7 +132,7 @@ impl<K> Held<K> {
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
     /// let guard = client.lock("stock").acquire().await?;
-    /// assert!(guard.remaining().as_secs() >= 29);
+    /// assert!(guard.remaining().as_secs() > 20);
     /// # Ok(()) }
     /// ```
     pub fn remaining(&self) -> Duration {

@@ -251,7 +251,7 @@ impl MultiHeld {
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
     /// let guard = distlock::MultiLock::new([client.lock("a").into()]).acquire().await?;
-    /// assert!(guard.remaining().as_secs() >= 29);
+    /// assert!(guard.remaining().as_secs() > 20);
     /// # Ok(()) }
     /// ```
     pub fn remaining(&self) -> Duration {

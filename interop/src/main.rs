@@ -150,7 +150,15 @@ async fn hold_most(
 ) -> Outcome<ExitCode> {
     let clients = quorum::clients(urls).await?;
     let lock = quorum::Format::of(shared).lock(&clients, name);
-    let guard = lock.with_lease(Lease::KeepAlive(lease)).acquire().await?;
+    let lock = lock.with_lease(Lease::KeepAlive(lease));
+    let guard = loop {
+        match lock.acquire().await {
+            Ok(guard) => break guard,
+            // Each has but a twentieth of a lease to answer.
+            Err(error) if error.is_transient() => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
     until_killed(guard.lost()).await
 }
 

@@ -38,7 +38,10 @@ async fn whatever_becomes_of_a_batch_the_store_has_what_the_guards_say() {
             .iter()
             .map(|(name, guard)| (name.clone(), guard.owner()))
             .collect();
-        assert_eq!(company.proxy.injected().len(), 1, "{fault:?}");
+        eventually(PATIENCE, &format!("{fault:?}"), async || {
+            company.proxy.injected().len() == 1
+        })
+        .await;
         let what = format!("{fault:?}: {} are held", said.len());
         eventually(PATIENCE, &what, async || held(&company) == said).await;
         // What was on its way all the time arrives now, and finds itself undone.

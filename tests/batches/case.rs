@@ -89,7 +89,7 @@ impl<F: Family> Case<F> {
             manner,
         };
         // Once more for as long as a busy machine keeps the calls from travelling together.
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + 6 * PATIENCE;
         while !case.travel().await {
             assert!(Instant::now() < give_up, "they never travel together");
             case.give_back().await;

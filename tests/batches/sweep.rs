@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet, spawn_local};
@@ -65,6 +65,7 @@ async fn sweep<F: Family>(mixes: &'static [Mix], at_least: usize) {
                         // A busy machine times out now and then, but not every time.
                         let harmed = told.as_ref().is_ok_and(|verdict| verdict.errors > 0);
                         if harmed && rule.harmless && manner.is_patient() && tries < TRIES {
+                            tokio::time::sleep(REST * tries).await;
                             continue;
                         }
                         let label = format!("{}, {manner:?}: {}", mix.name, rule.name);
@@ -125,4 +126,6 @@ fn print(verdicts: &BTreeMap<(&str, &str, super::case::Manner), Verdict>) {
 /// Enough to keep two processors busy while most cases wait for a time-out.
 const AT_ONCE: usize = 12;
 /// How often a case may bring an error that it should not before somebody is to blame.
-const TRIES: u32 = 3;
+const TRIES: u32 = 8;
+/// How long the first pause before another try is: what makes the machine busy may be over by then.
+const REST: Duration = Duration::from_millis(200);

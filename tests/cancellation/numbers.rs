@@ -61,7 +61,12 @@ struct Pair {
 
 impl Pair {
     async fn of(url: &str) -> Self {
-        let connect = async || Client::connect(url).await.expect("the store is there");
+        let patient = || {
+            Client::builder(url)
+                .command_timeout(SOON)
+                .connect_timeout(SOON)
+        };
+        let connect = async || patient().connect().await.expect("the store is there");
         let pair = Self {
             ours: connect().await,
             theirs: connect().await,

@@ -97,7 +97,10 @@ impl Stores {
             self.of(2).theirs.lock(c).into(),
         ]);
         let next = next.try_acquire().await.expect("the stores answer");
-        let next = next.expect("all are free");
+        let Some(next) = next else {
+            let by = &self.of(2).theirs;
+            panic!("not all are free: {:?}", by.admin().list("*").await);
+        };
         next.release().await.expect("they are theirs");
     }
 

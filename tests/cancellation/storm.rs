@@ -126,13 +126,13 @@ impl Spot {
 }
 
 async fn be_impatient<F: Family>(client: Player<F>, spots: Arc<Vec<Spot>>, mut rng: SeededRng) {
-    for round in 0..20 * ROUNDS {
+    for round in 0..12 * ROUNDS {
         // On a busy machine it takes longer, and more patience, to get anything.
         if round >= ROUNDS && spots.iter().all(Spot::has_blown) {
             break;
         }
         let spot = rng.pick(&spots);
-        let patience = Duration::from_micros(rng.below(6000 * (1 + round / ROUNDS)));
+        let patience = Duration::from_micros(rng.below(6000 << (round / ROUNDS).min(8)));
         let acquiring = client.lock(spot.name.as_str()).acquire();
         let Ok(guard) = timeout(patience, acquiring).await else {
             spot.gave_up.fetch_add(1, Ordering::Relaxed);
@@ -251,7 +251,8 @@ async fn let_go_of<F: Family>() {
 /// A caller that loses interest says nothing about the connection, however long ago the last answer was.
 #[tokio::test]
 async fn calls_that_are_dropped_do_not_cost_the_connection() {
-    const PATIENCE: Duration = Duration::from_secs(1);
+    // A machine may stand still for a second or two.
+    const PATIENCE: Duration = Duration::from_secs(4);
     let server = RedisServer::start();
     let client = Client::builder(&server.url()).command_timeout(PATIENCE);
     let client = client.connect().await.expect("the server runs");
@@ -261,7 +262,7 @@ async fn calls_that_are_dropped_do_not_cost_the_connection() {
     eventually(SOON, "it is released", async || server.keys().is_empty()).await;
     let before = connections(&server);
     assert_eq!(before.len(), 2);
-    for _ in 0..3 {
+    for _ in 0..2 {
         let guard = hold(&lock).await;
         sleep(PATIENCE * 3 / 2).await;
         let mut releasing = Box::pin(guard.release());

@@ -87,7 +87,7 @@ async fn a_server_alone_and_one_of_many_are_told_apart() {
     assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
     assert!(error.to_string().contains("`redis://`"), "{error}");
 
-    let cluster = Cluster::start_masters();
+    let cluster = Cluster::start_masters().stay();
     let one = &cluster.servers()[0];
     let client = patient(&one.url()).connect().await.expect("it is up");
     let mut elsewhere = 0;

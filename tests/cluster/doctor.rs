@@ -22,7 +22,7 @@ async fn hasty(cluster: &Cluster) -> Client {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_is_told_what_is_unsafe_about_it() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start().stay();
     let client = connect(&cluster).await;
     let (verdict, said) = found(&client, "slots").await;
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use distlock::{Error, Lease};
 
-use super::support::{Cluster, RedisServer, rights};
+use super::support::{Cluster, RedisServer, eventually, rights};
 use super::{PATIENCE, beside, patient};
 
 const PAGE: &str = include_str!("../../docs/connecting.md");
@@ -52,6 +52,7 @@ async fn a_user_needs_what_the_page_lists() {
         let url = beside(|| {
             for server in cluster.servers() {
                 server.cmd(&["ACL", "LOG", "RESET"]);
+                server.cmd(&["CONFIG", "RESETSTAT"]);
             }
             url_of_a_user(&cluster, &left)
         });
@@ -98,7 +99,11 @@ async fn played(cluster: &Cluster, url: &str) -> Result<(), Error> {
     // Until it has been sent on, and then until it has arrived.
     let lock = client.lock("moves").with_lease(Lease::Fixed(PATIENCE));
     let moved = tokio::spawn(async move { lock.acquire().await?.release().await });
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    eventually(PATIENCE, "it is sent on, or may not be", async || {
+        let sent_on = || to.commandstats("asking") > 0 || !to.denied().is_empty();
+        moved.is_finished() || beside(sent_on)
+    })
+    .await;
     beside(|| {
         cluster.move_keys(slot, from, to);
         cluster.end_migration(slot, to);

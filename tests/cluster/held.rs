@@ -92,8 +92,19 @@ async fn a_grant_counts_only_when_the_slots_own_replica_has_it() {
     };
     let builder = patient(&cluster.url()).durability(durability);
     let client = builder.connect().await.expect("the cluster is up");
-    let guard = client.lock("kept").acquire().await.expect("it is free");
-    guard.release().await.expect("it is ours");
+    eventually(PATIENCE, "a busy replica has it in time", async || {
+        let guard = client.lock("kept").acquire().await;
+        if let Ok(guard) = guard {
+            guard.release().await.expect("it is ours");
+            return true;
+        }
+        assert!(
+            matches!(guard, Err(Error::NotReplicated { .. })),
+            "{guard:?}"
+        );
+        false
+    })
+    .await;
     let replica = beside(|| cluster.replica_of(cluster.owner("kept")));
     beside(|| replica.stop_process());
     let refused = client.lock("kept").try_acquire().await;

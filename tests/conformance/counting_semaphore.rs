@@ -8,7 +8,9 @@ use distlock::{Client, Error};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::stage::{ASLEEP, PATIENCE, Plain, Played, Stage, begun, in_time, soon, waits};
+use crate::stage::{
+    ASLEEP, PATIENCE, Plain, Played, Stage, TRIES, begun, in_time, in_vain, soon, waits,
+};
 
 on_every_engine_with_scripts! { play with Plain:
     permits_are_taken_and_given_back,
@@ -141,9 +143,17 @@ async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
     let big = b.counting_semaphore(&*name);
     let mut big = begun(async move { big.acquire(2).await }).await;
     assert!(waits(&mut big).await);
-    // One comes back: somebody who wants one could have it, but for who waits for two.
-    slots.release(1).await?;
-    assert!(!slots.try_acquire(1).await?, "others are first");
+    // One comes back: somebody who wants one could have it, but for who waits for two, once that has a place in line.
+    let mut tries = 0;
+    loop {
+        slots.release(1).await?;
+        if !slots.try_acquire(1).await? {
+            break;
+        }
+        tries += 1;
+        assert!(tries < TRIES, "others are first");
+        assert!(waits(&mut big).await);
+    }
     let small = a.counting_semaphore(&*name);
     let mut small = begun(async move { small.acquire(1).await }).await;
     assert!(waits(&mut small).await);
@@ -187,12 +197,16 @@ async fn a_wait_for_permits_ends_with_its_time_and_leaves_the_line(stage: &Stage
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(2).await?;
     let wait = Duration::from_millis(1500);
-    let begun = Instant::now();
     let big = b.counting_semaphore(&*name);
-    assert!(!big.acquire_timeout(3, wait).await?);
-    let waited = begun.elapsed();
-    assert!(waited >= wait, "{waited:?}");
-    assert!(waited < wait + stage.slack(), "{waited:?}");
+    in_vain(async || {
+        let begun = Instant::now();
+        let got = big.acquire_timeout(3, wait).await;
+        let waited = begun.elapsed();
+        assert!(waited >= wait, "{waited:?}");
+        assert!(waited < wait + stage.slack(), "{waited:?}");
+        got.map(|got| got.then_some(()))
+    })
+    .await?;
     assert!(!big.acquire_timeout(3, Duration::ZERO).await?);
     // It stands in nobody's way any more.
     in_time(a.counting_semaphore(&*name).acquire(1)).await?;
@@ -211,7 +225,14 @@ async fn a_wait_for_permits_that_is_dropped_lets_the_next_one_up(stage: &Stage<P
         let mut waiting = begun(big.acquire(5)).await;
         assert!(waits(&mut waiting).await);
         let mut next = begun(small.acquire(1)).await;
-        assert!(waits(&mut next).await);
+        let mut tries = 0;
+        while !waits(&mut next).await {
+            // A busy machine has not put the other one in line yet.
+            tries += 1;
+            assert!(tries < TRIES, "somebody is first");
+            small.release(1).await?;
+            next = begun(small.acquire(1)).await;
+        }
         drop(waiting);
         in_time(next).await?;
         small.release(1).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease, LostReason, Member, MultiLock};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::stage::{ASLEEP, Played, Stage, asked, in_time};
+use crate::stage::{ASLEEP, Played, Stage, asked, in_time, in_vain};
 use crate::support::RedisServer;
 
 on_every_engine! { play with Plain:
@@ -159,14 +159,18 @@ async fn opposite_orders_get_all_of_them_every_time(stage: &Stage) -> Played {
 async fn one_deadline_covers_all_of_them(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let held = plain(&b, &names).acquire().await?;
-    let begun = Instant::now();
-    let wait = Duration::from_millis(1500);
-    assert!(plain(&a, &names).acquire_timeout(wait).await?.is_none());
-    let waited = begun.elapsed();
-    assert!(
-        waited >= wait && waited < wait + stage.slack(),
-        "{waited:?}"
-    );
+    in_vain(async || {
+        let begun = Instant::now();
+        let wait = Duration::from_millis(1500);
+        let got = plain(&a, &names).acquire_timeout(wait).await;
+        let waited = begun.elapsed();
+        assert!(
+            waited >= wait && waited < wait + stage.slack(),
+            "{waited:?}"
+        );
+        got
+    })
+    .await?;
     held.release().await?;
     all_free(&a, &names).await
 }
@@ -275,12 +279,8 @@ async fn locks_of_two_stores_are_taken_together_or_not_at_all(stage: &Stage) -> 
     guard.release().await?;
     let held = elsewhere.lock("z").acquire().await?;
     assert!(both().try_acquire().await?.is_none());
-    assert!(
-        both()
-            .acquire_timeout(Duration::from_millis(1500))
-            .await?
-            .is_none()
-    );
+    let patience = Duration::from_millis(1500);
+    in_vain(async || both().acquire_timeout(patience).await).await?;
     all_free(&b, &names).await?;
     held.release().await?;
     let held = b.lock(&*names[0]).acquire().await?;
@@ -297,9 +297,10 @@ async fn d25_all_leases_end_together_after_a_wait_as_well(stage: &Stage) -> Play
     let waiting = tokio::spawn(lock.acquire());
     // It holds the others for 4.5 s meanwhile: it has begun anew once, and has had them for a while again.
     sleep(Duration::from_secs(8)).await;
+    let freed = Instant::now();
     held.release().await?;
     let guard = in_time(waiting).await.expect("no panic")?;
-    let left = guard.remaining();
+    let left = guard.remaining() + freed.elapsed();
     // Each ends between the two moments: a look may take long.
     let (mut ends, mut looks) = (Vec::new(), Vec::new());
     for name in &names {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use distlock::{Client, Error, Guard, Lease, LostReason, Permit, Semaphore as Many};
 
-use crate::stage::{PATIENCE, Played, Semaphore, Stage, begun, in_time, waits};
+use crate::stage::{PATIENCE, Played, Semaphore, Stage, begun, in_time, seen, waits};
 use crate::support::SeededRng;
 
 on_every_engine_with_scripts! { play with Semaphore:
@@ -37,6 +37,18 @@ async fn two(stage: &Stage<Semaphore>, permits: u32) -> Result<(Many, Many), Err
     let semaphore = a.semaphore(&*name);
     semaphore.set(permits).await?;
     Ok((semaphore, b.semaphore(&*name)))
+}
+
+/// Returns once somebody has a place in its line.
+async fn somebody_is_in_line(stage: &Stage<Semaphore>) -> Played {
+    let (client, name) = (stage.client().await?, stage.name("exports"));
+    let placed = async {
+        while seen(&client, &name).await?.waiting.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    };
+    in_time(placed).await
 }
 
 async fn counts(semaphore: &Many, available: i64, out: u64) -> Played {

@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 const SOON: Duration = Duration::from_millis(1500);
 
 /// How often something is tried that a busy machine may have kept from being quick.
-const TRIES: usize = 5;
+pub(crate) const TRIES: usize = 5;
 
 /// Long enough to see that somebody waits, for what comes at once when it comes at all.
 const A_WHILE: Duration = Duration::from_millis(60);
@@ -280,6 +280,19 @@ pub(crate) async fn waits<F: Future>(future: &mut Pin<Box<F>>) -> bool {
 pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
     let end = timeout(PATIENCE, future).await;
     end.expect("it should not have to wait for ever")
+}
+
+/// A wait in vain, which ends with none. Anew, if a busy machine kept its last answer back until it was over.
+pub(crate) async fn in_vain<T>(mut wait: impl AsyncFnMut() -> Result<Option<T>, Error>) -> Played {
+    for _ in 1..TRIES {
+        match wait().await {
+            Err(Error::Timeout { .. }) => {}
+            other => return other.map(|got| assert!(got.is_none(), "it is not free")),
+        }
+    }
+    wait()
+        .await
+        .map(|got| assert!(got.is_none(), "it is not free"))
 }
 
 /// Plays a round until it was quick: it says how long somebody waited who must not have had to ask by

@@ -9,7 +9,7 @@ use distlock::blocking::Client;
 
 use super::support::SeededRng;
 use super::support::process::{Process, race, say, url};
-use super::{PATIENCE, Place};
+use super::{Place, patient};
 
 pub(crate) const ROLE: &str = "count";
 pub(crate) const COME: &str = "come";
@@ -85,22 +85,15 @@ fn a_file_may_be_made_by_many_at_once() {
 pub(crate) fn come(orders: &Receiver<String>) -> Result<(), Error> {
     say("ready");
     orders.recv().expect("the test is there");
-    let client = Client::connect_with(patient())?;
+    let client = Client::connect_with(patient(&url()))?;
     client.lock("a").acquire()?.release()?;
     say("done");
     client.close()
 }
 
-fn patient() -> distlock::ClientBuilder {
-    let builder = distlock::Client::builder(&url());
-    builder
-        .command_timeout(PATIENCE / 2)
-        .connect_timeout(PATIENCE / 2)
-}
-
 /// The worker's part: until it is told that it is enough.
 pub(crate) fn count(orders: &Receiver<String>) -> Result<(), Error> {
-    let client = Client::connect_with(patient())?;
+    let client = Client::connect_with(patient(&url()))?;
     let folder = url();
     let folder = folder
         .trim_start_matches("sqlite:")

@@ -102,7 +102,7 @@ fn a_stopped_process_with_children_still_holds_when_it_goes_on() {
     let place = Place::new();
     let client = place.connect();
     let (mut holder, child) = with_child(&place, RUN);
-    holder.stop();
+    place.stop(&holder);
     let lock = client.lock("a");
     let early = lock.acquire_timeout(SHORT * 2).expect("it answers");
     assert!(early.is_none(), "whoever does the work is still there");

@@ -30,6 +30,7 @@ use std::path::PathBuf;
 use distlock::blocking::Client;
 use tempfile::TempDir;
 
+use self::support::process::Process;
 use self::support::{PATIENCE, process, wait_until};
 
 /// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
@@ -40,6 +41,13 @@ fn worker() {
     if let Some(role) = process::role() {
         worker::run(&role);
     }
+}
+
+/// A client that is not in a hurry, on however busy a machine.
+fn patient(url: &str) -> distlock::ClientBuilder {
+    distlock::Client::builder(url)
+        .command_timeout(PATIENCE / 2)
+        .connect_timeout(PATIENCE / 2)
 }
 
 /// A folder of a test's own, and a file in it.
@@ -62,8 +70,7 @@ impl Place {
     }
 
     fn connect(&self) -> Client {
-        Client::connect_with(distlock::Client::builder(&self.url()).command_timeout(PATIENCE / 2))
-            .expect("the file can be used")
+        Client::connect_with(patient(&self.url())).expect("the file can be used")
     }
 
     /// The same once nobody has the file open any more: threads of clients that were dropped go a moment later.
@@ -72,6 +79,18 @@ impl Place {
             Client::connect(&self.url()).is_ok()
         });
         self.connect()
+    }
+
+    /// Stops a process when it is not at the file: in the midst of writing it would keep everybody out.
+    fn stop(&self, process: &Process) {
+        wait_until("it is not writing", || {
+            process.stop();
+            let free = self.database().execute_batch("BEGIN IMMEDIATE; ROLLBACK");
+            if free.is_err() {
+                process.resume();
+            }
+            free.is_ok()
+        });
     }
 
     /// What is in the folder beside the file.

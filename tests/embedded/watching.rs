@@ -107,6 +107,10 @@ fn a_holder_that_is_killed_is_told_from_one_that_gives_back() {
     let mut holder = Process::start(HOLD, &place.url());
     holder.hear("held");
     watcher.hear("Granted a");
+    wait_until("it has said what it is", || {
+        let seen = client.admin().inspect("a").expect("it answers");
+        seen.expect("it is held").holders[0].label.is_some()
+    });
     holder.kill();
     assert_eq!(watcher.hear("Gone a"), "the worker");
 }

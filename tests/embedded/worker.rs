@@ -9,7 +9,7 @@ use distlock::{Error, HoldsEndWith, Lease};
 use nix::unistd::{alarm, daemon};
 
 use super::support::process::{orders, say, url, wall_clock};
-use super::{PATIENCE, crowd, fenced, full};
+use super::{PATIENCE, crowd, fenced, full, patient};
 
 /// Holds `a` until it is told otherwise.
 pub(crate) const HOLD: &str = "hold";
@@ -62,7 +62,7 @@ fn hold(orders: &Receiver<String>, end: HoldsEndWith, child: Option<&str>) -> Re
         _ => LONG,
     };
     let client = Client::connect_with(
-        distlock::Client::builder(&url())
+        patient(&url())
             .holds_end_with(end)
             .default_lease(Lease::KeepAlive(lease))
             .label("the worker"),
@@ -88,7 +88,7 @@ fn hold(orders: &Receiver<String>, end: HoldsEndWith, child: Option<&str>) -> Re
 }
 
 fn fork(orders: &Receiver<String>) -> Result<(), Error> {
-    let builder = distlock::Client::builder(&url()).default_lease(Lease::KeepAlive(SHORT));
+    let builder = patient(&url()).default_lease(Lease::KeepAlive(SHORT));
     let client = Client::connect_with(builder)?;
     let guard = client.lock("a").acquire()?;
     say("held");
@@ -113,9 +113,7 @@ fn fork(orders: &Receiver<String>) -> Result<(), Error> {
 }
 
 fn leave() -> Result<(), Error> {
-    let client = Client::connect_with(
-        distlock::Client::builder(&url()).holds_end_with(HoldsEndWith::Lease),
-    )?;
+    let client = Client::connect_with(patient(&url()).holds_end_with(HoldsEndWith::Lease))?;
     let lock = client.lock("a").with_lease(Lease::Fixed(SHORT * 3));
     lock.acquire()?.forget();
     client.close()?;
@@ -124,7 +122,7 @@ fn leave() -> Result<(), Error> {
 }
 
 fn many() -> Result<(), Error> {
-    let client = Client::connect(&url())?;
+    let client = Client::connect_with(patient(&url()))?;
     let waiting: Vec<_> = (0..NAMES)
         .map(|number| {
             let lock = client.lock(format!("lock {number}"));
@@ -139,7 +137,7 @@ fn many() -> Result<(), Error> {
 }
 
 fn wait(orders: &Receiver<String>) -> Result<(), Error> {
-    let builder = distlock::Client::builder(&url()).command_timeout(PATIENCE / 2);
+    let builder = patient(&url());
     let client = Client::connect_with(builder)?;
     while let Ok(order) = orders.recv() {
         assert_eq!(order, "wait");
@@ -152,7 +150,7 @@ fn wait(orders: &Receiver<String>) -> Result<(), Error> {
 }
 
 fn watch() -> Result<(), Error> {
-    let client = Client::connect(&url())?;
+    let client = Client::connect_with(patient(&url()))?;
     for event in client.admin().watch("*") {
         let event = event?;
         let label = event.label.unwrap_or_default();

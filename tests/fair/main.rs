@@ -40,6 +40,7 @@ async fn connect(url: &str) -> Client {
     Client::builder(url)
         .default_lease(Lease::KeepAlive(LEASE))
         .command_timeout(Duration::from_secs(10))
+        .connect_timeout(PATIENCE)
         .connect()
         .await
         .expect("the store is there")

@@ -88,7 +88,8 @@ fn two_sales(place: &str) -> [String; 3] {
 /// Takes the lock, reads how much there is, and writes one less when it is told to: it has looked at its guard before.
 fn sell(stock: &Stock) {
     let orders = orders();
-    let builder = distlock::Client::builder(&url()).command_timeout(PATIENCE);
+    let builder = distlock::Client::builder(&url());
+    let builder = builder.command_timeout(PATIENCE).connect_timeout(PATIENCE);
     let client = blocking::Client::connect_with(builder).expect("the server is up");
     let lock = client.fenced_lock(stock.name());
     let lock = lock.with_lease(Lease::KeepAlive(LEASE));

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::support::patient_connection;
 use super::support::process::{self, say, url};
-use super::{Process, RedisServer};
+use super::{PATIENCE, Process, RedisServer};
 
 #[test]
 fn two_processes_that_count_under_the_lock_lose_nothing_and_without_it_they_do() {
@@ -42,7 +42,9 @@ fn race(server: &RedisServer, role: &str) -> (u64, usize) {
 /// The worker's part.
 pub(crate) async fn count(orders: Receiver<String>, locked: bool) {
     // Few hand-offs, so that the lock goes from one process to the other all the time.
-    let client = Client::builder(&url()).handoff_limit(3).connect().await;
+    let client = Client::builder(&url()).handoff_limit(3);
+    let client = client.command_timeout(PATIENCE).connect_timeout(PATIENCE);
+    let client = client.connect().await;
     let client = client.expect("the server is up");
     let mut counting = JoinSet::new();
     let mut connections = Vec::new();

@@ -45,6 +45,7 @@ async fn connect(url: &str) -> Client {
     Client::builder(url)
         .default_lease(Lease::KeepAlive(LEASE))
         .command_timeout(Duration::from_secs(5))
+        .connect_timeout(PATIENCE)
         .connect()
         .await
         .expect("the server is up")

@@ -19,7 +19,7 @@ const LEASE: Duration = Duration::from_millis(1500);
 const WORKERS: usize = 4;
 /// More turns than this show something.
 const ENOUGH: usize = 5;
-const LONGEST: Duration = Duration::from_secs(90);
+const LONGEST: Duration = Duration::from_secs(300);
 const SEED: u64 = 0x5eed_0005;
 
 /// From when until when somebody could rely on it, by the clock that processes share.

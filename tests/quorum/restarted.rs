@@ -121,12 +121,18 @@ async fn after_most_have_restarted_nobody_gets_it_for_a_lease_and_is_told_why() 
     for server in &stage.servers[2..] {
         server.restart();
     }
-    let why = lock(&clients, Format::Plain).try_acquire().await;
-    let Err(error @ Error::Several { .. }) = why else {
-        panic!("three have no vote: {why:?}");
-    };
-    assert!(error.to_string().contains("has no vote"), "{error}");
-    assert!(error.is_transient());
+    loop {
+        let why = lock(&clients, Format::Plain).try_acquire().await;
+        let Err(error @ Error::Several { .. }) = why else {
+            panic!("three have no vote: {why:?}");
+        };
+        assert!(error.is_transient());
+        if error.to_string().contains("has no vote") {
+            break;
+        }
+        // A busy machine may not have them answer in time.
+        assert!(before.elapsed() < LEASE, "{error}");
+    }
     // Who waits, waits for that.
     let short = Duration::from_millis(300);
     let error = lock(&clients, Format::Plain).acquire_timeout(short).await;

@@ -138,6 +138,15 @@ async fn a_connection_that_died_while_idle_is_no_outage() {
         .await
         .expect("ours");
     world.proxy.cut_all();
+    eventually(PATIENCE, "the server has let go of it", async || {
+        world
+            .server
+            .query::<String>(&["CLIENT", "LIST"])
+            .lines()
+            .count()
+            == 1
+    })
+    .await;
     // Idle for long enough to have been told by the kernel.
     tokio::time::sleep(ms(200)).await;
     let guard = client.lock("stock").try_acquire().await;

@@ -108,7 +108,7 @@ async fn nothing_is_handed_on_to_one_with_another_lease() {
 async fn nothing_is_handed_on_when_at_risk_or_with_less_than_two_thirds_left() {
     let world = World::start();
     let client = generous(&world).await;
-    let lock = client.lock("stock").with_lease(keep_alive(1500));
+    let lock = client.lock("stock").with_lease(keep_alive(6000));
     let held = take(lock.clone()).await;
     let waiting = begun(lock.acquire());
     world.proxy.rule(script(RENEW), Fault::CutBefore);

@@ -162,9 +162,19 @@ async fn a_lost_reply_is_never_reported_as_busy() {
     for fault in faults {
         // A client for each: a connection that lost a reply is abandoned with it.
         let client = world.hasty(ms(150)).await;
-        for patience in [None, Some(ms(80)), Some(ms(150))] {
+        let patiences = [None, Some(ms(80)), Some(ms(150))];
+        for (round, patience) in patiences.into_iter().cycle().enumerate() {
+            // On a very busy machine a deadline may pass before the request has even left.
+            let injected = world.proxy.injected();
+            let happened = injected
+                .iter()
+                .any(|what| what.starts_with(&format!("{fault:?}")));
+            if happened && round >= patiences.len() {
+                break;
+            }
+            assert!(round < 30, "{fault:?} never happened: {injected:?}");
             world.proxy.clear_rules();
-            world.proxy.rule(script(ACQUIRE).nth(1), fault);
+            world.proxy.rule(script(ACQUIRE), fault);
             let client = match fault {
                 Fault::SwallowReply => &world.hasty(ms(150)).await,
                 _ => &client,
@@ -181,12 +191,6 @@ async fn a_lost_reply_is_never_reported_as_busy() {
             world.proxy.let_go();
             world.free("stock").await;
         }
-    }
-    // On a very busy machine a deadline may pass before the request has even left.
-    let injected = world.proxy.injected();
-    for fault in faults.map(|fault| format!("{fault:?}")) {
-        let happened = injected.iter().any(|what| what.starts_with(&fault));
-        assert!(happened, "{fault} never happened: {injected:?}");
     }
 }
 

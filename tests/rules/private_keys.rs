@@ -47,7 +47,7 @@ async fn private_keys_share_the_slot_of_their_lock() {
     let mut apart = Vec::new();
     for name in names {
         world.proxy.clear_rules();
-        world.proxy.rule(script(ACQUIRE).nth(1), Fault::HoldRequest);
+        world.proxy.rule(script(ACQUIRE), Fault::HoldRequest);
         assert!(client.lock(name).try_acquire().await.is_err());
         eventually(PATIENCE, "the undo has left its mark", async || {
             world.server.keys().len() == 1

@@ -66,7 +66,7 @@ fn mislead(sentinel: &RedisServer, port: u16) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_that_names_a_replica_is_not_believed() {
-    let topology = Topology::start();
+    let topology = Topology::start().stay();
     let client = connect(&topology).await;
     let guard = client.lock("misled").acquire().await.expect("it is free");
     let (liar, others) = topology.sentinels().split_first().expect("there are three");
@@ -98,7 +98,7 @@ async fn a_sentinel_that_names_a_replica_is_not_believed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_that_names_another_master_is_outvoted() {
-    let topology = Topology::start();
+    let topology = Topology::start().stay();
     let stranger = RedisServer::start();
     beside(|| mislead(&topology.sentinels()[0], stranger.port()));
     let client = connect(&topology).await;

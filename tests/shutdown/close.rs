@@ -61,6 +61,7 @@ async fn closing_flushes_what_was_dropped_just_before() {
     // So that nothing of it can have arrived when the client is closed.
     let slow = Fault::DelayRequest(Duration::from_millis(400));
     proxy.rule(Match::any(), slow);
+    let begun = Instant::now();
     // Whole holds, a part of one and then its rest, and a release that was sent and is not awaited.
     drop((guards, inner, outer));
     let mut releasing = Box::pin(released.release());
@@ -69,7 +70,6 @@ async fn closing_flushes_what_was_dropped_just_before() {
         .poll(&mut Context::from_waker(Waker::noop()));
     assert!(polled.is_pending(), "nobody can have answered yet");
     drop(releasing);
-    let begun = Instant::now();
     client.close().await.unwrap();
     assert_eq!(server.keys(), Vec::<String>::new());
     assert!(begun.elapsed() > Duration::from_millis(300), "it waited");

@@ -45,7 +45,7 @@ async fn an_inner_keep_alive_that_ends_leaves_an_outer_fixed_lease_to_its_end() 
     let journal = Journal::of(&proxy);
     let owner = client.new_owner();
     let lock = client.lock("outer-fixed").with_owner(&owner);
-    let outer = lock.clone().with_lease(Lease::Fixed(2 * LEASE));
+    let outer = lock.clone().with_lease(Lease::Fixed(4 * LEASE));
     let outer = outer.acquire().await.unwrap();
     let alive = client.lock("outer-fixed-beside").acquire().await.unwrap();
 

@@ -10,7 +10,7 @@ use crate::stage::{Running, Stage, is_alive, pid_of, state, wait_until};
 const SLACK: Duration = Duration::from_secs(8);
 
 /// As it is given below.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(4);
 
 on_every_store! {
     a_lock_taken_by_force_ends_the_command_with_76,
@@ -41,7 +41,7 @@ fn a_command_that_ignores_term_is_killed_after_the_grace(stage: &Stage) {
         "trap 'echo asked' TERM; echo $$; sh -c '{deaf}' & setsid sh -c '{deaf}' & echo $$; \
          while :; do sleep 0.1; done"
     );
-    let words = ["--lease", "5s", "--grace", "1s", "x"];
+    let words = ["--lease", "5s", "--grace", "4s", "x"];
     let (mut run, tree) = tree(stage, &words, &stubborn);
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
     run.says("asked");

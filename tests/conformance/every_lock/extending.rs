@@ -16,7 +16,7 @@ with_every_lock! {
     an_extension_finds_out_that_the_lock_was_lost,
 }
 
-const SHORT: Duration = Duration::from_millis(1500);
+const SHORT: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(600);
 
 async fn an_extended_lease_lasts_longer(stage: &Stage<impl Family>) -> Played {

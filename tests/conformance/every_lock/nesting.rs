@@ -19,7 +19,7 @@ with_every_lock! {
 }
 
 const LONG: Duration = Duration::from_secs(600);
-const SHORT: Duration = Duration::from_millis(1500);
+const SHORT: Duration = Duration::from_secs(3);
 
 async fn ttl(by: &Client, name: &str) -> Result<Duration, Error> {
     Ok(seen(by, name).await?.ttl.expect("it has an end"))

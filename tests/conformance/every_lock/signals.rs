@@ -22,7 +22,7 @@ with_every_lock! {
     the_signal_comes_when_the_last_guard_of_an_owner_goes,
 }
 
-const SHORT: Duration = Duration::from_millis(1500);
+const SHORT: Duration = Duration::from_secs(3);
 
 async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;

@@ -8,7 +8,9 @@ use distlock::{Backoff, Wait};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
-use crate::stage::{Family, PATIENCE, Played, Stage, asked, begun, count_seen, in_time, waits};
+use crate::stage::{
+    Family, PATIENCE, Played, Stage, TRIES, asked, begun, count_seen, in_time, waits,
+};
 use crate::support::eventually;
 
 with_every_lock! {
@@ -86,20 +88,27 @@ async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it<F: Fami
     let pause = Duration::from_secs(4);
     let seldom = Wait::Poll(Backoff::new(pause, pause));
 
-    let held = b.lock(&*name).acquire().await?;
-    let mut waiting = begun(lock.clone().with_wait(seldom).acquire()).await;
-    assert!(waits(&mut waiting).await);
-    held.release().await?;
-    let Some(first) = lock.try_acquire().await? else {
-        assert!(F::IN_ORDER, "it is free");
-        return in_time(waiting).await?.release().await;
-    };
-    assert!(!F::IN_ORDER, "somebody waits");
-    let entered = timeout(pause * 5, waiting).await;
-    let entered = entered.expect("it waits for its own owner")?;
-    assert_eq!(first.hold_count(), 2);
-    entered.release().await?;
-    first.release().await
+    for _ in 0..TRIES {
+        let held = b.lock(&*name).acquire().await?;
+        let mut waiting = begun(lock.clone().with_wait(seldom).acquire()).await;
+        assert!(waits(&mut waiting).await);
+        held.release().await?;
+        let Some(first) = lock.try_acquire().await? else {
+            in_time(waiting).await?.release().await?;
+            if F::IN_ORDER {
+                return Ok(());
+            }
+            // On a busy machine its first question came only now, and it has the lock.
+            continue;
+        };
+        assert!(!F::IN_ORDER, "somebody waits");
+        let entered = timeout(pause * 5, waiting).await;
+        let entered = entered.expect("it waits for its own owner")?;
+        assert_eq!(first.hold_count(), 2);
+        entered.release().await?;
+        return first.release().await;
+    }
+    panic!("it is free");
 }
 
 /// Both questions are under way before either is answered.

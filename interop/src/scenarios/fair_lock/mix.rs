@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::Client;
+use distlock::{Client, Error};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -118,8 +118,11 @@ async fn ours(
             for _ in 0..rounds {
                 let patience = SHORTEST + random.below(LONGEST - SHORTEST);
                 let patience = Duration::from_millis(patience);
-                let Some(guard) = lock.acquire_timeout(patience).await? else {
-                    continue;
+                let guard = match lock.acquire_timeout(patience).await {
+                    Ok(Some(guard)) => guard,
+                    // Or its time was over while it was asking.
+                    Ok(None) | Err(Error::Timeout { .. }) => continue,
+                    Err(error) => return Err(error.into()),
                 };
                 let from = Stamp::now();
                 tokio::time::sleep(Duration::from_millis(random.below(10))).await;

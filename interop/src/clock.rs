@@ -41,8 +41,14 @@ pub(crate) struct Wall(i64);
 
 impl Wall {
     pub(crate) fn now() -> Self {
-        let wall = clock_gettime(ClockId::Realtime);
-        Self(wall.tv_sec * 1_000_000_000 + wall.tv_nsec - Stamp::now().nanos())
+        loop {
+            let before = Stamp::now();
+            let wall = clock_gettime(ClockId::Realtime);
+            // Once more, if the machine stood still in between.
+            if Stamp::now().since(before) < Duration::from_millis(10) {
+                return Self(wall.tv_sec * 1_000_000_000 + wall.tv_nsec - before.nanos());
+            }
+        }
     }
 
     /// Whether somebody has set it since: what failed meanwhile says nothing of us.

@@ -151,13 +151,15 @@ async fn hold_most(
     let clients = quorum::clients(urls).await?;
     let lock = quorum::Format::of(shared).lock(&clients, name);
     let lock = lock.with_lease(Lease::KeepAlive(lease));
+    let mut tries = 0;
     let guard = loop {
         match lock.acquire().await {
             Ok(guard) => break guard,
             // Each has but a twentieth of a lease to answer.
-            Err(error) if error.is_transient() => {}
+            Err(error) if error.is_transient() && tries < 20 => tries += 1,
             Err(error) => return Err(error.into()),
         }
+        tokio::time::sleep(lease / 20).await;
     };
     until_killed(guard.lost()).await
 }

@@ -170,10 +170,10 @@ async fn a_silent_server_is_noticed_at_connect_also_without_a_database() {
 #[tokio::test]
 async fn a_server_that_falls_silent_while_we_connect_is_given_up() {
     let server = RedisServer::start();
-    let proxy = ChaosProxy::start(server.addr());
-    // Asked for once the connection is there: which server it is.
-    proxy.rule(Match::command("INFO"), Fault::HoldRequest);
     for _ in 0..10 {
+        let proxy = ChaosProxy::start(server.addr());
+        // Asked for once the connection is there: which server it is.
+        proxy.rule(Match::command("INFO"), Fault::HoldRequest);
         let builder = Client::builder(&proxy.url())
             .connect_timeout(Duration::from_millis(300))
             .command_timeout(Duration::from_millis(300));
@@ -183,8 +183,8 @@ async fn a_server_that_falls_silent_while_we_connect_is_given_up() {
             .expect_err("nobody answers");
         assert!(error.is_transient(), "{:?}", said_of(&proxy.url(), error));
         let held = proxy.injected();
-        if !held.is_empty() {
-            assert_eq!(held.len(), 2, "two questions, and only once: {held:?}");
+        assert!(held.len() <= 2, "two questions, and only once: {held:?}");
+        if held.len() == 2 {
             return;
         }
     }

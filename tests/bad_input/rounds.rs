@@ -71,6 +71,8 @@ async fn undone<K: 'static>(stage: &Stage<'_>, needed: impl Fn(&Client, &str) ->
     };
     let mark = stage.beside("distlock_undone");
     let marked = || stage.server.keys().contains(&mark);
+    // Perhaps of a try above.
+    stage.server.cmd(&["DEL", &mark]);
     let begun = Instant::now();
     while !marked() {
         if begun.elapsed() > LONG {

@@ -128,21 +128,19 @@ impl<F: Family> Stage<F> {
         self.is_at_rest();
         let mut dropped = 0;
         for at in At::places() {
-            let mut tries = 1;
+            let (mut slow, mut early) = (0, 0);
             let mut finished = story(at).await;
             // A busy machine is slow now and then, but not every time.
             loop {
-                let slow = self.slow.swap(false, Ordering::Relaxed);
-                assert!(
-                    !slow || tries < TRIES,
-                    "{what}, {at:?}: nobody tells the next"
-                );
-                // Whose time was over too early has had no such place.
-                let early = finished && dropped < at_least && tries < TRIES;
-                if !slow && !early {
+                if self.slow.swap(false, Ordering::Relaxed) {
+                    slow += 1;
+                    assert!(slow < TRIES, "{what}, {at:?}: nobody tells the next");
+                } else if finished && dropped < at_least && early < TRIES {
+                    // Its time was over too early to have such a place.
+                    early += 1;
+                } else {
                     break;
                 }
-                tries += 1;
                 finished = story(at).await;
             }
             if finished {

@@ -1,4 +1,4 @@
-//! The semaphore that only counts: who gets permits, when, and that none is lost or made up.
+//! The semaphore that only counts: who gets permits, and that none is lost or made up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,23 +6,16 @@ use std::time::Duration;
 
 use distlock::{Client, Error};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
-use crate::stage::{
-    ASLEEP, PATIENCE, Plain, Played, Stage, TRIES, begun, in_time, in_vain, soon, waits,
-};
+use crate::stage::{PATIENCE, Plain, Played, Stage, begun, in_time, waits};
+
+mod waiting;
 
 on_every_engine_with_scripts! { play with Plain:
     permits_are_taken_and_given_back,
     a_semaphore_that_nobody_has_set_has_no_permits,
     the_number_of_permits_is_set_once_or_set_anew,
     no_permits_are_had_without_asking_anybody,
-    who_waits_is_told_of_permits_that_come,
-    who_waits_for_several_is_told_when_there_are_so_many,
-    who_waits_for_several_is_not_starved_by_those_who_want_one,
-    as_many_as_there_are_permits_for_go_on_at_once,
-    a_wait_for_permits_ends_with_its_time_and_leaves_the_line,
-    a_wait_for_permits_that_is_dropped_lets_the_next_one_up,
     permits_may_be_fewer_than_none,
     all_permits_that_are_there_are_drained,
     a_semaphore_that_is_deleted_is_forgotten_and_those_who_wait_go_on_waiting,
@@ -93,151 +86,6 @@ async fn no_permits_are_had_without_asking_anybody(stage: &Stage<Plain>) -> Play
         matches!(nameless, Err(Error::InvalidName { .. })),
         "{nameless:?}"
     );
-    Ok(())
-}
-
-async fn who_waits_is_told_of_permits_that_come(stage: &Stage<Plain>) -> Played {
-    let (a, b) = stage.clients().await?;
-    let name = stage.name("slots");
-    a.counting_semaphore(&*name).try_set(0).await?;
-    soon(async || {
-        let slots = b.counting_semaphore(&*name);
-        let waiting = tokio::spawn(begun(async move { slots.acquire(1).await }).await);
-        tokio::time::sleep(ASLEEP).await;
-        let given = Instant::now();
-        a.counting_semaphore(&*name).release(1).await?;
-        in_time(waiting).await.expect("it does not panic")?;
-        Ok(given.elapsed())
-    })
-    .await
-}
-
-async fn who_waits_for_several_is_told_when_there_are_so_many(stage: &Stage<Plain>) -> Played {
-    let (a, b) = stage.clients().await?;
-    let name = stage.name("slots");
-    a.counting_semaphore(&*name).try_set(0).await?;
-    soon(async || {
-        let slots = b.counting_semaphore(&*name);
-        let mut waiting = begun(async move { slots.acquire(3).await }).await;
-        for _ in 0..2 {
-            a.counting_semaphore(&*name).release(1).await?;
-            assert!(waits(&mut waiting).await, "there are too few");
-        }
-        let given = Instant::now();
-        a.counting_semaphore(&*name).release(1).await?;
-        in_time(waiting).await?;
-        assert_eq!(a.counting_semaphore(&*name).available().await?, 0);
-        Ok(given.elapsed())
-    })
-    .await
-}
-
-async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
-    stage: &Stage<Plain>,
-) -> Played {
-    let (a, b) = stage.clients().await?;
-    let name = stage.name("slots");
-    let slots = a.counting_semaphore(&*name);
-    slots.try_set(2).await?;
-    slots.acquire(2).await?;
-    let big = b.counting_semaphore(&*name);
-    let mut big = begun(async move { big.acquire(2).await }).await;
-    assert!(waits(&mut big).await);
-    // One comes back: somebody who wants one could have it, but for who waits for two, once that has a place in line.
-    let mut tries = 0;
-    loop {
-        slots.release(1).await?;
-        if !slots.try_acquire(1).await? {
-            break;
-        }
-        tries += 1;
-        assert!(tries < TRIES, "others are first");
-        assert!(waits(&mut big).await);
-    }
-    let small = a.counting_semaphore(&*name);
-    let mut small = begun(async move { small.acquire(1).await }).await;
-    assert!(waits(&mut small).await);
-    assert!(waits(&mut big).await);
-    slots.release(1).await?;
-    in_time(big).await?;
-    assert!(waits(&mut small).await);
-    slots.release(1).await?;
-    in_time(small).await?;
-    Ok(())
-}
-
-async fn as_many_as_there_are_permits_for_go_on_at_once(stage: &Stage<Plain>) -> Played {
-    let (a, b) = stage.clients().await?;
-    let name = stage.name("slots");
-    a.counting_semaphore(&*name).try_set(0).await?;
-    soon(async || {
-        let mut running = JoinSet::new();
-        for client in [&a, &b] {
-            for _ in 0..5 {
-                let slots = client.counting_semaphore(&*name);
-                running.spawn(begun(async move { slots.acquire(1).await }).await);
-            }
-        }
-        tokio::time::sleep(ASLEEP).await;
-        let given = Instant::now();
-        // One message for all of them.
-        a.counting_semaphore(&*name).release(10).await?;
-        for had in in_time(running.join_all()).await {
-            had?;
-        }
-        let took = given.elapsed();
-        assert_eq!(a.counting_semaphore(&*name).available().await?, 0);
-        Ok(took)
-    })
-    .await
-}
-
-async fn a_wait_for_permits_ends_with_its_time_and_leaves_the_line(stage: &Stage<Plain>) -> Played {
-    let (a, b) = stage.clients().await?;
-    let name = stage.name("slots");
-    a.counting_semaphore(&*name).try_set(2).await?;
-    let wait = Duration::from_millis(1500);
-    let big = b.counting_semaphore(&*name);
-    in_vain(async || {
-        let begun = Instant::now();
-        let got = big.acquire_timeout(3, wait).await;
-        let waited = begun.elapsed();
-        assert!(waited >= wait, "{waited:?}");
-        assert!(waited < wait + stage.slack(), "{waited:?}");
-        got.map(|got| got.then_some(()))
-    })
-    .await?;
-    assert!(!big.acquire_timeout(3, Duration::ZERO).await?);
-    // It stands in nobody's way any more.
-    in_time(a.counting_semaphore(&*name).acquire(1)).await?;
-    in_time(a.counting_semaphore(&*name).acquire(1)).await
-}
-
-async fn a_wait_for_permits_that_is_dropped_lets_the_next_one_up(stage: &Stage<Plain>) -> Played {
-    let (a, b) = stage.clients().await?;
-    let name = stage.name("slots");
-    a.counting_semaphore(&*name).try_set(1).await?;
-    for (first, second) in [(&a, &b), (&a, &a), (&b, &a)] {
-        let (big, small) = (
-            first.counting_semaphore(&*name),
-            second.counting_semaphore(&*name),
-        );
-        let mut waiting = begun(big.acquire(5)).await;
-        assert!(waits(&mut waiting).await);
-        let mut next = begun(small.acquire(1)).await;
-        let mut tries = 0;
-        while !waits(&mut next).await {
-            // A busy machine has not put the other one in line yet.
-            tries += 1;
-            assert!(tries < TRIES, "somebody is first");
-            small.release(1).await?;
-            next = begun(small.acquire(1)).await;
-        }
-        drop(waiting);
-        in_time(next).await?;
-        small.release(1).await?;
-        assert_eq!(small.available().await?, 1);
-    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use distlock::{Backoff, Change, LockKind, Wait};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::stage::{Fair, Played, Player, Stage, begun, in_time, in_vain, seen};
+use crate::stage::{Fair, Played, Player, Stage, begun, in_time, seen};
 
 on_every_engine_with_scripts! { play with Fair:
     those_who_wait_get_it_in_the_order_in_which_they_came,
@@ -85,7 +85,9 @@ async fn who_gives_up_leaves_the_line_at_once(stage: &Stage<Fair>) -> Played {
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
     let patience = Duration::from_millis(1500);
-    in_vain(async || b.lock(&*name).acquire_timeout(patience).await).await?;
+    stage
+        .in_vain(async || b.lock(&*name).acquire_timeout(patience).await)
+        .await?;
     wait_for_line(&a, &name, 0).await?;
     let waiting = begun(b.lock(&*name).acquire()).await;
     wait_for_line(&a, &name, 1).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease, LostReason, Member, MultiLock};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::stage::{ASLEEP, Played, Stage, asked, in_time, in_vain};
+use crate::stage::{ASLEEP, Played, Stage, asked, in_time};
 use crate::support::RedisServer;
 
 on_every_engine! { play with Plain:
@@ -159,18 +159,19 @@ async fn opposite_orders_get_all_of_them_every_time(stage: &Stage) -> Played {
 async fn one_deadline_covers_all_of_them(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let held = plain(&b, &names).acquire().await?;
-    in_vain(async || {
-        let begun = Instant::now();
-        let wait = Duration::from_millis(1500);
-        let got = plain(&a, &names).acquire_timeout(wait).await;
-        let waited = begun.elapsed();
-        assert!(
-            waited >= wait && waited < wait + stage.slack(),
-            "{waited:?}"
-        );
-        got
-    })
-    .await?;
+    stage
+        .in_vain(async || {
+            let begun = Instant::now();
+            let wait = Duration::from_millis(1500);
+            let got = plain(&a, &names).acquire_timeout(wait).await;
+            let waited = begun.elapsed();
+            assert!(
+                waited >= wait && waited < wait + stage.slack(),
+                "{waited:?}"
+            );
+            got
+        })
+        .await?;
     held.release().await?;
     all_free(&a, &names).await
 }
@@ -280,7 +281,9 @@ async fn locks_of_two_stores_are_taken_together_or_not_at_all(stage: &Stage) -> 
     let held = elsewhere.lock("z").acquire().await?;
     assert!(both().try_acquire().await?.is_none());
     let patience = Duration::from_millis(1500);
-    in_vain(async || both().acquire_timeout(patience).await).await?;
+    stage
+        .in_vain(async || both().acquire_timeout(patience).await)
+        .await?;
     all_free(&b, &names).await?;
     held.release().await?;
     let held = b.lock(&*names[0]).acquire().await?;

@@ -26,6 +26,7 @@ mod watching;
 mod worker;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use distlock::blocking::Client;
 use tempfile::TempDir;
@@ -85,7 +86,11 @@ impl Place {
     fn stop(&self, process: &Process) {
         wait_until("it is not writing", || {
             process.stop();
-            let free = self.database().execute_batch("BEGIN IMMEDIATE; ROLLBACK");
+            let database = self.database();
+            database
+                .busy_timeout(Duration::ZERO)
+                .expect("nobody is asked");
+            let free = database.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
             if free.is_err() {
                 process.resume();
             }

@@ -19,7 +19,8 @@ fn another_process_is_told_of_a_release_within_20_ms() {
         let mut took = [(); 9].map(|()| told_after(&place, &client, &mut waiter));
         took.sort();
         // A busy machine takes longer now and then; who is not told asks every two seconds.
-        if took[0] < Duration::from_millis(20) {
+        let usual = took[took.len() / 2];
+        if took[0] < Duration::from_millis(20) && usual < Duration::from_secs(1) {
             return eprintln!("a release is noticed after {took:?}");
         }
         slow.push(took);
@@ -68,14 +69,20 @@ fn wake_from_a_stop() -> Duration {
     wait_until("all of them listen", || place.rows("listeners") == NAMES);
     // They ask once more after that, and then sleep for two seconds.
     std::thread::sleep(Duration::from_millis(100));
+    let asleep = Instant::now();
     place.stop(&waiter);
     for guard in guards {
         guard.release().expect("it is ours");
     }
+    let stopped = asleep.elapsed();
     waiter.resume();
     let resumed = Instant::now();
     waiter.hear("all");
-    resumed.elapsed()
+    // By then they would ask by themselves.
+    match stopped < Duration::from_secs(1) {
+        true => resumed.elapsed(),
+        false => Duration::MAX,
+    }
 }
 
 /// A client whose locks are left to their leases is there as others are, and nobody clears its bell away.

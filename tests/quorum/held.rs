@@ -19,16 +19,26 @@ async fn the_loss_of_two_servers_is_no_loss() {
     tokio::join!(two_are_lost(Format::Plain), two_are_lost(Format::Simple));
 }
 
-/// Gives it back. Who does not answer within a twentieth of so short a lease has not said that it is not ours.
-async fn agreed(guard: QuorumGuard) {
-    let released = guard.release().await;
-    let agreed = released
-        .as_ref()
-        .map_or_else(Error::is_transient, |()| true);
-    assert!(agreed, "{released:?}");
+/// Gives it back; says whether enough have said so. Who does not answer within a twentieth of so short a lease has not said
+/// that it is not ours.
+async fn gives_back(guard: QuorumGuard) -> bool {
+    match guard.release().await {
+        Ok(()) => true,
+        Err(error) if error.is_transient() => false,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 async fn two_are_lost(format: Format) {
+    for _ in 0..3 {
+        if three_are_enough(format).await {
+            return;
+        }
+    }
+    panic!("three never agree");
+}
+
+async fn three_are_enough(format: Format) -> bool {
     let stage = Stage::new();
     let clients = stage.clients().await;
     let guard = taken(&short(&clients, format)).await;
@@ -44,10 +54,11 @@ async fn two_are_lost(format: Format) {
     assert!(lost.is_err(), "three are left: {lost:?}");
     assert_eq!(guard.votes(), 3);
     assert!(guard.remaining() > Duration::ZERO && guard.at_risk().is_none());
-    agreed(guard).await;
+    let agreed = gives_back(guard).await;
     stage.servers[0].restart();
     stage.servers[1].continue_process();
     stage.nothing_is_left().await;
+    agreed
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,7 +162,7 @@ async fn a_long_hold_outlives_the_restart_of_every_server() {
         .await;
         assert!(guard.is_held());
     }
-    agreed(guard).await;
+    gives_back(guard).await;
     stage.nothing_is_left().await;
 }
 

@@ -7,7 +7,7 @@ use distlock::{Backoff, Lease, Wait};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, in_vain, soon, waits};
+use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, soon, waits};
 use crate::support::eventually;
 
 with_every_lock! {
@@ -113,7 +113,7 @@ async fn a_wait_that_is_over_ends_with_none(stage: &Stage<impl Family>) -> Playe
                 // So short a wait may be over before the store has said anything.
                 assert!(!matches!(given_up().await, Ok(Some(_))));
             } else {
-                in_vain(given_up).await?;
+                stage.in_vain(given_up).await?;
             }
         }
     }
@@ -267,23 +267,25 @@ async fn a_wait_that_is_over_lets_the_next_one_move_up(stage: &Stage<impl Family
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
-        in_vain(async || {
-            let held = holder.lock(&*name).acquire().await?;
-            let hasty = begun(a.lock(&*name).acquire_timeout(A_WAIT)).await;
-            let patient = begun(a.lock(&*name).acquire()).await;
-            let (hasty, released, patient) = tokio::join!(
-                hasty,
-                async {
-                    tokio::time::sleep(A_WAIT * 3 / 2).await;
-                    held.release().await
-                },
-                in_time(patient),
-            );
-            released?;
-            patient?.release().await?;
-            hasty
-        })
-        .await?;
+        stage
+            .in_vain(async || {
+                let held = holder.lock(&*name).acquire().await.expect("it is free");
+                let hasty = begun(a.lock(&*name).acquire_timeout(A_WAIT)).await;
+                let patient = begun(a.lock(&*name).acquire()).await;
+                let (hasty, released, patient) = tokio::join!(
+                    hasty,
+                    async {
+                        tokio::time::sleep(A_WAIT * 3 / 2).await;
+                        held.release().await
+                    },
+                    in_time(patient),
+                );
+                released.expect("it is ours");
+                let patient = patient.expect("it is free");
+                patient.release().await.expect("it is ours");
+                hasty
+            })
+            .await?;
     }
     Ok(())
 }

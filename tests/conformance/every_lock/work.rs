@@ -224,6 +224,7 @@ async fn a_run_that_is_dropped_gives_the_lock_back(stage: &Stage<impl Family>) -
     let endless = endless(&work);
     let lock = a.lock(&*name);
     let mut running = begun(lock.run(async |_| endless.await)).await;
+    assert!(waits(&mut running).await);
     let begins = async {
         while b.admin().inspect(&name).await?.is_none() {
             assert!(waits(&mut running).await);

@@ -6,7 +6,7 @@ use distlock::{Backoff, Error, Guard, Lease, LockKind, Read, Wait};
 use tokio::time::sleep;
 
 use super::{Sleeper, nothing_is_left, two, writer_waits};
-use crate::stage::{ASLEEP, PATIENCE, Played, Stage, Write, begun, in_time, in_vain, seen, soon};
+use crate::stage::{ASLEEP, PATIENCE, Played, Stage, Write, begun, in_time, seen, soon};
 
 on_every_engine_with_scripts! { play with Write:
     readers_hold_it_together_and_keep_writers_out,
@@ -36,7 +36,9 @@ async fn readers_hold_it_together_and_keep_writers_out(stage: &Stage<Write>) -> 
     let mine_too = in_time(lock.read().acquire()).await?;
     for lock in [&lock, &other] {
         assert!(lock.write().try_acquire().await?.is_none());
-        in_vain(async || lock.write().acquire_timeout(SHORT).await).await?;
+        stage
+            .in_vain(async || lock.write().acquire_timeout(SHORT).await)
+            .await?;
     }
     mine.release().await?;
     theirs.release().await?;
@@ -51,7 +53,9 @@ async fn a_writer_keeps_readers_out(stage: &Stage<Write>) -> Played {
     let writer = lock.write().acquire().await?;
     for lock in [&lock, &other] {
         assert!(lock.read().try_acquire().await?.is_none());
-        in_vain(async || lock.read().acquire_timeout(SHORT).await).await?;
+        stage
+            .in_vain(async || lock.read().acquire_timeout(SHORT).await)
+            .await?;
         assert!(lock.write().try_acquire().await?.is_none());
     }
     let waiting = begun(other.read().acquire()).await;

@@ -3,7 +3,7 @@
 use tokio::time::{Instant, sleep};
 
 use super::{counts, release, somebody_is_in_line, two};
-use crate::stage::{ASLEEP, Played, Semaphore, Stage, begun, in_time, in_vain, soon, waits};
+use crate::stage::{ASLEEP, Played, Semaphore, Stage, begun, in_time, soon, waits};
 
 on_every_engine_with_scripts! { play with Semaphore:
     several_are_had_all_or_none,
@@ -68,7 +68,9 @@ async fn who_waits_for_several_and_leaves_lets_the_others_in(stage: &Stage<Semap
     })
     .await?;
     // One that runs out of time leaves as well.
-    in_vain(async || b.permits(2).acquire_timeout(ASLEEP).await).await?;
+    stage
+        .in_vain(async || b.permits(2).acquire_timeout(ASLEEP).await)
+        .await?;
     in_time(a.permit().acquire()).await?.release().await?;
     held.release().await?;
     counts(&a, 2, 0).await

@@ -322,7 +322,7 @@ impl Task {
 }
 
 /// On a busy machine a wait may be over while the store is asked once more. It has nothing then, and says so.
-fn answered<G>(waited: Result<Option<G>, Error>) -> Outcome<Option<G>> {
+pub(crate) fn answered<G>(waited: Result<Option<G>, Error>) -> Outcome<Option<G>> {
     match waited {
         Err(Error::Timeout { .. }) => Ok(None),
         waited => Ok(waited?),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Client, Error};
+use distlock::Client;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome, ensure, in_time};
 use crate::peer::Peer;
 use crate::stage::Fleet;
 use crate::support::SeededRng;
-use crate::worker::Tally;
+use crate::worker::{Tally, answered};
 
 /// Twenty rounds.
 pub(crate) async fn mix(fleet: &mut Fleet) -> Outcome<String> {
@@ -118,11 +118,8 @@ async fn ours(
             for _ in 0..rounds {
                 let patience = SHORTEST + random.below(LONGEST - SHORTEST);
                 let patience = Duration::from_millis(patience);
-                let guard = match lock.acquire_timeout(patience).await {
-                    Ok(Some(guard)) => guard,
-                    // Or its time was over while it was asking.
-                    Ok(None) | Err(Error::Timeout { .. }) => continue,
-                    Err(error) => return Err(error.into()),
+                let Some(guard) = answered(lock.acquire_timeout(patience).await)? else {
+                    continue;
                 };
                 let from = Stamp::now();
                 tokio::time::sleep(Duration::from_millis(random.below(10))).await;

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use crate::book::{Book, Entry, Result, figure};
 use crate::machine::Machine;
-use crate::options::Options;
+use crate::options::{Options, Pace};
 use crate::scenario::{Act, Scenario};
 use crate::stage::Stage;
+use crate::targets;
 
 /// Measures everything; `told` hears of each measurement as it is made.
 pub(crate) fn run(machine: Machine, options: &Options, mut told: impl FnMut(&str)) -> Book {
@@ -16,12 +17,43 @@ pub(crate) fn run(machine: Machine, options: &Options, mut told: impl FnMut(&str
         ..Book::default()
     };
     for scenario in &options.scenarios {
-        // Processes of one scenario are not carried into the next: they have grown threads and heaps.
-        let mut stage = Stage::new(options.folder.clone(), options.pace);
         told(&format!("{}: {}", scenario.name, scenario.shows));
-        play(scenario, &mut stage, options, &mut book, &mut told);
-        book.versions.append(&mut stage.versions);
+        let mut part = if options.pace == Pace::Smoke {
+            settled(|told| measured(scenario, options, told), &mut told)
+        } else {
+            measured(scenario, options, &mut told)
+        };
+        book.entries.append(&mut part.entries);
+        book.versions.append(&mut part.versions);
     }
+    book
+}
+
+/// What is measured again while a gate is broken: a moment's run on a crowded machine may have had no time in
+/// which to do anything. What is out of hand for another reason is so every time.
+fn settled<T: FnMut(&str)>(mut measured: impl FnMut(&mut T) -> Book, told: &mut T) -> Book {
+    let mut book = measured(told);
+    for _ in 1..TRIES {
+        let broken = targets::gates(&book);
+        // Whoever failed has failed: that is not a matter of time.
+        if broken.is_empty() || !book.failures().is_empty() {
+            break;
+        }
+        told(&format!("  again: {}", broken.join("; ")));
+        book = measured(told);
+    }
+    book
+}
+
+const TRIES: u32 = 5;
+
+/// A scenario, with everybody who takes part.
+fn measured(scenario: &Scenario, options: &Options, told: &mut impl FnMut(&str)) -> Book {
+    let mut book = Book::default();
+    // Processes of one scenario are not carried into the next: they have grown threads and heaps.
+    let mut stage = Stage::new(options.folder.clone(), options.pace);
+    play(scenario, &mut stage, options, &mut book, told);
+    book.versions = stage.versions;
     book
 }
 
@@ -105,4 +137,46 @@ fn line(act: &Act, result: &Result) -> String {
         act.repetition + 1,
         act.contestant.name
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cycle of one caller with so many commands.
+    fn cycle(commands: f64) -> Book {
+        let figures = [(figure::RATE, 1.0), (figure::COMMANDS, commands)];
+        let mut book = Book::default();
+        book.entries.push(Entry {
+            scenario: "F",
+            cell: "1".into(),
+            contestant: "fair",
+            repetition: 0,
+            result: Result::Figures(figures.into()),
+        });
+        book
+    }
+
+    fn settle(commands: &[f64]) -> (Book, usize) {
+        let mut said = 0;
+        let mut told = |_: &str| said += 1;
+        let mut left = commands.iter();
+        let book = settled(
+            |_| cycle(*left.next().expect("it gives up before that")),
+            &mut told,
+        );
+        (book, said)
+    }
+
+    #[test]
+    fn what_was_out_of_hand_once_is_measured_again() {
+        let (book, said) = settle(&[9.0, 9.0, 2.0]);
+        assert_eq!((targets::gates(&book).len(), said), (0, 2));
+    }
+
+    #[test]
+    fn what_is_out_of_hand_every_time_breaks_its_gate() {
+        let (book, said) = settle(&[3.0; TRIES as usize]);
+        assert_eq!((targets::gates(&book).len(), said), (1, 4));
+    }
 }

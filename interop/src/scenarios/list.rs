@@ -251,6 +251,11 @@ const LOCKS: &[Scenario] = &[
         play: Play::Pair(RW, |stage| Box::pin(read_write::wakes(stage))),
     },
     Scenario {
+        name: "rw-asleep",
+        shows: "who falls asleep as a writer leaves: ours has the lock at once, Java's after the lease at the latest",
+        play: Play::Pair(RW, |stage| Box::pin(read_write::falls_asleep(stage))),
+    },
+    Scenario {
         name: "rw-all",
         shows: "a writer's unlock lets all waiting readers in together",
         play: Play::Pair(RW, |stage| Box::pin(read_write::wakes_all_readers(stage))),

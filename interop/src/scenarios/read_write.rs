@@ -8,7 +8,7 @@ mod turns;
 pub(super) use crowds::{readers_pass_a_writer, wakes_all_readers};
 pub(super) use leases::{dead_reader, forced, watchdogs};
 pub(super) use sides::{downgrades, reentry, upgrades};
-pub(super) use turns::{beside, excludes, odd_names, prefixed, wakes};
+pub(super) use turns::{beside, excludes, falls_asleep, odd_names, prefixed, wakes};
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -5,9 +5,11 @@ use std::time::Duration;
 use super::super::names::ODD;
 use super::super::{AT_ONCE, BRIEF, LONG, ROUNDING, SLACK};
 use super::{both, handed_over, is_held, is_let_in};
+use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure, in_time};
 use crate::party::{Kind, Term};
 use crate::stage::Stage;
+use crate::support::SeededRng;
 use crate::world::{reader_key, rw_channel};
 
 /// Both sides read at the same time, in whatever order they come and go; no one writes meanwhile.
@@ -106,6 +108,44 @@ pub(in super::super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     let longest = longest.as_secs_f64() * 1e3;
     Ok(format!("longest {longest:.1} ms of {}", rounds * 3))
 }
+
+/// The writer leaves as the other, who has asked in vain, falls asleep. Redisson's message for this wakes those who sleep
+/// already, and its own waiter may not be one of them yet: then it sleeps at a free lock, for what was left of the lease.
+/// Ours has the lock at once.
+pub(in super::super) async fn falls_asleep(stage: &mut Stage) -> Outcome<String> {
+    let (mut holder, mut other) = both(stage);
+    let world = &stage.world;
+    let name = "rw-asleep";
+    let mut random = SeededRng::from_env_or(20_201_013);
+    let rounds = world.pace.rounds(300);
+    let mut slept = 0;
+    for round in 0..rounds {
+        holder.write.lock(name, Term::Fixed(NAP)).await?;
+        let moment = Stamp::now();
+        let asked = Duration::from_micros(random.below(3_000));
+        let leave = async {
+            // Timers tick in milliseconds, and falling asleep takes a few microseconds.
+            while Stamp::now().since(moment) < asked {
+                tokio::task::yield_now().await;
+            }
+            holder.write.unlock(name).await?.done()
+        };
+        let (waited, freed) = tokio::try_join!(other.write.lock(name, Term::Kept), leave)?;
+        ensure!(waited.to > freed.from, "round {round}: both wrote at once");
+        let late = super::after(waited, freed);
+        other.write.unlock(name).await?.done()?;
+        if other.is_java() {
+            slept += u32::from(late > AT_ONCE);
+            in_time!(late <= NAP + SLACK, "round {round}: it took {late:?}");
+        } else {
+            in_time!(late <= AT_ONCE, "round {round}: it took {late:?}");
+        }
+    }
+    Ok(format!("{slept} of {rounds} slept at a free lock"))
+}
+
+/// What a waiter that was not woken sleeps.
+const NAP: Duration = Duration::from_secs(5);
 
 /// Whatever it is called, both sides mean the same lock, the same keys of its readers and the same channel.
 pub(in super::super) async fn odd_names(stage: &mut Stage) -> Outcome<String> {

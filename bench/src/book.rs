@@ -180,6 +180,12 @@ impl Book {
         Spread::of(ratios.collect())
     }
 
+    /// How many of them there are.
+    pub(crate) fn repetitions(&self) -> u32 {
+        let numbers = self.entries.iter().map(|entry| entry.repetition + 1);
+        numbers.max().unwrap_or(0)
+    }
+
     /// Why a contestant has no figures here.
     pub(crate) fn excuse(&self, at: Place<'_>, contestant: &str) -> Option<String> {
         let mut here = self.here(at, contestant);

@@ -71,7 +71,7 @@ pub(crate) fn list(book: &Book) -> String {
 }
 
 /// What must hold in the shortest run, on a crowded machine: counts, and processor time beside the raw client's
-/// in the same run. Wall time is nobody's fault. What is broken is measured again, a few times, before it counts.
+/// in the same run. Wall time is nobody's fault.
 pub(crate) fn gates(book: &Book) -> Vec<String> {
     let (alone, crowd) = (("U", "1"), ("U", "256"));
     let gates = [

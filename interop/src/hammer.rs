@@ -86,6 +86,15 @@ fn time(fleet: &Fleet) -> Duration {
     }
 }
 
+/// A Java thread may sleep at a read/write lock that is free (`rw-asleep`), when nobody is left to wake it: for two leases, where
+/// the writer before it had entered twice.
+fn overtime(shared: Shared) -> Duration {
+    match shared {
+        Shared::ReadWrite => OVERTIME * 3,
+        _ => OVERTIME,
+    }
+}
+
 /// Where all ask again and again, and most servers are needed, a few are a crowd.
 const fn tasks(shared: Shared) -> u64 {
     match shared {
@@ -228,7 +237,7 @@ async fn at_work(
         }
         Ok::<_, Failure>(())
     };
-    let all = tokio::time::timeout(time + OVERTIME, everyone).await;
+    let all = tokio::time::timeout(time + overtime(fleet.shared), everyone).await;
     all.map_err(|_| hangs(&missing, &servers[0]))??;
     for peer in &fleet.peers {
         peer.ask(json!({"cmd": "close", "client": CLIENT})).await?;
@@ -343,6 +352,5 @@ const NAMES: [&str; 3] = ["hammer-1", "hammer-2", "hammer-3"];
 const PROCESSES: u32 = 3;
 const CLIENT: &str = "hammer";
 const CONTROL: Duration = Duration::from_secs(2);
-/// For the last holds, and for a machine that is busy: half of it. The other half is the lease for which a Java thread may sleep
-/// at a read/write lock that is free (`rw-asleep`), when nobody is left to wake it.
-const OVERTIME: Duration = Duration::from_secs(60);
+/// For the last holds, and for a machine that is busy.
+const OVERTIME: Duration = Duration::from_secs(30);

@@ -240,7 +240,8 @@ impl World {
     pub(crate) async fn asleep_on(&self, channel: &str) -> Outcome {
         comes("somebody listens", || self.listeners(channel) > 0).await?;
         // The last question before the sleep follows the subscription; nothing tells when it is answered.
-        // Woken a little earlier or later, the waiter passes or fails alike.
+        // Woken a little earlier or later, the waiter passes or fails alike; but one of Java's for a read/write lock may not
+        // wake at all if that is too early (`rw-asleep`).
         tokio::time::sleep(Duration::from_millis(150)).await;
         Ok(())
     }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use distlock::{Error, Lease};
+use distlock::{Client, Error, Lease, Lock};
 use tokio::time::sleep;
 
 use super::rw::{gone_but_for_marks, read, write};
-use super::support::RedisServer;
 use super::support::java::{Subscriber, rw_channel, timeout_key};
-use super::{LEASE, assert_just_set, connect, leaves_nothing};
+use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, paced_timeout};
+use super::{LEASE, PATIENCE, assert_just_set, connect, leaves_nothing};
 
 #[tokio::test]
 async fn d4_a_reader_given_back_does_not_end_its_writers_renewal() {
@@ -151,3 +151,44 @@ async fn d36_giving_back_what_is_gone_is_a_loss_every_time_and_tells_nobody() {
     ear.unsubscribe().await;
     leaves_nothing(&server, client).await;
 }
+
+#[tokio::test]
+async fn d43_who_is_told_before_it_sleeps_does_not_sleep() {
+    is_told_before_it_sleeps(|client| client.rw_lock("prices").read()).await;
+    is_told_before_it_sleeps(|client| client.rw_lock("prices").write()).await;
+}
+
+/// It asks and listens, and asks again; before it hears that this was in vain, the writer has left and said so.
+async fn is_told_before_it_sleeps<K: Send + 'static>(lock: fn(&Client) -> Lock<K>) {
+    let server = RedisServer::start();
+    let other = connect(&server).await;
+    let prices = other.rw_lock("prices");
+    // So that the server knows the scripts: what is held back below is an answer to one.
+    read(&prices, LEASE).await.release().await.unwrap();
+    let writer = write(&prices, LEASE).await;
+
+    let proxy = ChaosProxy::start(server.addr());
+    let asks = |words: &[Vec<u8>]| words.iter().any(|word| word == b"prices");
+    proxy.rule(Match::words(asks).nth(2), Fault::HoldReply);
+    let client = Client::builder(&proxy.url()).command_timeout(PATIENCE);
+    let client = client.connect().await.expect("the server is up");
+    let waiting = tokio::spawn(lock(&client).acquire());
+    eventually(PATIENCE, "it asks again", async || {
+        proxy.injected().len() == 1
+    })
+    .await;
+    assert_eq!(server.pubsub_channels(), [rw_channel("prices")]);
+    writer.release().await.unwrap();
+    // The word of it goes another way than the answer, and comes first.
+    sleep(Duration::from_millis(100)).await;
+    assert!(!waiting.is_finished(), "nobody has answered it");
+    proxy.let_go();
+    let granted = paced_timeout(UNTOLD, waiting).await;
+    let (granted, _) = granted.expect("it has been told, and has not slept");
+    granted.unwrap().unwrap().release().await.unwrap();
+    client.close().await.expect("the server is up");
+    gone_but_for_marks(&server, other).await;
+}
+
+/// Less than the two seconds after which a waiter asks without having been told.
+const UNTOLD: Duration = Duration::from_millis(1700);

@@ -40,6 +40,27 @@ fn a_gate_breaks_where_batching_no_longer_saves_anything() {
 }
 
 #[test]
+fn a_gate_judges_the_median() {
+    for (broken, of) in [
+        (0, [2.0, 9.0, 2.0, 9.0, 2.0]),
+        (1, [3.0, 2.0, 3.0, 2.0, 3.0]),
+    ] {
+        let mut book = Book::default();
+        for (repetition, commands) in (0..).zip(of) {
+            let figures = [(figure::RATE, 1.0), (figure::COMMANDS, commands)];
+            book.entries.push(Entry {
+                scenario: "F",
+                cell: "1".into(),
+                repetition,
+                result: Result::Figures(figures.into()),
+                ..measured("fair", 0.0)
+            });
+        }
+        assert_eq!(gates(&book).len(), broken, "{of:?}");
+    }
+}
+
+#[test]
 fn a_gate_breaks_where_nothing_was_measured() {
     let mut book = Book::default();
     assert!(gates(&book).is_empty(), "nobody has played");

@@ -179,8 +179,8 @@ impl<F: Family> Case<F> {
         } else {
             self.becomes(&expected).await;
         }
+        self.are_held();
         for guard in &self.guards {
-            assert!(guard.is_held(), "{guard:?}");
             assert_eq!(guard.hold_count(), said[&guard.owner()]);
         }
         if F::FENCED {
@@ -196,6 +196,8 @@ impl<F: Family> Case<F> {
                 self.cleaned_up(&call, rule).await;
             } else {
                 self.taken_back(&fault).await;
+                // Carried out a moment ago, it may be still to be undone.
+                self.becomes(&expected).await;
             }
             self.let_go(rule).await;
             assert_eq!(self.world.holds(&self.name).await, expected);
@@ -351,6 +353,13 @@ impl<F: Family> Case<F> {
             self.world.holds(&self.name).await == *expected
         })
         .await;
+    }
+
+    /// Nobody has lost any of them.
+    pub(crate) fn are_held(&self) {
+        for guard in &self.guards {
+            assert!(guard.is_held(), "{guard:?}");
+        }
     }
 
     fn said_by_guards(&self) -> BTreeMap<String, u32> {

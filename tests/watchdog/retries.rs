@@ -6,7 +6,7 @@ use distlock::Guard;
 
 use super::journal::renewals;
 use super::{
-    ChaosProxy, Fault, Journal, PATIENCE, SHARED, connect_with, eventually, renewed, taken,
+    ChaosProxy, Fault, Journal, Match, PATIENCE, SHARED, connect_with, eventually, renewed, taken,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,6 +62,23 @@ async fn a_silent_connection_is_replaced_in_time_to_save_a_lease_shorter_than_th
     // On another connection: this one stays silent.
     renewed(&guard).await;
     assert_eq!(guard.at_risk(), None);
+}
+
+/// To connect may take longer than a command may: the try that made it necessary is given up, the connection is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_takes_longer_than_a_command_may_is_waited_for() {
+    for how in ["", "scripts=off"] {
+        let proxy = ChaosProxy::start(SHARED.addr());
+        let client = connect_with(&proxy.url_with(how), LEASE, COMMAND).await;
+        let guard = taken(&client.lock(format!("slow-connection-{how}"))).await;
+        renewed(&guard).await;
+        let greets = |words: &[Vec<u8>]| [&b"HELLO"[..], b"CLIENT"].contains(&&*words[0]);
+        proxy.rule(Match::words(greets), Fault::DelayReply(COMMAND * 3 / 2));
+        proxy.cut_all();
+        renewed(&guard).await;
+        let greeted = proxy.injected().len();
+        assert!(greeted > 0, "{how}: nobody had to connect");
+    }
 }
 
 /// Long, so that there is time for several tries that are given up.

@@ -9,6 +9,7 @@
     reason = "an engine's own task keeps its own time"
 )]
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use redis::aio::ConnectionLike as _;
@@ -67,6 +68,7 @@ impl Unscripted {
             waited_for,
             command_timeout: settings.command_timeout,
             connection: None,
+            connecting: None,
         };
         runtime.spawn(task.run(inbox));
         Self { orders }
@@ -114,7 +116,12 @@ struct Task {
     waited_for: WaitedFor,
     command_timeout: Duration,
     connection: Option<Opened>,
+    /// How one is made, while there is none. It may take longer than any request is waited for, so it outlives those that
+    /// are given up meanwhile.
+    connecting: Option<Connecting>,
 }
+
+type Connecting = Pin<Box<dyn Future<Output = Result<Opened, Failure>> + Send>>;
 
 impl Task {
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Order>) {
@@ -133,13 +140,13 @@ impl Task {
                 outcome = self.carry_out(&request) => {
                     let _ = answer.send(outcome);
                 }
-                // What is under way goes, and its connection with it.
+                // What is under way goes, and its connection with it; but not one that is yet to be made.
                 () = answer.closed(), if by_the_driver => {}
             }
         }
     }
 
-    /// The next order. A server that is no longer the one to be at is left meanwhile.
+    /// The next order. A server that is no longer the one to be at is left meanwhile, and a connection made that was begun.
     async fn next(&mut self, inbox: &mut mpsc::UnboundedReceiver<Order>) -> Option<Order> {
         loop {
             let over = async {
@@ -148,9 +155,20 @@ impl Task {
                     None => std::future::pending().await,
                 }
             };
+            let made = async {
+                match &mut self.connecting {
+                    Some(connecting) => connecting.await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 () = over => self.connection = None,
+                made = made => {
+                    self.connecting = None;
+                    // The next request finds out for itself what is wrong.
+                    self.connection = made.ok();
+                }
                 order = inbox.recv() => return order,
             }
         }
@@ -211,9 +229,15 @@ impl Task {
         Ok(answers)
     }
 
-    async fn connect(&self) -> Result<Opened, Failure> {
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        self.door.open(config).await
+    async fn connect(&mut self) -> Result<Opened, Failure> {
+        let connecting = self.connecting.get_or_insert_with(|| {
+            let door = self.door.clone();
+            let config = AsyncConnectionConfig::new().set_response_timeout(None);
+            Box::pin(async move { door.open(config).await })
+        });
+        let made = connecting.await;
+        self.connecting = None;
+        made
     }
 }
 

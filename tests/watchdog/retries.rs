@@ -64,21 +64,32 @@ async fn a_silent_connection_is_replaced_in_time_to_save_a_lease_shorter_than_th
     assert_eq!(guard.at_risk(), None);
 }
 
-/// To connect may take longer than a command may: the try that made it necessary is given up, the connection is not.
+/// To connect may take longer than a command may, by itself or together with what is then sent: the try that made it necessary
+/// is given up, the next one has a connection. With scripts somebody sees to that all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_takes_longer_than_a_command_may_is_waited_for() {
-    for how in ["", "scripts=off"] {
-        let proxy = ChaosProxy::start(SHARED.addr());
-        let client = connect_with(&proxy.url_with(how), LEASE, COMMAND).await;
-        let guard = taken(&client.lock(format!("slow-connection-{how}"))).await;
-        renewed(&guard).await;
-        let greets = |words: &[Vec<u8>]| [&b"HELLO"[..], b"CLIENT"].contains(&&*words[0]);
-        proxy.rule(Match::words(greets), Fault::DelayReply(COMMAND * 3 / 2));
-        proxy.cut_all();
-        renewed(&guard).await;
-        let greeted = proxy.injected().len();
-        assert!(greeted > 0, "{how}: nobody had to connect");
-    }
+    tokio::join!(
+        is_kept_though_slow(COMMAND * 3 / 2, Duration::ZERO),
+        is_kept_though_slow(COMMAND * 3 / 4, COMMAND / 2),
+    );
+}
+
+/// To connect takes so long, and to read what is then written so long.
+async fn is_kept_though_slow(connects: Duration, reads: Duration) {
+    let proxy = ChaosProxy::start(SHARED.addr());
+    let client = connect_with(&proxy.url_with("scripts=off"), LEASE, COMMAND).await;
+    let guard = taken(&client.lock(format!("slow-connection-{reads:?}"))).await;
+    renewed(&guard).await;
+    proxy.rule(Match::command("HELLO"), Fault::DelayReply(connects));
+    proxy.rule(Match::command("WATCH"), Fault::DelayReply(reads));
+    proxy.cut_all();
+    renewed(&guard).await;
+    let slowly = |what: &str| {
+        let slow = proxy.injected().into_iter();
+        slow.filter(|fault| fault.contains(what)).count()
+    };
+    assert!(slowly("HELLO") > 0, "nobody had to connect");
+    assert!(slowly("WATCH") > 0, "nobody read");
 }
 
 /// Long, so that there is time for several tries that are given up.

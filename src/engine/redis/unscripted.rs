@@ -140,8 +140,12 @@ impl Task {
                 outcome = self.carry_out(&request) => {
                     let _ = answer.send(outcome);
                 }
-                // What is under way goes, and its connection with it; but not one that is yet to be made.
-                () = answer.closed(), if by_the_driver => {}
+                // What is under way goes, and its connection with it. The next request is not to spend its time on making one.
+                () = answer.closed(), if by_the_driver => {
+                    if self.connection.is_none() {
+                        self.connecting();
+                    }
+                }
             }
         }
     }
@@ -230,14 +234,18 @@ impl Task {
     }
 
     async fn connect(&mut self) -> Result<Opened, Failure> {
-        let connecting = self.connecting.get_or_insert_with(|| {
+        let made = self.connecting().await;
+        self.connecting = None;
+        made
+    }
+
+    /// The attempt under way, or a new one.
+    fn connecting(&mut self) -> &mut Connecting {
+        self.connecting.get_or_insert_with(|| {
             let door = self.door.clone();
             let config = AsyncConnectionConfig::new().set_response_timeout(None);
             Box::pin(async move { door.open(config).await })
-        });
-        let made = connecting.await;
-        self.connecting = None;
-        made
+        })
     }
 }
 

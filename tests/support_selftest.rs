@@ -1,5 +1,5 @@
 //! Shows that the test support does what it claims, against a real server: a proxy that quietly
-//! injects nothing would make every test built on it pass.
+//! injects nothing would make every test built on it pass. So would a script that tries again what fails.
 
 #![cfg(feature = "redis")]
 #![expect(
@@ -10,6 +10,8 @@
 mod support;
 
 // By path, since modules of a file directly under `tests/` would be test targets of their own.
+#[path = "support_selftest/again.rs"]
+mod again;
 #[path = "support_selftest/faults.rs"]
 mod faults;
 #[path = "support_selftest/network.rs"]

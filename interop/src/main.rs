@@ -23,6 +23,7 @@ mod clock;
 mod failure;
 mod hammer;
 mod library;
+mod machine;
 mod options;
 mod party;
 mod peer;

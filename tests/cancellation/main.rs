@@ -118,6 +118,6 @@ with_every_lock_and_permits! {
 /// Within this, a lock whose future was dropped is free.
 const A_SECOND: Duration = Duration::from_secs(1);
 /// The same on a machine that stands still now and then; far shorter than [`LEASE`].
-const SOON: Duration = Duration::from_secs(6);
+const SOON: Duration = Duration::from_secs(20);
 /// What is left behind would be seen for this long.
-const LEASE: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(90);

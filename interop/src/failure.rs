@@ -8,14 +8,25 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 /// What was expected and did not happen.
 pub(crate) struct Failure {
     what: String,
-    is_late: bool,
+    fault: Fault,
+}
+
+/// Whose fault it may be.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Fault {
+    /// Ours, unless something is known of the machine that explains it.
+    Ours,
+    /// Ours if it happens again, a busy machine's if not.
+    Late,
+    /// Ours, or a peer's, whatever the machine did.
+    Certain,
 }
 
 impl Failure {
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
-            is_late: false,
+            fault: Fault::Ours,
         }
     }
 
@@ -23,7 +34,15 @@ impl Failure {
     pub(crate) fn late(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
-            is_late: true,
+            fault: Fault::Late,
+        }
+    }
+
+    /// Nothing that a machine does explains it: somebody hangs for good, has died, or panicked.
+    pub(crate) fn certain(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            fault: Fault::Certain,
         }
     }
 
@@ -37,15 +56,16 @@ impl Failure {
 
     /// Late rather than wrong, where only a slow machine explains it.
     pub(crate) fn excused_if(self, slow: bool) -> Self {
-        Self {
-            is_late: self.is_late || slow,
-            ..self
-        }
+        let fault = match self.fault {
+            Fault::Ours if slow => Fault::Late,
+            fault => fault,
+        };
+        Self { fault, ..self }
     }
 
     /// Whether a machine that stood still for a moment explains it.
-    pub(crate) const fn is_late(&self) -> bool {
-        self.is_late
+    pub(crate) fn is_late(&self) -> bool {
+        self.fault == Fault::Late
     }
 }
 

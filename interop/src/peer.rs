@@ -201,7 +201,7 @@ impl Peer {
         };
         let tail = self.log_tail();
         let tail = if tail.is_empty() { "(empty)" } else { &tail };
-        Failure::new(format!(
+        Failure::certain(format!(
             "the peer with {} {state}, and has not answered {words}; its log ({}) ends:\n{tail}",
             self.build.title(),
             self.log.display(),

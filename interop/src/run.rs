@@ -150,9 +150,9 @@ async fn perform(world: &Arc<World>, scenario: &'static Scenario, part: Part) ->
                 // In hours somebody may have set it, whatever else is wrong.
                 let brief = !matches!(scenario.play, Play::Long(..));
                 let failure = failure.excused_if(brief && wall.was_set());
-                let failure = match watch.seen() {
-                    Some(seen) if is_small(scenario) => failure.during(seen).excused_if(true),
-                    _ => failure,
+                let failure = match watch.end().await {
+                    Some(seen) => failure.during(seen).excused_if(has_short_leases(scenario)),
+                    None => failure,
                 };
                 let said = world.sweep().await;
                 if let Some(failure) = tries.failed(failure) {
@@ -171,18 +171,26 @@ async fn perform(world: &Arc<World>, scenario: &'static Scenario, part: Part) ->
     }
 }
 
-/// Whether it goes by leases and waits of a second or so, which a machine that stands still for that long makes nonsense of.
-/// Where many take turns, everybody is judged by what it believed at the time, and nothing of the kind excuses it.
-const fn is_small(scenario: &Scenario) -> bool {
-    matches!(
-        scenario.play,
-        Play::Pair(..) | Play::Simple(..) | Play::Quorum(..) | Play::Together(_)
-    )
+/// Whether it goes by leases of a few seconds, which a machine that is taken from us for a moment makes nonsense of. Where they are
+/// longer, or many take turns and everybody is judged by what it believed at the time, nothing of the kind excuses anybody.
+const fn has_short_leases(scenario: &Scenario) -> bool {
+    let lease = match &scenario.play {
+        Play::Pair(terms, _) => terms.watchdog,
+        Play::Quorum(terms, _) => terms.lease,
+        // Each as it likes, and most are short.
+        Play::Simple(..) => return true,
+        Play::Fleet(..)
+        | Play::Long(..)
+        | Play::Together(_)
+        | Play::SimpleFleet(_)
+        | Play::QuorumFleet(_) => return false,
+    };
+    lease.as_secs() < 30
 }
 
 /// A machine that stands still for a moment makes somebody late, but not five times running; who is late
-/// because a message is missing is late every time. What is wrong is wrong at once, unless the machine was seen to be taken from
-/// us meanwhile, or its clock to be set.
+/// because a message is missing is late every time. What is wrong is wrong at once, unless leases are short and the machine was
+/// seen to be taken from us meanwhile, or its clock was set.
 #[derive(Default)]
 struct Tries {
     late: Vec<String>,
@@ -192,9 +200,13 @@ impl Tries {
     const MOST: usize = 5;
 
     fn passed(&self, remark: String) -> String {
-        match self.late.last() {
-            None => remark,
-            Some(late) => format!("{remark}; try {}, before: {late}", self.late.len() + 1),
+        match &*self.late {
+            [] => remark,
+            late => format!(
+                "{remark}; try {}, before: {}",
+                late.len() + 1,
+                late.join("; ")
+            ),
         }
     }
 
@@ -276,7 +288,7 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
 async fn finish(mut playing: JoinHandle<Outcome<String>>, limit: Duration) -> Outcome<String> {
     let Ok(done) = tokio::time::timeout(limit, &mut playing).await else {
         playing.abort();
-        return Err(Failure::new(format!(
+        return Err(Failure::certain(format!(
             "not over after {limit:?}: somebody hangs"
         )));
     };
@@ -286,7 +298,7 @@ async fn finish(mut playing: JoinHandle<Outcome<String>>, limit: Duration) -> Ou
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Failure::new(said.unwrap_or("it panicked")))
+        Err(Failure::certain(said.unwrap_or("it panicked")))
     })
 }
 
@@ -335,6 +347,14 @@ mod tests {
         let failure = Failure::new("both held it").during("names");
         assert!(tries.failed(failure).is_some());
         assert!(tries.failed(Failure::late("x").during("y")).is_none());
+        let explained = Failure::new("it was gone").excused_if(true);
+        assert!(tries.failed(explained).is_none());
+    }
+
+    #[test]
+    fn no_machine_excuses_one_that_hangs() {
+        let hangs = Failure::certain("somebody hangs").excused_if(true);
+        assert!(Tries::default().failed(hangs).is_some());
     }
 
     /// The peers `scripts/interop` plays with; Redisson's versions in its own words.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use distlock::{Error, Guard, Lease};
 
 use super::acquiring::hold;
-use super::stage::{Behind, Stage};
+use super::stage::{Behind, Stage, TRIES};
 use super::support::command::Command;
 use super::support::{ChaosProxy, Family, Fault, Fenced, Plain, Simple, eventually, heavy};
 use super::{LEASE, SOON};
@@ -39,24 +39,29 @@ async fn sweep<F: Family>() {
         .await;
     stage.is_at_rest();
 
-    at_every_command(&proxy, "acquire", async |drops: &Drops<'_>| {
+    at_every_command(&stage, &proxy, "acquire", async |drops: &Drops<'_>| {
         let name = stage.name();
         let acquiring = stage.ours.lock(name.as_str()).acquire();
         drop(drops.hit(&name, acquiring).await);
         stage.is_gone(&name).await;
     })
     .await;
-    at_every_command(&proxy, "acquire, busy", async |drops: &Drops<'_>| {
-        let name = stage.name();
-        let theirs = hold(&stage.theirs.lock(name.as_str())).await;
-        let acquiring = stage.ours.lock(name.as_str()).try_acquire();
-        drop(drops.hit(&name, acquiring).await);
-        stage.held_by(&theirs).await;
-        theirs.release().await.expect("it is theirs");
-        stage.is_gone(&name).await;
-    })
+    at_every_command(
+        &stage,
+        &proxy,
+        "acquire, busy",
+        async |drops: &Drops<'_>| {
+            let name = stage.name();
+            let theirs = hold(&stage.theirs.lock(name.as_str())).await;
+            let acquiring = stage.ours.lock(name.as_str()).try_acquire();
+            drop(drops.hit(&name, acquiring).await);
+            stage.held_by(&theirs).await;
+            theirs.release().await.expect("it is theirs");
+            stage.is_gone(&name).await;
+        },
+    )
     .await;
-    at_every_command(&proxy, "re-entry", async |drops: &Drops<'_>| {
+    at_every_command(&stage, &proxy, "re-entry", async |drops: &Drops<'_>| {
         let lock = stage.ours.one_owners(&stage.name());
         let outer = hold(&lock).await;
         // Longer, so that there is something to write, however soon it comes.
@@ -65,35 +70,45 @@ async fn sweep<F: Family>() {
         keeps(&stage, outer).await;
     })
     .await;
-    at_every_command(&proxy, "partial release", async |drops: &Drops<'_>| {
-        let lock = stage.ours.one_owners(&stage.name());
-        let (outer, inner) = (hold(&lock).await, hold(&lock).await);
-        drops.hit(outer.name(), inner.release()).await;
-        keeps(&stage, outer).await;
-    })
+    at_every_command(
+        &stage,
+        &proxy,
+        "partial release",
+        async |drops: &Drops<'_>| {
+            let lock = stage.ours.one_owners(&stage.name());
+            let (outer, inner) = (hold(&lock).await, hold(&lock).await);
+            drops.hit(outer.name(), inner.release()).await;
+            keeps(&stage, outer).await;
+        },
+    )
     .await;
-    at_every_command(&proxy, "extension", async |drops: &Drops<'_>| {
+    at_every_command(&stage, &proxy, "extension", async |drops: &Drops<'_>| {
         let lock = stage.ours.lock(stage.name());
         let guard = hold(&lock.with_lease(Lease::Fixed(LEASE))).await;
         drops.hit(guard.name(), guard.extend(LEASE * 2)).await;
         keeps(&stage, guard).await;
     })
     .await;
-    at_every_command(&proxy, "release", async |drops: &Drops<'_>| {
+    at_every_command(&stage, &proxy, "release", async |drops: &Drops<'_>| {
         let name = stage.name();
         let guard = hold(&stage.ours.lock(name.as_str())).await;
         drops.hit(&name, guard.release()).await;
         stage.is_gone(&name).await;
     })
     .await;
-    at_every_command(&proxy, "release to the next", async |drops: &Drops<'_>| {
-        let name = stage.name();
-        let lock = stage.ours.lock(name.as_str());
-        let guard = hold(&lock).await;
-        let next = Behind::wait(&lock);
-        drops.hit(&name, guard.release()).await;
-        keeps(&stage, next.gets_its_turn().await).await;
-    })
+    at_every_command(
+        &stage,
+        &proxy,
+        "release to the next",
+        async |drops: &Drops<'_>| {
+            let name = stage.name();
+            let lock = stage.ours.lock(name.as_str());
+            let guard = hold(&lock).await;
+            let next = Behind::wait(&lock);
+            drops.hit(&name, guard.release()).await;
+            keeps(&stage, next.gets_its_turn().await).await;
+        },
+    )
     .await;
 }
 
@@ -107,7 +122,12 @@ async fn keeps<F: Family>(stage: &Stage<F>, guard: Guard<F::Kind>) {
 }
 
 /// Tells a story once to see which commands its future sends, and then once for each.
-async fn at_every_command(proxy: &ChaosProxy, what: &str, story: impl AsyncFn(&Drops<'_>)) {
+async fn at_every_command<F: Family>(
+    stage: &Stage<F>,
+    proxy: &ChaosProxy,
+    what: &str,
+    story: impl AsyncFn(&Drops<'_>),
+) {
     let look = Drops {
         proxy,
         at: None,
@@ -126,6 +146,13 @@ async fn at_every_command(proxy: &ChaosProxy, what: &str, story: impl AsyncFn(&D
             sent: Mutex::default(),
         };
         story(&drops).await;
+        for slow in 1.. {
+            if !stage.was_slow() {
+                break;
+            }
+            assert!(slow < TRIES, "{what}: it takes too long");
+            story(&drops).await;
+        }
     }
 }
 

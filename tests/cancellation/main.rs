@@ -117,7 +117,9 @@ with_every_lock_and_permits! {
 
 /// Within this, a lock whose future was dropped is free.
 const A_SECOND: Duration = Duration::from_secs(1);
-/// The same on a machine that stands still now and then; far shorter than [`LEASE`].
+/// The same on a machine that stands still now and then, but not every time; shorter than what is found by looking takes.
+const A_WHILE: Duration = Duration::from_secs(5);
+/// Longer than any machine stands still; far shorter than [`LEASE`].
 const SOON: Duration = Duration::from_secs(20);
 /// What is left behind would be seen for this long.
 const LEASE: Duration = Duration::from_secs(90);

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::polls::At;
 use super::support::{Family, Player, RedisServer, eventually};
-use super::{A_SECOND, LEASE, SOON};
+use super::{A_SECOND, A_WHILE, LEASE, SOON};
 
 pub(crate) struct Stage<F: Family> {
     pub(crate) ours: Player<F>,
@@ -27,7 +27,7 @@ pub(crate) struct Stage<F: Family> {
     tasks: AtomicUsize,
     /// How long it took until a lock was free again.
     waits: Arc<Mutex<Vec<Duration>>>,
-    /// Whether whoever was behind had to wait for longer than it takes.
+    /// Whether somebody had to wait for longer than it takes.
     slow: AtomicBool,
 }
 
@@ -132,9 +132,9 @@ impl<F: Family> Stage<F> {
             let mut finished = story(at).await;
             // A busy machine is slow now and then, but not every time.
             loop {
-                if self.slow.swap(false, Ordering::Relaxed) {
+                if self.was_slow() {
                     slow += 1;
-                    assert!(slow < TRIES, "{what}, {at:?}: nobody tells the next");
+                    assert!(slow < TRIES, "{what}, {at:?}: it takes too long");
                 } else if finished && dropped < at_least && early < TRIES {
                     // Its time was over too early to have such a place.
                     early += 1;
@@ -168,6 +168,11 @@ impl<F: Family> Stage<F> {
             dropped >= at_least,
             "{what} on {store}: only at {dropped} places"
         );
+    }
+
+    /// Whether somebody had to wait for longer than it takes, since this was last asked.
+    pub(crate) fn was_slow(&self) -> bool {
+        self.slow.swap(false, Ordering::Relaxed)
     }
 
     /// From here on no task may be added to those that are there now.
@@ -225,6 +230,9 @@ impl<F: Family> Stage<F> {
         })
         .await;
         self.waits().push(begun.elapsed());
+        // Only somebody who looks now and then has found it.
+        self.slow
+            .fetch_or(begun.elapsed() > A_WHILE, Ordering::Relaxed);
         guard.release().await.expect("it is theirs");
         eventually(SOON, &format!("nobody listens for `{name}`"), async || {
             !self.listened_to(name)
@@ -329,7 +337,7 @@ fn tasks() -> usize {
 }
 
 /// How often a turn may be slow before somebody is to blame.
-const TRIES: u32 = 3;
+pub(crate) const TRIES: u32 = 3;
 
 pub(crate) type Build = fn(ClientBuilder) -> ClientBuilder;
 

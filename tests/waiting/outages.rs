@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use distlock::{Change, Client, Error, Event, Guard, Watch};
 use tokio::task::JoinHandle;
 
-use super::support::{ChaosProxy, RedisServer, eventually, paced};
+use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, paced};
 use super::{
-    COMPANY, PATIENCE, SLACK, connect, give_back, hold_as_stranger, release_as_stranger,
+    COMPANY, PATIENCE, SLACK, connect, give_back, hold_as_stranger, patient, release_as_stranger,
     until_listeners,
 };
 
@@ -173,6 +173,22 @@ async fn a_watch_goes_on_when_its_connection_is_killed() {
         ("meanwhile", Change::Granted)
     );
     hears_again(&server, &client, &mut watch).await;
+}
+
+/// To connect may take longer than a command may: a watch that takes this for silence would only ever look.
+#[tokio::test]
+async fn a_watch_hears_though_it_takes_longer_to_connect_than_a_command_may() {
+    const COMMAND: Duration = Duration::from_secs(2);
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let builder = patient(&proxy.url()).command_timeout(COMMAND);
+    let client = builder.connect().await.expect("the server is up");
+    give_back(client.lock("before").acquire().await.expect("it is free")).await;
+    proxy.rule(Match::command("HELLO"), Fault::DelayReply(COMMAND * 3 / 2));
+    let mut watch = client.admin().watch("*");
+    hears_again(&server, &client, &mut watch).await;
+    assert!(!proxy.injected().is_empty(), "nobody had to connect");
 }
 
 /// A server where a stranger holds this lock, and a watch that has told so.

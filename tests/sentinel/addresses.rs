@@ -4,9 +4,10 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use distlock::{Client, Error};
+use tokio::time::timeout;
 
 use super::support::sentinel::MASTER;
-use super::support::{RedisServer, Topology, eventually};
+use super::support::{ChaosProxy, Fault, Match, RedisServer, Topology, eventually};
 use super::{PATIENCE, beside, held_at, patient};
 
 /// Why it cannot be connected to. No secret is in it.
@@ -184,5 +185,48 @@ async fn the_lines_to_copy_lead_where_they_say() {
     });
     let client = patient(&url).connect().await.expect("everything is right");
     let guard = client.lock("copied").acquire().await.expect("it is free");
+    guard.release().await.expect("it is ours");
+}
+
+/// How long connecting may take is the user's to say; a sentinel to which it takes longer than an answer may is none that is
+/// silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_that_are_slow_to_greet_are_waited_for() {
+    let topology = beside(Topology::start).stay();
+    let sentinels = topology.sentinels().iter();
+    let proxies: Vec<_> = sentinels
+        .map(|sentinel| ChaosProxy::start(sentinel.addr()))
+        .collect();
+    for proxy in &proxies {
+        let slowly = Fault::DelayReply(Duration::from_millis(1500));
+        proxy.rule(Match::command("HELLO"), slowly);
+    }
+    let addresses: Vec<_> = proxies.iter().map(ChaosProxy::addr).collect();
+    takes_a_lock(&topology.url_at("", &addresses)).await;
+    let slow = proxies.iter().filter(|proxy| !proxy.injected().is_empty());
+    assert!(slow.count() > 1, "nobody had to wait");
+}
+
+/// But not by those whom another has told where the master is.
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_that_never_greet_keep_nobody_waiting() {
+    let topology = beside(Topology::start).stay();
+    let [_, silent @ ..] = topology.sentinels() else {
+        panic!("there are three");
+    };
+    for sentinel in silent {
+        sentinel.stop_process();
+    }
+    takes_a_lock(&topology.url()).await;
+    for sentinel in silent {
+        sentinel.continue_process();
+    }
+}
+
+/// Sooner than connecting may take.
+async fn takes_a_lock(url: &str) {
+    let client = timeout(PATIENCE / 2, patient(url).connect()).await;
+    let client = client.expect("soon").expect("they answer in time");
+    let guard = client.lock("slow").acquire().await.expect("it is free");
     guard.release().await.expect("it is ours");
 }

@@ -29,7 +29,7 @@ pub(super) struct Inquiry {
     pub(super) settings: Settings,
     /// What the master is called.
     pub(super) name: String,
-    /// How long one may take to answer.
+    /// How long one may take to answer, once it is connected to.
     pub(super) limit: Duration,
     /// Whom to tell of a switch.
     pub(super) words: WeakUnboundedSender<Word>,
@@ -53,11 +53,11 @@ impl Inquiry {
         site: &Site,
         line: Option<MultiplexedConnection>,
     ) -> Result<(Heard, MultiplexedConnection), Failure> {
+        let mut line = match line {
+            Some(line) => line,
+            None => self.connect(site).await?,
+        };
         let exchange = async {
-            let mut line = match line {
-                Some(line) => line,
-                None => self.connect(site).await?,
-            };
             let name = &self.name;
             let mut questions = redis::pipe();
             // The epoch before the address: an old one with a new address is put right soon, and the other way round
@@ -118,7 +118,7 @@ impl Inquiry {
                 }
                 Ok::<(), std::convert::Infallible>(())
             });
-        let made = road.open(config, self.limit).await;
+        let made = road.open(config, self.settings.connect_timeout).await;
         let mut line = made.map_err(of_a_sentinel)?;
         match line.subscribe(&CHANNELS).await {
             Ok(()) => Ok(line),

@@ -313,7 +313,6 @@ impl ClientBuilder {
         };
         let connected = store.connect().await?;
         let settings = Settings {
-            connect_timeout: self.connect_timeout,
             command_timeout: self.command_timeout,
             handoff_limit: self.handoff_limit,
             handoff_window: self.handoff_window,

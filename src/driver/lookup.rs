@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::clock::within;
 use super::hold::Hold;
-use super::{Core, Trouble, TroubleWith, unexpected};
+use super::{Core, Trouble, TroubleWith, no_answer, unexpected};
 use crate::engine::{Cause, Failure, Feed, Finding};
 use crate::protocol::lease::LostReason;
 use crate::protocol::ledger::Seen;
@@ -129,13 +130,8 @@ pub(crate) async fn labels(
 /// Hears what happens to the locks whose names match a pattern.
 pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Feed, Trouble> {
     core.usable()?;
-    // On a connection of its own, which has to be made.
-    let settings = &core.settings;
-    let limit = settings
-        .connect_timeout
-        .saturating_add(settings.command_timeout);
-    let feed = Core::within_time(limit, core.engine.clone().overhear(pattern)).await;
-    feed.map_err(Trouble::Failure)
+    let feed = core.engine.clone().overhear(pattern);
+    core.within_limit(feed).await.map_err(Trouble::Failure)
 }
 
 /// Takes it from whoever holds it, and tells them if they are ours; says whether anyone held it.
@@ -194,7 +190,8 @@ pub(crate) async fn examine(core: &Core) -> Result<Vec<Finding>, Trouble> {
     core.usable()?;
     // Replicas that do not acknowledge the lock that is tried may take nearly the time of one question; the report is about that.
     let limit = core.settings.command_timeout * 2;
-    let findings = Core::within_time(limit, core.engine.clone().examine()).await;
+    let findings = within(limit, core.engine.clone().examine()).await;
+    let findings = findings.unwrap_or_else(|| Err(no_answer(limit)));
     findings.map_err(Trouble::Failure)
 }
 

@@ -94,8 +94,6 @@ const LAST_WORD: Duration = Duration::from_millis(50);
 /// How one client behaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// How long it may take to reach the store.
-    pub(crate) connect_timeout: Duration,
     /// How long one request may take.
     pub(crate) command_timeout: Duration,
     /// How often in a row a lock may be passed on in memory.
@@ -288,14 +286,7 @@ impl Core {
         &self,
         answer: Answer<Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        Self::within_time(self.settings.command_timeout, answer).await
-    }
-
-    /// The same for as long as this.
-    pub(crate) async fn within_time<T: Send>(
-        limit: Duration,
-        answer: Answer<Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        let limit = self.settings.command_timeout;
         let answer = within(limit, answer).await;
         answer.unwrap_or_else(|| Err(no_answer(limit)))
     }

@@ -30,7 +30,12 @@ use support::{RedisServer, eventually};
 
 /// A server on a busy machine is slow to answer, and not down.
 async fn connect(server: &RedisServer) -> Client {
-    let builder = Client::builder(&server.url()).command_timeout(PATIENCE);
+    connect_to(&server.url()).await
+}
+
+/// The same by way of a proxy.
+async fn connect_to(url: &str) -> Client {
+    let builder = Client::builder(url).command_timeout(PATIENCE);
     let client = builder.connect_timeout(PATIENCE).connect().await;
     client.expect("the server is up")
 }

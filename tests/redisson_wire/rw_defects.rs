@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::rw::{gone_but_for_marks, read, write};
 use super::support::java::{Subscriber, rw_channel, timeout_key};
 use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, paced_timeout};
-use super::{LEASE, PATIENCE, assert_just_set, connect, leaves_nothing};
+use super::{LEASE, PATIENCE, assert_just_set, connect, connect_to, leaves_nothing};
 
 #[tokio::test]
 async fn d4_a_reader_given_back_does_not_end_its_writers_renewal() {
@@ -170,8 +170,7 @@ async fn is_told_before_it_sleeps<K: Send + 'static>(lock: fn(&Client) -> Lock<K
     let proxy = ChaosProxy::start(server.addr());
     let asks = |words: &[Vec<u8>]| words.iter().any(|word| word == b"prices");
     proxy.rule(Match::words(asks).nth(2), Fault::HoldReply);
-    let client = Client::builder(&proxy.url()).command_timeout(PATIENCE);
-    let client = client.connect().await.expect("the server is up");
+    let client = connect_to(&proxy.url()).await;
     let waiting = tokio::spawn(lock(&client).acquire());
     eventually(PATIENCE, "it asks again", async || {
         proxy.injected().len() == 1

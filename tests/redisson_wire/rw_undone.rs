@@ -5,7 +5,7 @@ use distlock::{Client, Lock};
 use super::rw::{gone_but_for_marks, read, write};
 use super::support::java::{Subscriber, rw_channel};
 use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually};
-use super::{LEASE, PATIENCE, connect};
+use super::{LEASE, PATIENCE, connect, connect_to};
 
 #[tokio::test]
 async fn a_reader_that_is_taken_back_says_0_and_a_writer_1() {
@@ -29,8 +29,7 @@ async fn is_taken_back<K: Send + 'static>(server: &RedisServer, lock: fn(&Client
     let proxy = ChaosProxy::start(server.addr());
     let asks = |words: &[Vec<u8>]| words.iter().any(|word| word == b"prices");
     proxy.rule(Match::words(asks).nth(1), Fault::HoldReply);
-    let client = Client::builder(&proxy.url()).command_timeout(PATIENCE);
-    let client = client.connect().await.expect("the server is up");
+    let client = connect_to(&proxy.url()).await;
     let acquiring = tokio::spawn(lock(&client).acquire());
     let held = || server.keys().contains(&"prices".to_owned());
     eventually(PATIENCE, "it is granted", async || held()).await;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::rw::{gone_but_for_marks, read, write};
 use super::support::java::{Subscriber, rw_channel};
 use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually};
-use super::{LEASE, PATIENCE, connect};
+use super::{LEASE, PATIENCE, connect, connect_to};
 
 const WRITERS: &str = "distlock_writers:{prices}";
 /// Long enough for a waiter to have asked, listened and asked again: from then on it sleeps for 2 s if nobody wakes it.
@@ -122,8 +122,7 @@ impl Writer {
             let asks = |words: &[Vec<u8>]| words.iter().any(|word| word == WRITERS.as_bytes());
             proxy.rule(Match::words(asks).nth(1), Fault::HoldReply);
         }
-        let client = Client::builder(&proxy.url()).command_timeout(PATIENCE);
-        let client = client.connect().await.expect("the server is up");
+        let client = connect_to(&proxy.url()).await;
         let patience = match how {
             How::OutOfTime => ASLEEP * 12,
             How::Dropped | How::Unanswered => PATIENCE,

@@ -5,7 +5,7 @@
     reason = "an engine's own task keeps its own time"
 )]
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,10 +44,8 @@ pub(super) struct Task {
     lines: HashMap<Site, MultiplexedConnection>,
     /// What each said last, or why it did not.
     heard: HashMap<Site, Result<Heard, Failure>>,
-    /// Who has been asked and has not answered, and when: those who have are not to wait for it.
-    asked: HashMap<Site, Instant>,
-    /// When those who have said something are believed though others have not been heard, if that is not known yet.
-    impatient: Option<Instant>,
+    /// Who has been asked and has not answered: those who have are not to wait for it.
+    asked: HashSet<Site>,
     under_way: JoinSet<Done>,
     /// When they were asked last, and when they are asked next.
     last: Instant,
@@ -77,8 +75,7 @@ impl Task {
             refused: None,
             lines: HashMap::new(),
             heard: HashMap::new(),
-            asked: HashMap::new(),
-            impatient: None,
+            asked: HashSet::new(),
             under_way: JoinSet::new(),
             last: now,
             next: now,
@@ -89,7 +86,6 @@ impl Task {
         loop {
             let next = tokio::time::sleep_until(self.next);
             let beat = tokio::time::sleep_until(self.beat.unwrap_or(self.next));
-            let impatient = tokio::time::sleep_until(self.impatient.unwrap_or(self.next));
             tokio::select! {
                 word = self.inbox.recv() => match word {
                     Some(word) => self.obey(word),
@@ -101,10 +97,6 @@ impl Task {
                     }
                 }
                 () = beat, if self.beat.is_some() => self.beat(),
-                () = impatient, if self.impatient.is_some() => {
-                    self.impatient = None;
-                    self.conclude();
-                }
                 () = next => self.ask_all(),
             }
         }
@@ -147,16 +139,10 @@ impl Task {
     fn ask_all(&mut self) {
         self.last = Instant::now();
         self.next = self.last + at_random(NOW_AND_THEN);
-        // To connect may take longer than an answer.
-        self.impatient = self
-            .believed
-            .is_none()
-            .then(|| self.last + self.inquiry.limit);
         for site in self.configured.iter().chain(&self.learned) {
-            if self.asked.contains_key(site) {
+            if !self.asked.insert(site.clone()) {
                 continue;
             }
-            self.asked.insert(site.clone(), self.last);
             let (inquiry, site) = (self.inquiry.clone(), site.clone());
             let line = self.lines.get(&site).cloned();
             self.under_way.spawn(async move {
@@ -215,19 +201,14 @@ impl Task {
                 Ok(Heard::NoSuchMaster) | Err(_) => None,
             })
             .collect();
-        let is_heard = |site: &&Site| self.heard.contains_key(*site);
-        let all = self.configured.iter().all(|site| is_heard(&site));
-        let now = Instant::now();
-        let is_slow = |site: &Site| {
-            let asked = self.asked.get(site);
-            asked.is_some_and(|asked| now.duration_since(*asked) >= self.inquiry.limit)
-        };
-        let mut others = self.configured.iter().filter(|site| !is_heard(site));
-        let enough = others.all(is_slow);
+        let all = self
+            .configured
+            .iter()
+            .all(|site| self.heard.contains_key(site));
         let (current, refused) = (self.believed.as_ref(), self.refused.as_ref());
         match believe(&said, self.configured.len(), current, refused) {
             Verdict::Certainly(master) => self.announce(master),
-            Verdict::Perhaps(master) if enough => self.announce(master),
+            Verdict::Perhaps(master) if all => self.announce(master),
             Verdict::Perhaps(_) | Verdict::Stay => {
                 if all && self.believed.is_none() {
                     self.despair();

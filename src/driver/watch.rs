@@ -43,7 +43,8 @@ enum Hearing {
     /// Not before this moment.
     Deaf(Moment),
     On(Feed),
-    Trying(Kept<Option<Feed>>),
+    /// From this moment on, looks do without it.
+    Trying(Kept<Option<Feed>>, Moment),
 }
 
 /// The look at all that is held.
@@ -103,7 +104,8 @@ impl Watching {
         self.begin();
         let due = match (&self.look, &self.hearing) {
             (Look::Due(due), Hearing::Deaf(_) | Hearing::On(_)) => Some(*due),
-            (Look::Due(_) | Look::Done(..) | Look::UnderWay(..), _) => None,
+            (Look::Due(due), Hearing::Trying(_, long)) => Some((*due).max(*long)),
+            (Look::Done(..) | Look::UnderWay(..), _) => None,
         };
         let wake = [due, ripe].into_iter().flatten().min();
         tokio::select! {
@@ -138,10 +140,14 @@ impl Watching {
         {
             let (core, pattern) = (self.core.clone(), self.pattern.clone());
             let feed = async move { lookup::overhear(&core, pattern).await.ok() };
-            self.hearing = Hearing::Trying(Mutex::new(Box::pin(feed)));
+            let long = now + self.core.settings.command_timeout;
+            self.hearing = Hearing::Trying(Mutex::new(Box::pin(feed)), long);
         }
-        // A look that begins before we listen would miss what happens in between.
-        let may_look = !matches!(self.hearing, Hearing::Trying(_));
+        // A look that begins before we listen would miss what happens in between. It is made up for then.
+        let may_look = match &self.hearing {
+            Hearing::Trying(_, long) => *long <= now,
+            Hearing::Deaf(_) | Hearing::On(_) => true,
+        };
         if let Look::Due(due) = self.look
             && due <= now
             && may_look
@@ -202,7 +208,7 @@ impl Watching {
                 let end = end.map_or(LONG_PAUSE, |end| end.since(now) + TICK);
                 end.clamp(SHORT_PAUSE, LONG_PAUSE)
             }
-            Hearing::Deaf(_) | Hearing::On(_) | Hearing::Trying(_) => SHORT_PAUSE,
+            Hearing::Deaf(_) | Hearing::On(_) | Hearing::Trying(..) => SHORT_PAUSE,
         };
         self.look = Look::Due(now + due.max(rest));
     }
@@ -257,7 +263,7 @@ impl Hearing {
     fn more(&mut self) -> Option<Notice> {
         match self {
             Self::On(feed) => feed.more(),
-            Self::Deaf(_) | Self::Trying(_) => None,
+            Self::Deaf(_) | Self::Trying(..) => None,
         }
     }
 
@@ -266,7 +272,7 @@ impl Hearing {
         match self {
             Self::Deaf(_) => std::future::pending().await,
             Self::On(feed) => feed.next().await.map_or(News::Ended, News::Notice),
-            Self::Trying(trying) => {
+            Self::Trying(trying, _) => {
                 let feed = kept(trying).await;
                 feed.map_or(News::NotHeard, News::Began)
             }

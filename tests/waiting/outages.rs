@@ -178,18 +178,44 @@ async fn a_watch_goes_on_when_its_connection_is_killed() {
 /// To connect may take longer than a command may: a watch that takes this for silence would only ever look.
 #[tokio::test]
 async fn a_watch_hears_though_it_takes_longer_to_connect_than_a_command_may() {
-    const COMMAND: Duration = Duration::from_secs(2);
     let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let proxy = ChaosProxy::start(server.addr());
-    let builder = patient(&proxy.url()).command_timeout(COMMAND);
-    let client = builder.connect().await.expect("the server is up");
-    give_back(client.lock("before").acquire().await.expect("it is free")).await;
+    let (server, proxy, client) = hasty().await;
     proxy.rule(Match::command("HELLO"), Fault::DelayReply(COMMAND * 3 / 2));
     let mut watch = client.admin().watch("*");
     hears_again(&server, &client, &mut watch).await;
     assert!(!proxy.injected().is_empty(), "nobody had to connect");
 }
+
+/// And one that waits for it would tell nothing meanwhile.
+#[tokio::test]
+async fn a_watch_that_cannot_connect_looks_meanwhile() {
+    let _company = COMPANY.read().await;
+    let (server, proxy, client) = hasty().await;
+    proxy.rule(Match::command("HELLO"), Fault::HoldReply);
+    hold_as_stranger(&server, "seen", PATIENCE);
+    let mut watch = client.admin().watch("*");
+    assert_eq!(told(&mut watch).await.change, Change::Held);
+    assert!(!proxy.injected().is_empty(), "nobody had to connect");
+    release_as_stranger(&server, "seen");
+    assert_eq!(told(&mut watch).await.change, Change::Released);
+    // It listens as soon as it can.
+    proxy.clear_rules();
+    proxy.let_go();
+    hears_again(&server, &client, &mut watch).await;
+}
+
+/// A client that gives a command less time than a connection, and has connected.
+async fn hasty() -> (RedisServer, ChaosProxy, Client) {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let builder = patient(&proxy.url()).command_timeout(COMMAND);
+    let client = builder.connect_timeout(3 * PATIENCE).connect().await;
+    let client = client.expect("the server is up");
+    give_back(client.lock("before").acquire().await.expect("it is free")).await;
+    (server, proxy, client)
+}
+
+const COMMAND: Duration = Duration::from_secs(3);
 
 /// A server where a stranger holds this lock, and a watch that has told so.
 async fn watched(name: &str) -> (RedisServer, Client, Watch) {
@@ -207,7 +233,10 @@ async fn hears_again(server: &RedisServer, client: &Client, watch: &mut Watch) {
     let listens = async || server.query::<u64>(&["PUBSUB", "NUMPAT"]) == 2;
     eventually(PATIENCE, "it listens again", async || {
         let idle = tokio::time::timeout(Duration::from_millis(20), watch.next());
-        assert!(idle.await.is_err(), "nothing happens meanwhile");
+        if let Ok(happened) = idle.await {
+            let error = happened.expect_err("nothing happens meanwhile");
+            assert!(error.is_transient(), "{error}");
+        }
         listens().await
     })
     .await;

@@ -7,8 +7,8 @@ use distlock::{Client, Error};
 use tokio::time::timeout;
 
 use super::support::sentinel::MASTER;
-use super::support::{ChaosProxy, Fault, Match, RedisServer, Topology, eventually};
-use super::{PATIENCE, beside, held_at, patient};
+use super::support::{ChaosProxy, RedisServer, Topology, eventually};
+use super::{PATIENCE, beside, held_at, patient, slow_to_greet};
 
 /// Why it cannot be connected to. No secret is in it.
 async fn refused(url: &str) -> Error {
@@ -188,19 +188,11 @@ async fn the_lines_to_copy_lead_where_they_say() {
     guard.release().await.expect("it is ours");
 }
 
-/// How long connecting may take is the user's to say; a sentinel to which it takes longer than an answer may is none that is
-/// silent.
+/// How long connecting may take is the user's to say; a sentinel to which it takes longer than an answer may is slow, not silent.
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_that_are_slow_to_greet_are_waited_for() {
     let topology = beside(Topology::start).stay();
-    let sentinels = topology.sentinels().iter();
-    let proxies: Vec<_> = sentinels
-        .map(|sentinel| ChaosProxy::start(sentinel.addr()))
-        .collect();
-    for proxy in &proxies {
-        let slowly = Fault::DelayReply(Duration::from_millis(1500));
-        proxy.rule(Match::command("HELLO"), slowly);
-    }
+    let proxies = slow_to_greet(&topology, [1500; 3]);
     let addresses: Vec<_> = proxies.iter().map(ChaosProxy::addr).collect();
     takes_a_lock(&topology.url_at("", &addresses)).await;
     let slow = proxies.iter().filter(|proxy| !proxy.injected().is_empty());
@@ -221,6 +213,23 @@ async fn sentinels_that_never_greet_keep_nobody_waiting() {
     for sentinel in silent {
         sentinel.continue_process();
     }
+}
+
+/// Nor is somebody who has mistyped its name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_nobody_knows_is_told_though_a_sentinel_never_greets() {
+    let topology = beside(Topology::start).stay();
+    let silent = &topology.sentinels()[0];
+    silent.stop_process();
+    let url = topology.url().replace(MASTER, "nobody");
+    let connecting = timeout(PATIENCE / 2, patient(&url).connect()).await;
+    silent.continue_process();
+    let Err(error) = connecting.expect("soon") else {
+        panic!("there is no such master");
+    };
+    assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
+    let not_heard = format!("{}: not heard yet", silent.addr());
+    assert!(error.to_string().contains(&not_heard), "{error}");
 }
 
 /// Sooner than connecting may take.

@@ -6,8 +6,10 @@ use distlock::Error;
 
 use super::support::replication::role;
 use super::support::sentinel::{MASTER, visitors};
-use super::support::{RedisServer, Rights, Topology, eventually};
-use super::{PATIENCE, beside, connect, connections_to, held_at, patient, until_left};
+use super::support::{ChaosProxy, RedisServer, Rights, Topology, eventually};
+use super::{
+    PATIENCE, beside, connect, connections_to, held_at, patient, slow_to_greet, until_left,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_that_die_are_no_harm_while_one_lives() {
@@ -108,6 +110,22 @@ async fn a_sentinel_that_names_another_master_is_outvoted() {
     guard.release().await.expect("it is still ours");
     assert_eq!(beside(|| stranger.commandstats("evalsha")), 0);
     assert_eq!(beside(|| visitors(&stranger)), 0);
+}
+
+/// Where it takes long to connect, the first who answers is heard a moment before the others, and is not yet believed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_names_another_master_and_is_heard_first_is_outvoted() {
+    let topology = Topology::start().stay();
+    let stranger = RedisServer::start();
+    beside(|| mislead(&topology.sentinels()[0], stranger.port()));
+    let proxies = slow_to_greet(&topology, [1500, 1550, 1550]);
+    let addresses: Vec<_> = proxies.iter().map(ChaosProxy::addr).collect();
+    let client = patient(&topology.url_at("", &addresses)).connect().await;
+    let client = client.expect("they answer in time");
+    let guard = client.lock("outvoted").acquire().await.expect("it is free");
+    guard.release().await.expect("it is ours");
+    let asked = beside(|| stranger.commandstats("role"));
+    assert_eq!(asked, 0, "nobody has gone there");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use distlock::{Client, ClientBuilder};
 
-use support::{RedisServer, Topology, eventually};
+use support::{ChaosProxy, Fault, Match, RedisServer, Topology, eventually};
 
 /// A server on a busy machine is slow to answer, and not down.
 fn patient(url: &str) -> ClientBuilder {
@@ -33,6 +33,18 @@ fn patient(url: &str) -> ClientBuilder {
 async fn connect(topology: &Topology) -> Client {
     let connected = patient(&topology.url()).connect().await;
     connected.expect("the master is up")
+}
+
+/// Before each sentinel something that has it greet so many milliseconds late.
+fn slow_to_greet(topology: &Topology, millis: [u64; 3]) -> Vec<ChaosProxy> {
+    let sentinels = topology.sentinels().iter().zip(millis);
+    let proxies = sentinels.map(|(sentinel, millis)| {
+        let proxy = ChaosProxy::start(sentinel.addr());
+        let late = Fault::DelayReply(Duration::from_millis(millis));
+        proxy.rule(Match::command("HELLO"), late);
+        proxy
+    });
+    proxies.collect()
 }
 
 /// Runs what blocks; the other tasks go on elsewhere.

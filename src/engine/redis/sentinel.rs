@@ -26,6 +26,8 @@ use crate::engine::{Cause, Failure};
 
 /// How long one sentinel may take to answer: the others are not to wait for it.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
+/// How long connecting to one may take, however long it may: who hangs is tried anew.
+const LONGEST_GREETING: Duration = Duration::from_secs(10);
 
 /// A master by its name, and those who know where it is.
 #[derive(Clone)]
@@ -105,7 +107,9 @@ impl Master {
             },
             settings: settings.clone(),
             name: sentinels.name.clone(),
-            limit: settings.connect_timeout.min(LONGEST_ANSWER),
+            // It is told what was in the way before all time is over.
+            greeting: (settings.connect_timeout / 8 * 7).min(LONGEST_GREETING),
+            limit: (settings.connect_timeout / 2).min(LONGEST_ANSWER),
             words: words.downgrade(),
         });
         let configured: Arc<[Site]> = Site::all(&sentinels.hosts).into();

@@ -29,7 +29,9 @@ pub(super) struct Inquiry {
     pub(super) settings: Settings,
     /// What the master is called.
     pub(super) name: String,
-    /// How long one may take to answer, once it is connected to.
+    /// How long connecting to one may take.
+    pub(super) greeting: Duration,
+    /// How long one may take to answer, once it is connected to; all of it, where an operator asks.
     pub(super) limit: Duration,
     /// Whom to tell of a switch.
     pub(super) words: WeakUnboundedSender<Word>,
@@ -118,7 +120,7 @@ impl Inquiry {
                 }
                 Ok::<(), std::convert::Infallible>(())
             });
-        let made = road.open(config, self.settings.connect_timeout).await;
+        let made = road.open(config, self.greeting).await;
         let mut line = made.map_err(of_a_sentinel)?;
         match line.subscribe(&CHANNELS).await {
             Ok(()) => Ok(line),

@@ -46,6 +46,8 @@ pub(super) struct Task {
     heard: HashMap<Site, Result<Heard, Failure>>,
     /// Who has been asked and has not answered: those who have are not to wait for it.
     asked: HashSet<Site>,
+    /// When what was heard has to do, though some were not heard: connecting may take far longer than an answer.
+    enough: Option<Instant>,
     under_way: JoinSet<Done>,
     /// When they were asked last, and when they are asked next.
     last: Instant,
@@ -76,6 +78,7 @@ impl Task {
             lines: HashMap::new(),
             heard: HashMap::new(),
             asked: HashSet::new(),
+            enough: None,
             under_way: JoinSet::new(),
             last: now,
             next: now,
@@ -86,18 +89,26 @@ impl Task {
         loop {
             let next = tokio::time::sleep_until(self.next);
             let beat = tokio::time::sleep_until(self.beat.unwrap_or(self.next));
+            let enough = tokio::time::sleep_until(self.enough.unwrap_or(self.next));
             tokio::select! {
-                word = self.inbox.recv() => match word {
-                    Some(word) => self.obey(word),
-                    None => return,
-                },
+                // Whoever was stopped for a while hears all who have answered meanwhile, before it makes do with some; and
+                // however many complain, those who may help are asked.
+                biased;
                 Some(done) = self.under_way.join_next() => {
                     if let Ok((site, answer)) = done {
                         self.hear(site, answer);
                     }
                 }
+                () = enough, if self.enough.is_some() => {
+                    self.enough = None;
+                    self.conclude(true);
+                }
                 () = beat, if self.beat.is_some() => self.beat(),
                 () = next => self.ask_all(),
+                word = self.inbox.recv() => match word {
+                    Some(word) => self.obey(word),
+                    None => return,
+                },
             }
         }
     }
@@ -167,7 +178,7 @@ impl Task {
         };
         self.heard.insert(site, heard);
         self.learn();
-        self.conclude();
+        self.conclude(false);
     }
 
     /// Takes note of the sentinels that the others tell of, and of those they tell of no more; while nobody tells
@@ -192,7 +203,8 @@ impl Task {
         self.lines.retain(|site, _| is_known(site));
     }
 
-    fn conclude(&mut self) {
+    /// Says what follows from what was heard, where all were, or that has to be `enough`.
+    fn conclude(&mut self, enough: bool) {
         let said: Vec<Testimony> = self
             .heard
             .values()
@@ -208,13 +220,28 @@ impl Task {
         let (current, refused) = (self.believed.as_ref(), self.refused.as_ref());
         match believe(&said, self.configured.len(), current, refused) {
             Verdict::Certainly(master) => self.announce(master),
-            Verdict::Perhaps(master) if all => self.announce(master),
+            Verdict::Perhaps(master) if all || enough => self.announce(master),
             Verdict::Perhaps(_) | Verdict::Stay => {
-                if all && self.believed.is_none() {
+                let hopeless = all || enough && self.is_refused();
+                if hopeless && self.believed.is_none() {
                     self.despair();
                 }
             }
         }
+        if !all && !enough {
+            let soon = Instant::now() + SOON;
+            let enough = soon.max(self.last + self.inquiry.limit);
+            self.enough.get_or_insert(enough);
+        }
+    }
+
+    /// Whether somebody has said what will not pass by itself.
+    fn is_refused(&self) -> bool {
+        self.heard.values().any(|heard| match heard {
+            Ok(Heard::NoSuchMaster) => true,
+            Ok(Heard::Said { .. }) => false,
+            Err(failure) => !failure.is_passing(),
+        })
     }
 
     fn announce(&mut self, master: Named) {
@@ -265,7 +292,7 @@ fn trouble(
                 causes.push(failure.cause);
                 each.push(format!("{site}: {}", failure.detail));
             }
-            None => {}
+            None => each.push(format!("{site}: not heard yet")),
         }
     }
     // What does not pass by itself says most.

@@ -16,6 +16,7 @@ mod held;
 mod moving;
 mod sharded;
 mod slots;
+mod slow;
 mod waiting;
 
 use std::time::Duration;

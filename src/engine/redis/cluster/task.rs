@@ -23,6 +23,8 @@ use crate::engine::{Cause, Failure};
 
 /// How long one server may take to say who has what, once that is known: the next time is not to wait for it.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
+/// The same where connecting is a part of it, however long that may take: who hangs is tried anew.
+const LONGEST_GREETING: Duration = Duration::from_secs(10);
 /// How often they are asked though nobody has complained.
 const NOW_AND_THEN: Duration = Duration::from_secs(3);
 /// How long those wait who try again, while nothing is new.
@@ -114,8 +116,10 @@ impl Task {
         state.views.clear();
         let known = self.telling.borrow().chart.clone();
         let longest = self.inquiry.settings.connect_timeout;
+        // Where nobody is connected to, connecting may take far longer than an answer, and there is nobody to keep waiting.
         let limit = match known {
-            Some(_) => longest.min(LONGEST_ANSWER),
+            Some(_) if !state.lines.is_empty() => longest.min(LONGEST_ANSWER),
+            Some(_) => longest.min(LONGEST_GREETING),
             None => longest,
         };
         let known = known.iter().flat_map(|chart| chart.sites());

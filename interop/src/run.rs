@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use crate::clock::{Stamp, Wall};
 use crate::failure::{Failure, Outcome};
 use crate::library::{Build, Shared};
-use crate::machine::Watch;
+use crate::machine::{self, Watch};
 use crate::quorum;
 use crate::scenarios::{Play, Scenario};
 use crate::simple;
@@ -150,13 +150,17 @@ async fn perform(world: &Arc<World>, scenario: &'static Scenario, part: Part) ->
                 // In hours somebody may have set it, whatever else is wrong.
                 let brief = !matches!(scenario.play, Play::Long(..));
                 let failure = failure.excused_if(brief && wall.was_set());
-                let failure = match watch.end().await {
+                let taken = watch.end().await;
+                let failure = match &taken {
                     Some(seen) => failure.during(seen).excused_if(has_short_leases(scenario)),
                     None => failure,
                 };
                 let said = world.sweep().await;
                 if let Some(failure) = tries.failed(failure) {
                     break Err(Failure::new(format!("{failure}{said}")));
+                }
+                if taken.is_some() {
+                    machine::calm().await;
                 }
             }
         }

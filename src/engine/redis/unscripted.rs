@@ -189,8 +189,8 @@ impl Task {
     }
 
     async fn attempt(&mut self, request: &Request) -> Answer {
-        let give_up = Instant::now() + self.command_timeout;
-        while Instant::now() < give_up {
+        let begun = Instant::now();
+        while begun.elapsed() < self.command_timeout {
             let reading = Reading::new(request, &self.keys);
             let answers = self.send(reading.commands()).await?;
             let (outcome, writing) = reading.decide(answers)?;

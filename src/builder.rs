@@ -100,7 +100,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long making a connection may take. Default: two seconds.
+    /// How long making a connection may take; behind sentinels, together with hearing from them where the master is. Default: two
+    /// seconds.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

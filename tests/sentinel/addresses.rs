@@ -194,7 +194,7 @@ async fn sentinels_that_are_slow_to_greet_are_waited_for() {
     let topology = beside(Topology::start).stay();
     let proxies = slow_to_greet(&topology, [1500; 3]);
     let addresses: Vec<_> = proxies.iter().map(ChaosProxy::addr).collect();
-    takes_a_lock(&topology.url_at("", &addresses)).await;
+    takes_a_lock(&topology.url_at("", &addresses), PATIENCE / 2).await;
     let slow = proxies.iter().filter(|proxy| !proxy.injected().is_empty());
     assert!(slow.count() > 1, "nobody had to wait");
 }
@@ -209,7 +209,8 @@ async fn sentinels_that_never_greet_keep_nobody_waiting() {
     for sentinel in silent {
         sentinel.stop_process();
     }
-    takes_a_lock(&topology.url()).await;
+    // Sooner than one that hangs is tried anew.
+    takes_a_lock(&topology.url(), Duration::from_secs(8)).await;
     for sentinel in silent {
         sentinel.continue_process();
     }
@@ -232,9 +233,19 @@ async fn a_name_that_nobody_knows_is_told_though_a_sentinel_never_greets() {
     assert!(error.to_string().contains(&not_heard), "{error}");
 }
 
-/// Sooner than connecting may take.
-async fn takes_a_lock(url: &str) {
-    let client = timeout(PATIENCE / 2, patient(url).connect()).await;
+/// One that has forgotten the master does not speak for those who are slow.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_knows_no_such_master_is_outvoted_by_slow_ones() {
+    let topology = beside(Topology::start).stay();
+    beside(|| topology.sentinels()[0].cmd(&["SENTINEL", "REMOVE", MASTER]));
+    let proxies = slow_to_greet(&topology, [0, 1500, 1500]);
+    let addresses: Vec<_> = proxies.iter().map(ChaosProxy::addr).collect();
+    takes_a_lock(&topology.url_at("", &addresses), PATIENCE / 2).await;
+}
+
+/// Sooner than this.
+async fn takes_a_lock(url: &str, limit: Duration) {
+    let client = timeout(limit, patient(url).connect()).await;
     let client = client.expect("soon").expect("they answer in time");
     let guard = client.lock("slow").acquire().await.expect("it is free");
     guard.release().await.expect("it is ours");

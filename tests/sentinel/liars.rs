@@ -128,6 +128,32 @@ async fn a_sentinel_that_names_another_master_and_is_heard_first_is_outvoted() {
     assert_eq!(asked, 0, "nobody has gone there");
 }
 
+/// Nor where none of them was there at first, which says nothing of now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_names_another_master_and_is_back_first_is_outvoted() {
+    let topology = Topology::start().stay();
+    let stranger = RedisServer::start();
+    beside(|| mislead(&topology.sentinels()[0], stranger.port()));
+    let proxies = slow_to_greet(&topology, [0, 50, 50]);
+    proxies.iter().for_each(|proxy| proxy.refuse(true));
+    let addresses: Vec<_> = proxies.iter().map(ChaosProxy::addr).collect();
+    let builder = patient(&topology.url_at("", &addresses)).may_be_down(true);
+    let builder = builder.command_timeout(Duration::from_secs(8));
+    let client = builder.connect().await.expect("they may be down");
+    client
+        .lock("outvoted")
+        .try_acquire()
+        .await
+        .expect_err("nobody is there");
+    proxies.iter().for_each(|proxy| proxy.refuse(false));
+    eventually(PATIENCE, "they are heard", async || {
+        client.lock("outvoted").try_acquire().await.is_ok()
+    })
+    .await;
+    let asked = beside(|| stranger.commandstats("role"));
+    assert_eq!(asked, 0, "nobody has gone there");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_demoted_master_that_lives_on_is_left() {
     let topology = Topology::start();

@@ -52,6 +52,8 @@ pub(super) struct State {
     views: HashMap<Site, Result<View, Failure>>,
     /// Who has been asked, in this round, and has not answered.
     under_way: JoinSet<Done>,
+    /// When the first of this round has answered.
+    told: Option<Instant>,
     /// When they were asked last, and when they are asked next.
     last: Instant,
     next: Instant,
@@ -67,6 +69,7 @@ impl State {
             lines: HashMap::new(),
             views: HashMap::new(),
             under_way: JoinSet::new(),
+            told: None,
             last: now,
             next: now,
         }
@@ -79,6 +82,8 @@ impl Task {
             let state = &mut self.state;
             let next = tokio::time::sleep_until(state.next);
             let beat = tokio::time::sleep_until(state.beat.unwrap_or(state.next));
+            let enough =
+                tokio::time::sleep_until(state.told.unwrap_or(state.next) + LONGEST_ANSWER);
             tokio::select! {
                 word = self.inbox.recv() => match word {
                     Some(Word::Look) => self.soon(),
@@ -90,6 +95,11 @@ impl Task {
                     }
                 }
                 () = beat, if state.beat.is_some() => self.beat(),
+                // The next round is not to wait for those to whom connecting takes long.
+                () = enough, if state.told.is_some() => {
+                    state.told = None;
+                    state.under_way = JoinSet::new();
+                }
                 () = next, if state.under_way.is_empty() => self.ask_all(),
             }
         }
@@ -114,9 +124,10 @@ impl Task {
         state.last = Instant::now();
         state.next = state.last + at_random(NOW_AND_THEN);
         state.views.clear();
+        state.told = None;
         let known = self.telling.borrow().chart.clone();
         let longest = self.inquiry.settings.connect_timeout;
-        // Where nobody is connected to, connecting may take far longer than an answer, and there is nobody to keep waiting.
+        // Where nobody is connected to, connecting may take far longer than an answer.
         let limit = match known {
             Some(_) if !state.lines.is_empty() => longest.min(LONGEST_ANSWER),
             Some(_) => longest.min(LONGEST_GREETING),
@@ -139,6 +150,7 @@ impl Task {
         let state = &mut self.state;
         let view = match answer {
             Ok((view, line)) => {
+                state.told.get_or_insert_with(Instant::now);
                 state.lines.insert(site.clone(), line);
                 Ok(view)
             }

@@ -176,9 +176,35 @@ impl Task {
                 Err(failure)
             }
         };
+        let speaks = |heard: &_| matches!(heard, Ok(Heard::Said { .. }));
+        let is_new = speaks(&heard) && !self.heard.get(&site).is_some_and(speaks);
         self.heard.insert(site, heard);
         self.learn();
+        if !self.are_all_heard() {
+            self.wait_for_others(is_new);
+        }
         self.conclude(false);
+    }
+
+    /// Whether nobody is left who may say something else.
+    fn are_all_heard(&self) -> bool {
+        let is_heard = |site: &Site| match self.heard.get(site) {
+            Some(Ok(_)) => true,
+            // What was in its way may be gone by now.
+            Some(Err(_)) => self.believed.is_some() || !self.asked.contains(site),
+            None => false,
+        };
+        self.configured.iter().all(is_heard)
+    }
+
+    /// For as long as an answer may take; and whoever speaks for the first time is not believed alone while the others are about to.
+    fn wait_for_others(&mut self, is_new: bool) {
+        let soon = Instant::now() + SOON;
+        let longest = soon.max(self.last + self.inquiry.limit);
+        let enough = self.enough.get_or_insert(longest);
+        if is_new {
+            *enough = soon.max(*enough);
+        }
     }
 
     /// Takes note of the sentinels that the others tell of, and of those they tell of no more; while nobody tells
@@ -213,10 +239,7 @@ impl Task {
                 Ok(Heard::NoSuchMaster) | Err(_) => None,
             })
             .collect();
-        let all = self
-            .configured
-            .iter()
-            .all(|site| self.heard.contains_key(site));
+        let all = self.are_all_heard();
         let (current, refused) = (self.believed.as_ref(), self.refused.as_ref());
         match believe(&said, self.configured.len(), current, refused) {
             Verdict::Certainly(master) => self.announce(master),
@@ -228,20 +251,17 @@ impl Task {
                 }
             }
         }
-        if !all && !enough {
-            let soon = Instant::now() + SOON;
-            let enough = soon.max(self.last + self.inquiry.limit);
-            self.enough.get_or_insert(enough);
-        }
     }
 
-    /// Whether somebody has said what will not pass by itself.
+    /// Whether half of them, or more, have said what will not pass by itself.
     fn is_refused(&self) -> bool {
-        self.heard.values().any(|heard| match heard {
-            Ok(Heard::NoSuchMaster) => true,
-            Ok(Heard::Said { .. }) => false,
-            Err(failure) => !failure.is_passing(),
-        })
+        let refuses = |site: &&Site| match self.heard.get(*site) {
+            Some(Ok(Heard::NoSuchMaster)) => true,
+            Some(Err(failure)) => !failure.is_passing(),
+            Some(Ok(Heard::Said { .. })) | None => false,
+        };
+        let refusals = self.configured.iter().filter(refuses).count();
+        refusals * 2 >= self.configured.len()
     }
 
     fn announce(&mut self, master: Named) {

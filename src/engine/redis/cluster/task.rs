@@ -52,7 +52,8 @@ pub(super) struct State {
     views: HashMap<Site, Result<View, Failure>>,
     /// Who has been asked, in this round, and has not answered.
     under_way: JoinSet<Done>,
-    /// When the first of this round has answered.
+    /// Whether it was known who has what when they were asked, and when the first has answered then.
+    was_known: bool,
     told: Option<Instant>,
     /// When they were asked last, and when they are asked next.
     last: Instant,
@@ -69,6 +70,7 @@ impl State {
             lines: HashMap::new(),
             views: HashMap::new(),
             under_way: JoinSet::new(),
+            was_known: false,
             told: None,
             last: now,
             next: now,
@@ -126,6 +128,7 @@ impl Task {
         state.views.clear();
         state.told = None;
         let known = self.telling.borrow().chart.clone();
+        state.was_known = known.is_some();
         let longest = self.inquiry.settings.connect_timeout;
         // Where nobody is connected to, connecting may take far longer than an answer.
         let limit = match known {
@@ -150,7 +153,9 @@ impl Task {
         let state = &mut self.state;
         let view = match answer {
             Ok((view, line)) => {
-                state.told.get_or_insert_with(Instant::now);
+                if state.was_known {
+                    state.told.get_or_insert_with(Instant::now);
+                }
                 state.lines.insert(site.clone(), line);
                 Ok(view)
             }

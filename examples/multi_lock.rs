@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release --example multi_lock                                     # needs no server
-//! DISTLOCK_URL=redis://127.0.0.1/ cargo run --release --example multi_lock     # one script, one round trip
+//! DISTLOCK_URL=redis://127.0.0.1/ cargo run --release --example multi_lock
 //! ```
 #![expect(
     clippy::print_stdout,

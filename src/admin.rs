@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::Core;
-use crate::driver::lookup;
+use crate::driver::lookup::{self, ListProgress};
 use crate::engine::Finding;
 use crate::error::Error;
 use crate::lock::check_name;
@@ -107,7 +107,7 @@ impl Admin {
     /// The held locks whose names match a pattern: `*` for any characters, `?` for one, `\` before one
     /// that is meant as it is. Sorted by name.
     ///
-    /// Goes through the whole keyspace in small steps; no other client is held up.
+    /// Goes through the whole keyspace in small steps, and only reads; no other client is held up.
     ///
     /// # Errors
     ///
@@ -125,7 +125,33 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
-        let locks = lookup::list(&self.core, pattern).await?;
+        self.list_with_progress(pattern, |_| {}).await
+    }
+
+    /// The same as [`list`](Self::list), and calls `report` after each step: a large keyspace takes many.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot say.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any await: it only reads.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let report = |progress: distlock::ListProgress| eprintln!("scanned {} keys", progress.scanned);
+    /// let locks = client.admin().list_with_progress("order:*", report).await?;
+    /// assert!(locks.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub async fn list_with_progress(
+        &self,
+        pattern: &str,
+        report: impl FnMut(ListProgress) + Send,
+    ) -> Result<Vec<LockInfo>, Error> {
+        let locks = lookup::list(&self.core, pattern, report).await?;
         Ok(locks.into_iter().map(LockInfo::new).collect())
     }
 
@@ -209,8 +235,7 @@ impl Admin {
 
     /// Looks whether the store is fit for locks: what was found, and what to do about it.
     ///
-    /// Asks only what is harmless; on a server, on each master of a cluster, or in a file it takes a lock that nobody else
-    /// has the name of and gives it back. What the store will not say is a warning, not an error.
+    /// Only reads. A fact that the store does not report is a warning, not an error.
     ///
     /// # Errors
     ///
@@ -218,7 +243,7 @@ impl Admin {
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await; what was tried ends by itself within a second.
+    /// May be dropped at any await: it only reads.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -229,7 +254,30 @@ impl Admin {
     /// # Ok(()) }
     /// ```
     pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let findings = lookup::examine(&self.core).await;
+        let findings = lookup::examine(&self.core, false).await;
+        findings.map_err(|trouble| Error::of(&"all locks".into(), trouble))
+    }
+
+    /// The same as [`examine`](Self::examine), and acquires and releases a lock that nobody else has the name of: on the
+    /// server, on each master of a cluster, or in the file. On a server it also sets a label that ends within a second.
+    ///
+    /// # Errors
+    ///
+    /// As [`examine`](Self::examine). A lock that could not be acquired is a finding, not an error.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any await; what was written ends by itself within a second.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// # let client = distlock::Client::connect("memory:").await?;
+    /// let findings = client.admin().examine_with_probe().await?;
+    /// assert!(findings.iter().all(|finding| finding.verdict == distlock::Verdict::Ok));
+    /// # Ok(()) }
+    /// ```
+    pub async fn examine_with_probe(&self) -> Result<Vec<Finding>, Error> {
+        let findings = lookup::examine(&self.core, true).await;
         findings.map_err(|trouble| Error::of(&"all locks".into(), trouble))
     }
 }

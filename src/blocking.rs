@@ -45,7 +45,7 @@ pub use self::rw_lock::RwLock;
 pub use self::semaphore::Semaphore;
 pub use self::watch::Watch;
 use self::worker::Worker;
-use crate::{Error, Fair, Fenced, Held, Lease, Owner, Plain, Simple, Wait};
+use crate::{Error, Fair, Fenced, Held, Lease, Owner, Plain, RunError, Simple, Wait};
 
 /// [`crate::Client`] without `async`.
 ///
@@ -269,13 +269,14 @@ impl<K: 'static> Lock<K> {
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Acquires, works, releases. A thread cannot be stopped from outside: look at the [`Held`] that
-    /// the work is given, between its steps.
+    /// Acquires, works, releases. `Ok` means that the work ran under the lock from its beginning to its end.
+    ///
+    /// A thread cannot be stopped from outside: ask the [`Held`] that the work is given, between its steps.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; the work's own value comes back as it is, also if the lock was lost meanwhile
-    /// and the work did not look.
+    /// As [`Lock::acquire`], and [`Error::Lost`] if it was lost before the work ended;
+    /// [`RunError::into_output`] has what the work returned.
     ///
     /// ```
     /// # fn main() -> Result<(), distlock::Error> {
@@ -287,13 +288,13 @@ impl<K: 'static> Lock<K> {
     /// assert_eq!(sum, 2);
     /// # Ok(()) }
     /// ```
-    pub fn run<T>(&self, work: impl FnOnce(Held<K>) -> T) -> Result<T, Error> {
+    pub fn run<T>(&self, work: impl FnOnce(Held<K>) -> T) -> Result<T, RunError<T>> {
         let guard = self.acquire()?;
-        let done = work(guard.held());
-        if let Err(error) = guard.release() {
-            tracing::warn!(%error, "the work is done, but its lock was not given back cleanly");
+        let output = work(guard.held());
+        match guard.conclude() {
+            Ok(()) => Ok(output),
+            Err(error) => Err(RunError::with_output(error, output)),
         }
-        Ok(done)
     }
 
     fn with(self, choose: impl FnOnce(crate::Lock<K>) -> crate::Lock<K>) -> Self {

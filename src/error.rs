@@ -6,10 +6,11 @@ use crate::driver::{Trouble, TroubleWith};
 pub use crate::engine::TlsProblem;
 use crate::engine::{Cause, Failure};
 pub use crate::protocol::lease::{LostReason, Risk};
+use crate::protocol::rw::MOST_READS;
 
 mod words;
 
-use self::words::{Each, Of, Shown, why_closed};
+use self::words::{Each, Of, Shown, why_closed, without_code};
 
 /// Trouble. Somebody else having the lock is not: that is `None`.
 ///
@@ -304,6 +305,11 @@ impl Error {
                     "longer than the client's failover_delay ({longest:?}), after which others may have the lock"
                 ),
             },
+            Trouble::TooManyReads => Self::InvalidOption {
+                name: Some(name),
+                option: "with_owner",
+                reason: format!("an owner may hold the read lock {MOST_READS} times at once"),
+            },
             Trouble::TooYoung(wait, server) => Self::Unavailable {
                 name,
                 detail: format!("{server}: has not been up for {wait:?} yet, and so has no vote"),
@@ -324,7 +330,10 @@ impl Error {
                 problem,
                 detail,
             },
-            Cause::WrongKind => Self::WrongKind { name, detail },
+            Cause::WrongKind => Self::WrongKind {
+                name,
+                detail: without_code(detail),
+            },
             Cause::Unexpected | Cause::Unusable => Self::Storage { name, detail },
             Cause::NotReplicated => Self::NotReplicated { name, detail },
             Cause::Interrupted | Cause::Unreachable | Cause::Unready => {
@@ -360,17 +369,23 @@ pub struct Lost {
     pub name: Arc<str>,
     /// How.
     pub reason: LostReason,
+    /// The error of the last renewal, if the lease expired because renewals failed.
+    pub cause: Option<Arc<str>>,
 }
 
 impl From<Lost> for Error {
-    fn from(Lost { name, reason }: Lost) -> Self {
+    fn from(Lost { name, reason, .. }: Lost) -> Self {
         Self::Lost { name, reason }
     }
 }
 
 impl std::fmt::Display for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`{}` was lost: {}", Shown(&self.name), self.reason)
+        write!(f, "`{}` was lost: {}", Shown(&self.name), self.reason)?;
+        match &self.cause {
+            Some(cause) => write!(f, "; renewal failed: {cause}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -380,8 +395,8 @@ impl std::fmt::Display for LostReason {
             Self::Closed => "the client was closed",
             Self::Expired => "its lease ran out",
             Self::MaxHold => "it was held for as long as it may be",
-            Self::Removed => "the store no longer knows of it (deleted, forced open or data lost)",
-            Self::TakenOver => "somebody else holds it now",
+            Self::Removed => "the store no longer knows of it (deleted, forced open, returned by id or data lost)",
+            Self::TakenOver => "it belongs to somebody else now",
         })
     }
 }

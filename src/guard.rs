@@ -5,11 +5,12 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::driver::claim::Claim;
-use crate::driver::release;
+use crate::driver::release::{self, HandOff};
 use crate::error::Error;
 use crate::held::{Held, until_lost};
 use crate::lock::Plain;
 use crate::options::check_lease;
+use crate::run_error::RunError;
 
 /// A lock that is held. Dropping it gives the lock back, in the background.
 ///
@@ -55,11 +56,21 @@ impl<K> Guard<K> {
         self.held.clone()
     }
 
-    /// Does the work, and drops it the moment the lock is lost.
+    /// Does the work, and drops it at its next await once the lock is lost. What it returns is returned only if the lock was held
+    /// until its end, by the clock and by what the last renewal said. The store is not asked at the end:
+    /// [`release`](Self::release) does that, and [`Lock::run`](crate::Lock::run).
+    ///
+    /// # What cancellation cannot stop
+    ///
+    /// A future is dropped where it awaits, and nowhere else. Code that computes or blocks runs until its next await. What the
+    /// work has started elsewhere (`spawn_blocking`, threads, child processes, spawned tasks) is not stopped at all: each of them
+    /// should get a [`Held`] and ask it between its steps. A request that was sent is not recalled either. Where a late
+    /// write does harm, use a [fenced lock](crate::Client::fenced_lock).
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the work was dropped.
+    /// [`Error::Lost`] if the lock was lost before the work ended. If the work ran to its end nevertheless, without an
+    /// await at which it could be dropped, [`RunError::into_output`] has what it returned.
     ///
     /// # Cancel safety
     ///
@@ -73,7 +84,7 @@ impl<K> Guard<K> {
     /// assert_eq!(answer, 42);
     /// # guard.release().await }
     /// ```
-    pub async fn while_held<W>(&self, work: W) -> Result<W::Output, Error>
+    pub async fn while_held<W>(&self, work: W) -> Result<W::Output, RunError<W::Output>>
     where
         W: Future + Send,
         W::Output: Send,
@@ -82,7 +93,7 @@ impl<K> Guard<K> {
         let released = || Error::Released {
             name: self.hold.subject.name.clone(),
         };
-        until_lost(self.lost(), work, released).await
+        until_lost(self.lost(), work, || self.check(), released).await
     }
 
     /// Makes a fixed lease last this long from now, if it would end sooner.
@@ -117,14 +128,16 @@ impl<K> Guard<K> {
             .map_err(|trouble| Error::of(&self.hold.subject.name, trouble))
     }
 
-    /// Gives the lock back and says whether it was still ours.
+    /// Releases the lock and reports whether it was still held.
     ///
     /// Dropping the guard does the same but cannot tell you. A lock with several guards of one owner is
     /// given back with the last of them.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if it was not ours any more, saying whether it merely expired or was taken over.
+    /// [`Error::Lost`] if the lock was no longer held, with the reason: it expired, was removed, or another client holds it. A guard
+    /// of several permits returns this error also if some of them were
+    /// [returned by id](crate::Semaphore::release) before: the others are released.
     /// Any other error means that the store has not answered; the release goes on in the background.
     ///
     /// # Cancel safety
@@ -140,10 +153,17 @@ impl<K> Guard<K> {
     /// ```
     pub async fn release(self) -> Result<(), Error> {
         let held = self.held;
-        release::release(self.claim)
+        release::release(self.claim, HandOff::InMemory)
             .await
             .inspect(|()| tracing::debug!(name = ?held.name(), owner = held.owner(), "given back"))
             .map_err(|trouble| Error::of(&held.hold.subject.name, trouble))
+    }
+
+    /// Releases the lock after work that was done under it; fails only if it was not held until then.
+    pub(crate) async fn conclude(self) -> Result<(), Error> {
+        let name = self.held.hold.subject.name.clone();
+        let concluded = release::conclude(self.claim).await;
+        concluded.map_err(|trouble| Error::of(&name, trouble))
     }
 
     /// Stops renewing and leaves the lock to its lease, for whoever is to find it taken after this

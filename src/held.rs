@@ -11,6 +11,7 @@ use crate::driver::hold::Hold;
 use crate::error::{Error, Lost, LostReason, Risk};
 use crate::lock::{Fenced, Plain};
 use crate::protocol::FencingToken;
+use crate::run_error::RunError;
 
 /// A view of a held lock: everything a guard can tell, nothing it can do.
 ///
@@ -238,8 +239,7 @@ impl Future for LostSignal {
         // By the clock at every look, not only when somebody calls: work that is raced against this must
         // not be polled after the end.
         if let Some(reason) = this.hold.lost() {
-            let name = this.hold.subject.name.clone();
-            return Poll::Ready(Some(Lost { name, reason }));
+            return Poll::Ready(Some(news(&this.hold, reason)));
         }
         let wait = this
             .wait
@@ -247,8 +247,16 @@ impl Future for LostSignal {
         let reason = std::task::ready!(wait.as_mut().poll(cx));
         // Polled again, it looks again, and finds the same.
         this.wait = None;
-        let name = this.hold.subject.name.clone();
-        Poll::Ready(reason.map(|reason| Lost { name, reason }))
+        Poll::Ready(reason.map(|reason| news(&this.hold, reason)))
+    }
+}
+
+fn news(hold: &Hold, reason: LostReason) -> Lost {
+    let cause = hold.renewal_error();
+    Lost {
+        name: hold.subject.name.clone(),
+        reason,
+        cause: cause.filter(|_| reason == LostReason::Expired),
     }
 }
 
@@ -269,12 +277,13 @@ impl fmt::Debug for LostSignal {
     }
 }
 
-/// Does the work, and drops it the moment the news comes that its lock was lost.
+/// Does the work, and drops it when its lock is lost. What it returns counts only if the lock was held until then.
 pub(crate) async fn until_lost<W>(
     lost: impl Future<Output = Option<Lost>> + Send,
     work: W,
+    check: impl Fn() -> Result<(), Error> + Send,
     released: impl FnOnce() -> Error + Send,
-) -> Result<W::Output, Error>
+) -> Result<W::Output, RunError<W::Output>>
 where
     W: Future + Send,
     W::Output: Send,
@@ -282,10 +291,11 @@ where
     tokio::select! {
         biased;
         lost = lost => match lost {
-            Some(lost) => Err(lost.into()),
+            Some(lost) => Err(Error::from(lost).into()),
             // Only the guard's owner can release it, and that is borrowed by whoever works.
-            None => Err(released()),
+            None => Err(released().into()),
         },
-        done = work => Ok(done),
+        // The last poll may have taken longer than the lease.
+        output = work => RunError::unless_held(check(), output),
     }
 }

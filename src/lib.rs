@@ -6,7 +6,7 @@
 //! # async fn send_invoice(_: u32) {}
 //! let client = distlock::Client::connect("memory:").await?;      // or redis://host/
 //! let guard = client.lock("invoice:42").acquire().await?;
-//! guard.while_held(send_invoice(42)).await?;                     // dropped the moment the lock is lost
+//! guard.while_held(send_invoice(42)).await?;                     // dropped at its next await if the lock is lost
 //! guard.release().await?;                                        // or just drop it
 //! # Ok(()) }
 //! ```
@@ -69,6 +69,7 @@ mod protocol;
 mod quorum_guard;
 mod quorum_held;
 mod quorum_lock;
+mod run_error;
 mod rw_lock;
 mod semaphore;
 mod watch;
@@ -77,6 +78,7 @@ pub use admin::{Admin, Holder, LockInfo};
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use counting_semaphore::CountingSemaphore;
+pub use driver::lookup::ListProgress;
 pub use engine::{Finding, Verdict};
 pub use error::{Error, Lost, LostReason, Risk, TlsProblem};
 pub use guard::Guard;
@@ -93,6 +95,7 @@ pub use protocol::{FencingToken, LockKind, PermitId};
 pub use quorum_guard::QuorumGuard;
 pub use quorum_held::{MajorityLost, QuorumHeld};
 pub use quorum_lock::QuorumLock;
+pub use run_error::RunError;
 pub use rw_lock::{Read, RwLock, Write};
 pub use semaphore::{Permit, PermitCount, Semaphore};
 pub use watch::{Change, Event, Watch};

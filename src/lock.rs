@@ -15,6 +15,7 @@ use crate::owner::Owner;
 use crate::protocol::lease::{ENDLESS, Terms};
 use crate::protocol::request::flaw_of;
 use crate::protocol::{Kind, Subject, Wanted};
+use crate::run_error::RunError;
 
 /// A lock by name: a name, not a state. Clone it, share it, make it again.
 ///
@@ -111,6 +112,10 @@ impl<K> Lock<K> {
 
     /// Acquires for this owner, who may hold the lock more than once.
     ///
+    /// A guard that is released while the owner has others on the lock does not shorten the lease: if it had the longest, the lock
+    /// stays taken in the store for as long as that said, unless the others are released. (Redisson's read lock returns to the longest
+    /// lease of the remaining holds.)
+    ///
     /// Two acquisitions of one owner that are under way at the same time know nothing of each other until
     /// one of them has the lock: a [`try_acquire`](Lock::try_acquire) may then find it busy.
     ///
@@ -184,6 +189,8 @@ impl<K> Lock<K> {
     /// - [`Error::PermissionDenied`], [`Error::OutOfMemory`], [`Error::WrongKind`] or [`Error::Storage`] if
     ///   the store refuses, also in the middle of a wait.
     /// - [`Error::WouldDeadlock`] if it is asked to write by an owner that reads, beside others.
+    /// - [`Error::Lost`] if the [owner](Lock::with_owner) held the lock already and the store no longer knows of it: the guards that it
+    ///   has are lost, and the next call begins anew. Also if the lease is so short that it ended before the grant arrived.
     /// - [`Error::InvalidName`] or [`Error::InvalidOption`] if the name, a lease or the owner cannot be;
     ///   [`Error::Closed`] if the client is closed.
     ///
@@ -257,14 +264,18 @@ impl<K> Lock<K> {
         self.start(Patience::within(wait), |guard, _| Ok(guard))
     }
 
-    /// Acquires, works, releases. The work is dropped the moment the lock is lost.
+    /// Acquires, works, releases. `Ok` means that the work ran under the lock from its beginning to its end.
     ///
-    /// The work's own value comes back as it is, also when the release behind it fails: the lock is
-    /// then given back in the background.
+    /// The work is dropped at its next await once the lock is lost; see [`Guard::while_held`](crate::Guard::while_held) for what
+    /// that cannot stop. When the work has ended, the store is asked once more: a lock that an operator forced open meanwhile, or that the store
+    /// has forgotten, is a failure whatever the work returned. A missing reply to the release is not a failure: by
+    /// the clock the lock was held, and the release goes on in the background.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`], and [`Error::Lost`] if the work was dropped.
+    /// As [`Lock::acquire`], and [`Error::Lost`] if the lock was lost before the work ended. [`Error::WrongKind`] after the work means
+    /// that other data has replaced the lock, or a key beside it, and no renewal had noticed it. If the work ran to its end nevertheless,
+    /// [`RunError::into_output`] has what it returned.
     ///
     /// # Cancel safety
     ///
@@ -283,7 +294,7 @@ impl<K> Lock<K> {
     pub fn run<F, Fut, T>(
         &self,
         work: F,
-    ) -> impl Future<Output = Result<T, Error>> + Send + use<K, F, Fut, T>
+    ) -> impl Future<Output = Result<T, RunError<T>>> + Send + use<K, F, Fut, T>
     where
         F: FnOnce(Held<K>) -> Fut + Send,
         Fut: Future<Output = T> + Send,
@@ -293,11 +304,8 @@ impl<K> Lock<K> {
         let acquiring = self.acquire();
         async move {
             let guard = acquiring.await?;
-            let done = guard.while_held(work(guard.held())).await?;
-            if let Err(error) = guard.release().await {
-                tracing::warn!(%error, "the work is done, but its lock was not given back cleanly");
-            }
-            Ok(done)
+            let output = guard.while_held(work(guard.held())).await?;
+            RunError::unless_held(guard.conclude().await, output)
         }
     }
 

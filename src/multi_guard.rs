@@ -14,6 +14,7 @@ use crate::multi_lock::Any;
 use crate::options::check_lease;
 use crate::protocol::permit::permits_of;
 use crate::protocol::{FencingToken, PermitId};
+use crate::run_error::RunError;
 
 /// Several locks that are held. Dropping it gives all of them back, in the background.
 ///
@@ -57,11 +58,16 @@ impl MultiGuard {
         self.held.clone()
     }
 
-    /// Does the work, and drops it the moment one of the locks is lost.
+    /// Does the work, and drops it at its next await once one of the locks is lost. What it returns is returned only if all of them
+    /// were held until its end.
+    ///
+    /// [`Guard::while_held`](crate::Guard::while_held) says what cancellation cannot stop: such work should get a [`MultiHeld`] and ask
+    /// it between its steps.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the work was dropped; it says which lock it was.
+    /// [`Error::Lost`] if one of the locks was lost before the work ended; it names that lock. If the work ran to its end
+    /// nevertheless, without an await at which it could be dropped, [`RunError::into_output`] has what it returned.
     ///
     /// # Cancel safety
     ///
@@ -74,7 +80,7 @@ impl MultiGuard {
     /// assert_eq!(guard.while_held(async { 42 }).await?, 42);
     /// # guard.release().await }
     /// ```
-    pub async fn while_held<W>(&self, work: W) -> Result<W::Output, Error>
+    pub async fn while_held<W>(&self, work: W) -> Result<W::Output, RunError<W::Output>>
     where
         W: Future + Send,
         W::Output: Send,
@@ -83,7 +89,7 @@ impl MultiGuard {
         let released = || Error::Released {
             name: self.names().collect::<Vec<_>>().join(", ").into(),
         };
-        until_lost(self.lost(), work, released).await
+        until_lost(self.lost(), work, || self.check(), released).await
     }
 
     /// Makes fixed leases last this long from now, where they would end sooner.
@@ -129,7 +135,7 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if one of them was not ours any more; any other error means that a store has not answered, and the
+    /// [`Error::Lost`] if one of them was no longer held; any other error means that a store has not answered, and the
     /// release goes on in the background. If there is trouble with several, [`Error::Several`] has that of each.
     ///
     /// # Cancel safety
@@ -145,6 +151,11 @@ impl MultiGuard {
     /// ```
     pub async fn release(self) -> Result<(), Error> {
         multi::give_back(self.claims).await.map_err(Error::all_of)
+    }
+
+    /// Releases the locks after work that was done under them; fails only if one of them was not held until then.
+    pub(crate) async fn conclude(self) -> Result<(), Error> {
+        multi::conclude(self.claims).await.map_err(Error::all_of)
     }
 
     /// Stops renewing and leaves the locks to their leases, as [`Guard::forget`](crate::Guard::forget) does.

@@ -11,12 +11,14 @@ use crate::error::Error;
 use crate::lock::Lock;
 use crate::multi_guard::{MultiGuard, MultiHeld};
 use crate::options::{Lease, check_permits};
+use crate::run_error::RunError;
 
 /// Several locks that are taken together, all or none: of any kinds, clients and stores. Redisson's `RedissonMultiLock`.
 ///
 /// In whatever order they are given, everybody takes them in the same one, so two that want the same locks do not wait for
-/// each other. The same lock twice is taken once, permits of one semaphore are added up. Those of one client are taken in
-/// one step, on Redis by one script in one round trip.
+/// each other. The same lock twice is taken once, permits of one semaphore are added up. The requests for consecutive locks are sent
+/// together, and what was granted is released if one of them is not free: other clients can see a part of the locks taken for a
+/// moment.
 ///
 /// **While it waits** it holds those that come before the one it waits for, for at most 1.5 s times the number of locks; then
 /// it gives them back, and begins anew a moment later. So those who take the same locks one by one in another order may
@@ -147,7 +149,7 @@ impl MultiLock {
 
     /// Takes all of them if they are free now; otherwise none.
     ///
-    /// Where they are one client's, others never see a part of them taken, and nobody is woken when they could not be had.
+    /// Other clients can see a part of them taken for a moment, until what was granted is released.
     ///
     /// # Errors
     ///
@@ -199,14 +201,15 @@ impl MultiLock {
         self.start(Patience::within(wait))
     }
 
-    /// Acquires, works, releases. The work is dropped the moment one of the locks is lost.
+    /// Acquires, works, releases. `Ok` means that the work ran under all locks from its beginning to its end.
     ///
-    /// The work's own value comes back as it is, also when the release behind it fails: that then goes on in the
-    /// background.
+    /// The work is dropped at its next await once one of the locks is lost; otherwise as [`Lock::run`](crate::Lock::run), for each of
+    /// the locks.
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::acquire`], and [`Error::Lost`] if the work was dropped.
+    /// As [`MultiLock::acquire`], and [`Error::Lost`] if one of the locks was lost before the work ended. If the work ran to its end
+    /// nevertheless, [`RunError::into_output`] has what it returned.
     ///
     /// # Cancel safety
     ///
@@ -227,7 +230,7 @@ impl MultiLock {
     pub fn run<F, Fut, T>(
         &self,
         work: F,
-    ) -> impl Future<Output = Result<T, Error>> + Send + use<F, Fut, T>
+    ) -> impl Future<Output = Result<T, RunError<T>>> + Send + use<F, Fut, T>
     where
         F: FnOnce(MultiHeld) -> Fut + Send,
         Fut: Future<Output = T> + Send,
@@ -236,11 +239,8 @@ impl MultiLock {
         let acquiring = self.acquire();
         async move {
             let guard = acquiring.await?;
-            let done = guard.while_held(work(guard.held())).await?;
-            if let Err(error) = guard.release().await {
-                tracing::warn!(%error, "the work is done, but its locks were not all given back cleanly");
-            }
-            Ok(done)
+            let output = guard.while_held(work(guard.held())).await?;
+            RunError::unless_held(guard.conclude().await, output)
         }
     }
 

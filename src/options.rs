@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::protocol::acquire::Hearing;
-use crate::protocol::permit::MOST_AT_ONCE;
+use crate::protocol::permit::MOST_PERMITS;
 
 /// Shorter than a round trip may take, and no validity would be left when the grant arrives.
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
@@ -208,12 +208,12 @@ pub(crate) fn check_delay(delay: Duration, lease: Duration) -> Result<(), Error>
     Ok(())
 }
 
-/// So many permits can be had at once.
+/// Refuses a number of permits that no guard can have.
 pub(crate) fn check_permits(count: u32) -> Result<(), Error> {
-    if (1..=MOST_AT_ONCE).contains(&count) {
+    if (1..=MOST_PERMITS).contains(&count) {
         return Ok(());
     }
-    let reason = format!("one to {MOST_AT_ONCE} at once");
+    let reason = format!("a guard has one to {MOST_PERMITS} permits");
     Err(Error::invalid_option("permits", reason))
 }
 

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::held::until_lost;
 use crate::options::check_lease;
 use crate::quorum_held::QuorumHeld;
+use crate::run_error::RunError;
 
 /// A lock that is held on most of several servers. Dropping it gives it back everywhere, in the background.
 ///
@@ -48,11 +49,16 @@ impl QuorumGuard {
         self.held.clone()
     }
 
-    /// Does the work, and drops it the moment the lock is lost.
+    /// Does the work, and drops it at its next await once the lock is lost. What it returns is returned only if the lock was held
+    /// until its end.
+    ///
+    /// [`Guard::while_held`](crate::Guard::while_held) says what cancellation cannot stop: such work should get a [`QuorumHeld`] and ask
+    /// it between its steps.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the work was dropped.
+    /// [`Error::Lost`] if the lock was lost before the work ended. If the work ran to its end nevertheless, without an
+    /// await at which it could be dropped, [`RunError::into_output`] has what it returned.
     ///
     /// # Cancel safety
     ///
@@ -65,14 +71,14 @@ impl QuorumGuard {
     /// assert_eq!(guard.while_held(async { 42 }).await?, 42);
     /// # guard.release().await }
     /// ```
-    pub async fn while_held<W>(&self, work: W) -> Result<W::Output, Error>
+    pub async fn while_held<W>(&self, work: W) -> Result<W::Output, RunError<W::Output>>
     where
         W: Future + Send,
         W::Output: Send,
     {
         self.check()?;
         let released = || self.released();
-        until_lost(self.lost(), work, released).await
+        until_lost(self.lost(), work, || self.check(), released).await
     }
 
     /// Makes a fixed lease last this long from now on most servers, if it would end sooner. It may last no longer than everybody
@@ -150,6 +156,11 @@ impl QuorumGuard {
     /// ```
     pub async fn release(self) -> Result<(), Error> {
         self.held.0.give_back().await.map_err(Error::all_of)
+    }
+
+    /// Releases the lock after work that was done under it; fails only if most servers did not hold it until then.
+    pub(crate) async fn conclude(self) -> Result<(), Error> {
+        self.held.0.conclude().await.map_err(Error::all_of)
     }
 
     /// Stops renewing and leaves the lock to its leases, as [`Guard::forget`](crate::Guard::forget) does. Servers that have not

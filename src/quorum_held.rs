@@ -214,7 +214,11 @@ impl Future for MajorityLost {
         // Polled again, it looks again, and finds the same.
         this.wait = None;
         Poll::Ready(match end {
-            End::Lost(name, reason) => Some(Lost { name, reason }),
+            End::Lost(name, reason) => Some(Lost {
+                name,
+                reason,
+                cause: None,
+            }),
             End::Released => None,
         })
     }

@@ -12,6 +12,7 @@ use crate::multi_lock::Member;
 use crate::options::Lease;
 use crate::quorum_guard::QuorumGuard;
 use crate::quorum_held::QuorumHeld;
+use crate::run_error::RunError;
 
 /// One lock that is held on most of several independent servers, so that it outlives the loss of the others: Redlock,
 /// Redisson's `RedissonRedLock`, what redsync and node-redlock do.
@@ -184,14 +185,15 @@ impl QuorumLock {
         self.start(Patience::within(wait))
     }
 
-    /// Acquires, works, releases. The work is dropped the moment the lock is lost.
+    /// Acquires, works, releases. `Ok` means that the work ran under the lock from its beginning to its end.
     ///
-    /// The work's own value comes back as it is, also when the release behind it fails: that then goes on in the
-    /// background.
+    /// The work is dropped at its next await once the lock is lost; otherwise as [`Lock::run`](crate::Lock::run), where most of the
+    /// servers decide.
     ///
     /// # Errors
     ///
-    /// As [`QuorumLock::acquire`], and [`Error::Lost`] if the work was dropped.
+    /// As [`QuorumLock::acquire`], and [`Error::Lost`] if the lock was lost before the work ended. If the work ran to its end
+    /// nevertheless, [`RunError::into_output`] has what it returned.
     ///
     /// # Cancel safety
     ///
@@ -208,7 +210,7 @@ impl QuorumLock {
     pub fn run<F, Fut, T>(
         &self,
         work: F,
-    ) -> impl Future<Output = Result<T, Error>> + Send + use<F, Fut, T>
+    ) -> impl Future<Output = Result<T, RunError<T>>> + Send + use<F, Fut, T>
     where
         F: FnOnce(QuorumHeld) -> Fut + Send,
         Fut: Future<Output = T> + Send,
@@ -217,11 +219,8 @@ impl QuorumLock {
         let acquiring = self.acquire();
         async move {
             let guard = acquiring.await?;
-            let done = guard.while_held(work(guard.held())).await?;
-            if let Err(error) = guard.release().await {
-                tracing::warn!(%error, "the work is done, but its lock was not given back cleanly");
-            }
-            Ok(done)
+            let output = guard.while_held(work(guard.held())).await?;
+            RunError::unless_held(guard.conclude().await, output)
         }
     }
 

@@ -101,10 +101,10 @@ impl Semaphore {
         self.permits(1)
     }
 
-    /// So many permits at once, all or none; up to 65,536. Who wants more than there are waits until there are so many.
+    /// Acquires `count` permits together, at most 4,096. A request for more than exist waits until there are that many.
     ///
-    /// Who waits for several is not starved by clients of this library that want fewer: they wait behind it. Redisson's do
-    /// not know of it.
+    /// A waiter for several permits is not starved by clients of this library that want fewer: they wait behind it. Redisson's
+    /// clients do not know of it.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

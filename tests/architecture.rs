@@ -27,7 +27,7 @@ struct Source {
 /// What the sources are held to: its name, and what is wrong with them.
 type Check = (&'static str, fn(&[Source]) -> Vec<String>);
 
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 8] = [
     ("imports point down only", checks::imports_point_down),
     ("the protocol is pure", checks::the_protocol_is_pure),
     (
@@ -35,7 +35,6 @@ const CHECKS: [Check; 9] = [
         checks::blocking_is_public,
     ),
     ("nothing is unsafe", checks::nothing_is_unsafe),
-    ("no file is too long to read", checks::files_are_short),
     ("every name says something", checks::names_say_something),
     ("every file says what lives in it", checks::files_are_headed),
     ("every script names its keys", checks::scripts_are_headed),
@@ -73,23 +72,6 @@ fn the_sources_keep_to_the_architecture() {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
     eprintln!("{} files keep to {} rules", sources.len(), CHECKS.len());
 }
-
-/// What stands beside the sources has no layers, and is read as well.
-#[test]
-fn no_file_beside_the_sources_is_too_long_to_read() {
-    let mut beside = Vec::new();
-    for folder in BESIDE {
-        let before = beside.len();
-        collect(Path::new(env!("CARGO_MANIFEST_DIR")), folder, &mut beside);
-        beside.retain(Source::is_rust);
-        assert!(beside.len() > before, "no files in {folder}");
-    }
-    let wrong = checks::files_are_short(&beside);
-    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
-    eprintln!("{} files are short", beside.len());
-}
-
-const BESIDE: [&str; 5] = ["bench/src", "cli/src", "cli/tests", "examples", "tests"];
 
 impl Source {
     fn is_rust(&self) -> bool {

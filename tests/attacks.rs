@@ -56,7 +56,11 @@ async fn a_newcomer_behind_a_head_that_is_not_answered_is_not_told_busy() {
         format!("{client:?}").contains("waiting: 1")
     })
     .await;
-    let acquire = include_str!("../src/engine/redis/lua/mutex/acquire.lua");
+    let acquire = concat!(
+        include_str!("../src/engine/redis/lua/format/owner.lua"),
+        include_str!("../src/engine/redis/lua/format/lock.lua"),
+        include_str!("../src/engine/redis/lua/mutex/acquire.lua"),
+    );
     let hash = redis::Script::new(acquire).get_hash().to_owned();
     proxy.rule(Match::script(&[acquire, &hash]).nth(1), Fault::HoldRequest);
     held.release().await.expect("it is ours");

@@ -37,8 +37,8 @@ pub(crate) enum Command {
     Show(Show),
     /// Tell who takes and gives back which lock, as it happens.
     ///
-    /// First come the locks that are held already. On a server, a lock that is held for less than a tenth of a
-    /// second may be told when it is given back only, and without its holder. Runs until it is interrupted.
+    /// First come the locks that are held already. On a server, a hold that is shorter than the time between two
+    /// polls, a tenth of a second on a small database, is not reported. Runs until it is interrupted.
     Watch(Locks),
     Acquire(Acquire),
     Release(Release),
@@ -77,7 +77,7 @@ pub(crate) struct Store {
 pub(crate) struct Named {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Its name
+    /// Its name; on a server the key itself, so prefix it (job:nightly)
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
@@ -106,11 +106,11 @@ Exit codes:
 Durations: 500ms, 30s, 5m, 1.5h, 1d, 1h30m.
 
 Examples:
-  distlock run nightly -- ./backup.sh
-  distlock run --wait 0 --busy-code 0 sync -- ./sync.sh    (cron: skip if busy)
-  distlock run --url redis://db1/ --wait 10m deploy -- make deploy
-  distlock run --permits 3 export -- ./export.sh           (three at a time)
-  distlock run stock prices -- ./reconcile.sh              (both, or none)")]
+  distlock run job:nightly -- ./backup.sh
+  distlock run --wait 0 --busy-code 0 job:sync -- ./sync.sh    (cron)
+  distlock run --url redis://db1/ --wait 10m job:deploy -- make deploy
+  distlock run --permits 3 job:export -- ./export.sh       (three at a time)
+  distlock run lock:stock lock:prices -- ./reconcile.sh    (both, or none)")]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) store: Store,
@@ -137,7 +137,7 @@ pub(crate) struct Run {
     /// How long the command has between TERM and KILL
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     pub(crate) grace: Duration,
-    /// The lock's name; with several, all of them or none
+    /// The lock's name, on a server the key itself; with several, all or none
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
     /// The command and its arguments
@@ -166,7 +166,7 @@ pub(crate) struct Show {
     /// One JSON object on one line
     #[arg(long)]
     pub(crate) json: bool,
-    /// The lock's name
+    /// The lock's name; on a server the key itself, so prefix it (job:nightly)
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
@@ -195,7 +195,7 @@ pub(crate) struct Acquire {
     /// One JSON object on one line
     #[arg(long)]
     pub(crate) json: bool,
-    /// The lock's name
+    /// The lock's name; on a server the key itself, so prefix it (job:nightly)
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
@@ -214,7 +214,7 @@ pub(crate) struct Release {
     /// Do not ask
     #[arg(long)]
     pub(crate) force: bool,
-    /// The lock's name
+    /// The lock's name; on a server the key itself, so prefix it (job:nightly)
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
@@ -226,6 +226,9 @@ pub(crate) struct Release {
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) store: Store,
+    /// Also acquire and release a lock, and set a label; without it nothing is written
+    #[arg(long)]
+    pub(crate) probe: bool,
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,

@@ -26,6 +26,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::{
     Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, kill_process_group,
@@ -34,10 +35,11 @@ use rustix::process::{
 use rustix::termios::tcgetpgrp;
 
 use crate::exit::{self, Failure};
-use crate::nested::Environment;
+use crate::nested::{self, Environment};
 use crate::out::{say, shown};
 use crate::signals::News;
-use crate::tree;
+use crate::term::TermSent;
+use crate::tree::{self, Process};
 
 /// Our own first word for the step between us and the command.
 pub(crate) const STEP: &str = "__child";
@@ -52,12 +54,14 @@ pub(crate) struct Child {
     own_group: bool,
     /// How it has ended, once it was waited for: its number may belong to another process then.
     end: Option<End>,
-    /// Processes that have been asked to end.
-    asked: HashSet<Pid>,
+    /// TERM, once it was sent.
+    term: Option<TermSent>,
     /// No more are asked: what they start now is to tidy up.
     told: bool,
-    /// Children that a shell had before it became us (`server & exec distlock …`). They are left alone.
-    others: HashSet<Pid>,
+    /// Whether the orphans of other processes may come to us.
+    among_others: bool,
+    /// An owner of the hold it runs under, which no other run has.
+    owner: String,
 }
 
 /// How a command has ended.
@@ -92,11 +96,12 @@ impl Child {
     pub(crate) fn start(
         words: &[OsString],
         environment: Environment,
+        owner: &str,
         dies_with_us: bool,
         own_group: bool,
     ) -> Result<Self, Failure> {
+        let among_others = !tree::adopts_only_its_own();
         tree::adopt();
-        let others = tree::there_already();
         let mut command = if dies_with_us {
             step(words)
         } else {
@@ -114,9 +119,10 @@ impl Child {
             pid,
             own_group,
             end: None,
-            asked: HashSet::new(),
+            term: None,
             told: false,
-            others,
+            among_others,
+            owner: owner.to_owned(),
         })
     }
 
@@ -172,7 +178,10 @@ impl Child {
     }
 
     /// Passes on what was sent to us; says who is to end after that.
-    pub(crate) fn pass_on(&self, news: News) -> Told {
+    pub(crate) fn pass_on(&mut self, news: News) -> Told {
+        if news == News::End(Signal::TERM) {
+            self.term = Some(TermSent::to_these(|| self.receivers()));
+        }
         match news {
             News::Child | News::Stop => Told::Nobody,
             News::End(signal) if self.own_group => {
@@ -196,6 +205,16 @@ impl Child {
         }
     }
 
+    /// The processes to which TERM is passed on.
+    fn receivers(&self) -> HashSet<Pid> {
+        let living = self.living().unwrap_or_default().into_iter();
+        let in_group = living.filter(|process| process.group == Some(self.pid));
+        let in_group = in_group
+            .map(|process| process.pid)
+            .filter(|_| self.own_group);
+        in_group.chain([self.pid]).collect()
+    }
+
     /// Lets it stand still, if it has a group of its own: a terminal stops what shares ours.
     pub(crate) fn stop(&self) {
         if self.own_group {
@@ -213,34 +232,36 @@ impl Child {
     /// It has been asked to end: once is enough.
     pub(crate) fn was_told(&mut self, told: Told) {
         self.told = told == Told::Group;
+        self.term = None;
     }
 
-    /// Asks everything the command has started to end, whoever has not been asked before.
+    /// Forgets a TERM that was passed on longer ago than this: a command that goes on after it, as with a request to reload, has
+    /// to be asked to end.
+    pub(crate) fn forget_term(&mut self, longest: Duration) {
+        self.term.take_if(|sent| sent.age() > longest);
+    }
+
+    /// Sends TERM to the command and everything it has started, once to each process; to be called again, for processes
+    /// that the first call has missed. A process that a TERM handler starts does not receive it.
     pub(crate) fn ask_to_end(&mut self) {
         if self.told {
             return;
         }
-        let Some(living) = tree::below(getpid(), &self.others) else {
+        match (self.living(), &mut self.term) {
+            (Some(living), Some(term)) => term.send_to_missed(&living),
+            (Some(living), None) => self.term = Some(TermSent::send(&living, || self.living())),
             // Without a table of processes the group has to do.
-            if self.asked.insert(self.pid) {
+            (None, _) => {
                 self.signal_all(Signal::TERM);
                 self.signal_all(Signal::CONT);
-            }
-            return;
-        };
-        for tree::Process { pid, .. } in living {
-            if self.asked.insert(pid) {
-                // One that has gone needs no signal, and one of another user's gets none.
-                let _ = kill_process(pid, Signal::TERM);
-                // What is stopped hears of nothing else.
-                let _ = kill_process(pid, Signal::CONT);
+                self.told = true;
             }
         }
     }
 
     /// Kills all of it.
     pub(crate) fn kill(&self) {
-        let Some(living) = tree::below(getpid(), &self.others) else {
+        let Some(living) = self.living() else {
             return self.signal_all(Signal::KILL);
         };
         // At once what can be had at once: a tree that grows while one walks it may get away. A group keeps its
@@ -249,19 +270,32 @@ impl Child {
         if self.own_group && (!self.is_buried() || in_group) {
             self.signal_group(Signal::KILL);
         }
-        for tree::Process { pid, .. } in living {
+        for Process { pid, .. } in living {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 
     /// Whether nothing of it is left.
     pub(crate) fn is_gone(&self) -> bool {
-        match tree::below(getpid(), &self.others) {
+        match self.living() {
             Some(living) => living.is_empty(),
             // Asked from its leader's end on, so that no other group can have got its number unseen.
             None if self.own_group => test_kill_process_group(self.pid).is_err(),
             None => self.is_buried(),
         }
+    }
+
+    /// The command and its descendants, as far as they live; none where the system has no table of processes.
+    fn living(&self) -> Option<Vec<Process>> {
+        tree::below(getpid(), |child| self.is_ours(child))
+    }
+
+    /// Whether a child of ours is the command or an orphan of its. The table does not say where an orphan comes from: if
+    /// it may come from elsewhere, it has to have the command's variables. One without them is left alone.
+    fn is_ours(&self, child: &Process) -> bool {
+        !self.among_others
+            || (child.pid == self.pid && !self.is_buried())
+            || nested::is_under(child.pid, &self.owner)
     }
 
     fn signal(&self, signal: Signal) {

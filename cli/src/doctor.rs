@@ -39,7 +39,7 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
                 &mut out,
                 args.json,
                 "connection",
-                Verdict::Fail,
+                Some(Verdict::Fail),
                 found,
                 advice,
             )?;
@@ -47,14 +47,30 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
         }
     };
     let found = format!("made in {}", short(begun.elapsed()));
-    print(&mut out, args.json, "connection", Verdict::Ok, &found, None)?;
-    let findings = client.admin().examine().await;
+    print(
+        &mut out,
+        args.json,
+        "connection",
+        Some(Verdict::Ok),
+        &found,
+        None,
+    )?;
+    let admin = client.admin();
+    let findings = match args.probe {
+        true => admin.examine_with_probe().await,
+        false => admin.examine().await,
+    };
     store::leave(&client).await;
     let findings: Vec<Finding> = findings?;
     for finding in &findings {
         let advice = finding.advice.as_deref();
         let Finding { subject, found, .. } = finding;
-        print(&mut out, args.json, subject, finding.verdict, found, advice)?;
+        let verdict = Some(finding.verdict);
+        print(&mut out, args.json, subject, verdict, found, advice)?;
+    }
+    if !args.probe {
+        let found = "not tried: --probe acquires a lock and releases it";
+        print(&mut out, args.json, "locking", None, found, None)?;
     }
     let failed = findings
         .iter()
@@ -62,29 +78,31 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
     Ok(if failed { exit::NO } else { 0 })
 }
 
+/// Prints a finding; without a verdict it was not tried.
 fn print(
     out: &mut Out,
     json: bool,
     what: &str,
-    verdict: Verdict,
+    verdict: Option<Verdict>,
     found: &str,
     advice: Option<&str>,
 ) -> Result<(), Failure> {
-    let word = word(verdict);
+    let word = verdict.map(word);
     if json {
         return out.json(&Line {
             what,
-            verdict: word,
+            verdict: word.unwrap_or("skipped"),
             found,
             advice,
         });
     }
     let style = out.style();
-    let padded = format!("{word:<4}");
+    let padded = format!("{:<4}", word.unwrap_or("--"));
     let coloured = match verdict {
-        Verdict::Ok => style.green(&padded),
-        Verdict::Warn => style.yellow(&padded),
-        _ => style.red(&padded),
+        None => style.dim(&padded),
+        Some(Verdict::Ok) => style.green(&padded),
+        Some(Verdict::Warn) => style.yellow(&padded),
+        Some(_) => style.red(&padded),
     };
     let found = harmless(found.chars());
     out.line(format!("{coloured}  {what:<11}  {found}"))?;

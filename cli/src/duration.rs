@@ -95,9 +95,49 @@ pub(crate) fn short(time: Duration) -> String {
     }
 }
 
+/// An option's value: nothing of it is left out, but for parts of a millisecond.
+pub(crate) fn exact(time: Duration) -> String {
+    let (mut seconds, millis) = (time.as_secs(), time.subsec_millis());
+    if seconds == 0 {
+        return short(time);
+    }
+    let mut parts = Vec::new();
+    for (unit, worth) in [("d", 86_400), ("h", 3600), ("m", 60)] {
+        if seconds >= worth {
+            parts.push(format!("{}{unit}", seconds / worth));
+            seconds %= worth;
+        }
+    }
+    if millis > 0 {
+        let fraction = format!("{millis:03}");
+        parts.push(format!("{seconds}.{}s", fraction.trim_end_matches('0')));
+    } else if seconds > 0 {
+        parts.push(format!("{seconds}s"));
+    }
+    parts.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_of_an_options_value_is_left_out() {
+        for text in [
+            "200ms",
+            "1.2s",
+            "1.005s",
+            "59.5s",
+            "2s",
+            "1m",
+            "1m 0.5s",
+            "1h 30m",
+            "1d 2h 3m 4s",
+        ] {
+            let time = parse(&text.replace(' ', "")).expect("it is one");
+            assert_eq!(exact(time), text);
+        }
+    }
 
     #[test]
     fn durations_are_read_as_people_write_them() {

@@ -5,6 +5,8 @@
 
 use distlock::Error;
 
+use crate::out::shown;
+
 /// What was asked about is not so: a free lock to show, an owner that holds nothing, a bad finding.
 pub(crate) const NO: u8 = 1;
 /// The command line makes no sense.
@@ -35,6 +37,26 @@ pub(crate) struct Failure {
     pub(crate) code: u8,
     /// One line, with the way out if there is one; nothing if nobody needs to be told.
     pub(crate) message: Option<String>,
+    /// What else lives under the name, if that is why.
+    wrong_kind: Option<WrongKind>,
+}
+
+/// Something that is not what the name was to be.
+#[derive(Debug)]
+struct WrongKind {
+    name: String,
+    detail: String,
+}
+
+/// What a name was to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    Latch,
+    /// A lock that is looked at or released.
+    Lock,
+    /// A lock of some kind, to be taken.
+    LockToTake,
+    Semaphore,
 }
 
 impl Failure {
@@ -42,6 +64,7 @@ impl Failure {
         Self {
             code,
             message: Some(message.into()),
+            wrong_kind: None,
         }
     }
 
@@ -49,6 +72,35 @@ impl Failure {
         Self {
             code,
             message: None,
+            wrong_kind: None,
+        }
+    }
+
+    /// The same in words that fit what the name was to be.
+    pub(crate) fn of(mut self, wanted: Wanted) -> Self {
+        if let Some(wrong) = &self.wrong_kind {
+            self.message = Some(wrong.message(wanted));
+        }
+        self
+    }
+}
+
+impl WrongKind {
+    fn message(&self, wanted: Wanted) -> String {
+        let (name, detail) = (shown(&self.name), &self.detail);
+        match wanted {
+            Wanted::Latch => format!(
+                "`{name}` is not a latch ({detail}); it was left as it is; choose another name"
+            ),
+            Wanted::Lock => format!("`{name}` is not a lock ({detail})"),
+            // The library's message names a key prefix, which the command has not.
+            Wanted::LockToTake => format!(
+                "`{name}` is not a lock of this kind ({detail}); it was left as it is; choose another name, such as \
+                 `lock:{name}`, or the option for its kind if it is a lock of another kind"
+            ),
+            Wanted::Semaphore => format!(
+                "`{name}` is not a semaphore ({detail}); it was left as it is; choose another name"
+            ),
         }
     }
 }
@@ -65,12 +117,15 @@ impl From<Error> for Failure {
                 let message = format!("{message}; `--url` or DISTLOCK_URL say which store to use");
                 Self::new(UNAVAILABLE, message)
             }
-            // Nothing that is held, most likely: a number stays when all have ended.
-            Error::WrongKind { .. } => {
-                let way_out = "if it is a number that nobody needs any more, \
-                               `distlock permits delete` or `distlock latch delete` forgets it";
-                Self::new(UNAVAILABLE, format!("{message}; {way_out}"))
+            Error::WrongKind { name, detail } => Self {
+                code: UNAVAILABLE,
+                message: None,
+                wrong_kind: Some(WrongKind {
+                    name: name.to_string(),
+                    detail,
+                }),
             }
+            .of(Wanted::Lock),
             _ => Self::new(UNAVAILABLE, message),
         }
     }

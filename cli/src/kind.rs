@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Error, Guard, Lock, LockKind, Member, MultiLock, Permit, Semaphore};
+use distlock::{
+    Client, Error, Guard, Lock, LockKind, Member, MultiLock, Permit, PermitCount, Semaphore,
+};
 
+use crate::exit::{self, Failure};
+use crate::out::shown;
+use crate::permits;
 use crate::take::Wish;
 use crate::taken::Taken;
 
@@ -26,7 +31,7 @@ pub(crate) struct Flags {
     /// The lock that redis-py, redsync and redlock know, not Redisson's
     #[arg(long)]
     simple: bool,
-    /// Not alone: at most so many at once
+    /// At most N at once; fails if the semaphore has another number of permits
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_PERMITS))]
     permits: Option<u32>,
 }
@@ -71,14 +76,12 @@ impl Kind {
         self,
         client: &Client,
         wish: &Wish<'_>,
-    ) -> Result<Option<Taken>, Error> {
+    ) -> Result<Option<Taken>, Failure> {
         if let Self::Permit(total) = self {
-            for name in wish.names {
-                agree(&client.semaphore(&**name), total).await?;
-            }
+            agree(client, wish.names, total).await?;
         }
         if let [name] = wish.names {
-            return self.take_one(client, name, wish).await;
+            return Ok(self.take_one(client, name, wish).await?);
         }
         let members = wish
             .names
@@ -158,14 +161,60 @@ fn permit(client: &Client, name: &str, total: u32) -> Lock<Permit> {
     client.semaphore(name).with_permits(total).permit()
 }
 
-/// What was typed last is true, also of a number that was another before.
-async fn agree(semaphore: &Semaphore, total: u32) -> Result<(), Error> {
-    let count = semaphore.count().await?;
-    let out = i64::try_from(count.out).unwrap_or(i64::MAX);
-    if count.available.saturating_add(out) == i64::from(total) {
+/// Creates the semaphores, or finds them with as many permits. If one has another number, none is created. On a server
+/// a number cannot be told from an application's counter, so a different number is never changed here.
+async fn agree(client: &Client, names: &[String], total: u32) -> Result<(), Failure> {
+    // Before the first is created. Of one alone `create` sees the same.
+    let checked = if names.len() > 1 { names } else { &[] };
+    for name in checked {
+        let semaphore = client.semaphore(&**name);
+        let count = semaphore.count().await?;
+        if !is_nothing(count) {
+            has_as_many(semaphore.name(), count, total)?;
+        }
+    }
+    for name in names {
+        let semaphore = client.semaphore(&**name);
+        if let Some(count) = create(&semaphore, total).await? {
+            has_as_many(semaphore.name(), count, total)?;
+        }
+    }
+    Ok(())
+}
+
+fn has_as_many(name: &str, count: PermitCount, total: u32) -> Result<(), Failure> {
+    let name = shown(name);
+    let there = permits::total(count);
+    if there == i64::from(total) {
         return Ok(());
     }
-    semaphore.set(total).await
+    let message = format!(
+        "`{name}` has {there} permits ({} available, {} in use), not {total}; if it is a semaphore, `distlock permits \
+         set {name} {total}` in the same store changes the number; if it is not, choose another name",
+        count.available, count.out
+    );
+    Err(Failure::new(exit::USAGE, message))
+}
+
+/// Creates a semaphore if there is neither a number nor a permit of that name; otherwise returns what there is.
+pub(crate) async fn create(
+    semaphore: &Semaphore,
+    total: u32,
+) -> Result<Option<PermitCount>, Error> {
+    let count = semaphore.count().await?;
+    if !is_nothing(count) {
+        return Ok(Some(count));
+    }
+    if semaphore.try_set(total).await? {
+        return Ok(None);
+    }
+    semaphore.count().await.map(Some)
+}
+
+/// Whether there is neither a number nor a permit. A number that is zero looks the same, and is not replaced by
+/// `try_set`.
+const fn is_nothing(count: PermitCount) -> bool {
+    count.available == 0 && count.out == 0
 }
 
 async fn taken<K: 'static>(

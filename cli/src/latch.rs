@@ -6,8 +6,9 @@ use clap::Subcommand;
 use distlock::{Client, HoldsEndWith};
 
 use crate::args::Named;
+use crate::confirm::confirm;
 use crate::duration::{self, short};
-use crate::exit::{self, Failure};
+use crate::exit::{self, Failure, Wanted};
 use crate::out::{Out, shown};
 use crate::store;
 
@@ -26,24 +27,42 @@ pub(crate) struct Latch {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Say how many there are to wait for. Ends with 1 if somebody has said so.
     Set(Set),
     /// One has finished. Prints how many are left.
     Down(Named),
     Wait(Wait),
     /// Print how many are left; 0 of a latch that nobody has set.
     Show(Named),
-    /// Take it away: whoever waits goes on. Ends with 1 if nobody has set it.
-    Delete(Named),
+    Delete(Delete),
 }
 
+/// Set how many there are to wait for.
+///
+/// Asks before it replaces a number, which may be an application's counter; without a terminal that needs `--force`.
+/// Waiters of a latch that is replaced go on.
 #[derive(clap::Args, Debug)]
 struct Set {
+    /// Do not ask
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     named: Named,
     /// How many there are to wait for
     #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=MOST))]
     count: u64,
+}
+
+/// Delete the latch: its waiters go on.
+///
+/// Asks first, since its number may be an application's counter; without a terminal that needs `--force`. Ends with 1
+/// if nobody has set it.
+#[derive(clap::Args, Debug)]
+struct Delete {
+    /// Do not ask
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    named: Named,
 }
 
 /// Wait until none is left. A latch that nobody has set is open.
@@ -62,8 +81,10 @@ struct Wait {
 
 pub(crate) async fn latch(args: Latch) -> Result<u8, Failure> {
     let store = match &args.what {
-        What::Set(Set { named, .. }) | What::Wait(Wait { named, .. }) => &named.store,
-        What::Down(named) | What::Show(named) | What::Delete(named) => &named.store,
+        What::Set(Set { named, .. })
+        | What::Wait(Wait { named, .. })
+        | What::Delete(Delete { named, .. }) => &named.store,
+        What::Down(named) | What::Show(named) => &named.store,
     };
     let client = store::connect(store, HoldsEndWith::Process).await?;
     let done = match &args.what {
@@ -71,19 +92,42 @@ pub(crate) async fn latch(args: Latch) -> Result<u8, Failure> {
         What::Down(args) => down(&client, &args.name).await,
         What::Wait(args) => wait(&client, args).await,
         What::Show(args) => show(&client, &args.name).await,
-        What::Delete(args) => delete(&client, &args.name).await,
+        What::Delete(args) => delete(&client, args).await,
     };
     store::leave(&client).await;
-    done
+    done.map_err(|failure| failure.of(Wanted::Latch))
+}
+
+/// What is there, for a question. On a server a number may be anybody's; in a file it is a latch's.
+fn state(args: &Named, left: u64) -> String {
+    let name = shown(&args.name);
+    match left {
+        _ if store::sees_processes(&args.store) => format!("`{name}` is a latch with {left} left"),
+        // A latch ends with the last that has finished.
+        0 => format!("`{name}` is a number of 0 or less: another program's counter"),
+        left => format!("`{name}` is the number {left}: a latch, or another program's counter"),
+    }
 }
 
 async fn set(client: &Client, args: &Set) -> Result<u8, Failure> {
-    if client.latch(&*args.named.name).try_set(args.count).await? {
+    let latch = client.latch(&*args.named.name);
+    // A look first: a change that comes to nothing leaves a note of itself beside the number.
+    let mut left = latch.count().await?;
+    if left == 0 {
+        if latch.try_set(args.count).await? {
+            return Ok(0);
+        }
+        left = latch.count().await?;
+    }
+    let name = shown(latch.name());
+    if !args.force {
+        confirm(&state(&args.named, left), "replace it")?;
+    }
+    latch.delete().await?;
+    if latch.try_set(args.count).await? {
         return Ok(0);
     }
-    let left = client.latch(&*args.named.name).count().await?;
-    let name = shown(&args.named.name);
-    let message = format!("`{name}` is set already, with {left} left");
+    let message = format!("`{name}` was set by another client meanwhile");
     Err(Failure::new(exit::NO, message))
 }
 
@@ -99,12 +143,28 @@ async fn show(client: &Client, name: &str) -> Result<u8, Failure> {
     Ok(0)
 }
 
-async fn delete(client: &Client, name: &str) -> Result<u8, Failure> {
-    if client.latch(name).delete().await? {
+async fn delete(client: &Client, args: &Delete) -> Result<u8, Failure> {
+    let latch = client.latch(&*args.named.name);
+    let name = shown(latch.name());
+    let none = || Failure::new(exit::NO, format!("nobody has set `{name}`"));
+    if !args.force {
+        let left = latch.count().await?;
+        if left == 0 && store::sees_processes(&args.named.store) {
+            return Err(none());
+        }
+        // A latch reports a negative number as 0; a counting semaphore, whose key is the same, reports it as it is.
+        if left == 0 && client.counting_semaphore(latch.name()).available().await? == 0 {
+            let message = format!(
+                "nobody has set `{name}`, or it is the number 0: another program's counter"
+            );
+            return Err(Failure::new(exit::NO, message));
+        }
+        confirm(&state(&args.named, left), "delete it")?;
+    }
+    if latch.delete().await? {
         return Ok(0);
     }
-    let message = format!("nobody has set `{}`", shown(name));
-    Err(Failure::new(exit::NO, message))
+    Err(none())
 }
 
 async fn wait(client: &Client, args: &Wait) -> Result<u8, Failure> {

@@ -1,6 +1,9 @@
 //! `ls` and `show`: who holds what.
 
-use distlock::{HoldsEndWith, LockInfo, LockKind};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use distlock::{HoldsEndWith, ListProgress, LockInfo, LockKind};
 use serde::Serialize;
 
 use crate::args::{Locks, Show};
@@ -11,10 +14,15 @@ use crate::kind;
 use crate::label::Who;
 use crate::out::{Out, say, shown};
 use crate::store;
+use crate::waiting::Shown;
 
 pub(crate) async fn ls(args: Locks) -> Result<u8, Failure> {
     let client = store::connect(&args.store, HoldsEndWith::Process).await?;
-    let locks = client.admin().list(&args.pattern).await?;
+    let mut progress = Progress::new();
+    let report = |seen: ListProgress| progress.report(seen.scanned);
+    let locks = client.admin();
+    let locks = locks.list_with_progress(&args.pattern, report).await?;
+    drop(progress);
     store::leave(&client).await;
     let mut out = Out::new();
     if args.json {
@@ -37,6 +45,34 @@ pub(crate) async fn ls(args: Locks) -> Result<u8, Failure> {
         out.line(text)?;
     }
     Ok(0)
+}
+
+/// How long a listing may take without a line about its progress, and how often the line changes.
+const QUIET: Duration = Duration::from_millis(300);
+const REFRESH: Duration = Duration::from_millis(100);
+
+/// A line about the progress of a listing, on a terminal.
+struct Progress {
+    line: Option<Shown>,
+    due: Instant,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self {
+            line: std::io::stderr().is_terminal().then(Shown::new),
+            due: Instant::now() + QUIET,
+        }
+    }
+
+    fn report(&mut self, scanned: u64) {
+        if let Some(line) = &mut self.line
+            && Instant::now() >= self.due
+        {
+            line.show(&format!("scanned {scanned} keys"));
+            self.due = Instant::now() + REFRESH;
+        }
+    }
 }
 
 pub(crate) async fn show(args: Show) -> Result<u8, Failure> {

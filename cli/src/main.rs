@@ -1,9 +1,9 @@
 //! `distlock`: runs commands one at a time, on one machine or on many.
 //!
 //! What was typed is in [`args`], one file for each command beside it. `run` is made of the lock
-//! ([`store`], [`kind`], [`take`], [`taken`], [`waiting`], [`nested`]), the command under it ([`child`], [`tree`], [`signals`]) and the
-//! rules between the two ([`run`]). Everything that is printed goes through [`out`]; how it all ends is
-//! in [`exit`].
+//! ([`store`], [`kind`], [`take`], [`taken`], [`waiting`], [`nested`]), the command under it ([`child`], [`tree`], [`term`],
+//! [`signals`]) and the rules between the two ([`run`]). Everything that is printed goes through [`out`], questions through
+//! [`confirm`]; how it all ends is in [`exit`].
 #![expect(
     clippy::disallowed_methods,
     reason = "a program keeps its own time, and what it waits for is people"
@@ -13,6 +13,7 @@ mod acquire;
 mod args;
 mod child;
 mod completions;
+mod confirm;
 mod date;
 mod doctor;
 mod duration;
@@ -31,6 +32,7 @@ mod store;
 mod style;
 mod take;
 mod taken;
+mod term;
 mod tree;
 mod waiting;
 mod watch;

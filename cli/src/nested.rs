@@ -4,9 +4,11 @@
 //! outlive the hold, so it is only a hint: the store has the last word.
 
 use distlock::{Client, Error};
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
+use crate::tree;
 
 /// The lock of the innermost run.
 pub(crate) const NAME: &str = "DISTLOCK_NAME";
@@ -59,6 +61,12 @@ pub(crate) async fn still_held(
     };
     let holds = |owner: &str| seen.holders.iter().any(|holder| holder.owner == owner);
     Ok(same.find(|hold| holds(&hold.owner)).cloned())
+}
+
+/// Whether a process was started under a hold of this owner, be it inside of further runs.
+pub(crate) fn is_under(process: Pid, owner: &str) -> bool {
+    // In quotes: an owner may begin as another does.
+    !owner.is_empty() && tree::has_in_environment(process, ALL, &format!("\"{owner}\""))
 }
 
 /// What a command under these holds finds in its environment: of several a line for each.

@@ -81,18 +81,29 @@ impl Out {
 
 /// A message, on standard error, on one line whatever is in it. If that is gone as well, there is nobody left to tell.
 pub(crate) fn say(message: impl Display) {
+    offer(&message_line(message), PATIENCE);
+}
+
+/// The same without waiting for a reader that stands still; reports whether it was written.
+pub(crate) fn say_at_once(message: impl Display) -> bool {
+    offer(&message_line(message), Duration::ZERO)
+}
+
+fn message_line(message: impl Display) -> String {
     let message = harmless(message.to_string().chars());
-    offer(&format!("distlock: {message}\n"), PATIENCE);
+    format!("distlock: {message}\n")
 }
 
 /// Writes to standard error what is taken within that time, and drops what is not: a reader that stands still must
-/// not keep us from our locks, nor from our end.
-pub(crate) fn offer(text: &str, patience: Duration) {
+/// not keep us from our locks, nor from our end. Reports whether it was written.
+pub(crate) fn offer(text: &str, patience: Duration) -> bool {
     let mut stderr = std::io::stderr();
-    if has_room(&stderr, patience) {
+    let room = has_room(&stderr, patience);
+    if room {
         let text = text.as_bytes();
         let _ = stderr.write_all(&text[..text.len().min(AT_ONCE)]);
     }
+    room
 }
 
 fn has_room(stderr: &std::io::Stderr, patience: Duration) -> bool {

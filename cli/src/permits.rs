@@ -4,15 +4,17 @@ use clap::Subcommand;
 use distlock::{Client, HoldsEndWith, PermitCount};
 
 use crate::args::Named;
-use crate::exit::{self, Failure};
-use crate::kind::MOST_PERMITS;
+use crate::confirm::confirm;
+use crate::exit::{self, Failure, Wanted};
+use crate::kind::{self, MOST_PERMITS};
 use crate::out::{Out, shown};
 use crate::store;
 
 /// Say, see or forget how many permits there are.
 ///
-/// What `run --permits N` takes one of. The number stays when all have ended, and the name is a semaphore's as
-/// long as it does. Java's side is Redisson's RPermitExpirableSemaphore.
+/// Sets, shows or deletes the number of permits that `run --permits N` uses. The number stays when all have ended, and
+/// the name is a semaphore's as long as it does. On a server the number is a key of its name, which looks like any other
+/// counter. Java's side is Redisson's RPermitExpirableSemaphore.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Permits {
     #[command(subcommand)]
@@ -21,15 +23,21 @@ pub(crate) struct Permits {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Say how many there are, also if it was another number before.
     Set(Set),
     /// Print how many are out and to be had. Ends with 1 if nobody has said.
     Show(Named),
     Delete(Delete),
 }
 
+/// Set how many permits there are in all.
+///
+/// Asks before it replaces another number, which may be an application's counter; without a terminal that needs
+/// `--force`. The same number again changes nothing.
 #[derive(clap::Args, Debug)]
 struct Set {
+    /// Do not ask
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     named: Named,
     /// How many there are
@@ -37,12 +45,13 @@ struct Set {
     total: u32,
 }
 
-/// Forget the number: the name is free for other locks.
+/// Delete the number: the name is free for other locks.
 ///
-/// Ends with 1 if nobody has said a number, or if permits are out.
+/// Asks first, since the number may be an application's counter; without a terminal that needs `--force`. Holders of
+/// permits lose them. Ends with 1 if there is no number.
 #[derive(clap::Args, Debug)]
 struct Delete {
-    /// Also if permits are out: whoever has them loses them
+    /// Do not ask
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -62,11 +71,21 @@ pub(crate) async fn permits(args: Permits) -> Result<u8, Failure> {
         What::Delete(args) => delete(&client, args).await,
     };
     store::leave(&client).await;
-    done
+    done.map_err(|failure| failure.of(Wanted::Semaphore))
 }
 
 async fn set(client: &Client, args: &Set) -> Result<u8, Failure> {
-    client.semaphore(&*args.named.name).set(args.total).await?;
+    let semaphore = client.semaphore(&*args.named.name);
+    let Some(count) = kind::create(&semaphore, args.total).await? else {
+        return Ok(0);
+    };
+    if total(count) == i64::from(args.total) {
+        return Ok(0);
+    }
+    if !args.force {
+        confirm(&state(&args.named, count), "replace the number")?;
+    }
+    semaphore.set(args.total).await?;
     Ok(0)
 }
 
@@ -82,18 +101,33 @@ async fn show(client: &Client, name: &str) -> Result<u8, Failure> {
 async fn delete(client: &Client, args: &Delete) -> Result<u8, Failure> {
     let name = &*args.named.name;
     let semaphore = client.semaphore(name);
-    let out = match args.force {
-        true => 0,
-        false => semaphore.count().await?.out,
-    };
-    if out > 0 {
-        let name = shown(name);
-        let message = format!("{out} of `{name}` are out; `--force` takes them away");
-        return Err(Failure::new(exit::NO, message));
+    if !args.force {
+        let count = semaphore.count().await?;
+        if (count.available, count.out) == (0, 0) {
+            return Err(none(name));
+        }
+        confirm(&state(&args.named, count), "delete it")?;
     }
-    match semaphore.delete().await? {
-        true => Ok(0),
-        false => Err(none(name)),
+    if semaphore.delete().await? {
+        return Ok(0);
+    }
+    Err(none(name))
+}
+
+/// How many permits there are in all.
+pub(crate) fn total(count: PermitCount) -> i64 {
+    let in_use = i64::try_from(count.out).unwrap_or(i64::MAX);
+    count.available.saturating_add(in_use)
+}
+
+/// What is there, for a question. On a server, a number without a permit in use may be a semaphore's or any other counter.
+fn state(args: &Named, count: PermitCount) -> String {
+    let (name, total) = (shown(&args.name), total(count));
+    match count.out {
+        0 if !store::sees_processes(&args.store) => {
+            format!("`{name}` is the number {total}: a semaphore, or another program's counter")
+        }
+        in_use => format!("`{name}` has {total} permits, {in_use} in use"),
     }
 }
 

@@ -1,10 +1,11 @@
 //! `release`: gives back what an owner holds, or takes a lock from whoever holds it.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::IsTerminal;
 
 use distlock::{Client, HoldsEndWith};
 
 use crate::args::Release;
+use crate::confirm::agrees;
 use crate::exit::{self, Failure};
 use crate::label::Who;
 use crate::out::{say, shown};
@@ -42,17 +43,30 @@ async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
     let Some(lock) = client.admin().inspect(name).await? else {
         return Err(nobody(name));
     };
-    if !std::io::stdin().is_terminal() {
-        let message = "nobody is here to be asked; use `--force`, or `--owner`";
-        return Err(Failure::new(exit::USAGE, message));
-    }
+    let asks = std::io::stdin().is_terminal();
     let holder = match &lock.holders[..] {
         [] => return Err(nobody(name)),
         [holder] => holder,
-        holders => return Err(many(name, holders.len())),
+        holders => {
+            let code = if asks { exit::NO } else { exit::USAGE };
+            return Err(many(code, name, holders.len()));
+        }
     };
-    let question = format!("take `{}` from {}?", shown(name), Who::of(holder));
-    if !is_agreed(&question) {
+    if !asks {
+        let message = format!(
+            "`{}` is held by {}; not a terminal: use `--force`, or `--owner {}`",
+            shown(name),
+            Who::of(holder),
+            shown(&holder.owner)
+        );
+        return Err(Failure::new(exit::USAGE, message));
+    }
+    let question = format!(
+        "take `{}` from {}? It may still be at work.",
+        shown(name),
+        Who::of(holder)
+    );
+    if !agrees(&question) {
         say("left as it is");
         return Ok(exit::NO);
     }
@@ -64,25 +78,13 @@ async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
     }
 }
 
-fn many(name: &str, holders: usize) -> Failure {
+fn many(code: u8, name: &str, holders: usize) -> Failure {
     let message = format!(
         "`{}` has {holders} holders: `--owner` takes it from one of them (`distlock show` names them), `--force` \
          from all",
         shown(name)
     );
-    Failure::new(exit::NO, message)
-}
-
-fn is_agreed(question: &str) -> bool {
-    let mut stderr = std::io::stderr();
-    let _ = write!(
-        stderr,
-        "distlock: {question} It may still be at work. [y/N] "
-    );
-    let _ = stderr.flush();
-    let mut answer = String::new();
-    let read = std::io::stdin().lock().read_line(&mut answer);
-    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+    Failure::new(code, message)
 }
 
 fn nobody(name: &str) -> Failure {

@@ -15,21 +15,25 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Client, HoldsEndWith, Lease, LockKind, Lost};
+use distlock::{Client, Error, HoldsEndWith, Lease, LockKind, Lost, LostReason};
 use rustix::process::Signal;
 
 use crate::args::Run;
 use crate::child::{self, Child, Told};
 use crate::date::Date;
+use crate::duration::exact;
 use crate::exit::{self, Failure};
 use crate::kind::Kind;
 use crate::label;
 use crate::nested::{self, Environment, Hold};
-use crate::out::{say, shown};
+use crate::out::{say, say_at_once, shown};
 use crate::signals::{News, Signals, stop_ourselves};
 use crate::store;
 use crate::take::{Waited, Wish, busy, take};
 use crate::taken::Taken;
+
+/// After a TERM that was passed on longer ago than this, a command that is still there does not clean up: it goes on.
+const LONGEST_CLEANUP: Duration = Duration::from_secs(60);
 
 /// Between two looks at what is left of a command that is to end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -117,7 +121,8 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
         // In ours, Ctrl-Z stops the command as well, without our help.
         signals.listen_for_stops()?;
     }
-    let mut child = Child::start(&args.command, environment, leased, own_group)?;
+    let owner = taken.parts.first().map_or("", |part| &part.owner);
+    let mut child = Child::start(&args.command, environment, owner, leased, own_group)?;
     let code = match supervise(&mut child, &taken, signals).await {
         Ok(Ended {
             code,
@@ -130,9 +135,13 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
             code
         }
         Err(lost) => {
-            // First this: whoever reads what we say may take their time.
+            let message = loss(&lost, args, &taken);
+            // A reader of our messages that stands still must not keep the command running.
+            let said = say_at_once(&message);
             end(&mut child, args.grace).await;
-            say(format!("{lost}; the command was ended"));
+            if !said {
+                say(message);
+            }
             return Ok(Done::Ended(exit::LOST));
         }
     };
@@ -201,6 +210,42 @@ fn has_what_is_needed(hold: &Hold, args: &Run) -> Result<(), Failure> {
     Err(Failure::new(exit::USAGE, message))
 }
 
+/// What is said of a loss: its cause, what to do about it, and what happens to the command now.
+fn loss(lost: &Lost, args: &Run, taken: &Taken) -> String {
+    let (name, option) = (shown(&lost.name), store::option(&args.store));
+    let cause = match (lost.reason, args.max_hold) {
+        (LostReason::MaxHold, Some(longest)) => {
+            // It is over for all of them at once.
+            let names = taken
+                .parts
+                .iter()
+                .map(|part| format!("`{}`", shown(&part.name)));
+            let names = names.collect::<Vec<_>>().join(", ");
+            let longest = exact(longest);
+            format!("{names}: --max-hold {longest} reached (raise it if the command needs longer)")
+        }
+        (LostReason::Expired, _) if args.fixed => format!(
+            "`{name}` was lost: its lease ran out, and --fixed does not renew it (give a longer --lease, or leave out \
+             --fixed)"
+        ),
+        _ => match &lost.cause {
+            Some(cause) => {
+                let store = store::address(&args.store);
+                format!(
+                    "`{name}` was lost: {}; renewal at {store} failed: {cause} (`distlock doctor{option}` tests the store)",
+                    lost.reason
+                )
+            }
+            None => format!("{lost} (`distlock show{option} {name}` says what is there now)"),
+        },
+    };
+    if args.grace.is_zero() {
+        return format!("{cause}; sending KILL to the command");
+    }
+    let grace = exact(args.grace);
+    format!("{cause}; sending TERM to the command (grace {grace})")
+}
+
 /// How the command ended.
 struct Ended {
     code: u8,
@@ -240,6 +285,8 @@ async fn supervise(child: &mut Child, taken: &Taken, signals: &mut Signals) -> R
 /// Ends the command and all that it started: asks, and after the grace does not ask any more.
 async fn end(child: &mut Child, grace: Duration) {
     let begun = Instant::now();
+    // Programs that a handler of that TERM has started may be cleaning up.
+    child.forget_term(grace.min(LONGEST_CLEANUP));
     loop {
         child.reap();
         if child.is_gone() {
@@ -276,13 +323,19 @@ async fn linger(left: Duration, taken: &Taken, signals: &mut Signals) {
     }
 }
 
+/// Whether the lock was lost before its release: it is somebody else's or nobody's, or other data has replaced it.
+fn was_lost(error: &Error) -> bool {
+    error.is_lost() || matches!(error, Error::WrongKind { .. })
+}
+
 /// Gives the lock back. A command that ended well has not run under the lock if that was lost before.
 async fn give_back(taken: Taken, code: u8, lingered: bool, leased: bool) -> Result<u8, Failure> {
     match taken.release().await {
         Ok(()) => Ok(code),
-        Err(error) if error.is_lost() && lingered => Ok(code),
-        Err(error) if error.is_lost() => {
-            let message = format!("{error}; the command had not ended yet");
+        Err(error) if was_lost(&error) && lingered => Ok(code),
+        Err(error) if was_lost(&error) => {
+            let message =
+                format!("{error}; this was before the command ended, with exit code {code}");
             Err(Failure::new(exit::LOST, message))
         }
         Err(error) => {

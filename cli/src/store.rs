@@ -1,12 +1,14 @@
 //! The store the locks live in.
 
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use distlock::{Client, Durability, HoldsEndWith, Lease};
 
 use crate::args;
 use crate::exit::{self, Failure};
-use crate::out::say;
+use crate::label::without_passwords;
+use crate::out::{say, shown};
 
 /// The user's own file.
 const DEFAULT: &str = "sqlite:";
@@ -60,10 +62,78 @@ fn url(store: &args::Store) -> &str {
     store.url.as_deref().unwrap_or(DEFAULT)
 }
 
+/// The address as a message may show it: without passwords.
+pub(crate) fn address(store: &args::Store) -> String {
+    let url = url(store);
+    // Passwords are found word by word, and one with a blank in it would be cut in two.
+    if url.contains(char::is_whitespace) {
+        return "the store".to_owned();
+    }
+    shown(&without_passwords(url))
+}
+
+/// The option that names the store, for a command in a message: with a blank in front, and empty where the default or DISTLOCK_URL
+/// names it, or where it cannot be copied as it is: a password in it is not shown, and a shell would split it.
+pub(crate) fn option(store: &args::Store) -> String {
+    let given = store.url.as_deref().map(OsStr::new);
+    if given.is_none() || std::env::var_os("DISTLOCK_URL").as_deref() == given {
+        return String::new();
+    }
+    let (given, address) = (url(store), address(store));
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ":/.,-_@%?=".contains(c);
+    if address != given || !given.chars().all(is_plain) {
+        return String::new();
+    }
+    format!(" --url {address}")
+}
+
 /// Closes the client. What the store does not hear of in time is left to its lease.
 pub(crate) async fn leave(client: &Client) {
     let closed = tokio::time::timeout(LONGEST_GOODBYE, client.close()).await;
     if let Ok(Err(error)) = closed {
         say(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_password() {
+        let shown = |url: &str| {
+            address(&args::Store {
+                url: Some(url.to_owned()),
+                acks: None,
+                failover_delay: None,
+            })
+        };
+        assert_eq!(shown("redis://ann:secret@db:7/0"), "redis://***@db:7/0");
+        assert_eq!(shown("redis://:secret@db/"), "redis://***@db/");
+        assert!(!shown("redis://:se cret@db/").contains("se"));
+        assert_eq!(shown("redis+unix:///s?pass=b"), "redis+unix:///s?pass=***");
+    }
+
+    #[test]
+    fn a_command_in_a_message_names_the_store_that_an_option_named() {
+        let option = |url: Option<&str>| {
+            option(&args::Store {
+                url: url.map(str::to_owned),
+                acks: None,
+                failover_delay: None,
+            })
+        };
+        assert_eq!(
+            option(Some("redis://some-where/0")),
+            " --url redis://some-where/0"
+        );
+        for url in [
+            None,
+            Some("redis://ann:secret@somewhere/"),
+            Some("sqlite:a b"),
+            Some("sqlite:a;b"),
+        ] {
+            assert_eq!(option(url), "", "{url:?}");
+        }
     }
 }

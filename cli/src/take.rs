@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Client, Lease, LockInfo, LockKind};
 
 use crate::duration::short;
-use crate::exit::{self, Failure};
+use crate::exit::{self, Failure, Wanted};
 use crate::kind::Kind;
 use crate::label::Who;
 use crate::out::shown;
@@ -42,11 +42,18 @@ pub(crate) async fn take(
     signals: &mut Signals,
 ) -> Result<Waited, Failure> {
     let mut taking = std::pin::pin!(wish.kind.take(client, wish));
+    let wanted = wish
+        .kind
+        .permits()
+        .map_or(Wanted::LockToTake, |_| Wanted::Semaphore);
     let mut telling = std::pin::pin!(waiting::tell(client, wish.names));
     loop {
         tokio::select! {
             biased;
-            taken = &mut taking => return Ok(taken?.map_or(Waited::Busy, Waited::Granted)),
+            taken = &mut taking => {
+                let taken = taken.map_err(|failure| failure.of(wanted))?;
+                return Ok(taken.map_or(Waited::Busy, Waited::Granted));
+            }
             news = signals.next() => match news {
                 News::End(signal) => return Ok(Waited::Ended(exit::by_signal(signal.as_raw()))),
                 News::Stop => stop_ourselves(),

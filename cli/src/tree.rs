@@ -4,8 +4,6 @@
 //! and what it starts may make groups of its own. Orphans come back to us, because we ask for them
 //! ([`adopt`]), so that whatever the command leaves behind stays below us.
 
-use std::collections::HashSet;
-
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
 
@@ -19,6 +17,8 @@ pub(crate) struct Process {
     pub(crate) group: Option<Pid>,
     /// Dead, and not yet buried by its parent.
     zombie: bool,
+    /// When it was started, in ticks since the machine was.
+    pub(crate) started: Option<u64>,
 }
 
 /// Makes this process the parent of its descendants' orphans, where the system can.
@@ -30,22 +30,36 @@ pub(crate) fn adopt() {
     }
 }
 
-/// Who is below this process before it has started anybody.
-pub(crate) fn there_already() -> HashSet<Pid> {
-    // Hardly ever anybody, and then the table, which is long, need not be read.
+/// Whether every orphan that comes to this process, before it has started anything, will be a descendant of what it
+/// starts. Not so if it has children already (`server & exec distlock …`), whose orphans come to it as well, nor if it
+/// is the first process of a container, to which the orphans of all others come.
+pub(crate) fn adopts_only_its_own() -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    if matches!(waitid(WaitId::All, look), Err(Errno::CHILD)) {
-        return HashSet::new();
-    }
-    let below = below(getpid(), &HashSet::new()).unwrap_or_default();
-    below.into_iter().map(|process| process.pid).collect()
+    let childless = matches!(waitid(WaitId::All, look), Err(Errno::CHILD));
+    childless && !getpid().is_init()
 }
 
-/// The living below this process, but for these and what is below them; none where the system has no such table.
-pub(crate) fn below(top: Pid, but: &HashSet<Pid>) -> Option<Vec<Process>> {
+/// The living below this process, through those of its children that are wanted; none where the system has no such
+/// table.
+pub(crate) fn below(top: Pid, wanted: impl Fn(&Process) -> bool) -> Option<Vec<Process>> {
     let mut table = table()?;
-    table.retain(|process| !but.contains(&process.pid));
+    table.retain(|process| process.parent != Some(top) || wanted(process));
     Some(descendants(top, &table))
+}
+
+/// Whether a process was started with this text in this variable of its environment. Unknown counts as no.
+pub(crate) fn has_in_environment(pid: Pid, variable: &str, text: &str) -> bool {
+    let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+    environment.is_ok_and(|environment| mentions(&environment, variable, text))
+}
+
+/// `NAME=value`, each with a zero byte behind it.
+fn mentions(environment: &[u8], variable: &str, text: &str) -> bool {
+    let mut entries = environment.split(|byte| *byte == 0).filter_map(|entry| {
+        let (name, value) = std::str::from_utf8(entry).ok()?.split_once('=')?;
+        (name == variable).then_some(value)
+    });
+    entries.any(|value| value.contains(text))
 }
 
 fn table() -> Option<Vec<Process>> {
@@ -60,7 +74,7 @@ fn table() -> Option<Vec<Process>> {
     (!table.is_empty()).then_some(table)
 }
 
-/// `pid (name) state parent group …`; the name may hold anything, brackets included.
+/// `pid (name) state parent group …`, the start time behind 16 others; the name may hold anything, brackets included.
 fn parse(stat: &str) -> Option<Process> {
     let (pid, rest) = stat.split_once(" (")?;
     let (_, rest) = rest.rsplit_once(") ")?;
@@ -74,6 +88,7 @@ fn parse(stat: &str) -> Option<Process> {
         parent: number(fields.next()?)?,
         group: number(fields.next()?)?,
         zombie: matches!(state, "Z" | "X"),
+        started: fields.nth(16).and_then(|ticks| ticks.parse().ok()),
     })
 }
 
@@ -107,6 +122,10 @@ mod tests {
         let process = parse("42 (a) b (c) S 7 40 40 0 -1 4194304").expect("an entry");
         assert_eq!((process.pid, process.parent), (pid(42), Some(pid(7))));
         assert_eq!((process.group, process.zombie), (Some(pid(40)), false));
+        assert_eq!(process.started, None);
+        let whole = "42 (a) S 7 40 40 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 81234 99";
+        let process = parse(whole).expect("an entry");
+        assert_eq!(process.started, Some(81_234));
         assert!(parse("42 (a) Z 7 40 40").expect("an entry").zombie);
         let outsider = parse("2 (kthreadd) S 0 0 0").expect("an entry");
         assert_eq!((outsider.parent, outsider.group), (None, None));
@@ -123,6 +142,7 @@ mod tests {
             parent: Some(pid(parent)),
             group: None,
             zombie,
+            started: None,
         };
         let table = [
             process(5, 4, false),
@@ -137,16 +157,25 @@ mod tests {
         assert_eq!(pids, [2, 4, 5]);
     }
 
+    #[test]
+    fn a_text_is_found_in_its_variable_and_nowhere_else() {
+        let environment = b"A=1\0HELD=[{\"owner\":\"u:1\"}]\0B=u:2\0\xff=u:3\0";
+        assert!(mentions(environment, "HELD", "\"u:1\""));
+        assert!(!mentions(environment, "HELD", "u:2"));
+        assert!(!mentions(environment, "A", "u:1"));
+        assert!(!mentions(b"", "HELD", "u:1"));
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_is_below_its_parent() {
         let parent = rustix::process::getppid().expect("tests have a parent");
         let us = rustix::process::getpid();
         let are_we = |process: &Process| process.pid == us;
-        let all = below(parent, &HashSet::new()).expect("there is a table");
+        let all = below(parent, |_| true).expect("there is a table");
         let found = all.into_iter().find(are_we).expect("we are there");
         assert_eq!(found.group, Some(rustix::process::getpgrp()));
-        let but = below(parent, &HashSet::from([us])).expect("there is a table");
+        let but = below(parent, |child| child.pid != us).expect("there is a table");
         assert!(!but.iter().any(are_we));
     }
 }

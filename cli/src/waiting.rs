@@ -40,21 +40,21 @@ pub(crate) async fn tell(client: &Client, names: &[String]) {
 }
 
 /// The line, which goes when this does.
-struct Shown {
+pub(crate) struct Shown {
     /// Whether it can be written over; else it is written once.
     capable: bool,
     written: bool,
 }
 
 impl Shown {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             capable: is_capable(std::env::var_os("TERM").as_deref()),
             written: false,
         }
     }
 
-    fn show(&mut self, text: &str) {
+    pub(crate) fn show(&mut self, text: &str) {
         if self.capable {
             let text = cut(text, width());
             let text = Style::on(true).dim(&text);

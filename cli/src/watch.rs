@@ -88,7 +88,7 @@ fn line(event: &Event, now: Date, style: Style) -> String {
     };
     let who = match &event.owner {
         Some(owner) => Who::new(event.label.as_deref(), owner).to_string(),
-        None => "somebody (held too briefly to be seen)".to_owned(),
+        None => "-".to_owned(),
     };
     let at = style.dim(&now.to_string());
     let name = style.bold(&shown(&event.name));

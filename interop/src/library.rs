@@ -212,7 +212,7 @@ impl Build {
     }
 
     /// The first two numbers of its version.
-    fn release(&self) -> [u32; 2] {
+    pub(crate) fn release(&self) -> [u32; 2] {
         let mut numbers = self.version.split('.').map(|number| number.parse());
         [(); 2].map(|()| numbers.next().and_then(Result::ok).unwrap_or(0))
     }

@@ -8,6 +8,7 @@ mod latch;
 mod ours;
 mod permits;
 mod read_write;
+mod transaction;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::library::Shared;
 pub(crate) use java::{Connection, JavaThread, millis};
 pub(crate) use ours::{OurTask, nothing_to_hold};
 pub(crate) use read_write::Sides;
+pub(crate) use transaction::{End, transaction_lock};
 
 /// Somebody who locks.
 pub(crate) enum Party {

@@ -103,7 +103,13 @@ fn parts(builds: &[Build], scenario: &Scenario) -> Vec<Part> {
 }
 
 fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared) -> Vec<Part> {
-    let builds = builds.iter().filter(|build| build.has(shared));
+    let since = match scenario.play {
+        Play::Pair(terms, _) => terms.since,
+        _ => [0, 0],
+    };
+    let builds = builds
+        .iter()
+        .filter(|build| build.has(shared) && build.release() >= since);
     let builds: Vec<Build> = builds.cloned().collect();
     let part = |builds: &[Build], direction| Part {
         shared,

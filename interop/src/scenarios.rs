@@ -12,6 +12,7 @@ mod leftovers;
 mod list;
 mod multi_lock;
 mod names;
+mod owners;
 mod quorum_lock;
 mod read_write;
 mod reentry;

@@ -39,6 +39,8 @@ pub(crate) struct Terms {
     pub(crate) fair_wait: Duration,
     /// How the servers work together.
     pub(crate) mode: Mode,
+    /// The first version of Redisson that can play it: the first two numbers.
+    pub(crate) since: [u32; 2],
 }
 
 impl Terms {
@@ -49,6 +51,7 @@ impl Terms {
         prefix: "",
         fair_wait: Duration::from_secs(300),
         mode: Mode::Single,
+        since: [0, 0],
     };
 }
 
@@ -92,6 +95,16 @@ impl Stage {
             build: build.clone(),
             terms,
         })
+    }
+
+    /// Java's side locks for this thread id from now on.
+    pub(crate) async fn java_acts_as(&mut self, thread_id: i64) -> Outcome {
+        for party in [&mut self.holder, &mut self.other] {
+            if let Party::Java(thread) = party {
+                thread.act_as(thread_id).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The parties go home.

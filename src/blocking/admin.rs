@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::watch::Watch;
 use super::worker::Worker;
-use crate::{Error, Finding, LockInfo};
+use crate::{Error, Finding, ListProgress, LockInfo};
 
 /// [`crate::Admin`] without `async`.
 ///
@@ -45,6 +45,21 @@ impl Admin {
     pub fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
         let (admin, pattern) = (self.admin.clone(), pattern.to_owned());
         self.worker.run(async move { admin.list(&pattern).await })?
+    }
+
+    /// As [`crate::Admin::list_with_progress`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn list_with_progress(
+        &self,
+        pattern: &str,
+        report: impl FnMut(ListProgress) + Send + 'static,
+    ) -> Result<Vec<LockInfo>, Error> {
+        let (admin, pattern) = (self.admin.clone(), pattern.to_owned());
+        self.worker
+            .run(async move { admin.list_with_progress(&pattern, report).await })?
     }
 
     /// As [`crate::Admin::force_release`].
@@ -94,5 +109,16 @@ impl Admin {
     pub fn examine(&self) -> Result<Vec<Finding>, Error> {
         let admin = self.admin.clone();
         self.worker.run(async move { admin.examine().await })?
+    }
+
+    /// As [`crate::Admin::examine_with_probe`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn examine_with_probe(&self) -> Result<Vec<Finding>, Error> {
+        let admin = self.admin.clone();
+        self.worker
+            .run(async move { admin.examine_with_probe().await })?
     }
 }

@@ -74,6 +74,19 @@ impl<K: 'static> Guard<K> {
         }
     }
 
+    /// Releases the lock after work that was done under it; fails only if it was not held until then.
+    pub(super) fn conclude(self) -> Result<(), Error> {
+        let Self { guard, worker } = self;
+        match Arc::try_unwrap(guard) {
+            Ok(guard) => worker.run(guard.conclude())?,
+            Err(shared) => {
+                // Only work that a forked child had to forget keeps it.
+                std::mem::forget(shared);
+                Err(closed(true))
+            }
+        }
+    }
+
     /// As [`crate::Guard::forget`].
     pub fn forget(self) {
         match Arc::try_unwrap(self.guard) {

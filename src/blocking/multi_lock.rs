@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::member::{Member, Workers};
-use crate::{Error, Lease, Lost, MultiHeld};
+use crate::{Error, Lease, Lost, MultiHeld, RunError};
 
 /// [`crate::MultiLock`] without `async`.
 ///
@@ -68,20 +68,21 @@ impl MultiLock {
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Acquires, works, releases. A thread cannot be stopped from outside: look at the [`MultiHeld`] that the work is given,
-    /// between its steps.
+    /// Acquires, works, releases. `Ok` means that the work ran under all locks from its beginning to its end.
+    ///
+    /// A thread cannot be stopped from outside: ask the [`MultiHeld`] that the work is given, between its steps.
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::acquire`]; the work's own value comes back as it is, also if a lock was lost meanwhile and the work
-    /// did not look.
-    pub fn run<T>(&self, work: impl FnOnce(MultiHeld) -> T) -> Result<T, Error> {
+    /// As [`MultiLock::acquire`], and [`Error::Lost`] if one of them was lost before the work ended;
+    /// [`RunError::into_output`] has what the work returned.
+    pub fn run<T>(&self, work: impl FnOnce(MultiHeld) -> T) -> Result<T, RunError<T>> {
         let guard = self.acquire()?;
-        let done = work(guard.held());
-        if let Err(error) = guard.release() {
-            tracing::warn!(%error, "the work is done, but its locks were not all given back cleanly");
+        let output = work(guard.held());
+        match guard.conclude() {
+            Ok(()) => Ok(output),
+            Err(error) => Err(RunError::with_output(error, output)),
         }
-        Ok(done)
     }
 
     fn guard(&self, guard: crate::MultiGuard) -> MultiGuard {
@@ -125,6 +126,10 @@ impl MultiGuard {
     /// As there.
     pub fn release(self) -> Result<(), Error> {
         self.workers.run(self.guard.release())
+    }
+
+    fn conclude(self) -> Result<(), Error> {
+        self.workers.run(self.guard.conclude())
     }
 
     /// As [`crate::MultiGuard::forget`].

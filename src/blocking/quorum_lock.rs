@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::member::{Member, Workers};
-use crate::{Error, Lease, Lost, QuorumHeld};
+use crate::{Error, Lease, Lost, QuorumHeld, RunError};
 
 /// [`crate::QuorumLock`] without `async`.
 ///
@@ -75,20 +75,21 @@ impl QuorumLock {
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Acquires, works, releases. A thread cannot be stopped from outside: look at the [`QuorumHeld`] that the work is given,
-    /// between its steps.
+    /// Acquires, works, releases. `Ok` means that the work ran under the lock from its beginning to its end.
+    ///
+    /// A thread cannot be stopped from outside: ask the [`QuorumHeld`] that the work is given, between its steps.
     ///
     /// # Errors
     ///
-    /// As [`QuorumLock::acquire`]; the work's own value comes back as it is, also if the lock was lost meanwhile and the
-    /// work did not look.
-    pub fn run<T>(&self, work: impl FnOnce(QuorumHeld) -> T) -> Result<T, Error> {
+    /// As [`QuorumLock::acquire`], and [`Error::Lost`] if it was lost before the work ended;
+    /// [`RunError::into_output`] has what the work returned.
+    pub fn run<T>(&self, work: impl FnOnce(QuorumHeld) -> T) -> Result<T, RunError<T>> {
         let guard = self.acquire()?;
-        let done = work(guard.held());
-        if let Err(error) = guard.release() {
-            tracing::warn!(%error, "the work is done, but its lock was not given back cleanly");
+        let output = work(guard.held());
+        match guard.conclude() {
+            Ok(()) => Ok(output),
+            Err(error) => Err(RunError::with_output(error, output)),
         }
-        Ok(done)
     }
 
     fn guard(&self, guard: crate::QuorumGuard) -> QuorumGuard {
@@ -132,6 +133,10 @@ impl QuorumGuard {
     /// As there.
     pub fn release(self) -> Result<(), Error> {
         self.workers.run(self.guard.release())
+    }
+
+    fn conclude(self) -> Result<(), Error> {
+        self.workers.run(self.guard.conclude())
     }
 
     /// As [`crate::QuorumGuard::forget`].

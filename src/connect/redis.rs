@@ -41,6 +41,8 @@ pub(super) async fn connect(
         "redis-cluster" => cluster(store, url, &parameters, tls)?,
         _ => tcp(store, url, parameters, tls)?,
     };
+    let background = store.background()?;
+    let wakeups = background.wakeups();
     let settings = Settings {
         prefix: store.prefix.clone(),
         connect_timeout: store.connect_timeout,
@@ -49,19 +51,21 @@ pub(super) async fn connect(
         may_be_down: store.may_be_down,
         assurance: assurance(store, scripts)?,
         shard: None,
+        events: background.events(),
     };
-    let background = store.background()?;
     let runtime = background.runtime();
     let engine: Result<Arc<dyn Engine>, Failure> = if url.scheme() == "redis-cluster" {
         let seeds = with_ports(&hosts, DEFAULT_PORT);
-        let cluster = Cluster::connect(&seeds, address, manner, settings, runtime).await;
+        let cluster = Cluster::connect(&seeds, address, manner, settings, runtime);
+        let cluster = wakeups.shielded(cluster).await;
         cluster.map(|cluster| cluster as Arc<dyn Engine>)
     } else {
-        let redis = Redis::connect(address, settings, runtime).await;
+        let redis = Redis::connect(address, settings, runtime);
+        let redis = wakeups.shielded(redis).await;
         redis.map(|redis| redis as Arc<dyn Engine>)
     };
     let engine = engine.map_err(|failure| {
-        if failure.detail.contains("DB index") {
+        if failure.detail.starts_with("ERR DB index") {
             return store.invalid(NO_SUCH_DATABASE);
         }
         // The address names a master that nobody knows.

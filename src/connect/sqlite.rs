@@ -25,8 +25,12 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         holds_end_with: store.holds_end_with,
         connect_timeout: store.connect_timeout,
         patience: store.command_timeout,
+        events: background.events(),
     };
-    let engine = Sqlite::connect(settings, background.runtime())
+    let wakeups = background.wakeups();
+    let engine = Sqlite::connect(settings, background.runtime());
+    let engine = wakeups
+        .shielded(engine)
         .await
         .map_err(|failure| Error::from_failure(&name, failure))?;
     Ok(Connected {

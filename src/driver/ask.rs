@@ -94,7 +94,7 @@ pub(super) fn request(core: &Core, wish: &Wish, owner: OwnerId, manner: Manner) 
         owner,
         entry: Entry::First,
         lease: wish.terms.lease,
-        seen: core.tokens.seen(wish.subject.kind),
+        seen: core.tokens.seen(&wish.subject),
         waits: manner.waits,
         beside: wish.beside.or_else(|| Some(core.other_side(wish)?.owner)),
         past: manner.past,
@@ -161,7 +161,7 @@ fn understand(
         // Its user would go by a token that nobody gave.
         Reply::Granted { token: None } if wish.subject.kind.is_fenced() => Err(unexpected(reply)),
         Reply::Granted { token } => {
-            core.tokens.note(*token);
+            core.tokens.note(&wish.subject, *token);
             let claim = Hold::granted(core, wish, asker.id(), *token, sent, now);
             Ok(claim.map_or(Asked::TooLate, |claim| Asked::Granted(claim, now)))
         }

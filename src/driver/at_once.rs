@@ -1,28 +1,127 @@
 //! Several futures at the same time.
 
 use std::future::poll_fn;
+use std::mem::take;
 use std::pin::Pin;
-use std::task::Poll;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
-/// All of them at the same time, each to its end.
+/// All of them at the same time, each to its end. A wake-up polls only the future that it is for: thousands of them cost as much
+/// each as a few do.
 pub(super) async fn at_once<F: Future + Send>(
     futures: impl IntoIterator<Item = F>,
 ) -> Vec<F::Output> {
-    let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let shared = Arc::<Shared>::default();
+    let mut futures: Vec<Option<(Pin<Box<F>>, Waker)>> = futures
+        .into_iter()
+        .enumerate()
+        .map(|(place, future)| {
+            let shared = shared.clone();
+            let waker = Waker::from(Arc::new(Slot { place, shared }));
+            Some((Box::pin(future), waker))
+        })
+        .collect();
+    let mut left = futures.len();
     let mut done: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    shared.state().woken = (0..left).collect();
     poll_fn(|cx| {
-        for (future, done) in futures.iter_mut().zip(&mut done) {
-            if done.is_none()
-                && let Poll::Ready(output) = future.as_mut().poll(cx)
-            {
-                *done = Some(output);
+        let woken = {
+            let mut state = shared.state();
+            state.all = Some(cx.waker().clone());
+            take(&mut state.woken)
+        };
+        for place in woken {
+            // One that is done may have been woken twice.
+            let Some((future, waker)) = &mut futures[place] else {
+                continue;
+            };
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(waker)) {
+                done[place] = Some(output);
+                futures[place] = None;
+                left -= 1;
             }
         }
-        match done.iter().all(Option::is_some) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if left == 0 {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     })
     .await;
     done.into_iter().flatten().collect()
+}
+
+/// The state that the wakers of all futures share.
+#[derive(Default)]
+struct Shared(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// The futures that are to be polled.
+    woken: Vec<usize>,
+    /// The waker of the task that waits for all of them.
+    all: Option<Waker>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The waker of one future.
+struct Slot {
+    place: usize,
+    shared: Arc<Shared>,
+}
+
+impl Wake for Slot {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut state = self.shared.state();
+        state.woken.push(self.place);
+        let all = state.all.clone();
+        drop(state);
+        if let Some(all) = all {
+            all.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_future_is_polled_only_when_it_was_woken() {
+        const MANY: usize = 3000;
+        let polls = &AtomicUsize::new(0);
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..MANY).map(|_| oneshot::channel::<usize>()).unzip();
+        let counted = receivers.into_iter().map(|mut receiver| {
+            poll_fn(move |cx| {
+                polls.fetch_add(1, Ordering::Relaxed);
+                Pin::new(&mut receiver).poll(cx)
+            })
+        });
+        let sending = async {
+            for (place, sender) in senders.into_iter().enumerate() {
+                // One wake-up at a time.
+                tokio::task::yield_now().await;
+                sender.send(place).expect("it is waited for");
+            }
+        };
+        let (done, ()) = tokio::join!(at_once(counted), sending);
+        assert!(done.into_iter().eq((0..MANY).map(Ok)));
+        let polls = polls.load(Ordering::Relaxed);
+        // A task that has used up its budget polls in vain now and then.
+        assert!(polls <= 3 * MANY, "{polls} polls of {MANY} futures");
+    }
 }

@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use super::{Core, cleanup, watchdog};
+use crate::engine::events::Events;
+use crate::engine::supervise::{Restarts, caught};
+use crate::engine::wakeups::{Wakeups, protect_this_thread, trust_this_waker};
 
 /// A place for work that must not stop when the caller's runtime is busy, blocked or gone.
 pub(crate) enum Background {
@@ -19,6 +23,8 @@ pub(crate) enum Background {
 pub(crate) struct Thread {
     runtime: Handle,
     work: oneshot::Sender<Work>,
+    events: Events,
+    wakeups: Wakeups,
 }
 
 type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -34,7 +40,11 @@ impl Background {
         std::thread::Builder::new()
             .name("distlock".into())
             .spawn(move || {
+                protect_this_thread();
+                // As a thread waits that blocks on a future.
+                runtime.handle().block_on(trust_this_waker());
                 runtime.block_on(async {
+                    trust_this_waker().await;
                     if let Ok(work) = given.await {
                         work.await;
                     }
@@ -43,7 +53,25 @@ impl Background {
         Ok(Self::Thread(Thread {
             runtime: handle,
             work,
+            events: Events::queued(),
+            wakeups: Wakeups::threads(),
         }))
+    }
+
+    /// Where background tasks emit their events: not on the thread that keeps leases alive.
+    pub(crate) fn events(&self) -> Events {
+        match self {
+            Self::Caller(_) => Events::inline(),
+            Self::Thread(thread) => thread.events.clone(),
+        }
+    }
+
+    /// Where the application's tasks are woken: not on the thread that keeps leases alive.
+    pub(crate) fn wakeups(&self) -> Wakeups {
+        match self {
+            Self::Caller(_) => Wakeups::inline(),
+            Self::Thread(thread) => thread.wakeups.clone(),
+        }
     }
 
     /// The runtime that engines may put their own background tasks on.
@@ -61,17 +89,27 @@ impl Background {
         let schedule = core.schedule.clone();
         let engine = core.engine.clone();
         let watchdog = watchdog::run(schedule, engine, core.settings.clone(), core.id.clone());
+        let watchdog = async {
+            trust_this_waker().await;
+            watchdog.await;
+        };
         match self {
             // Nothing is ever overdue there.
             Self::Caller(runtime) => {
                 runtime.spawn(watchdog);
             }
             Self::Thread(thread) => {
-                let jobs = core.cleanup.open();
-                let overdue = core.overdue.clone().count();
+                let mut jobs = core.cleanup.open();
+                let overdue = core.overdue.clone();
+                let events = core.events.clone();
                 let work = Box::pin(async move {
-                    let tasks = [tokio::spawn(watchdog), tokio::spawn(overdue)];
-                    cleanup::run(jobs).await;
+                    let counted = overdue.count(events.clone());
+                    let tasks = [tokio::spawn(watchdog), tokio::spawn(counted)];
+                    let mut working = JoinSet::new();
+                    let mut restarts = Restarts::of("cleanup", &events);
+                    while let Err(panicked) = caught(cleanup::run(&mut jobs, &mut working)).await {
+                        restarts.after(panicked).await;
+                    }
                     for task in tasks {
                         task.abort();
                     }

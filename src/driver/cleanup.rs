@@ -92,8 +92,7 @@ impl Cleanup {
 
 /// The task of one client. Ends when the client has gone and every job is done.
 #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
-pub(super) async fn run(mut jobs: mpsc::UnboundedReceiver<Entry>) {
-    let mut working = JoinSet::new();
+pub(super) async fn run(jobs: &mut mpsc::UnboundedReceiver<Entry>, working: &mut JoinSet<()>) {
     // Bounded: renewals share this thread and connection, and must not stand behind a crowd.
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     loop {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
+use crate::engine::wakeups::{Shield, Wakeups};
 use crate::protocol::Moment;
 
 /// Which time leases are counted in.
@@ -73,7 +74,7 @@ impl Future for Sleeping<'_> {
             }
             // Tokio counts in whole milliseconds and may end a little early by our clock.
             let limit = left.max(Duration::from_millis(1));
-            let pause = self.pause.get_or_insert(Pause { limit, sleep: None });
+            let pause = self.pause.get_or_insert(Pause::new(limit));
             ready!(Pin::new(pause).poll(cx));
             self.pause = None;
         }
@@ -82,7 +83,7 @@ impl Future for Sleeping<'_> {
 
 /// The answer, or `None` if it takes longer than `limit`, or if there is no runtime to wait with.
 pub(super) const fn within<A: Future + Unpin>(limit: Duration, answer: A) -> Within<A> {
-    let pause = Pause { limit, sleep: None };
+    let pause = Pause::new(limit);
     Within { answer, pause }
 }
 
@@ -109,6 +110,18 @@ struct Pause {
     limit: Duration,
     /// Once it has begun.
     sleep: Option<Pin<Box<Sleep>>>,
+    /// A panic in the middle of tokio's timers ends the whole process.
+    shield: Shield,
+}
+
+impl Pause {
+    const fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            sleep: None,
+            shield: Shield::NONE,
+        }
+    }
 }
 
 impl Future for Pause {
@@ -119,11 +132,15 @@ impl Future for Pause {
         if !in_a_runtime() {
             return Poll::Ready(());
         }
-        let limit = self.limit;
-        let sleep = self
-            .sleep
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-        sleep.as_mut().poll(cx)
+        let Self {
+            limit,
+            sleep,
+            shield,
+        } = &mut *self;
+        let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(*limit)));
+        // Timers wake in the runtime that the task runs on, as it is used to.
+        let waker = shield.waker(&Wakeups::inline(), cx.waker());
+        sleep.as_mut().poll(&mut Context::from_waker(waker))
     }
 }
 

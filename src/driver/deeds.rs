@@ -1,14 +1,40 @@
 //! The requests of this client that must not be carried out twice, while it waits for their answers.
+//!
+//! The store keeps the outcome of every request from the oldest on that is not settled. One that is never polled would let
+//! that grow with every other request, so the requests after it get a new lane: another id under which the store keeps
+//! their outcomes. The old lane stays as it is and expires, so that the abandoned request is still not carried out twice.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use uuid::Uuid;
 
 use super::Core;
-use crate::protocol::{Deed, OwnerId, Subject};
+use crate::protocol::{ClientId, Deed, Moment, OwnerId, Subject};
 
-/// The numbers of those that are not settled, by what they are about.
+/// How many outcomes a lane may keep behind a request that is not settled in the time of a command.
+const LONGEST_LANE: u32 = 1000;
+
+/// The lane of each subject that has requests under way.
 #[derive(Debug, Default)]
-pub(super) struct Deeds(Mutex<HashMap<Subject, BTreeSet<i64>>>);
+pub(super) struct Deeds(Mutex<HashMap<Subject, Lane>>);
+
+/// Requests whose outcomes the store keeps together.
+#[derive(Debug)]
+struct Lane {
+    id: ClientId,
+    /// The numbers of those that are not settled.
+    open: BTreeSet<i64>,
+    /// Unsettled requests of earlier lanes. While there is one, the id of the first lane is not used again: a new request would settle it.
+    abandoned: BTreeSet<i64>,
+    /// The least open number, as of the last look.
+    oldest: i64,
+    /// When `oldest` was first seen as the least.
+    since: Moment,
+    /// How many requests were begun since then.
+    behind: u32,
+}
 
 /// One of them; settled when this goes, be it answered or given up.
 #[derive(Debug)]
@@ -21,14 +47,19 @@ pub(super) struct Unsettled<'a> {
 impl Core {
     /// A new request about this, which is to be settled once its outcome is of no concern any more.
     pub(super) fn begin_deed(&self, subject: &Subject) -> Deed {
-        let mut open = self.deeds.lock();
-        let numbers = open.entry(subject.clone()).or_default();
+        let now = self.clock.now();
+        let mut lanes = self.deeds.lock();
         // Under the lock: no lesser number is ever begun later, so that what is said to be settled is.
         let number = self.fresh_number();
-        numbers.insert(number);
-        let settled = numbers.first().copied().unwrap_or(number);
+        let lane = lanes
+            .entry(subject.clone())
+            .or_insert_with(|| Lane::new(self.client, number, now));
+        if lane.is_stuck(now, self.settings.command_timeout) {
+            lane.abandon(number, now);
+        }
+        let settled = lane.begin(number, now);
         Deed {
-            id: OwnerId::new(self.client, number),
+            id: OwnerId::new(lane.id, number),
             settled,
         }
     }
@@ -44,18 +75,57 @@ impl Core {
 
     /// Its outcome is known, or given up: the store need not remember it, and refuses it if it still comes.
     pub(super) fn settle_deed(&self, subject: &Subject, id: OwnerId) {
-        let mut open = self.deeds.lock();
-        if let Some(numbers) = open.get_mut(subject) {
-            numbers.remove(&id.number());
-            if numbers.is_empty() {
-                open.remove(subject);
+        let mut lanes = self.deeds.lock();
+        if let Some(lane) = lanes.get_mut(subject) {
+            lane.open.remove(&id.number());
+            lane.abandoned.remove(&id.number());
+            if lane.open.is_empty() && lane.abandoned.is_empty() {
+                lanes.remove(subject);
             }
         }
     }
 }
 
+impl Lane {
+    const fn new(id: ClientId, oldest: i64, since: Moment) -> Self {
+        Self {
+            id,
+            open: BTreeSet::new(),
+            abandoned: BTreeSet::new(),
+            oldest,
+            since,
+            behind: 0,
+        }
+    }
+
+    /// Whether its oldest request has not been settled for longer than a command may take, and many were begun behind it.
+    fn is_stuck(&self, now: Moment, command_timeout: Duration) -> bool {
+        self.behind >= LONGEST_LANE && now.since(self.since) > command_timeout
+    }
+
+    /// Begins a new lane with this request. The old one is not written to any more, and expires.
+    fn abandon(&mut self, number: i64, now: Moment) {
+        let id = ClientId::new(Uuid::new_v4().into_bytes());
+        let mut old = std::mem::replace(self, Self::new(id, number, now));
+        self.abandoned = old.abandoned;
+        self.abandoned.append(&mut old.open);
+    }
+
+    /// Notes a request that begins; returns the least that is not settled.
+    fn begin(&mut self, number: i64, now: Moment) -> i64 {
+        self.open.insert(number);
+        let oldest = self.open.first().copied().unwrap_or(number);
+        if oldest == self.oldest {
+            self.behind = self.behind.saturating_add(1);
+        } else {
+            (self.oldest, self.since, self.behind) = (oldest, now, 0);
+        }
+        oldest
+    }
+}
+
 impl Deeds {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Subject, BTreeSet<i64>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Subject, Lane>> {
         // No code of a user's runs under this lock, so a poisoned one is whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -80,7 +80,7 @@ impl Waiter<'_> {
                         }
                     };
                     tokio::select! {
-                        () = heard => {}
+                        () = self.core.wakeups.shielded(heard) => {}
                         () = self.core.clock.sleep_until(Some(until)) => {}
                     }
                     self.machine.woken(self.now())
@@ -105,7 +105,7 @@ impl Waiter<'_> {
         needs_a_runtime()?;
         let limit = self.core.limit(self.machine.deadline());
         let listening = self.core.engine.clone().listen(self.subject.channel());
-        let listening = within(limit, listening).await;
+        let listening = within(limit, self.core.wakeups.shield(listening)).await;
         listening.unwrap_or_else(|| Err(no_answer(limit)))
     }
 

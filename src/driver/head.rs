@@ -162,7 +162,7 @@ impl<'a> Attempt<'a> {
                     tokio::select! {
                         biased;
                         turn = spot.turn() => return Ok(Headed::Told(turn)),
-                        () = heard(self.listener.as_deref()) => {}
+                        () = self.core.wakeups.shielded(heard(self.listener.as_deref())) => {}
                         () = self.sleep(Some(until)) => {}
                     }
                     self.machine.woken(self.core.clock.now())
@@ -212,7 +212,7 @@ impl<'a> Attempt<'a> {
         let engine = self.core.engine.clone();
         let listening = engine.listen(self.wish.subject.channel());
         tokio::select! {
-            listener = listening => Ok(spot.keep(listener?)),
+            listener = self.core.wakeups.shield(listening) => Ok(spot.keep(listener?)),
             () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_answer(limit)),
         }
     }

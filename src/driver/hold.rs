@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tracing::Level;
 
 use super::acquire::Wish;
 use super::claim::Claim;
@@ -47,6 +48,8 @@ pub(super) struct HoldState {
     due: Option<Moment>,
     /// `valid_until` on the standard library's clock, so that it reads the same every time.
     shown: Option<Box<(Moment, Instant)>>,
+    /// Why the last renewal failed, until one succeeds.
+    renewal_error: Option<Arc<str>>,
 }
 
 impl Hold {
@@ -110,6 +113,7 @@ impl Hold {
                 echoes: false,
                 due: None,
                 shown: None,
+                renewal_error: None,
             }),
             ended: OnceLock::new(),
             recount: OnceLock::new(),
@@ -175,15 +179,18 @@ impl Hold {
         self.state().lease.lost(self.now())
     }
 
+    /// Why the last renewal failed; `None` if it succeeded, or none was due yet.
+    pub(crate) fn renewal_error(&self) -> Option<Arc<str>> {
+        self.state().renewal_error.clone()
+    }
+
     /// For how long it can still be relied on.
     pub(crate) fn remaining(&self) -> Duration {
         let now = self.now();
-        let state = self.state();
-        let valid = state.lease.is_valid(now);
-        if valid {
-            state.lease.valid_until().since(now)
-        } else {
-            Duration::ZERO
+        let lease = &self.state().lease;
+        match lease.is_valid(now) {
+            true => lease.valid_until().since(now),
+            false => Duration::ZERO,
         }
     }
 
@@ -239,7 +246,7 @@ impl Hold {
                     return None;
                 }
             }
-            ended.await;
+            self.core.wakeups.shielded(ended).await;
         }
     }
 
@@ -273,8 +280,14 @@ impl Hold {
 
     pub(super) fn renewed(self: &Arc<Self>, lease: Duration, sent: Moment) {
         let now = self.now();
-        self.state().lease.renewed(lease, sent, now);
-        tracing::trace!(name = ?self.subject.name, owner = %self.owner, "renewed");
+        let mut state = self.state();
+        state.lease.renewed(lease, sent, now);
+        state.renewal_error = None;
+        drop(state);
+        self.emit(
+            Level::TRACE,
+            |name, owner| tracing::trace!(?name, %owner, "renewed"),
+        );
         self.plan();
     }
 
@@ -282,11 +295,15 @@ impl Hold {
         let now = self.now();
         let mut state = self.state();
         state.lease.renewal_failed(lease, now);
+        state.renewal_error = Some(why.into());
         let left = state.lease.valid_until().since(now);
         let live = state.lease.end().is_none();
         drop(state);
         if live {
-            tracing::warn!(name = ?self.subject.name, owner = %self.owner, ?left, why, "at risk: a renewal has failed");
+            let why = why.to_owned();
+            self.emit(Level::WARN, move |name, owner| {
+                tracing::warn!(?name, %owner, ?left, why, "at risk: a renewal has failed");
+            });
         }
         self.plan();
     }
@@ -306,27 +323,6 @@ impl Hold {
         let now = self.now();
         self.state().lease.extended(lease, sent, now);
         self.plan();
-    }
-
-    /// Has the store make it last `lease` from now, if it would end sooner.
-    pub(crate) async fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), Trouble> {
-        let core = &self.core;
-        core.usable()?;
-        core.allows(lease)?;
-        if let Some(reason) = self.lost() {
-            return Err(Trouble::Lost(reason));
-        }
-        let owner = self.owner;
-        let sent = self.now();
-        let request = self.request(Action::Renew { owner, lease });
-        // Nothing to undo when the answer is lost: a longer lease than we know of harms nobody.
-        let reply = core.call(request).await;
-        match reply.map_err(Trouble::Failure)? {
-            Reply::Renewed => self.extended(lease, sent),
-            reply => return Err(self.refused(&reply)),
-        }
-        self.lost()
-            .map_or(Ok(()), |reason| Err(Trouble::Lost(reason)))
     }
 
     /// The store has answered that it is not ours, or something that makes no sense.
@@ -362,17 +358,24 @@ impl Hold {
 
     /// What follows once the lease machine has said "lost".
     pub(super) fn over(self: &Arc<Self>, reason: LostReason) {
-        {
-            let mut state = self.state();
-            self.unwatch(&mut state);
-        }
-        if reason == LostReason::Closed {
-            tracing::debug!(name = ?self.subject.name, owner = %self.owner, "given back: the client was closed");
-        } else {
-            tracing::warn!(name = ?self.subject.name, owner = %self.owner, ?reason, "lost");
-        }
+        self.unwatch(&mut self.state());
         self.say_ended();
         self.core.cleanup.push(Job::Release(self.clone()));
+        let level = match reason {
+            LostReason::Closed => Level::DEBUG,
+            _ => Level::WARN,
+        };
+        self.emit(level, move |name, owner| match reason {
+            LostReason::Closed => {
+                tracing::debug!(?name, %owner, "given back: the client was closed");
+            }
+            reason => tracing::warn!(?name, %owner, ?reason, "lost"),
+        });
+    }
+
+    fn emit(&self, level: Level, event: impl FnOnce(&str, OwnerId) + Send + 'static) {
+        let (name, owner) = (self.subject.name.clone(), self.owner);
+        self.core.events.emit(level, move || event(&name, owner));
     }
 
     /// Has the watchdog look at it when its lease next wants something.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tracing::Level;
 
 use super::clock::within;
 use super::hold::Hold;
 use super::unfinished::UnderWay;
 use super::{Core, no_answer};
 use crate::engine::Failure;
+use crate::engine::supervise::{caught, caught_now};
 use crate::protocol::jitter::spread;
 use crate::protocol::{Action, Entry, OwnerId, Reply, Request, Subject};
 
@@ -17,6 +19,8 @@ use crate::protocol::{Action, Entry, OwnerId, Reply, Request, Subject};
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How often a job is begun anew after a panic.
+const MOST_PANICS: u32 = 3;
 
 /// One thing to finish.
 #[derive(Debug)]
@@ -86,9 +90,29 @@ impl Job {
     }
 
     /// Does it. What it was about is then of no concern any more.
-    pub(super) async fn finish(mut self, under_way: Option<UnderWay>, turns: &Semaphore) {
-        self.work(under_way, turns).await;
+    pub(super) async fn finish(mut self, mut under_way: Option<UnderWay>, turns: &Semaphore) {
+        let events = self.core().events.clone();
+        let mut panics = 0;
+        while let Err(panicked) = caught(self.work(under_way.take(), turns)).await {
+            panics += 1;
+            // Reported once, and not tried for ever: the lease ends it then.
+            if panics == 1 {
+                panicked.report("cleanup", &events);
+            }
+            if panics == MOST_PANICS {
+                let told = caught_now(|| self.tell_waiters(None));
+                drop(told);
+                break;
+            }
+        }
         self.settle();
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        match self {
+            Self::Recount { hold, .. } | Self::Release(hold) => &hold.core,
+            Self::Undo { core, .. } => core,
+        }
     }
 
     /// Sends until the store has answered, or has certainly forgotten by itself. What is still under way
@@ -120,7 +144,10 @@ impl Job {
             // Whoever waits here must not wait for a store that does not answer us.
             self.tell_waiters(None);
             if !failure.may_be_mended() || core.clock.now() >= give_up_at {
-                tracing::warn!(name = ?self.name(), owner = %self.owner(), why = failure.detail, "could not clean up; the lease will");
+                let (name, owner, why) = (self.name().clone(), *self.owner(), failure.detail);
+                core.events.emit(Level::WARN, move || {
+                    tracing::warn!(?name, %owner, why, "could not clean up; the lease will");
+                });
                 return;
             }
             // Not all at the same instant, where many lost the same server.
@@ -250,7 +277,11 @@ impl Job {
     }
 
     fn done(&self, reply: &Reply) {
-        tracing::debug!(name = ?self.name(), owner = %self.owner(), ?reply, "cleaned up");
+        let (name, owner) = (self.name().clone(), *self.owner());
+        let event = reply.clone();
+        self.core().events.emit(Level::DEBUG, move || {
+            tracing::debug!(?name, %owner, reply = ?event, "cleaned up");
+        });
         let listeners = match reply {
             Reply::Released { listeners } => Some(*listeners),
             _ => None,

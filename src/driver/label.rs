@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tracing::Level;
 
 use super::clock::{Clock, within};
 use crate::engine::Engine;
+use crate::engine::events::Events;
 use crate::protocol::Moment;
 
 /// How long a label outlives its last announcement, and three times how often it is announced.
@@ -81,6 +83,7 @@ pub(super) async fn announce(
     clock: Clock,
     client: Arc<str>,
     limit: Duration,
+    events: Events,
 ) {
     loop {
         let now = clock.now();
@@ -91,9 +94,13 @@ pub(super) async fn announce(
                 Some(Ok(())) => {}
                 Some(Err(failure)) => {
                     let why = failure.detail;
-                    tracing::debug!(why, "could not announce the client's label");
+                    events.emit(Level::DEBUG, move || {
+                        tracing::debug!(why, "could not announce the client's label");
+                    });
                 }
-                None => tracing::debug!("the client's label was not announced in time"),
+                None => events.emit(Level::DEBUG, || {
+                    tracing::debug!("the client's label was not announced in time");
+                }),
             }
             next = Some(now + TTL / 3);
         }

@@ -1,15 +1,15 @@
 //! Looks at locks from outside, and takes them from their holders.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::clock::within;
 use super::hold::Hold;
 use super::{Core, Trouble, TroubleWith, no_answer, unexpected};
-use crate::engine::{Cause, Failure, Feed, Finding};
+use crate::engine::{Cause, Failure, Feed, Finding, Page};
 use crate::protocol::lease::LostReason;
 use crate::protocol::ledger::Seen;
-use crate::protocol::{Action, Kind, OwnerId, Reply, Shape, Subject};
+use crate::protocol::{Action, HeldBy, Holding, Kind, OwnerId, Reply, Subject};
 
 /// What lives under a name is forced open as one of these, most often as the first. As a fair lock before a plain one:
 /// whoever is first in line then hears of it; but the line has keys of its own, which a user may not be allowed to touch.
@@ -30,86 +30,114 @@ const GIVEN_BACK_AS: [Kind; 5] = [
     Kind::Simple,
 ];
 
-/// The locks that are held under names that match a pattern, sorted by name.
-pub(crate) async fn list(core: &Core, pattern: &str) -> Result<Vec<Seen>, TroubleWith> {
-    let found = find(core, pattern).await;
-    let found = found.map_err(|trouble| trouble.with(&pattern.into()))?;
-    let mut locks = Vec::new();
-    for subject in found {
-        match inspect_first_as(core, subject.kind, &subject.name).await {
-            Ok(lock) => locks.extend(lock),
-            Err(trouble) if !is_ours_to_see(&trouble) => {}
-            Err(trouble) => return Err(trouble.with(&subject.name)),
+/// How far a listing has come.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ListProgress {
+    /// About how many keys of the store have been examined; 0 where the store knows which names are locks.
+    pub scanned: u64,
+    /// How many locks have been found.
+    pub found: u64,
+}
+
+/// The locks that are held under names that match a pattern, sorted by name. Reports its progress after each step.
+pub(crate) async fn list(
+    core: &Core,
+    pattern: &str,
+    mut report: impl FnMut(ListProgress) + Send,
+) -> Result<Vec<Seen>, TroubleWith> {
+    let (mut locks, mut names) = (Vec::new(), HashSet::new());
+    let (mut progress, mut from) = (ListProgress::default(), Some(0));
+    while let Some(place) = from {
+        let page = find(core, pattern, place).await;
+        let page = page.map_err(|trouble| trouble.with(&pattern.into()))?;
+        let mut held = Vec::new();
+        for subject in page.found {
+            if !names.insert(subject.name.clone()) {
+                continue;
+            }
+            match inspect_alone(core, &subject.name).await {
+                Ok(lock) => held.extend(lock.map(|lock| (subject.name, lock))),
+                Err(trouble) if is_foreign_or_denied(&trouble) => {}
+                Err(trouble) => return Err(trouble.with(&subject.name)),
+            }
         }
+        let labelled = labelled(core, held).await;
+        locks.extend(labelled.map_err(|trouble| trouble.with(&pattern.into()))?);
+        progress.scanned += page.scanned;
+        progress.found = locks.len() as u64;
+        report(progress);
+        from = page.next;
     }
     locks.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(locks)
 }
 
-/// Whether it may be a lock that we may look at, for all that this trouble says.
-pub(super) fn is_ours_to_see(trouble: &Trouble) -> bool {
-    let not_ours = |cause| {
+/// Whether the key holds another program's data, or the user may not read it.
+pub(super) fn is_foreign_or_denied(trouble: &Trouble) -> bool {
+    let foreign_or_denied = |cause| {
         matches!(
             cause,
-            Cause::Denied | Cause::DeniedInPart | Cause::WrongKind
+            Cause::Denied | Cause::DeniedInPart | Cause::NoName | Cause::WrongKind
         )
     };
-    !matches!(trouble, Trouble::Failure(failure) if not_ours(failure.cause))
+    matches!(trouble, Trouble::Failure(failure) if foreign_or_denied(failure.cause))
 }
 
-async fn find(core: &Core, pattern: &str) -> Result<HashSet<Subject>, Trouble> {
+/// One page of keys that may be locks.
+async fn find(core: &Core, pattern: &str, from: u64) -> Result<Page, Trouble> {
     core.usable()?;
-    let mut found = HashSet::new();
-    let mut from = Some(0);
-    while let Some(place) = from {
-        // However long it takes in all, each step is short.
-        let page = core.engine.clone().find(pattern.to_owned(), place);
-        let page = core.within_limit(page).await.map_err(Trouble::Failure)?;
-        found.extend(page.found);
-        from = page.next;
-    }
-    Ok(found)
+    // However long it takes in all, each step is short.
+    let page = core.engine.clone().find(pattern.to_owned(), from);
+    core.within_limit(page).await.map_err(Trouble::Failure)
 }
 
 /// Who holds what lives under this name, if anyone.
 pub(crate) async fn inspect(core: &Core, name: &str) -> Result<Option<Seen>, Trouble> {
-    inspect_first_as(core, Kind::Mutex, name).await
+    let name: Arc<str> = name.into();
+    let lock = inspect_alone(core, &name).await?;
+    let lock = lock.map(|lock| (name, lock)).into_iter();
+    let lock = labelled(core, lock.collect()).await?;
+    Ok(lock.into_iter().next())
 }
 
-/// The same, where it is probably of this kind.
-async fn inspect_first_as(core: &Core, kind: Kind, name: &str) -> Result<Option<Seen>, Trouble> {
-    use Kind::{Fenced, Mutex, Semaphore, Simple, Write};
-    let kinds: &[Kind] = match kind.shape() {
-        // Tokens have a key of their own, which a user may not be allowed to read.
-        Shape::Counted => &[Fenced, Write, Mutex, Semaphore, Simple],
-        Shape::Shared => &[Write, Fenced, Mutex, Semaphore, Simple],
-        Shape::Value => &[Simple, Semaphore, Fenced, Write, Mutex],
-        // To a server they are all numbers.
-        Shape::Tally | Shape::Counter | Shape::Countdown => {
-            &[Semaphore, Simple, Fenced, Write, Mutex]
+/// The same without labels.
+async fn inspect_alone(core: &Core, name: &Arc<str>) -> Result<Option<(Kind, Holding)>, Trouble> {
+    core.usable()?;
+    let lock = core.engine.clone().inspect(name.clone());
+    core.within_limit(lock).await.map_err(Trouble::Failure)
+}
+
+/// Adds the labels of all clients that hold these locks, by one question.
+async fn labelled(
+    core: &Core,
+    locks: Vec<(Arc<str>, (Kind, Holding))>,
+) -> Result<Vec<Seen>, Trouble> {
+    let holders = locks.iter().flat_map(|(_, (_, holding))| &holding.owners);
+    let clients: BTreeSet<String> = holders.map(client).collect();
+    let clients: Vec<String> = clients.into_iter().collect();
+    let labels = match clients.is_empty() {
+        true => Vec::new(),
+        false => labels(core, clients.clone()).await?,
+    };
+    let labels: BTreeMap<String, Option<String>> = clients.into_iter().zip(labels).collect();
+    let locks = locks.into_iter().map(|(name, (kind, holding))| {
+        let owners = holding.owners.iter();
+        let labels = owners.map(|held| labels.get(&client(held)).cloned().flatten());
+        Seen {
+            name: name.to_string(),
+            kind,
+            labels: labels.collect(),
+            holding,
         }
-    };
-    let (subject, reply) = call_any(core, name, kinds, Action::Inspect).await?;
-    let holding = match reply {
-        Reply::Inspected(Some(holding)) => holding,
-        Reply::Inspected(None) => return Ok(None),
-        other => return Err(Trouble::Failure(unexpected(&other))),
-    };
-    let kind = match subject.kind {
-        Kind::Fenced if !holding.waiting.is_empty() => Kind::Fair,
-        Kind::Fenced if holding.token.is_none() => Kind::Mutex,
-        Kind::Write if !holding.writes => Kind::Read,
-        kind => kind,
-    };
-    let client = |owner: &str| owner.split(':').next().unwrap_or(owner).to_owned();
-    let clients = holding.owners.iter().map(|held| client(&held.owner));
-    let labels = labels(core, clients.collect()).await?;
-    Ok(Some(Seen {
-        name: subject.name.to_string(),
-        kind,
-        holding,
-        labels,
-    }))
+    });
+    Ok(locks.collect())
+}
+
+/// The uuid of the client that an owner belongs to.
+fn client(held: &HeldBy) -> String {
+    let client = held.owner.split(':').next();
+    client.unwrap_or(&held.owner).to_owned()
 }
 
 /// What the clients with these uuids call themselves.
@@ -131,7 +159,8 @@ pub(crate) async fn labels(
 /// of its own perhaps, which has to be made: nobody is to wait for it.
 pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Feed, Trouble> {
     core.usable()?;
-    let feed = core.engine.clone().overhear(pattern).await;
+    let feed = core.engine.clone().overhear(pattern);
+    let feed = core.wakeups.shield(feed).await;
     feed.map_err(Trouble::Failure)
 }
 
@@ -187,11 +216,12 @@ pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Res
 }
 
 /// What the store has to say about itself.
-pub(crate) async fn examine(core: &Core) -> Result<Vec<Finding>, Trouble> {
+pub(crate) async fn examine(core: &Core, probe: bool) -> Result<Vec<Finding>, Trouble> {
     core.usable()?;
     // Replicas that do not acknowledge the lock that is tried may take nearly the time of one question; the report is about that.
     let limit = core.settings.command_timeout.saturating_mul(2);
-    let findings = within(limit, core.engine.clone().examine()).await;
+    let findings = core.engine.clone().examine(probe);
+    let findings = within(limit, core.wakeups.shield(findings)).await;
     let findings = findings.unwrap_or_else(|| Err(no_answer(limit)));
     findings.map_err(Trouble::Failure)
 }
@@ -234,8 +264,5 @@ async fn call_any(
 
 /// Whether nobody holds anything there.
 const fn is_nothing(reply: &Reply) -> bool {
-    matches!(
-        reply,
-        Reply::Forced(false) | Reply::Gone | Reply::Inspected(None)
-    )
+    matches!(reply, Reply::Forced(false) | Reply::Gone)
 }

@@ -2,24 +2,27 @@
 //!
 //! - [`acquire`] drives one acquisition: past the line ([`reenter`]), in it, and at its head ([`head`]), which asks the
 //!   store ([`ask`]); [`release`] one release;
-//! - [`queue`] waits in a line that the store keeps, and is known to stand there ([`lines`]); [`waiters`] keeps the line for each name ([`place`]) and passes locks on in memory; a waiter has a [`spot`] in it,
-//!   and a [`seat`] where it is told;
-//! - [`hold`] is one grant while it lasts, shared by its guards (a [`claim`] each) and the watchdog; [`owners`] finds it
-//!   again for who may re-enter, [`tokens`] is what its client has seen of them;
-//! - [`multi`] takes several locks, all or none, as many as can be in one step, in one order, and gives all back [`at_once`];
-//! - [`permits`] says how many a semaphore has; [`number`] changes what is nobody's, once for each of its [`deeds`]; [`gate`] waits until there is none left;
+//! - [`queue`] waits in a line that the store keeps, and is known to stand there ([`lines`]); [`waiters`] keeps the line for each
+//!   name ([`place`]) and passes locks on in memory; a waiter has a [`spot`] in it, and a [`seat`] where it is told;
+//! - [`hold`] is one grant while it lasts, shared by its guards (a [`claim`] each) and the watchdog, with a longer lease on request
+//!   ([`extend`]); [`owners`] finds it again for who may re-enter, [`tokens`] is what its client has seen of them;
+//! - [`multi`] acquires several locks, all or none, in one global order, with requests that are sent together, and releases all [`at_once`];
+//! - [`permits`] says how many a semaphore has; [`number`] changes what is nobody's, once for each of its [`deeds`]; [`gate`] waits
+//!   until there is none left;
 //! - [`quorum`] takes one lock on most of several servers, each of which has a vote;
-//! - [`calling`] is one request under way, [`trouble`] why it brought nothing, [`overdue`] notices those that are not answered, [`unfinished`] one that must not be forgotten when its caller is;
+//! - [`calling`] is one request under way, [`trouble`] why it brought nothing, [`overdue`] notices those that are not answered,
+//!   [`unfinished`] one that must not be forgotten when its caller is;
 //! - [`watchdog`] renews what is held and notices what is lost;
 //! - [`lookup`] looks at locks from outside, [`watch`] follows them; [`label`] tells others what the client calls itself;
 //! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes. It and the watchdog
-//!   run in the [`background`]; [`clock`] is the only one.
+//!   run in the [`background`], and a panic there is caught; [`clock`] is the only clock.
 //!
 //! Locks are taken in the order names → seat → hold → owners → schedule, a store's own last, and none across an await.
 //! Wakers are woken under the first two: one that runs its task on the spot, as no executor we know does, would meet
 //! itself there.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +30,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use crate::engine::events::Events;
 use crate::engine::process::Process;
+use crate::engine::wakeups::Wakeups;
 use crate::engine::{Answer, Engine, Failure};
 use crate::protocol::lease::{LostReason, Terms};
 use crate::protocol::permit::owner_of;
@@ -42,6 +47,7 @@ pub(crate) mod claim;
 pub(crate) mod cleanup;
 pub(crate) mod clock;
 mod deeds;
+mod extend;
 pub(crate) mod gate;
 mod head;
 pub(crate) mod hold;
@@ -53,6 +59,8 @@ pub(crate) mod multi;
 pub(crate) mod number;
 mod overdue;
 pub(crate) mod owners;
+#[cfg(test)]
+mod panics;
 pub(crate) mod permits;
 mod place;
 mod queue;
@@ -91,6 +99,12 @@ const SHOWN_NAMES: usize = 8;
 /// How long after a deadline an answer that is under way is still waited for.
 const LAST_WORD: Duration = Duration::from_millis(50);
 
+/// How long a closing client waits between two looks at a busy watchdog.
+const LOOKING: Duration = Duration::from_millis(1);
+
+/// How long a closed client waits for its last events.
+const LAST_EVENTS: Duration = Duration::from_millis(200);
+
 /// How one client behaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -123,6 +137,9 @@ pub(crate) struct Core {
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) cleanup: Cleanup,
     overdue: Arc<Overdue>,
+    /// Where its background tasks emit events, and where callers are woken.
+    pub(crate) events: Events,
+    pub(crate) wakeups: Wakeups,
     id: Arc<str>,
     client: ClientId,
     process: Process,
@@ -143,9 +160,10 @@ impl Core {
         settings: Settings,
         background: Background,
     ) -> Arc<Self> {
-        let schedule = Arc::new(Schedule::new(clock.clone()));
+        let (events, wakeups) = (background.events(), background.wakeups());
+        let schedule = Arc::new(Schedule::new(clock.clone(), events.clone()));
         let cleanup = Cleanup::default();
-        let overdue = Overdue::new(settings.command_timeout);
+        let overdue = Overdue::new(settings.command_timeout, wakeups.clone());
         let core = Arc::new(Self {
             salt: id.as_u64_pair().1,
             id: id.to_string().into(),
@@ -166,6 +184,8 @@ impl Core {
             schedule,
             cleanup,
             overdue,
+            events,
+            wakeups,
         });
         background.run(&core);
         core
@@ -224,7 +244,7 @@ impl Core {
             if self.is_closed() {
                 return;
             }
-            closing.await;
+            self.wakeups.shielded(closing).await;
         }
     }
 
@@ -287,7 +307,7 @@ impl Core {
         answer: Answer<Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let limit = self.settings.command_timeout;
-        let answer = within(limit, answer).await;
+        let answer = within(limit, self.wakeups.shield(answer)).await;
         answer.unwrap_or_else(|| Err(no_answer(limit)))
     }
 
@@ -323,17 +343,18 @@ impl Core {
         for takes_out in self.lines.close() {
             self.cleanup.push(takes_out);
         }
-        loop {
-            for hold in self.schedule.all() {
-                hold.lose(LostReason::Closed);
-            }
-            // What the watchdog is just looking at is in no list; it learns of the close there.
-            if !self.schedule.is_looking() {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
         let finish = async {
+            loop {
+                for hold in self.schedule.all() {
+                    hold.lose(LostReason::Closed);
+                }
+                // A hold that the watchdog is examining is in no list; the hold learns of the close from the watchdog.
+                if !self.schedule.is_looking() {
+                    break;
+                }
+                let soon = self.clock.now() + LOOKING;
+                self.clock.sleep_until(Some(soon)).await;
+            }
             self.cleanup.finished().await;
             if let Some((label, ttl)) = self.settings.label.farewell(self.clock.now()) {
                 let engine = self.engine.clone();
@@ -342,7 +363,11 @@ impl Core {
             }
             self.engine.clone().leave().await;
         };
-        within(limit, std::pin::pin!(finish)).await.is_some()
+        let finished = within(limit, self.wakeups.shield(pin!(finish))).await;
+        // A program that ends now has its last events; one whose subscriber is stuck is not kept for long.
+        let flushed = self.events.flushed();
+        within(LAST_EVENTS.min(limit), self.wakeups.shield(pin!(flushed))).await;
+        finished.is_some()
     }
 }
 

@@ -1,23 +1,24 @@
 //! Takes several locks, all or none, of any clients.
 //!
-//! Who only tries asks each client's store for all of them in one step. Who waits takes them in one order that is the
-//! same for everybody, as many at a time as are free, and holds the earlier ones while it waits for the next. Others may
-//! nest the same locks in another order, so nobody does that for long: then everything is given back, and it begins anew.
+//! All callers acquire them in one global order. The first requests for consecutive locks are sent together; those that are
+//! granted behind one that is not are released again, so a caller that waits holds only what comes before the lock it waits
+//! for. Others may nest the same locks in another order, so no caller holds them for long while it waits: then it releases
+//! everything and begins anew. Other clients can see a part of the locks taken for a moment.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) mod parts;
-mod together;
+mod pipelined;
 
-use self::together::{Together, all_or_none, as_many_as_are_free};
+use self::pipelined::{Attempts, WINDOW, try_all, try_unwaited};
 use super::acquire::{Patience, Wish, acquire};
 use super::at_once::at_once;
 use super::claim::Claim;
 use super::clock::within;
 use super::hold::Hold;
 use super::reenter::reenter;
-use super::release;
+use super::release::{self, HandOff};
 use super::{Core, Trouble, TroubleWith};
 use crate::protocol::jitter::spread;
 use crate::protocol::lease::LostReason;
@@ -69,11 +70,23 @@ pub(crate) async fn give_back(claims: Vec<Claim>) -> Result<(), Vec<TroubleWith>
     let giving = claims.into_iter().map(|claim| {
         let name = claim.hold().subject.name.clone();
         async move {
-            let released = release::release(claim).await;
+            let released = release::release(claim, HandOff::InMemory).await;
             released.map_err(|trouble| trouble.with(&name))
         }
     });
     all_well(at_once(giving).await)
+}
+
+/// Releases all of these after work that was done under them; fails only if one of them was not held until now.
+pub(crate) async fn conclude(claims: Vec<Claim>) -> Result<(), Vec<TroubleWith>> {
+    let concluding = claims.into_iter().map(|claim| {
+        let name = claim.hold().subject.name.clone();
+        async move {
+            let concluded = release::conclude(claim).await;
+            concluded.map_err(|trouble| trouble.with(&name))
+        }
+    });
+    all_well(at_once(concluding).await)
 }
 
 /// Makes each of these last this long from now, if it would end sooner; says what went wrong.
@@ -108,41 +121,20 @@ async fn reentered(parts: &[Part]) -> Result<(Vec<Claim>, Vec<&Part>), TroubleWi
     Ok((claims, rest))
 }
 
-/// Asks each client's store for all that is of it, and waits for nobody.
+/// Tries to acquire all of these, and releases what was granted if one of them is not free.
 async fn once(parts: &[Part]) -> Result<Option<Vec<Claim>>, TroubleWith> {
-    let (mut claims, mut rest) = reentered(parts).await?;
-    while let Some(first) = rest.first() {
-        let core = &first.core;
-        let (these, others): (Vec<_>, Vec<_>) =
-            rest.iter().partition(|part| Arc::ptr_eq(&part.core, core));
-        let granted = all_or_none(&these, core.settings.command_timeout).await?;
-        let wanted = these.len();
-        let got = match granted {
-            Together::Granted(got) => got,
-            Together::Cannot => one_by_one(&these).await?,
-        };
-        let all = got.len() == wanted;
-        claims.extend(got);
+    let (mut claims, rest) = reentered(parts).await?;
+    for group in rest.chunks(WINDOW) {
+        let Attempts { granted, beyond } = try_all(group).await?;
+        let all = granted.len() == group.len();
+        claims.extend(granted);
         if !all {
+            claims.extend(beyond);
             let _ = give_back(claims).await;
             return Ok(None);
         }
-        rest = others;
     }
     Ok(Some(claims))
-}
-
-/// Up to the first that somebody else has.
-async fn one_by_one(parts: &[&Part]) -> Result<Vec<Claim>, TroubleWith> {
-    let mut claims = Vec::new();
-    for part in parts {
-        let got = acquire(&part.core, &part.wish, Patience::Once).await;
-        match got.map_err(|trouble| part.with(trouble))? {
-            Some(claim) => claims.push(claim),
-            None => break,
-        }
-    }
-    Ok(claims)
 }
 
 /// One caller that waits.
@@ -207,24 +199,28 @@ impl Search<'_> {
         let mut holds_until = None;
         let (mut next, mut steps) = (0, 0);
         while let Some(part) = rest.get(next) {
-            let together = rest[next..].iter();
-            let together = together.take_while(|other| Arc::ptr_eq(&other.core, &part.core));
-            let these: Vec<_> = together.copied().collect();
-            let limit = self.left().unwrap_or(Duration::MAX);
-            let granted = match as_many_as_are_free(&these, limit.max(super::LAST_WORD)).await {
-                Ok(Together::Granted(granted)) => {
-                    self.told_busy |= granted.len() < these.len();
+            let group = &rest[next..rest.len().min(next + WINDOW)];
+            let limit = self.left();
+            let deadline = |part: &Part| limit.map(|limit| part.core.clock.now() + limit);
+            let granted = match try_unwaited(group, deadline).await {
+                Ok(Some(Attempts { granted, beyond })) => {
+                    self.told_busy |= granted.len() < group.len();
+                    // Before this caller waits: to hold a later lock meanwhile would break the order.
+                    let _ =
+                        within(self.home.limit(self.deadline), Box::pin(give_back(beyond))).await;
                     granted
                 }
-                Ok(Together::Cannot) => Vec::new(),
+                Ok(None) => Vec::new(),
                 Err(trouble) => return self.ride(claims, part, trouble),
             };
+            let all = granted.len() == group.len();
             steps += usize::from(!granted.is_empty());
             next += granted.len();
             claims.extend(granted);
-            let Some(part) = rest.get(next) else {
-                break;
-            };
+            if all {
+                continue;
+            }
+            let part = rest[next];
             let mut wait = self.left();
             if !claims.is_empty() {
                 let now = self.home.clock.now();
@@ -257,9 +253,11 @@ impl Search<'_> {
         let goes_on = match &trouble.trouble {
             Trouble::TimedOut(_) | Trouble::TooYoung(..) | Trouble::Lost(_) => true,
             Trouble::Failure(failure) => self.told_busy && failure.is_passing(),
-            Trouble::Closed | Trouble::Forked | Trouble::TooLong(_) | Trouble::WouldDeadlock => {
-                false
-            }
+            Trouble::Closed
+            | Trouble::Forked
+            | Trouble::TooLong(_)
+            | Trouble::TooManyReads
+            | Trouble::WouldDeadlock => false,
         };
         match goes_on {
             true => Ok(Round::Stopped(claims, part.stop(false))),

@@ -2,7 +2,6 @@
 //! costs.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -12,7 +11,10 @@ use tokio::sync::Notify;
 
 use super::no_answer;
 use crate::engine::Failure;
+use crate::engine::events::Events;
 use crate::engine::process::Process;
+use crate::engine::supervise::{Restarts, caught};
+use crate::engine::wakeups::{Shield, Wakeups};
 
 /// In how many parts the time is counted that an answer may take, if each is long enough: one that does not come is
 /// given up a part later at most.
@@ -24,6 +26,7 @@ pub(crate) struct Overdue {
     limit: Duration,
     part: Duration,
     process: Process,
+    wakeups: Wakeups,
     waiting: Mutex<Waiting>,
     /// The first call after a while without any.
     first: Notify,
@@ -57,10 +60,11 @@ pub(super) struct InTime<'a, A> {
     answer: A,
     overdue: &'a Overdue,
     call: Option<usize>,
+    shield: Shield,
 }
 
 impl Overdue {
-    pub(super) fn new(limit: Duration) -> Arc<Self> {
+    pub(super) fn new(limit: Duration, wakeups: Wakeups) -> Arc<Self> {
         let part = (limit / PARTS).max(SHORTEST_PART);
         let most = limit.as_nanos().div_ceil(part.as_nanos());
         let waiting = Waiting {
@@ -71,6 +75,7 @@ impl Overdue {
             limit,
             part,
             process: Process::current(),
+            wakeups,
             waiting: Mutex::new(waiting),
             first: Notify::new(),
         })
@@ -81,12 +86,23 @@ impl Overdue {
             answer,
             overdue: self,
             call: None,
+            shield: Shield::NONE,
         }
     }
 
-    /// Counts for as long as it is driven; asleep while nobody waits.
+    /// Counts for as long as it is driven.
+    pub(super) async fn count(self: Arc<Self>, events: Events) {
+        let mut restarts = Restarts::of("timeouts", &events);
+        while let Err(panicked) = caught(self.count_on()).await {
+            restarts.after(panicked).await;
+            // Calls that wait already call no more.
+            self.first.notify_one();
+        }
+    }
+
+    /// Asleep while nobody waits.
     #[expect(clippy::disallowed_methods, reason = "the timer of all calls")]
-    pub(super) async fn count(self: Arc<Self>) {
+    async fn count_on(&self) {
         loop {
             self.first.notified().await;
             let mut counted = Instant::now();
@@ -101,10 +117,7 @@ impl Overdue {
                     counted + self.part * parts
                 };
                 let (over, more) = self.lock().count(parts);
-                for waker in over {
-                    // Nobody's panic but the one's whose waker it is.
-                    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-                }
+                over.into_iter().for_each(Waker::wake);
                 if !more {
                     break;
                 }
@@ -196,18 +209,22 @@ impl<A: Future + Unpin> Future for InTime<'_, A> {
     type Output = Option<A::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(cx) {
+        let this = &mut *self;
+        let waker = this.shield.waker(&this.overdue.wakeups, cx.waker());
+        if let Poll::Ready(answer) =
+            Pin::new(&mut this.answer).poll(&mut Context::from_waker(waker))
+        {
             return Poll::Ready(Some(answer));
         }
         // Nobody counts in a forked child, and its locks may be held by threads it does not have.
-        if self.overdue.process.has_forked() {
+        if this.overdue.process.has_forked() {
             return Poll::Ready(None);
         }
-        let Some(place) = self.call else {
-            self.call = Some(self.overdue.begin(cx.waker()));
+        let Some(place) = this.call else {
+            this.call = Some(this.overdue.begin(waker));
             return Poll::Pending;
         };
-        let (over, before) = self.overdue.lock().look(place, cx.waker());
+        let (over, before) = this.overdue.lock().look(place, waker);
         drop(before);
         if over {
             return Poll::Ready(None);
@@ -250,14 +267,14 @@ mod tests {
     #[test]
     fn short_limits_have_fewer_parts() {
         for (limit, part, most) in [(1, 1, 1), (5, 1, 5), (16, 1, 16), (1600, 100, 16)] {
-            let overdue = Overdue::new(Duration::from_millis(limit));
+            let overdue = Overdue::new(Duration::from_millis(limit), Wakeups::inline());
             let waiting = overdue.lock();
             assert_eq!(
                 (overdue.part, waiting.most),
                 (Duration::from_millis(part), most)
             );
         }
-        let longest = Overdue::new(Duration::MAX);
+        let longest = Overdue::new(Duration::MAX, Wakeups::inline());
         assert!(longest.lock().most >= PARTS);
     }
 

@@ -138,7 +138,9 @@ impl Place {
     pub(super) fn next_like(&mut self, terms: &Terms) -> Option<Arc<Seat>> {
         let next = match &self.head {
             Head::Seated(seat) => Some(seat.clone()),
-            Head::Nobody | Head::Standing => self.front().cloned(),
+            Head::Nobody => self.front().cloned(),
+            // The head has no seat to get the lock in, and those in line came after it: the store decides.
+            Head::Standing => None,
         };
         next.filter(|seat| seat.terms == *terms)
     }
@@ -158,5 +160,29 @@ impl Place {
                 .as_ref()
                 .is_some_and(|listener| listener.is_live()),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_waiter_that_asks_the_store_is_not_overtaken_by_those_behind_it() {
+        let terms = Terms {
+            lease: Duration::from_secs(30),
+            keep_alive: true,
+            max_hold: None,
+            cut: None,
+        };
+        let mut place = Place::default();
+        place
+            .line
+            .push_back(Arc::new(Seat::new(terms, None, false)));
+        assert!(place.next_like(&terms).is_some(), "it is the first");
+        place.head = Head::Standing;
+        assert!(place.next_like(&terms).is_none(), "it came later");
     }
 }

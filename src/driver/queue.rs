@@ -108,7 +108,7 @@ impl Waiter<'_> {
                 Step::Sleep(until) => {
                     tokio::select! {
                         biased;
-                        () = heard(self.listener.as_ref()) => {}
+                        () = core.wakeups.shielded(heard(self.listener.as_ref())) => {}
                         () = self.sleep(until) => {}
                     }
                     self.machine.woken(core.clock.now())
@@ -128,7 +128,7 @@ impl Waiter<'_> {
         let channel = Channel::Waiter(wish.subject.name.clone(), *owner);
         let listening = core.engine.clone().listen(channel);
         tokio::select! {
-            listener = listening => listener,
+            listener = core.wakeups.shield(listening) => listener,
             () = self.sleep(core.clock.now() + limit) => Err(no_answer(limit)),
         }
     }
@@ -169,7 +169,7 @@ impl<'a> Place<'a> {
             owner: self.owner,
             entry: Entry::First,
             lease: terms.lease,
-            seen: self.core.tokens.seen(subject.kind),
+            seen: self.core.tokens.seen(subject),
             waits: Some(ALIVE),
             beside: None,
             past: false,

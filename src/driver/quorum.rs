@@ -172,6 +172,7 @@ impl Search<'_> {
             | Trouble::Forked
             | Trouble::Lost(_)
             | Trouble::TooLong(_)
+            | Trouble::TooManyReads
             | Trouble::TooYoung(..)
             | Trouble::WouldDeadlock => true,
         });
@@ -183,9 +184,11 @@ impl Search<'_> {
         let ends = troubles.iter().filter(|with| match &with.trouble {
             Trouble::TimedOut(_) | Trouble::TooYoung(..) | Trouble::Lost(_) => false,
             Trouble::Failure(failure) => !(self.told_busy && failure.is_passing()),
-            Trouble::Closed | Trouble::Forked | Trouble::TooLong(_) | Trouble::WouldDeadlock => {
-                true
-            }
+            Trouble::Closed
+            | Trouble::Forked
+            | Trouble::TooLong(_)
+            | Trouble::TooManyReads
+            | Trouble::WouldDeadlock => true,
         });
         self.parts.len() - ends.count() >= majority(self.parts.len())
     }

@@ -11,7 +11,8 @@ use super::job::Job;
 use super::unfinished::Unfinished;
 use super::{Core, Trouble};
 use crate::protocol::lease::Terms;
-use crate::protocol::{Action, Entry, Moment, Reply, Wanted};
+use crate::protocol::rw::MOST_READS;
+use crate::protocol::{Action, Entry, Kind, Moment, Reply, Wanted};
 
 /// Takes the lock once more for an owner that holds it; `None` if it does not.
 pub(super) async fn reenter(
@@ -48,12 +49,19 @@ async fn join(
             hold.lose(reason);
             return Ok(None);
         }
+        if wish.subject.kind == Kind::Read && state.lease.count() >= MOST_READS {
+            return Err(Trouble::TooManyReads);
+        }
         // Counted before the store is asked: the others' releases are partial from now on.
         state.lease.join(wish.terms, now)
     };
     let claim = Claim::new(hold.clone(), guard);
     // One that nobody polls would keep it for ever; after this long its request is no longer new.
-    let order = within(core.limit(deadline), Box::pin(hold.recount().lock())).await;
+    let order = within(
+        core.limit(deadline),
+        core.wakeups.shield(Box::pin(hold.recount().lock())),
+    )
+    .await;
     let Terms { lease, .. } = wish.terms;
     let (mut attempt, mut count) = (0, 0);
     let sent = hold.now();

@@ -22,12 +22,42 @@ enum Parting {
     Others,
 }
 
+/// How the next holder of a released lock is chosen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum HandOff {
+    /// The next waiter of this client, without a request to the store.
+    InMemory,
+    /// The store chooses the next holder, and its reply says whether the lock was still held.
+    ThroughStore,
+}
+
+/// Releases a claim after work that was done under it; fails only if the lock was not held until now.
+///
+/// A missing reply does not fail it: by the clock the lock was held, and the release goes on in the background.
+pub(crate) async fn conclude(claim: Claim) -> Result<(), Trouble> {
+    let name = claim.hold().subject.name.clone();
+    match release(claim, HandOff::ThroughStore).await {
+        Err(trouble) if !trouble.denies_hold() => {
+            tracing::warn!(
+                ?name,
+                ?trouble,
+                "the work is done, but the release was not confirmed"
+            );
+            Ok(())
+        }
+        concluded => concluded,
+    }
+}
+
 /// Gives a claim back and says whether it was still ours.
 #[expect(
     clippy::manual_async_fn,
     reason = "an `async fn` keeps its arguments twice"
 )]
-pub(crate) fn release(claim: Claim) -> impl Future<Output = Result<(), Trouble>> + Send {
+pub(crate) fn release(
+    claim: Claim,
+    hand_off: HandOff,
+) -> impl Future<Output = Result<(), Trouble>> + Send {
     async move {
         if claim.hold().core.is_forked() {
             std::mem::forget(claim);
@@ -36,7 +66,11 @@ pub(crate) fn release(claim: Claim) -> impl Future<Output = Result<(), Trouble>>
         let guard = claim.guard;
         let hold = claim.into_hold();
         let now = hold.now();
-        let wanted = match hold.core.waiters.hand_on(&hold, now) {
+        let handed = match hand_off {
+            HandOff::InMemory => hold.core.waiters.hand_on(&hold, now),
+            HandOff::ThroughStore => Handed::Not { wanted: true },
+        };
+        let wanted = match handed {
             Handed::On => {
                 hold.say_ended();
                 return Ok(());
@@ -172,7 +206,7 @@ fn give_back(
         let now = if at_once { sent } else { hold.now() };
         match (reply, taker) {
             (Reply::Granted { token }, Some(owner)) => {
-                core.tokens.note(token);
+                core.tokens.note(&hold.subject, token);
                 core.waiters.deliver(hold, owner, token, sent);
                 Ok(())
             }
@@ -202,7 +236,7 @@ fn farewell(hold: &Arc<Hold>, wanted: bool, now: Moment) -> (Request, Option<Own
         to,
         lease: hold.terms.lease,
         own_listeners,
-        seen: core.tokens.seen(hold.subject.kind),
+        seen: core.tokens.seen(&hold.subject),
     });
     (pass, Some(to))
 }
@@ -218,7 +252,7 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     });
     let limit = core.settings.command_timeout;
     // A re-entry that nobody polls would keep it for ever; after this long its request is no longer new.
-    let _order = within(limit, Box::pin(hold.recount().lock())).await;
+    let _order = within(limit, core.wakeups.shield(Box::pin(hold.recount().lock()))).await;
     let counted = hold.counted(|state| {
         let left = state.lease.count();
         let owner = hold.owner;

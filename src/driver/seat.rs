@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 
 use super::claim::Claim;
 use super::owners::User;
@@ -79,12 +79,12 @@ impl Seat {
     }
 
     /// The next word.
-    pub(super) fn poll_turn(&self, cx: &mut Context<'_>) -> Poll<Turn> {
+    pub(super) fn poll_turn(&self, waker: &Waker) -> Poll<Turn> {
         let mut slot = self.lock();
         let before = match &mut *slot {
             Slot::Left => return Poll::Pending,
-            Slot::Empty(Some(waiter)) if waiter.will_wake(cx.waker()) => return Poll::Pending,
-            Slot::Empty(waiter) => Slot::Empty(waiter.replace(cx.waker().clone())),
+            Slot::Empty(Some(waiter)) if waiter.will_wake(waker) => return Poll::Pending,
+            Slot::Empty(waiter) => Slot::Empty(waiter.replace(waker.clone())),
             Slot::Told(_) => std::mem::replace(&mut *slot, Slot::Empty(None)),
         };
         // Whoever waited before is dropped without the lock: it may be the last to know of its task.

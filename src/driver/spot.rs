@@ -13,6 +13,7 @@ use super::place::{Head, Heard};
 use super::seat::{Seat, Turn};
 use super::waiters::Asker;
 use crate::engine::Listener;
+use crate::engine::wakeups::{Shield, Wakeups};
 use crate::protocol::{Moment, Subject, Wanted};
 
 /// A waiter's place in a line; dropping it leaves the line and lets the next one move up.
@@ -113,13 +114,18 @@ impl<'a> Spot<'a> {
         InLine {
             seat: self.seat.as_deref(),
             sleeping: self.core.clock.sleep_until(deadline),
+            wakeups: &self.core.wakeups,
+            shield: Shield::NONE,
         }
     }
 
     /// The next thing this waiter is told; without a seat, only that the client is closed.
     pub(super) async fn turn(&self) -> Turn {
         match &self.seat {
-            Some(seat) => poll_fn(|cx| seat.poll_turn(cx)).await,
+            Some(seat) => {
+                let told = poll_fn(|cx| seat.poll_turn(cx.waker()));
+                self.core.wakeups.shield(told).await
+            }
             None => {
                 self.core.closed().await;
                 Turn::Closed
@@ -197,16 +203,20 @@ impl<'a> Spot<'a> {
 pub(super) struct InLine<'a> {
     seat: Option<&'a Seat>,
     sleeping: Sleeping<'a>,
+    wakeups: &'a Wakeups,
+    shield: Shield,
 }
 
 impl Future for InLine<'_> {
     type Output = Option<Turn>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Turn>> {
-        let called = self.seat.map(|seat| seat.poll_turn(cx));
+        let this = &mut *self;
+        let waker = this.shield.waker(this.wakeups, cx.waker());
+        let called = this.seat.map(|seat| seat.poll_turn(waker));
         match called {
             Some(Poll::Ready(turn)) => Poll::Ready(Some(turn)),
-            Some(Poll::Pending) | None => Pin::new(&mut self.sleeping).poll(cx).map(|()| None),
+            Some(Poll::Pending) | None => Pin::new(&mut this.sleeping).poll(cx).map(|()| None),
         }
     }
 }

@@ -1,29 +1,134 @@
-//! The fencing tokens a client has seen.
+//! The fencing tokens a client has seen, for each lock's name.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crate::protocol::{FencingToken, Kind};
+use crate::engine::tokens::calendar;
+use crate::protocol::{FencingToken, Subject};
 
-/// The greatest of them: should a store forget what it gave, it is told, and goes on from there.
+/// How many names a generation has at most.
+const NAMES: usize = 4_096;
+
+/// How far a token may be ahead of our calendar and still be remembered: clocks of servers differ, but not by this much.
+const MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The greatest token of each name: should a store forget what it gave, it is told, and goes on from there.
+///
+/// For each name, so that a counter that somebody has set spoils its own lock and no other. A token that the calendar
+/// cannot have given is not remembered: once its counter is repaired in the store, no client brings it back.
+/// Names that have not been used for long are forgotten, and what is lost by that is little: the
+/// store has its own counter, and its calendar if it has lost that.
 #[derive(Debug, Default)]
-pub(super) struct Tokens(AtomicU64);
+pub(super) struct Tokens(Mutex<Generations>);
+
+/// Two generations of names: a name that is used moves to the first, and when that is full, the second is dropped.
+#[derive(Debug, Default)]
+struct Generations {
+    recent: HashMap<Arc<str>, FencingToken>,
+    older: HashMap<Arc<str>, FencingToken>,
+}
 
 impl Tokens {
-    /// What to tell a store that is asked for a lock of this kind.
-    pub(super) fn seen(&self, kind: Kind) -> Option<FencingToken> {
-        if !kind.is_fenced() {
+    /// What to tell a store that is asked for this lock.
+    pub(super) fn seen(&self, subject: &Subject) -> Option<FencingToken> {
+        if !subject.kind.is_fenced() {
             return None;
         }
-        match self.0.load(Ordering::Relaxed) {
-            0 => None,
-            seen => Some(FencingToken::new(seen)),
+        self.lock().get(&subject.name)
+    }
+
+    /// A grant of this lock has this token.
+    pub(super) fn note(&self, subject: &Subject, token: Option<FencingToken>) {
+        if let Some(token) = token {
+            self.note_at(&subject.name, token, calendar());
         }
     }
 
-    /// A grant has this token.
-    pub(super) fn note(&self, token: Option<FencingToken>) {
-        if let Some(token) = token {
-            self.0.fetch_max(token.number(), Ordering::Relaxed);
+    fn note_at(&self, name: &Arc<str>, token: FencingToken, today: FencingToken) {
+        let margin = u64::try_from(MARGIN.as_micros()).unwrap_or(u64::MAX);
+        if token.number() <= today.number().saturating_add(margin) {
+            self.lock().raise(name, token);
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Generations> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Generations {
+    fn get(&mut self, name: &Arc<str>) -> Option<FencingToken> {
+        if let Some(token) = self.recent.get(name) {
+            return Some(*token);
+        }
+        let (name, token) = self.older.remove_entry(name)?;
+        self.insert(name, token);
+        Some(token)
+    }
+
+    fn raise(&mut self, name: &Arc<str>, token: FencingToken) {
+        let token = self.get(name).map_or(token, |seen| seen.max(token));
+        self.insert(name.clone(), token);
+    }
+
+    fn insert(&mut self, name: Arc<str>, token: FencingToken) {
+        if self.recent.len() >= NAMES && !self.recent.contains_key(&name) {
+            self.older = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert(name, token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Kind;
+
+    const TODAY: FencingToken = FencingToken::new(1_795_000_000_000_000);
+
+    fn seen(tokens: &Tokens, name: &str) -> Option<u64> {
+        let seen = tokens.seen(&Subject::new(Kind::Fenced, name));
+        seen.map(FencingToken::number)
+    }
+
+    fn note(tokens: &Tokens, name: &str, token: u64) {
+        tokens.note_at(&name.into(), FencingToken::new(token), TODAY);
+    }
+
+    #[test]
+    fn each_name_has_its_own_and_only_the_greatest_counts() {
+        let tokens = Tokens::default();
+        note(&tokens, "a", 7);
+        note(&tokens, "a", 5);
+        note(&tokens, "b", 3);
+        assert_eq!((seen(&tokens, "a"), seen(&tokens, "b")), (Some(7), Some(3)));
+        assert_eq!(seen(&tokens, "c"), None);
+        assert_eq!(tokens.seen(&Subject::new(Kind::Mutex, "a")), None);
+    }
+
+    #[test]
+    fn a_token_that_no_calendar_has_given_is_not_remembered() {
+        let tokens = Tokens::default();
+        let day = 24 * 60 * 60 * 1_000_000;
+        note(&tokens, "a", TODAY.number() + day);
+        note(&tokens, "a", TODAY.number() + day + 1);
+        note(&tokens, "b", FencingToken::LAST.number());
+        assert_eq!(seen(&tokens, "a"), Some(TODAY.number() + day));
+        assert_eq!(seen(&tokens, "b"), None);
+    }
+
+    #[test]
+    fn names_in_use_are_kept_and_others_forgotten() {
+        let tokens = Tokens::default();
+        note(&tokens, "used", 1);
+        note(&tokens, "unused", 1);
+        for number in 0..3 * NAMES {
+            note(&tokens, &format!("passing {number}"), 1);
+            assert_eq!(seen(&tokens, "used"), Some(1));
+        }
+        assert_eq!(seen(&tokens, "unused"), None);
+        let names = tokens.lock();
+        assert!(names.recent.len() <= NAMES && names.older.len() <= NAMES);
     }
 }

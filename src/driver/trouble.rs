@@ -25,6 +25,8 @@ pub(crate) enum Trouble {
     /// The deadline passed before anybody could say whether the lock is free. What the store said last, if it did: too few
     /// replicas had it.
     TimedOut(Option<Failure>),
+    /// A reader holds the lock as often as it may: each of its holds has a key of its own in Redis.
+    TooManyReads,
     /// After this long others may have it, whatever was promised, once the server is another.
     TooLong(Duration),
     /// The server restarted, and may have forgotten whose the lock is: it has no vote for this long after.
@@ -37,6 +39,23 @@ impl Trouble {
         match reply.refusal() {
             Some(reason) => Self::Lost(reason),
             None => Self::Failure(unexpected(reply)),
+        }
+    }
+
+    /// Whether a release that ended with this shows that the lock was not held, or not by this process. A missing reply does not.
+    pub(super) const fn denies_hold(&self) -> bool {
+        match self {
+            Self::Failure(failure) => matches!(
+                failure.cause,
+                Cause::Unexpected | Cause::Unusable | Cause::WrongKind
+            ),
+            Self::Forked | Self::Lost(_) => true,
+            Self::Closed
+            | Self::WouldDeadlock
+            | Self::TimedOut(_)
+            | Self::TooLong(_)
+            | Self::TooManyReads
+            | Self::TooYoung(..) => false,
         }
     }
 

@@ -59,7 +59,7 @@ where
         let answer = self.under_way.insert(answer);
         let limit = self.core.limit(deadline);
         let answer = match deadline {
-            Some(_) => within(limit, answer).await,
+            Some(_) => within(limit, self.core.wakeups.shield(answer)).await,
             None => self.core.overdue.in_time(answer).await,
         };
         // Answered, or given up: nothing more is to be heard of it.

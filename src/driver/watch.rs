@@ -1,10 +1,10 @@
 //! Follows locks: by what the store tells, and by a look at everything now and then.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::lookup::{self, is_ours_to_see};
+use super::lookup::{self, is_foreign_or_denied};
 use super::{Core, TroubleWith};
 use crate::engine::{Answer, Feed, Notice};
 use crate::protocol::Moment;
@@ -33,8 +33,8 @@ pub(crate) struct Watching {
     pattern: String,
     ledger: Ledger,
     hearing: Hearing,
-    /// Locks that were freed, and how often; the store did not say by whom.
-    freed: BTreeMap<String, u32>,
+    /// Locks that may have been freed, by a message that may be about another database.
+    freed: BTreeSet<String>,
     look: Look,
 }
 
@@ -67,7 +67,7 @@ impl Watching {
             pattern,
             ledger: Ledger::default(),
             hearing: Hearing::Deaf(now),
-            freed: BTreeMap::new(),
+            freed: BTreeSet::new(),
             look: Look::Due(now),
         }
     }
@@ -94,7 +94,7 @@ impl Watching {
 
     /// Takes the next step, or waits for it; at the latest until an event is `ripe` for telling.
     async fn go_on(&mut self, ripe: Option<Moment>) -> Result<(), TroubleWith> {
-        if let Some(name) = self.freed.keys().next().cloned() {
+        if let Some(name) = self.freed.first().cloned() {
             return self.look_at(name).await;
         }
         if let Look::Done(..) = self.look {
@@ -120,7 +120,7 @@ impl Watching {
                     }
                 }
             }
-            news = self.hearing.next() => {
+            news = self.core.wakeups.shielded(self.hearing.next()) => {
                 self.hear(news);
                 // All messages of one lock that have come together need only one look at it.
                 while let Some(notice) = self.hearing.more() {
@@ -153,7 +153,7 @@ impl Watching {
             && may_look
         {
             let (core, pattern) = (self.core.clone(), self.pattern.clone());
-            let looking = async move { lookup::list(&core, &pattern).await };
+            let looking = async move { lookup::list(&core, &pattern, |_| {}).await };
             self.look = Look::UnderWay(Mutex::new(Box::pin(looking)), now);
             self.ledger.begin_look();
         }
@@ -164,7 +164,7 @@ impl Watching {
         match news {
             News::Notice(Notice::Freed(name)) => {
                 self.ledger.heard_of(&name);
-                *self.freed.entry(name).or_default() += 1;
+                self.freed.insert(name);
             }
             News::Notice(Notice::Missed) => {
                 self.ledger.missed();
@@ -189,7 +189,8 @@ impl Watching {
     /// Enters what a look has shown, after all that was heard until its end.
     async fn compare(&mut self) {
         if let Hearing::On(feed) = &mut self.hearing {
-            match feed.all().await {
+            let all = self.core.wakeups.shielded(feed.all()).await;
+            match all {
                 Some(all) => all
                     .into_iter()
                     .for_each(|notice| self.hear(News::Notice(notice))),
@@ -218,11 +219,10 @@ impl Watching {
         if flaw_of(&name).is_none() {
             match lookup::inspect(&self.core, &name).await {
                 Ok(lock) => {
-                    let times = self.freed.get(&name).copied().unwrap_or(0);
                     let now = self.now();
-                    self.ledger.freed(&name, times, lock.as_ref(), now);
+                    self.ledger.freed(&name, lock.as_ref(), now);
                 }
-                Err(trouble) if !is_ours_to_see(&trouble) => {}
+                Err(trouble) if is_foreign_or_denied(&trouble) => {}
                 Err(trouble) => return Err(trouble.with(&name.into())),
             }
         }

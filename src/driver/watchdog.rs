@@ -3,22 +3,29 @@
 //! One schedule for all holds of a client, ordered by when each wants to be looked at; renewals that
 //! fall due together travel together, each batch on its own, so that a slow one holds up no other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tracing::Level;
 
 use super::clock::{Clock, within};
 use super::hold::Hold;
 use super::{Settings, label, no_answer, unexpected};
-use crate::engine::{Engine, Failure};
-use crate::protocol::lease::LOOK;
-use crate::protocol::{Action, Moment, Reply};
+use crate::engine::events::Events;
+use crate::engine::supervise::{Panicked, RESTART, Restarts, caught, caught_now};
+use crate::engine::{Cause, Engine, Failure};
+use crate::protocol::lease::{LOOK, LostReason};
+use crate::protocol::permit::wanted_by;
+use crate::protocol::{Action, Kind, Moment, Reply};
 
 /// How many renewals travel in one call, where the store can take so many.
 const BATCH: usize = 100;
+
+/// The most work of one call, in commands that a server runs for it: the server does nothing else meanwhile.
+const MOST_WORK: usize = 1000;
 
 /// While anything is held nobody sleeps longer: timers stand still while the machine does, and a lease
 /// that ran out in its sleep should be noticed soon after. It also spares most grants a wake-up call.
@@ -28,6 +35,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Schedule {
     clock: Clock,
+    events: Events,
     agenda: Mutex<Agenda>,
     sooner: Notify,
 }
@@ -47,9 +55,10 @@ struct Agenda {
 }
 
 impl Schedule {
-    pub(super) const fn new(clock: Clock) -> Self {
+    pub(super) const fn new(clock: Clock, events: Events) -> Self {
         Self {
             clock,
+            events,
             agenda: Mutex::new(Agenda {
                 due: BTreeMap::new(),
                 looks_at: None,
@@ -87,10 +96,12 @@ impl Schedule {
         let holds = self.all();
         if !holds.is_empty() {
             let held = holds.len();
-            tracing::warn!(
-                held,
-                "at risk: the server has restarted, or is another; asking it"
-            );
+            self.events.emit(Level::WARN, move || {
+                tracing::warn!(
+                    held,
+                    "at risk: the server has restarted, or is another; asking it"
+                );
+            });
         }
         for hold in holds {
             hold.suspect();
@@ -113,6 +124,11 @@ impl Schedule {
     pub(super) fn stop(&self) {
         self.lock().stopped = true;
         self.sooner.notify_one();
+    }
+
+    /// What was being looked at is in the agenda again, or over.
+    fn looked(&self) {
+        self.lock().looking = false;
     }
 
     fn take_due(&self) -> Vec<Arc<Hold>> {
@@ -150,36 +166,91 @@ struct Stopped;
 /// A hold that is to be renewed, and for how long.
 type Wanted = (Arc<Hold>, Duration);
 
+/// Holds with a renewal that is due or under way. A panic that ends it puts them at risk and has them renewed again: none
+/// is forgotten.
+struct Unsettled(VecDeque<Wanted>);
+
+impl Unsettled {
+    /// Gives every hold the same reply.
+    fn settle_all(mut self, sent: Moment, reply: &Result<Reply, Failure>) {
+        while let Some((hold, lease)) = self.0.front() {
+            settle(hold, *lease, sent, reply.clone());
+            self.0.pop_front();
+        }
+    }
+}
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for (hold, lease) in self.0.drain(..) {
+                let failed = || hold.renewal_failed(lease, "the task that renews it has panicked");
+                let _ = caught_now(failed);
+            }
+        }
+    }
+}
+
 /// The watchdog of one client. Ends when the schedule is stopped, which its client does when it goes.
-#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 pub(super) async fn run(
     schedule: Arc<Schedule>,
     engine: Arc<dyn Engine>,
     settings: Settings,
     client: Arc<str>,
 ) {
-    let clock = schedule.clock.clone();
     let mut renewals = JoinSet::new();
+    let mut restarts = Restarts::of("watchdog", &schedule.events);
+    loop {
+        let watching = watch(&schedule, &engine, &settings, &client, &mut renewals);
+        let Err(panicked) = caught(watching).await else {
+            return;
+        };
+        restarts.report(panicked);
+        schedule.looked();
+        let soon = schedule.clock.now() + RESTART;
+        schedule.clock.sleep_until(Some(soon)).await;
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
+async fn watch(
+    schedule: &Schedule,
+    engine: &Arc<dyn Engine>,
+    settings: &Settings,
+    client: &Arc<str>,
+    renewals: &mut JoinSet<()>,
+) {
+    let clock = schedule.clock.clone();
     // Polled here: it ends with the watchdog.
     let mut announcing = std::pin::pin!(label::announce(
         settings.label.clone(),
         engine.clone(),
         clock.clone(),
-        client,
+        client.clone(),
         settings.command_timeout,
+        schedule.events.clone(),
     ));
     let mut unrest = engine.clone().unrest();
     loop {
-        let wanted: Vec<_> = schedule
-            .take_due()
-            .into_iter()
-            .filter_map(|hold| hold.tick().map(|lease| (hold, lease)))
-            .collect();
+        let due = schedule.take_due().into_iter();
+        let mut unsettled = Unsettled(due.map(|hold| (hold.clone(), hold.terms.lease)).collect());
+        let mut wanted = Unsettled(VecDeque::new());
+        while let Some((hold, _)) = unsettled.0.front() {
+            if let Some(lease) = hold.tick() {
+                wanted.0.push_back((hold.clone(), lease));
+            }
+            unsettled.0.pop_front();
+        }
         let size = BATCH.min(engine.renews_at_once());
-        for part in parts(&*engine, wanted) {
-            for batch in part.chunks(size) {
-                let limit = settings.command_timeout;
-                renewals.spawn(renew(engine.clone(), clock.clone(), batch.to_vec(), limit));
+        let parts = parts(&**engine, &wanted.0);
+        wanted.0.clear();
+        let limit = settings.command_timeout;
+        for part in parts {
+            let (large, small): (Vec<_>, Vec<_>) = batches(part, size).partition(is_large);
+            // Each small batch by itself, the large ones in one queue.
+            let queues = small.into_iter().map(|batch| vec![batch]);
+            for queue in queues.chain((!large.is_empty()).then_some(large)) {
+                renewals.spawn(renew_in_turn(engine.clone(), clock.clone(), queue, limit));
             }
         }
         let Ok(next) = schedule.next_look() else {
@@ -193,25 +264,89 @@ pub(super) async fn run(
             }
             () = clock.sleep_until(next) => {}
             () = schedule.sooner.notified() => {}
-            Some(_) = renewals.join_next() => {}
+            // A batch that has panicked has put its holds at risk, and they are in the agenda.
+            Some(ended) = renewals.join_next() => if let Err(ended) = ended && ended.is_panic() {
+                Panicked::of(ended.into_panic()).report("renewal", &schedule.events);
+            },
             () = &mut announcing => {}
         }
     }
 }
 
 /// Those that are to be renewed, for each part of the store: one that does not answer costs those elsewhere nothing.
-fn parts(engine: &dyn Engine, wanted: Vec<Wanted>) -> impl Iterator<Item = Vec<Wanted>> {
+fn parts(engine: &dyn Engine, wanted: &VecDeque<Wanted>) -> Vec<Vec<Wanted>> {
     let mut parts: BTreeMap<usize, Vec<Wanted>> = BTreeMap::new();
     for (hold, lease) in wanted {
         let part = engine.part(&hold.subject.name);
-        parts.entry(part).or_default().push((hold, lease));
+        parts.entry(part).or_default().push((hold.clone(), *lease));
     }
-    parts.into_values()
+    parts.into_values().collect()
 }
 
-/// One batch. What it learns goes to the holds themselves.
-async fn renew(engine: Arc<dyn Engine>, clock: Clock, batch: Vec<Wanted>, limit: Duration) {
-    let requests = batch.iter().map(|(hold, lease)| {
+/// Renewals that travel in one call: up to `size` of them, and no more work than a server may be kept busy with.
+fn batches(wanted: Vec<Wanted>, size: usize) -> impl Iterator<Item = Unsettled> {
+    let mut batches: Vec<Unsettled> = Vec::new();
+    let mut room = 0;
+    for (hold, lease) in wanted {
+        let work = work(&hold);
+        match batches.last_mut() {
+            Some(batch) if batch.0.len() < size && work <= room => {
+                room -= work;
+                batch.0.push_back((hold, lease));
+            }
+            _ => {
+                room = MOST_WORK.saturating_sub(work);
+                batches.push(Unsettled(VecDeque::from([(hold, lease)])));
+            }
+        }
+    }
+    batches.into_iter()
+}
+
+/// Whether one of the batch's renewals alone keeps a server busy for a moment. Such a batch has only one.
+fn is_large(batch: &Unsettled) -> bool {
+    batch.0.iter().any(|(hold, _)| work(hold) >= MOST_WORK)
+}
+
+/// What it takes a server to renew a hold, roughly in commands: each hold of a reader has a key of its own, and each permit an
+/// entry.
+fn work(hold: &Hold) -> usize {
+    let commands = match hold.subject.kind {
+        // It is asked for, and renewed; the rest is the lock's own.
+        Kind::Read => 4 + 2 * hold.count(),
+        Kind::Semaphore => 8 + wanted_by(hold.owner),
+        _ => 5,
+    };
+    commands.try_into().unwrap_or(usize::MAX)
+}
+
+/// Renews batches, each sent after the answer to the one before, so that the server serves other clients between them. If the
+/// store does not answer one, the renewals behind it count as failed, too: their holders are notified now and not in turn.
+async fn renew_in_turn(
+    engine: Arc<dyn Engine>,
+    clock: Clock,
+    batches: Vec<Unsettled>,
+    limit: Duration,
+) {
+    let mut batches = batches.into_iter();
+    for batch in batches.by_ref() {
+        if !renew(engine.clone(), clock.clone(), batch, limit).await {
+            break;
+        }
+    }
+    for batch in batches {
+        batch.settle_all(clock.now(), &Err(no_answer(limit)));
+    }
+}
+
+/// Renews one batch and gives the holds what they are told. Returns whether the store has answered in time.
+async fn renew(
+    engine: Arc<dyn Engine>,
+    clock: Clock,
+    mut batch: Unsettled,
+    limit: Duration,
+) -> bool {
+    let requests = batch.0.iter().map(|(hold, lease)| {
         let owner = hold.owner;
         hold.request(Action::Renew {
             owner,
@@ -220,16 +355,23 @@ async fn renew(engine: Arc<dyn Engine>, clock: Clock, batch: Vec<Wanted>, limit:
     });
     let requests = requests.collect();
     // A third of the shortest lease is when the next try is due.
-    let leases = batch.iter().map(|(_, lease)| *lease);
+    let leases = batch.0.iter().map(|(_, lease)| *lease);
     let shortest = leases.filter(|lease| *lease != LOOK).min();
     let shortest = shortest.map(|lease| lease / 3);
     let limit = shortest.map_or(limit, |third| third.min(limit));
     let sent = clock.now();
     let replies = within(limit, engine.call_apart(requests)).await;
-    let replies = replies.unwrap_or_else(|| vec![Err(no_answer(limit)); batch.len()]);
-    for ((hold, lease), reply) in batch.into_iter().zip(replies) {
-        settle(&hold, lease, sent, reply);
+    let Some(replies) = replies else {
+        batch.settle_all(sent, &Err(no_answer(limit)));
+        return false;
+    };
+    for reply in replies {
+        if let Some((hold, lease)) = batch.0.front() {
+            settle(hold, *lease, sent, reply);
+        }
+        batch.0.pop_front();
     }
+    true
 }
 
 fn settle(hold: &Arc<Hold>, lease: Duration, sent: Moment, reply: Result<Reply, Failure>) {
@@ -239,6 +381,8 @@ fn settle(hold: &Arc<Hold>, lease: Duration, sent: Moment, reply: Result<Reply, 
             Some(reason) => hold.lose(reason),
             None => hold.renewal_failed(lease, &unexpected(&reply).detail),
         },
+        // Other data has replaced the lock.
+        Err(failure) if failure.cause == Cause::WrongKind => hold.lose(LostReason::Removed),
         Err(failure) => hold.renewal_failed(lease, &failure.detail),
     }
 }

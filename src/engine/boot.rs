@@ -1,5 +1,8 @@
 //! The clock that counts from the start of this machine, and which start that was.
 
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+use std::path::PathBuf;
+
 use crate::protocol::Moment;
 
 /// The time since the machine started, counted on while it sleeps, the same for all its processes.
@@ -15,15 +18,89 @@ pub fn time() -> Moment {
     Moment::at(Duration::new(seconds, nanos))
 }
 
-/// Which start of which machine this is, and by which of its clocks.
-///
-/// # Errors
-///
-/// If the kernel does not say.
+/// Which start of which machine a moment belongs to, and by which clock it was read.
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
-pub fn id() -> std::io::Result<String> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    // Containers may have a clock of their own.
-    let clock = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
-    Ok(format!("{} {}", id.trim(), clock.display()))
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Boot {
+    /// The kernel's name for this start of the machine.
+    pub id: String,
+    /// How far [`time`] is ahead of the machine's own clock: a container may have a time namespace with an offset. Two
+    /// processes of one boot can compare their moments exactly if this is equal.
+    pub clock: String,
+}
+
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+impl Boot {
+    /// The one that this process runs in.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not say, or says it of the children's clock alone.
+    pub fn current() -> std::io::Result<Self> {
+        let namespace = |name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+        is_own_clock(namespace("time"), namespace("time_for_children"))?;
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let offsets = match std::fs::read_to_string("/proc/self/timens_offsets") {
+            Ok(offsets) => offsets,
+            // A kernel without time namespaces has one clock.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            id: id.trim().to_owned(),
+            clock: clock_of(&offsets),
+        })
+    }
+}
+
+/// Refuses a process whose children get another clock: the kernel lists the offsets of the children's time namespace, and
+/// nowhere those of the process itself. A kernel without time namespaces has neither.
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+fn is_own_clock(own: Option<PathBuf>, children: Option<PathBuf>) -> std::io::Result<()> {
+    if own == children {
+        return Ok(());
+    }
+    let why = "the children of this process get a time namespace of their own, so that the offset of its own clock is not known; \
+               start the program with `unshare --time --fork`";
+    Err(std::io::Error::other(why))
+}
+
+/// The offset of the clock that counts from the start, of the two that the kernel lists.
+///
+/// By offset, not by the namespace's inode: a restarted container has a new namespace with the same clock, and the
+/// inode of one that has ended may be used again.
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+fn clock_of(offsets: &str) -> String {
+    let fields = offsets.lines().map(|line| line.split_whitespace());
+    let mut offset = fields.filter_map(|mut fields| {
+        let clock = fields.next()?;
+        (clock == "boottime" || clock == "7").then(|| (fields.next(), fields.next()))
+    });
+    let (seconds, nanos) = match offset.next() {
+        Some((seconds, nanos)) => (seconds.unwrap_or("0"), nanos.unwrap_or("0")),
+        None => ("0", "0"),
+    };
+    format!("boottime {seconds} {nanos}")
+}
+
+#[cfg(all(test, target_os = "linux", feature = "sqlite"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_whose_children_get_another_clock_is_refused() {
+        let namespace = |inode: u32| Some(PathBuf::from(format!("time:[{inode}]")));
+        assert!(is_own_clock(namespace(1), namespace(1)).is_ok());
+        assert!(is_own_clock(None, None).is_ok(), "no time namespaces");
+        assert!(is_own_clock(namespace(1), namespace(2)).is_err());
+    }
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_part_of_the_identity() {
+        let own = "monotonic           0         0\nboottime            0         0\n";
+        assert_eq!(clock_of(own), "boottime 0 0");
+        let container = "monotonic           5         0\nboottime       100000         7\n";
+        assert_eq!(clock_of(container), "boottime 100000 7");
+        assert_eq!(clock_of(""), "boottime 0 0", "no time namespaces");
+    }
 }

@@ -14,7 +14,7 @@ const MOST: usize = 8192;
 /// What a store tells a watch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Notice {
-    /// Somebody's hold of the lock with this name has ended; the store does not say whose.
+    /// A hold of the lock with this name may have ended; the store does not say whose.
     Freed(String),
     /// Something may have been missed: look at everything.
     Missed,

@@ -13,13 +13,12 @@ use self::watchers::{Reader, Watchers};
 use crate::engine::ears::{Ears, wake};
 use crate::engine::feed::{Feed, Inbox};
 use crate::engine::names::Names;
-use crate::engine::{Answer, Before, Ear, Engine, Failure, Finding, Listener, Page, tokens};
+use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page, tokens};
 use crate::protocol::change::{Change, changes};
 use crate::protocol::line::Queue;
 use crate::protocol::state::{State, Surroundings};
 use crate::protocol::{Channel, FencingToken, Moment, Reply, Request};
 
-mod several;
 mod watchers;
 
 /// The states are swept of what has expired each time they have doubled since the last sweep.
@@ -176,15 +175,6 @@ impl Engine for Memory {
         Box::pin(async move { replies })
     }
 
-    fn call_all(
-        &self,
-        requests: Vec<Request>,
-        before: Before,
-    ) -> Option<Answer<Vec<Result<Reply, Failure>>>> {
-        let replies = self.apply_all(&requests, before);
-        Some(Box::pin(async move { replies }))
-    }
-
     fn place(&self) -> String {
         // Another process has others.
         format!("memory:{:p}/{}", Arc::as_ptr(&self.shared), self.prefix)
@@ -232,7 +222,12 @@ impl Engine for Memory {
             found.extend(name.and_then(|name| state.held(name, now)));
         }
         drop(store);
-        Box::pin(async move { Ok(Page { found, next: None }) })
+        Box::pin(async move {
+            Ok(Page {
+                found,
+                ..Page::default()
+            })
+        })
     }
 
     fn announce(
@@ -261,7 +256,7 @@ impl Engine for Memory {
         Box::pin(async move { Ok(labels) })
     }
 
-    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
+    fn examine(self: Arc<Self>, _probe: bool) -> Answer<Result<Vec<Finding>, Failure>> {
         let finding = Finding::ok("store", "this process's own memory");
         Box::pin(async move { Ok(vec![finding]) })
     }

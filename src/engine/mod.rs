@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::protocol::state::WrongKind;
-use crate::protocol::{Channel, Moment, Reply, Request, Subject};
+use crate::protocol::{Channel, Holding, Kind, Moment, Reply, Request, Subject};
 
 pub use self::feed::{Feed, Notice};
 pub use self::finding::{Finding, Verdict};
@@ -32,9 +32,11 @@ pub use self::trust::TlsProblem;
 
 pub mod boot;
 mod ears;
+pub mod events;
 pub mod feed;
 mod finding;
 mod glob;
+mod inspect;
 pub mod memory;
 mod names;
 pub mod process;
@@ -42,10 +44,12 @@ pub mod process;
 pub mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
-mod tokens;
+pub mod supervise;
+pub mod tokens;
 #[cfg(any(feature = "redis", all(feature = "sqlite", target_os = "linux")))]
 mod trial;
 mod trust;
+pub mod wakeups;
 
 /// A store.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
@@ -65,19 +69,6 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// for another.
     fn part(&self, _name: &str) -> usize {
         0
-    }
-
-    /// Takes several locks in one step, in this order, each from zero. The answers end with the first that is no grant;
-    /// what becomes of those before it is said by `before`. `None` if the store cannot, and they are to be asked for one
-    /// by one.
-    ///
-    /// An answer that leaves doubt is the whole call's: any of them may have been granted, or may still be.
-    fn call_all(
-        &self,
-        _requests: Vec<Request>,
-        _before: Before,
-    ) -> Option<Answer<Vec<Result<Reply, Failure>>>> {
-        None
     }
 
     /// Which locks its names stand for: the same text for all clients that mean the same ones, as far as that can be
@@ -122,6 +113,14 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// perhaps twice. Begins at 0.
     fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>>;
 
+    /// Reports the holders of the lock with this name and its kind; `None` if it is free. Only reads.
+    fn inspect(
+        self: Arc<Self>,
+        name: Arc<str>,
+    ) -> Answer<Result<Option<(Kind, Holding)>, Failure>> {
+        Box::pin(inspect::kind_by_kind(self, name))
+    }
+
     /// Tells other clients, for `ttl`, what the client with this uuid calls itself; `None` takes it back.
     fn announce(
         self: Arc<Self>,
@@ -141,18 +140,9 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         Box::pin(async {})
     }
 
-    /// What an operator should know about the store: whether it is fit for locks, and what to do. Asks
-    /// only what is harmless.
-    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>>;
-}
-
-/// What becomes of locks that were granted before one that was not.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Before {
-    /// They stay granted.
-    Kept,
-    /// Nothing has happened, and nobody is told of anything.
-    RolledBack,
+    /// What an operator should know about the store: whether it is fit for locks, and what to do. Only reads, unless a `probe`
+    /// is asked for: then a lock that nobody else has the name of is acquired and released.
+    fn examine(self: Arc<Self>, probe: bool) -> Answer<Result<Vec<Finding>, Failure>>;
 }
 
 /// What is known of a store that may forget everything when it restarts.
@@ -175,6 +165,8 @@ pub struct Page {
     pub found: Vec<Subject>,
     /// Where to go on; none at the end.
     pub next: Option<u64>,
+    /// About how many keys the store has examined for this, where it does not know the names of its locks.
+    pub scanned: u64,
 }
 
 /// Hears of releases until it is dropped.

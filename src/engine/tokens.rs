@@ -15,11 +15,12 @@ pub(super) fn next(request: &Request, last: Option<FencingToken>) -> FencingToke
     last.map_or(today, |last| last.next().max(today))
 }
 
+/// The token that the calendar of this machine gives: microseconds since 1970.
 #[expect(
     clippy::disallowed_methods,
     reason = "the calendar is what goes on where nothing is remembered"
 )]
-fn calendar() -> FencingToken {
+pub fn calendar() -> FencingToken {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let micros = since.map_or(0, |since| since.as_micros());
     FencingToken::new(u64::try_from(micros).unwrap_or(0))

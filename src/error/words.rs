@@ -54,5 +54,17 @@ pub(super) const fn why_closed(forked: bool) -> &'static str {
     }
 }
 
+/// What a server says of data that is no lock, without its error code and in other words than a programmer's.
+pub(super) fn without_code(detail: String) -> String {
+    match detail.strip_prefix("WRONGTYPE ") {
+        // It does not say which key.
+        Some("Operation against a key holding the wrong kind of value") => {
+            "its key, or one beside it, has data of another type or form".to_owned()
+        }
+        Some(rest) => rest.to_owned(),
+        None => detail,
+    }
+}
+
 /// In characters: more than any sensible name or address has.
 const LONGEST_SHOWN: usize = 200;

@@ -23,7 +23,7 @@ pub fn is_remembered(begun: Moment, now: Moment) -> bool {
     now.since(begun) < MARK_TTL / 2
 }
 
-/// What came of one.
+/// The effect of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[cfg_attr(
     feature = "sqlite",

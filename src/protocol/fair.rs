@@ -12,6 +12,10 @@ use super::mutex::Mutex;
 use super::state::{Outcome, Surroundings};
 use super::{Action, Channel, Entry, Moment, OwnerId, Reply, Request};
 
+/// After the grant of a lease shorter than this the next waiter is notified: a waiter asks every three seconds by itself, and
+/// the lease may expire before it does.
+const SHORT_LEASE: Duration = Duration::from_secs(5);
+
 /// How many waiters a look shows.
 pub const SHOWN: usize = 100;
 
@@ -115,13 +119,21 @@ impl Fair<'_> {
         };
         match (reply, waits) {
             (Reply::Granted { token }, _) => {
-                self.line.leave(owner);
+                let waited = self.line.leave(owner);
+                // The next waiter learns with its question when the hold ends.
+                if waited && lease < SHORT_LEASE {
+                    self.told = self.line.first_at(now).map(Some);
+                }
                 Reply::Granted { token }
             }
             (Reply::Busy { ttl }, Some(waits)) => {
                 self.line.stand(*owner, now + waits);
+                let before = self.line.first().map(|(owner, _)| owner);
                 // Only the first has to know when the hold ends: the others would all ask at that moment.
                 let first = self.line.first_at(now);
+                if first != before && first != Some(*owner) {
+                    self.told = first.map(Some);
+                }
                 Reply::Busy {
                     ttl: ttl.filter(|_| first == Some(*owner)),
                 }

@@ -149,18 +149,13 @@ impl Ledger {
         self.tell(&name, Some(hold), change, now);
     }
 
-    /// This many holds of a lock have ended since the last look at it, and this is who holds it now.
-    pub fn freed(&mut self, name: &str, times: u32, lock: Option<&Seen>, now: Moment) {
+    /// A message said that holds of a lock have ended, and this is who holds it now. A message alone proves nothing: it may come
+    /// from another database of the server. So only holds that were seen before can end.
+    pub fn freed(&mut self, name: &str, lock: Option<&Seen>, now: Moment) {
         self.heard_of(name);
-        let mut known = 0;
         for hold in self.gone(name, lock) {
             let change = hold.ended(now, Change::Released);
-            // If its lease was over, the message was about another's hold.
-            known += u32::from(change == Change::Released);
             self.tell(name, Some(hold), change, now);
-        }
-        for _ in known..times {
-            self.tell(name, None, Change::Released, now);
         }
         self.come(name, lock, Change::Granted, now);
     }

@@ -31,8 +31,11 @@ pub struct PermitId([u8; 16]);
 /// How much of an id all permits of one owner share.
 pub const SHARED: usize = 12;
 
-/// So many permits can be had at once.
+/// An owner's number has room for so many permits.
 pub const MOST_AT_ONCE: u32 = 1 << 16;
+
+/// The most permits in one guard: the ids of one guard are then 64 KB.
+pub const MOST_PERMITS: u32 = 4096;
 
 /// No client ever has so many owners: who would be beyond is another's.
 const FARTHEST: i64 = 1 << 56;

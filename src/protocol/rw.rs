@@ -13,6 +13,9 @@ use super::state::{Outcome, Surroundings};
 use super::writers::Writers;
 use super::{Action, Entry, HeldBy, Holding, Kind, Moment, OwnerId, Reply, Request};
 
+/// How often one owner may hold the read lock at once: in Redis each of these holds has a key of its own.
+pub const MOST_READS: u32 = 300;
+
 /// Decides one request of a reader or a writer.
 pub fn apply(
     held: &mut Option<ReadWrite>,

@@ -94,7 +94,9 @@ pub fn apply(
         now: around.now,
         news: false,
     };
-    let came_back = semaphore.reclaim() && semaphore.there() > 0;
+    // A read changes nothing: it counts late permits as available.
+    let reads = matches!(request.action, Action::Inspect | Action::Count(Count::Look));
+    let came_back = !reads && semaphore.reclaim() && semaphore.there() > 0;
     let mut reply = semaphore.decide(&request.action);
     // Where there is nothing to have nobody is told.
     let news = semaphore.news && semaphore.there() > 0;
@@ -260,27 +262,34 @@ impl Semaphore<'_> {
         let tally = self.tally.as_ref();
         Reply::Counted {
             done,
-            permits: tally.map(|tally| Permits {
-                available: tally.there,
-                out: tally.out.len() as u64,
-            }),
+            permits: tally.map(|tally| tally.permits(self.now)),
         }
     }
 
-    /// Gives back all that an owner has; one that has none waits no longer. It is not counted here how often it has them.
+    /// Gives back all that an owner has. `Gone` if those were not all that it was granted: others were returned by their ids,
+    /// or have expired. It is not counted here how often it has them.
     fn release(&mut self, owner: &OwnerId, left: u32) -> Reply {
+        let granted = u64::from(wanted_by(*owner));
         if left > 0 {
-            let all = self.count_of(owner) == wanted_by(*owner) as usize;
+            let all = self.count_of(owner) as u64 == granted;
             return if all { Reply::Kept } else { Reply::Gone };
         }
+        if self.take_back(owner) == granted {
+            RELEASED
+        } else {
+            Reply::Gone
+        }
+    }
+
+    /// Takes back all that an owner has, and returns how many; an owner that has none waits no longer.
+    fn take_back(&mut self, owner: &OwnerId) -> u64 {
         let tally = self.tally.as_mut();
         let had = tally.map_or(0, |tally| tally.take_back(|out| out.owner == *owner));
-        if had == 0 {
-            self.news |= self.line.leave(owner);
-            return Reply::Gone;
-        }
-        self.news = true;
-        RELEASED
+        self.news |= match had {
+            0 => self.line.leave(owner),
+            _ => true,
+        };
+        had
     }
 
     /// Only if it has all it was granted: somebody may have given back one of them.
@@ -306,7 +315,7 @@ impl Semaphore<'_> {
 
     fn undo(&mut self, owner: &OwnerId, entry: Entry) -> Reply {
         // Carried out, it cannot come again: no mark is needed.
-        if entry == Entry::First && self.release(owner, 0) == RELEASED {
+        if entry == Entry::First && self.take_back(owner) > 0 {
             return RELEASED;
         }
         self.marks.put(owner, entry, self.now);
@@ -314,14 +323,15 @@ impl Semaphore<'_> {
     }
 
     fn inspect(&mut self) -> Option<Holding> {
-        let tally = self.tally.as_ref().filter(|tally| !tally.out.is_empty())?;
-        let out = tally
-            .out
-            .iter()
-            .map(|out| (out.owner.to_string(), Some(out.until.since(self.now))));
+        let tally = self
+            .tally
+            .as_ref()
+            .filter(|tally| tally.is_held(self.now))?;
+        let out = tally.out.iter().filter(|out| out.until > self.now);
+        let out = out.map(|out| (out.owner.to_string(), Some(out.until.since(self.now))));
         let waiting = self.line.some(fair::SHOWN).into_iter();
         let waiting = waiting.map(|owner| owner.to_string()).collect();
-        Some(holding(tally.there, out, waiting))
+        Some(holding(tally.permits(self.now).available, out, waiting))
     }
 
     /// Takes back what nobody has given back in time; says whether there was any.
@@ -355,6 +365,15 @@ impl Tally {
         let back = self.out.extract_if(.., back).count();
         self.there += i64::try_from(back).unwrap_or(i64::MAX);
         back as u64
+    }
+
+    /// How many are available and how many are out, where late ones are available.
+    fn permits(&self, now: Moment) -> Permits {
+        let late = self.out.iter().filter(|out| out.until <= now).count();
+        Permits {
+            available: self.there + i64::try_from(late).unwrap_or(i64::MAX),
+            out: (self.out.len() - late) as u64,
+        }
     }
 
     fn out(&self) -> i64 {

@@ -136,15 +136,6 @@ pub(crate) fn nothing_is_unsafe(sources: &[Source]) -> Vec<String> {
     wrong
 }
 
-pub(crate) fn files_are_short(sources: &[Source]) -> Vec<String> {
-    let lines = sources
-        .iter()
-        .map(|source| (source, source.text.lines().count()));
-    let long = lines.filter(|(_, lines)| *lines > LONGEST);
-    long.map(|(source, lines)| format!("{} has {lines} lines", source.path))
-        .collect()
-}
-
 /// A file or module whose name would fit anything holds anything after a while.
 pub(crate) fn names_say_something(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -277,7 +268,6 @@ fn rust(sources: &[Source]) -> impl Iterator<Item = &Source> {
 
 /// Beneath the faces, from the top.
 const LAYERS: [&str; 3] = ["driver", "engine", "protocol"];
-const LONGEST: usize = 400;
 const SAYING_NOTHING: [&str; 9] = [
     "common", "helper", "helpers", "impl", "manager", "misc", "types", "util", "utils",
 ];

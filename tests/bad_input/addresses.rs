@@ -191,6 +191,23 @@ async fn a_server_that_falls_silent_while_we_connect_is_given_up() {
     panic!("it is never there on so busy a machine");
 }
 
+/// A port that speaks TLS ends a connection when it reads what is not encrypted; so does a server that restarts.
+#[tokio::test]
+async fn tls_is_suggested_only_where_no_connection_was_ever_made() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let client = connect(&proxy.url()).await;
+    drop(client.lock("known").acquire().await.unwrap());
+    proxy.refuse(true);
+    proxy.cut_all();
+    let never = refused(&proxy.url()).await.to_string();
+    assert!(never.contains("rediss://"), "{never}");
+    for _ in 0..3 {
+        let again = client.lock("known").try_acquire().await.unwrap_err();
+        assert!(!again.to_string().contains("TLS"), "{again}");
+    }
+}
+
 #[tokio::test]
 async fn the_forms_that_make_sense_are_read() {
     let server = RedisServer::start();

@@ -112,7 +112,7 @@ async fn leased(user: User, command: String) {
     told_if_denied(&command, semaphore.release(id).await);
     all_there("give_back");
     // One that nobody has given back in time.
-    let late = "return redis.call('DECRBY', KEYS[1], redis.call('ZADD', KEYS[2], 1, 'late'))";
+    let late = "return redis.call('DECRBY', KEYS[1], redis.call('ZADD', KEYS[2], 1000000000000, 'late-0123456789a'))";
     user.seen(late);
     told_if_denied(&command, semaphore.count().await);
     all_there("count");

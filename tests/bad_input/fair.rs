@@ -9,7 +9,11 @@ use super::memory_limit::{assert_out_of_memory, fill};
 use super::permissions::{can_do_everything, user};
 use super::stage::{Broken, Stage};
 use super::support::{RedisServer, rights};
+use super::wrong_kind::assert_wrong_kind;
 use super::{IN_VAIN, PATIENCE, connect};
+
+/// An owner that does not exist.
+const NOBODY: &str = "5b3e1d7c-0000-4000-8000-000000000000:1";
 
 #[tokio::test]
 async fn a_user_with_what_fair_locks_need_has_them() {
@@ -60,6 +64,74 @@ async fn who_stands_in_line_keeps_its_place_on_a_server_without_memory() {
     next.release().await.expect("it is its own");
 }
 
+/// Entries that are no owners were removed as if waiters had crashed.
+#[tokio::test]
+async fn a_queue_of_another_program_is_refused_and_stays() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let (queue, timeout) = (
+        "redisson_lock_queue:{orders}",
+        "redisson_lock_timeout:{orders}",
+    );
+    for (key, make) in [
+        (queue, &["RPUSH", queue, "order-1", "order-2"][..]),
+        (queue, &["SET", queue, "theirs"]),
+        (timeout, &["ZADD", timeout, "1763463000", "order-1"]),
+        (timeout, &["ZADD", timeout, "9999999999999", "order-1"]),
+    ] {
+        let lock = client.fair_lock("orders");
+        let owner = client.new_owner();
+        let held = lock.with_owner(&owner).acquire().await.expect("free");
+        let given_up = client.fair_lock("orders").acquire_timeout(IN_VAIN).await;
+        assert!(given_up.expect("it may wait").is_none());
+        server.cmd(&["DEL", queue, timeout]);
+        server.cmd(make);
+        let before: Vec<u8> = server.query(&["DUMP", key]);
+        let again = client.fair_lock("orders").with_owner(&owner).acquire();
+        let again = again.await.expect("it is held by this owner");
+        for refused in [
+            client.fair_lock("orders").try_acquire().await.map(drop),
+            client.fair_lock("orders").acquire().await.map(drop),
+        ] {
+            assert_wrong_kind("orders", refused.expect_err("another program's data"));
+        }
+        again.release().await.expect("it is ours");
+        held.release().await.expect("it is ours");
+        let refused = client.fair_lock("orders").acquire().await;
+        assert_wrong_kind("orders", refused.expect_err("another program's data"));
+        server.cmd(&["HSET", "orders", NOBODY, "1"]);
+        let forced = client.admin().force_release("orders").await;
+        assert!(forced.expect("it is a lock"));
+        assert_eq!(server.query::<Vec<u8>>(&["DUMP", key]), before, "{make:?}");
+        server.cmd(&["DEL", key]);
+    }
+}
+
+/// Redisson's thread ids may be negative, and its transactions have an id behind them. The ends are of any size: Redisson
+/// subtracts a waiter's wait from those of the others.
+#[tokio::test]
+async fn waiters_of_redisson_are_no_foreign_data() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let held = client.fair_lock("java").acquire().await.expect("free");
+    let client_id = &NOBODY[..36];
+    for (rest, end) in [
+        ("47", "9999999999999"),
+        ("-47", "9.2233720368547758e+18"),
+        ("47:00112233445566778899aabbccddeeff", "-9000000000000"),
+    ] {
+        let owner = format!("{client_id}:{rest}");
+        server.cmd(&["RPUSH", "redisson_lock_queue:{java}", &owner]);
+        server.cmd(&["ZADD", "redisson_lock_timeout:{java}", end, &owner]);
+    }
+    let given_up = client.fair_lock("java").acquire_timeout(IN_VAIN).await;
+    assert!(given_up.expect("it may wait").is_none());
+    held.release().await.expect("it is ours");
+    let turn = client.fair_lock("java").try_acquire().await;
+    assert!(turn.expect("it may ask").is_none(), "others are first");
+    in_line(&server, "redisson_lock_queue:{java}", 3).await;
+}
+
 /// All that happens in a line, with each of the rights missing: somebody is told, or cannot leave. With all of them, nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_of_the_rights_is_needed() {
@@ -97,7 +169,7 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
     let held = lock.acquire().await?;
     let timeout = stage.beside("redisson_lock_timeout");
     let queue = stage.beside("redisson_lock_queue");
-    server.cmd(&["ZADD", &timeout, "9999999999999", "nobody"]);
+    server.cmd(&["ZADD", &timeout, "9999999999999", NOBODY]);
     let mut waiting = tokio::spawn(lock.acquire());
     tokio::select! {
         told = &mut waiting => told.expect("no panic")?.release().await?,

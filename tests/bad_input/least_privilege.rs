@@ -100,7 +100,7 @@ async fn each_word_for_names_with_braces_is_needed() {
 /// What each kind needs is listed with it, and what all of them need is the line.
 #[test]
 fn the_line_is_what_all_kinds_need() {
-    let [fenced, _] = rights::of_fenced_locks();
+    let fenced = rights::of_fenced_locks();
     let mut all = [rights::commands(), rights::of_simple_locks(), fenced].concat();
     all.extend(rights::of_fair_locks());
     all.extend(rights::of_counting());
@@ -166,7 +166,7 @@ async fn each_right_of_simple_locks_is_needed() {
 #[tokio::test]
 async fn each_right_of_fenced_locks_is_needed() {
     let beside = [rights::commands(), PLAIN.to_vec()].concat();
-    let [mut rules, _] = rights::of_fenced_locks();
+    let mut rules = rights::of_fenced_locks();
     rules.push("~redisson_lock_token:*");
     each_is_needed(rules, &beside, async |rules| {
         let server = RedisServer::start();
@@ -188,8 +188,7 @@ async fn each_right_of_what_counts_is_needed() {
 
 #[tokio::test]
 async fn each_right_is_needed_where_there_are_no_scripts() {
-    let [_, fenced] = rights::of_fenced_locks();
-    let rules = [rights::without_scripts(), fenced, PLAIN.to_vec()].concat();
+    let rules = [rights::without_scripts(), PLAIN.to_vec()].concat();
     let rules = [rules, vec!["~redisson_lock_token:*"]].concat();
     each_is_needed(rules, &[], async |rules| {
         plays(rules.clone(), "?scripts=off", |client, name| {

@@ -7,11 +7,15 @@
 mod support;
 
 mod addresses;
+mod cost;
 mod denied_permits;
 mod diary;
 mod eviction;
 mod fair;
+mod foreign_data;
+mod formats;
 mod further;
+mod inspection;
 mod least_privilege;
 mod memory_limit;
 mod names;
@@ -23,6 +27,7 @@ mod rounds;
 mod semaphore;
 mod stage;
 mod times;
+mod twins;
 mod wrong_kind;
 
 use std::time::Duration;

@@ -24,7 +24,7 @@ async fn a_name_that_is_empty_or_far_too_long_is_refused() {
                 lock.try_acquire().await.unwrap_err(),
                 lock.acquire_timeout(PATIENCE).await.unwrap_err(),
                 lock.clone().with_owner(&owner).acquire().await.unwrap_err(),
-                lock.run(async |_| ()).await.unwrap_err(),
+                lock.run(async |_| ()).await.unwrap_err().into(),
                 admin.inspect(&name).await.unwrap_err(),
                 admin.force_release(&name).await.unwrap_err(),
             ] {

@@ -108,3 +108,16 @@ async fn a_user_with_what_counting_needs_can_count() {
     }
     client.close().await.unwrap();
 }
+
+/// No latch has a count below one.
+#[tokio::test]
+async fn counting_down_leaves_a_number_that_is_no_latch() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    for number in ["0", "-5"] {
+        server.cmd(&["SET", "balance", number]);
+        let left = client.latch("balance").count_down().await;
+        assert_eq!(left.expect("it is up"), 0);
+        assert_eq!(server.query::<String>(&["GET", "balance"]), number);
+    }
+}

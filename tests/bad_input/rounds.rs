@@ -164,7 +164,10 @@ pub(crate) async fn counting(stage: &Stage<'_>) -> Round {
     slots.acquire(1).await?;
     // Behind one that died in line.
     server.cmd(&["RPUSH", &stage.beside("distlock_line"), "nobody"]);
-    server.cmd(&["ZADD", &stage.beside("distlock_alive"), "1", "nobody"]);
+    let alive = stage.beside("distlock_alive");
+    server.cmd(&["ZADD", &alive, "1", "nobody"]);
+    // And beside one whose entry was lost, so that the line is searched.
+    server.cmd(&["ZADD", &alive, "9000000000000", "somebody"]);
     let in_vain = slots.acquire_timeout(2, IN_VAIN).await?;
     assert!(!in_vain, "there is one");
     drop(tokio::time::timeout(IN_VAIN, slots.acquire(2)).await);

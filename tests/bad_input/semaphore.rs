@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::memory_limit::{assert_out_of_memory, fill};
 use super::stage::{Broken, Stage};
-use super::support::{RedisServer, rights};
+use super::support::{RedisServer, eventually, rights};
 use super::{IN_VAIN, PATIENCE, connect};
 
 /// All that can be done with permits, with each of the rights missing: somebody is told. With all of them, nobody.
@@ -56,6 +56,8 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
     );
     server.cmd(&["RPUSH", &line, "nobody"]);
     server.cmd(&["ZADD", &alive, "1", "nobody"]);
+    // And one whose entry was lost, so that the line is searched.
+    server.cmd(&["ZADD", &alive, "9000000000000", "somebody"]);
     let waiting = tokio::spawn(semaphore.permits(3).acquire());
     let channel = stage.beside("redisson_sc");
     while !waiting.is_finished() && !server.pubsub_channels().contains(&channel) {
@@ -108,4 +110,32 @@ async fn limited<'a>(server: &'a RedisServer, name: &'a str, rules: &[String]) -
     all.extend(rules.iter().map(String::as_str));
     let stage = Stage::new(server, &all, ["", name], "").await;
     stage.expect("it is let in")
+}
+
+/// The number of one semaphore is lost, and its note of clients is another program's: the renewals that travel with its own are not
+/// affected.
+#[tokio::test]
+async fn a_foreign_note_of_clients_costs_no_semaphore_its_lease() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let mut held = Vec::new();
+    for name in ["spoilt", "other"] {
+        let semaphore = client.semaphore(name).with_permits(3);
+        let lease = Lease::KeepAlive(Duration::from_secs(6));
+        let permit = semaphore.permit().with_lease(lease).acquire().await;
+        held.push(permit.expect("there are three"));
+    }
+    server.cmd(&["DEL", "spoilt", "distlock_clients:{spoilt}"]);
+    server.cmd(&["SET", "distlock_clients:{spoilt}", "theirs"]);
+    for held in &held {
+        let till = held.valid_until();
+        eventually(PATIENCE, "it is renewed", async || {
+            held.valid_until() > till
+        })
+        .await;
+    }
+    assert_eq!(
+        server.query::<String>(&["GET", "distlock_clients:{spoilt}"]),
+        "theirs"
+    );
 }

@@ -52,6 +52,39 @@ async fn several_locks_that_may_not_be_written_give_their_connection_up() {
     .await;
 }
 
+/// Also with what servers put in front of an error of a script.
+#[tokio::test]
+async fn a_name_that_looks_like_the_error_of_a_replica_costs_no_other_call_its_reply() {
+    let company = Company::start().await;
+    let bad = [
+        "a: READONLY b",
+        "READONLY You can't write against a read only replica.",
+        "@user_script: 1: -READONLY You can't write against a read only replica.",
+    ];
+    for name in bad {
+        let counter = format!("redisson_lock_token:{{{name}}}");
+        company.server.cmd(&["SET", &counter, "no number"]);
+    }
+    let names = [
+        "good 1", bad[0], "good 2", bad[1], "good 3", bad[2], "good 4",
+    ];
+    let calls = names.map(|name| {
+        let lock = company.client.fenced_lock(name);
+        let acquired: Call<_> = Box::pin(async move { lock.try_acquire().await });
+        acquired
+    });
+    let answers = company.together(calls.into()).await;
+    for (name, answer) in names.into_iter().zip(answers) {
+        if bad.contains(&name) {
+            let error = answer.expect_err("its counter is no number");
+            assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
+        } else {
+            let guard = answer.expect("nothing is wrong with it");
+            assert!(guard.is_some(), "{name} is free");
+        }
+    }
+}
+
 /// Makes a replica of the server, and says which connection the client asks on: with this command last.
 async fn demoted(company: &Company, command: &str) -> String {
     let theirs = "5b3e1d7c-0000-4000-8000-000000000000:1";

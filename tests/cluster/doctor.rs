@@ -8,7 +8,11 @@ use super::support::{Cluster, eventually};
 use super::{PATIENCE, beside, connect, patient};
 
 async fn found(client: &Client, what: &str) -> (Verdict, String) {
-    let findings = client.admin().examine().await.expect("the cluster is up");
+    let findings = client
+        .admin()
+        .examine_with_probe()
+        .await
+        .expect("the cluster is up");
     let finding = findings.into_iter().find(|finding| finding.subject == what);
     let finding = finding.unwrap_or_else(|| panic!("nothing is said of {what}"));
     (finding.verdict, finding.found)

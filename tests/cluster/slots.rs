@@ -29,6 +29,53 @@ async fn locks_of_all_slots_are_held_listed_and_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_list_costs_a_few_calls_for_a_page_and_one_for_a_lock() {
+    const KEYS: u64 = 3000;
+    let cluster = Cluster::start_masters();
+    let client = connect(&cluster).await;
+    // No renewal counts among the calls.
+    let lease = Lease::Fixed(Duration::from_secs(600));
+    let mut guards = Vec::new();
+    for number in 0..6 {
+        let lock = client.lock(format!("lock-{number}")).with_lease(lease);
+        guards.push(lock.acquire().await.expect("it is free"));
+    }
+    beside(|| {
+        for master in cluster.masters() {
+            let mut tags = (0..).map(|number| format!("{{tag-{number}}}"));
+            let here = |tag: &String| cluster.owner(tag).addr() == master.addr();
+            let tag = tags.find(here).expect("some slot is here");
+            let fill = "for i = 1, tonumber(ARGV[1]) do
+                          redis.call('HSET', KEYS[1] .. i, 'user', i, 'mode', 'eco')
+                        end";
+            master.cmd(&["EVAL", fill, "1", &tag, &KEYS.to_string()]);
+        }
+    });
+    // The scripts are known to the servers then.
+    client.admin().list("*").await.expect("it answers");
+    beside(|| {
+        for master in cluster.masters() {
+            master.cmd(&["CONFIG", "RESETSTAT"]);
+        }
+    });
+    let listed = client.admin().list("*").await.expect("it answers");
+    assert_eq!(listed.len(), 6, "{listed:?}");
+    let calls = |command: &'static str| -> u64 {
+        let masters = cluster.masters();
+        beside(|| {
+            masters
+                .iter()
+                .map(|master| master.commandstats(command))
+                .sum()
+        })
+    };
+    let scripts = calls("evalsha_ro") + calls("eval_ro") + calls("evalsha") + calls("eval");
+    assert!(scripts <= 6 + 2, "{scripts} scripts");
+    assert!(calls("scan") <= 3 * KEYS / 100, "{} pages", calls("scan"));
+    drop(guards);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_whose_keys_cannot_be_together_is_refused_with_the_reason() {
     let cluster = Cluster::start_masters();
     let client = connect(&cluster).await;

@@ -121,14 +121,22 @@ fn run_gives_the_works_value_and_the_lock_back(stage: &Stage) -> Played {
     let done = outside.run(|_| Err::<(), _>("its own error"))?;
     assert_eq!(done, Err("its own error"));
 
-    // The work's own word counts, also when the lock was lost under it.
+    // The lock was lost under it: the work's value is to be had from the error only.
     let done = outside.run(|held| {
         assert!(a.admin().force_release(&name).is_ok_and(|forced| forced));
         assert!(b.lock(&*name).try_acquire().is_ok_and(|got| got.is_some()));
         drop(held);
         Err::<(), _>("its own error")
-    })?;
-    assert_eq!(done, Err("its own error"));
+    });
+    let (error, output) = done.expect_err("it was forced open").into_parts();
+    assert!(error.is_lost(), "{error}");
+    assert_eq!(output, Some(Err("its own error")));
+
+    // By the clock, without an answer of the store.
+    let lease = Duration::from_secs(1);
+    let fixed = a.lock(&*name).with_lease(Lease::Fixed(lease));
+    let done = fixed.run(|_| std::thread::sleep(lease));
+    assert!(done.is_err_and(|error| error.error().is_lost()));
     Ok(())
 }
 

@@ -37,6 +37,8 @@ fn several_are_taken_together_and_given_back(stage: &Stage) -> Played {
     guard.release()?;
     let seen = both(&b).run(|held| held.is_held())?;
     assert!(seen);
+    let done = both(&b).run(|_| a.admin().force_release(&names[0]));
+    assert!(done.is_err_and(|error| error.error().is_lost()));
     let guard = both(&b).acquire()?;
     a.admin().force_release(&names[1])?;
     let lost = guard.wait_lost(PATIENCE).expect("one was taken away");
@@ -86,7 +88,10 @@ fn one_on_most_servers_is_taken_lost_and_forgotten(stage: &Stage) -> Played {
     let waiting = || alone(&b).acquire_timeout(Duration::from_millis(1500));
     assert!(answered(waiting)?.is_none());
     guard.release()?;
-    assert!(answered(|| alone(&b).run(|held| held.is_held()))?);
+    assert!(answered(|| Ok(alone(&b).run(|held| held.is_held())?))?);
+    let forced = || alone(&b).run(|_| a.admin().force_release(&name).is_ok());
+    let done = answered(|| Ok(forced()?));
+    assert!(done.is_err_and(|error| error.is_lost()));
     let guard = answered(|| alone(&b).acquire())?;
     a.admin().force_release(&name)?;
     let lost = guard.wait_lost(PATIENCE).expect("it was taken away");

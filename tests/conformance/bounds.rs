@@ -8,7 +8,7 @@ use distlock::{
     Admin, Backoff, Change, Client, ClientBuilder, CountingSemaphore, Error, Event, FirstLost,
     Guard, Held, Holder, Latch, Lease, Lock, LockInfo, Lost, LostReason, LostSignal, MajorityLost,
     Member, MultiGuard, MultiHeld, MultiLock, Owner, Permit, PermitId, Plain, QuorumGuard,
-    QuorumHeld, QuorumLock, Risk, RwLock, Semaphore, Wait, Watch,
+    QuorumHeld, QuorumLock, Risk, RunError, RwLock, Semaphore, Wait, Watch,
 };
 
 const fn goes_anywhere<T: Send + Sync + Debug + 'static>() {}
@@ -117,6 +117,13 @@ const _: fn(MultiLock, MultiGuard, MultiGuard) = |lock, guard, other| {
     can_be_spawned(&guard.lost());
     can_be_sent(&guard.while_held(pending::<()>()));
     can_be_spawned(&other.release());
+};
+
+/// `?` into `anyhow::Error` and the like needs this, also for an output that only one thread may use at a time.
+const _: fn() = || {
+    fn can_be_boxed<E: std::error::Error + Send + Sync + 'static>() {}
+    can_be_boxed::<RunError<std::cell::Cell<u8>>>();
+    can_be_boxed::<RunError<Result<(), Error>>>();
 };
 
 const _: fn(CountingSemaphore, Latch) = |semaphore, latch| {

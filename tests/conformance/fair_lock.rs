@@ -1,12 +1,13 @@
 //! What the fair lock has beside what every lock has: those who wait get it in the order in which they came.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use distlock::{Backoff, Change, LockKind, Wait};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use crate::stage::{Fair, Played, Player, Stage, begun, in_time, seen};
+use crate::stage::{Fair, Played, Player, Stage, begun, in_time, seen, soon};
 
 on_every_engine_with_scripts! { play with Fair:
     those_who_wait_get_it_in_the_order_in_which_they_came,
@@ -18,6 +19,7 @@ on_every_engine_with_scripts! { play with Fair:
     a_lookup_shows_the_line_and_the_kind,
     a_lock_forced_open_goes_to_the_first_in_line,
     a_lease_that_ends_lets_the_first_in_line_have_it,
+    short_leases_that_expire_one_after_another_pass_the_lock_on_in_time,
     a_closed_client_leaves_the_line,
     who_leaves_the_line_is_no_news_to_a_watch,
 }
@@ -180,6 +182,44 @@ async fn a_lease_that_ends_lets_the_first_in_line_have_it(stage: &Stage<Fair>) -
     next.release().await?;
     let last = in_time(second).await.expect("it does not panic")?;
     last.release().await
+}
+
+/// Without a message to the new head it would learn only with its next poll that there is another holder, and for how long.
+async fn short_leases_that_expire_one_after_another_pass_the_lock_on_in_time(
+    stage: &Stage<Fair>,
+) -> Played {
+    let (a, b) = stage.clients().await?;
+    let lease = Duration::from_millis(200);
+    let rounds = AtomicU32::new(0);
+    soon(async || {
+        let round = rounds.fetch_add(1, Ordering::Relaxed);
+        let name = stage.name(&format!("stock-{round}"));
+        let lock = |client: &Player<Fair>| {
+            let lease = distlock::Lease::Fixed(lease);
+            client.lock(&*name).with_lease(lease)
+        };
+        // Until all of them wait.
+        let held = a.lock(&*name).acquire().await?;
+        let mut waiting = Vec::new();
+        for number in 0..4 {
+            let acquiring = lock(if number % 2 == 0 { &a } else { &b }).acquire();
+            waiting.push(tokio::spawn(async move {
+                let granted = acquiring.await.map(|guard| guard.forget());
+                granted.map(|()| Instant::now())
+            }));
+            wait_for_line(&a, &name, number + 1).await?;
+        }
+        held.release().await?;
+        let (mut latest, mut before) = (Duration::ZERO, None);
+        for granted in waiting {
+            let at = in_time(granted).await.expect("it does not panic")?;
+            let waited = before.map_or(Duration::ZERO, |before| at - before);
+            latest = latest.max(waited.saturating_sub(lease));
+            before = Some(at);
+        }
+        Ok(latest)
+    })
+    .await
 }
 
 async fn a_closed_client_leaves_the_line(stage: &Stage<Fair>) -> Played {

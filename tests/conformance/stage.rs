@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -240,6 +240,18 @@ impl<F: Family> Stage<F> {
                 other => return other.map(|got| assert!(got.is_none(), "it is not free")),
             }
         }
+    }
+
+    /// Takes this long without an await, as code does that computes or blocks its thread.
+    pub(crate) fn block(&self, time: Duration) {
+        if !self.is_in_memory() {
+            return thread::sleep(time);
+        }
+        // The first poll moves the paused clock.
+        let mut advance = std::pin::pin!(tokio::time::advance(time));
+        let _ = advance
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
     }
 
     /// A name that no other case uses.

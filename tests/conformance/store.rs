@@ -51,10 +51,22 @@ pub(crate) fn scripts() -> impl Iterator<Item = &'static str> {
 }
 
 /// Those of an operator, of each kind of lock.
-const SCRIPTS: [&str; 5] = [
-    include_str!("../../src/engine/redis/lua/fenced/inspect.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/force_release.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/inspect.lua"),
-    include_str!("../../src/engine/redis/lua/simple/force_release.lua"),
-    include_str!("../../src/engine/redis/lua/simple/inspect.lua"),
+const SCRIPTS: [&str; 3] = [
+    concat!(
+        include_str!("../../src/engine/redis/lua/format/owner.lua"),
+        include_str!("../../src/engine/redis/lua/format/lock.lua"),
+        include_str!("../../src/engine/redis/lua/mutex/force_release.lua"),
+    ),
+    concat!(
+        include_str!("../../src/engine/redis/lua/format/owner.lua"),
+        include_str!("../../src/engine/redis/lua/simple/force_release.lua"),
+    ),
+    concat!(
+        include_str!("../../src/engine/redis/lua/format/owner.lua"),
+        include_str!("../../src/engine/redis/lua/format/lock.lua"),
+        include_str!("../../src/engine/redis/lua/format/read_write.lua"),
+        include_str!("../../src/engine/redis/lua/format/number.lua"),
+        include_str!("../../src/engine/redis/lua/format/permits.lua"),
+        include_str!("../../src/engine/redis/lua/inspect.lua")
+    ),
 ];

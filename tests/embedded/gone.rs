@@ -203,18 +203,41 @@ fn files_that_nobody_is_known_by_are_cleared_away() {
     place.connect().close().expect("it answers");
     let folder = place.folder.path().join("locks.db-clients");
     let old = SystemTime::now() - Duration::from_secs(3600);
-    for name in ["left", "left.bell", "young"] {
+    let [left, there, young] = [1, 2, 3].map(|n| format!("71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c1{n}"));
+    for name in [&left, &format!("{left}.bell"), &young] {
         let file = File::create(folder.join(name)).expect("there is room");
-        if name != "young" {
+        if *name != young {
             file.set_modified(old).expect("it is ours");
         }
     }
     // And one that is old and still there.
-    let there = File::create(folder.join("there")).expect("there is room");
-    there.set_modified(old).expect("it is ours");
-    there.lock().expect("nobody has it");
+    let locked = File::create(folder.join(&there)).expect("there is room");
+    locked.set_modified(old).expect("it is ours");
+    locked.lock().expect("nobody has it");
     place.connect().close().expect("it answers");
-    assert_eq!(place.left(), ["there", "young"]);
+    assert_eq!(place.left(), [there, young]);
+}
+
+/// Another program has used the name of the folder before.
+#[test]
+fn files_of_others_in_the_folder_of_clients_stay() {
+    let place = Place::new();
+    let folder = place.folder.path().join("locks.db-clients");
+    std::fs::create_dir(&folder).expect("there is room");
+    let old = SystemTime::now() - Duration::from_secs(3600);
+    for name in ["miller.txt", "miller.bell", ".made"] {
+        let file = folder.join(name);
+        std::fs::write(&file, "theirs").expect("there is room");
+        let file = File::options().write(true).open(file).expect("it is there");
+        file.set_modified(old).expect("it is ours");
+    }
+    for _ in 0..2 {
+        place.connect().close().expect("it answers");
+    }
+    for name in ["miller.txt", "miller.bell", ".made"] {
+        let text = std::fs::read_to_string(folder.join(name));
+        assert_eq!(text.expect("it is there"), "theirs", "{name}");
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ mod fenced;
 mod files;
 mod full;
 mod gone;
+#[cfg(feature = "internals")]
+mod priority;
 mod restart;
 mod trust;
 mod versions;

@@ -1,6 +1,13 @@
-//! The machine starts anew.
+//! The machine starts anew, or seems to: another machine, another time namespace.
 
-use super::Place;
+use std::process::Command;
+
+use distlock::blocking::Client;
+use distlock::{HoldsEndWith, Lease};
+
+use super::support::process::Process;
+use super::worker::{ENTER, LEAVE, LONG};
+use super::{Place, patient};
 
 #[test]
 fn nothing_stays_locked_over_a_restart_of_the_machine() {
@@ -27,6 +34,103 @@ fn a_file_that_another_machine_uses_is_refused() {
     assert!(error.to_string().contains("another machine"), "{error}");
     assert!(guard.is_held());
 }
+
+/// `distlock acquire` does the same.
+#[test]
+fn a_lease_left_behind_ends_with_a_restart_of_the_machine() {
+    let place = Place::new();
+    let mut worker = Process::start(LEAVE, &place.url());
+    worker.hear("left");
+    worker.ended_well();
+    let client = place.connect();
+    let early = client.lock("a").try_acquire().expect("it answers");
+    assert!(early.is_none(), "the same boot: the lease counts");
+    client.close().expect("it answers");
+    started_before(&place.database());
+    let client = place.connect_after_the_others();
+    let guard = client.lock("a").try_acquire().expect("it answers");
+    assert!(guard.is_some(), "no client of the boot before is alive");
+}
+
+#[test]
+fn a_file_is_not_emptied_while_a_client_is_alive_whose_holds_end_with_their_lease() {
+    let place = Place::new();
+    let builder = patient(&place.url()).holds_end_with(HoldsEndWith::Lease);
+    let builder = builder.default_lease(Lease::KeepAlive(LONG));
+    let alive = Client::connect_with(builder).expect("the file can be used");
+    let guard = alive.lock("a").acquire().expect("it is free");
+    // A client that enters removes what is left of clients without a label.
+    place.connect().close().expect("it answers");
+    started_before(&place.database());
+    let error = Client::connect(&place.url()).expect_err("a client of another boot is alive");
+    assert!(error.to_string().contains("another machine"), "{error}");
+    assert_eq!(place.rows("states"), 1, "it is still held");
+    assert!(guard.is_held());
+}
+
+/// As when the process may open no more files.
+#[test]
+fn a_file_is_not_emptied_if_it_cannot_be_known_whether_a_client_is_alive() {
+    let place = Place::new();
+    let client = place.connect();
+    let _guard = client.lock("a").acquire().expect("it is free");
+    // Its file can be opened by nobody, not even by root: a link to itself.
+    let [presence] = &*place.left() else {
+        panic!("{:?}", place.left())
+    };
+    let presence = place.folder.path().join("locks.db-clients").join(presence);
+    std::fs::rename(&presence, presence.with_extension("away")).expect("it is ours");
+    std::os::unix::fs::symlink(&presence, &presence).expect("there is room");
+    started_before(&place.database());
+    let error = Client::connect(&place.url()).expect_err("it cannot be known");
+    assert!(error.to_string().contains("cannot be found out"), "{error}");
+    assert_eq!(place.rows("states"), 1, "it is still held");
+}
+
+#[test]
+fn a_file_of_another_time_namespace_is_refused() {
+    let place = Place::new();
+    let client = place.connect();
+    let lock = client.lock("a").with_lease(Lease::Fixed(LONG));
+    lock.acquire().expect("it is free").forget();
+    client.close().expect("it answers");
+    // As a process with another clock has made it.
+    let changed = place
+        .database()
+        .execute("UPDATE machine SET clock = 'boottime 100000 0'", []);
+    assert_eq!(changed.expect("it works"), 1);
+    let error = Client::connect(&place.url()).expect_err("its clocks cannot be compared");
+    refused_for_its_clock(&error.to_string());
+}
+
+/// With a real one, where that is permitted. Elsewhere the test above has to do.
+#[test]
+fn a_process_in_another_time_namespace_is_refused() {
+    let place = Place::new();
+    let mut worker = Process::start(LEAVE, &place.url());
+    worker.hear("left");
+    worker.ended_well();
+    let permitted = Command::new("unshare").args(UNSHARE).arg("true").output();
+    if !permitted.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("no time namespace may be made here: by the file's clock only");
+        return a_file_of_another_time_namespace_is_refused();
+    }
+    let mut worker = Process::start_by("unshare", &UNSHARE, ENTER, &place.url());
+    refused_for_its_clock(&worker.hear("refused"));
+    worker.ended_well();
+    assert_eq!(place.rows("states"), 1, "it is still held");
+    // A namespace of its own with the same clock is no other.
+    let mut worker = Process::start_by("unshare", &["--time", "--fork"], ENTER, &place.url());
+    worker.hear("entered");
+    worker.ended_well();
+}
+
+fn refused_for_its_clock(said: &str) {
+    assert!(said.contains("time namespace"), "{said}");
+    assert!(said.contains("boottime 100000 0"), "{said}");
+}
+
+const UNSHARE: [&str; 4] = ["--time", "--boottime", "100000", "--fork"];
 
 /// As if the machine had been started since.
 pub(crate) fn started_before(database: &rusqlite::Connection) {

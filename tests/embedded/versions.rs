@@ -189,18 +189,26 @@ fn versions() -> Vec<(i64, String)> {
 fn written(sql: &str) -> Place {
     let place = Place::new();
     let file = place.database();
-    file.execute_batch(&sql.replace("BOOT", &boot()))
+    // Up to version 5, the boot and the clock were one text.
+    let (id, link, clock) = boot();
+    let boot = if sql.contains("'CLOCK'") { id } else { link };
+    file.execute_batch(&sql.replace("BOOT", &boot).replace("CLOCK", &clock))
         .expect("it was written once");
     let ours = Permissions::from_mode(0o600);
     fs::set_permissions(place.file(), ours).expect("it is ours");
     place
 }
 
-/// As every version writes it: which start of the machine, and by which clock.
-fn boot() -> String {
+/// Which start of the machine; the same with its time namespace; the offset of its clock.
+fn boot() -> (String, String, String) {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("this is Linux");
-    let clock = fs::read_link("/proc/self/ns/time").unwrap_or_default();
-    format!("{} {}", id.trim(), clock.display())
+    let link = fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    let id = id.trim().to_owned();
+    let link = format!("{id} {}", link.display());
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let offset = offsets.lines().find(|line| line.starts_with("boottime"));
+    let offset = offset.unwrap_or("boottime 0 0").split_whitespace();
+    (id, link, offset.collect::<Vec<_>>().join(" "))
 }
 
 /// What stands there of `nightly`.

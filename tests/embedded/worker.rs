@@ -21,6 +21,8 @@ pub(crate) const RUN: &str = "run";
 pub(crate) const FORK: &str = "fork";
 /// Leaves `a` to its lease.
 pub(crate) const LEAVE: &str = "leave";
+/// Says whether it may use the file.
+pub(crate) const ENTER: &str = "enter";
 /// Waits for `a` again and again, and says when it has got it.
 pub(crate) const WAIT: &str = "wait";
 
@@ -44,6 +46,7 @@ pub(crate) fn run(role: &str) {
         RUN => hold(&orders, HoldsEndWith::Children, Some("600")),
         FORK => fork(&orders),
         LEAVE => leave(),
+        ENTER => enter(),
         MANY => many(),
         WAIT => wait(&orders),
         WATCH => watch(),
@@ -119,6 +122,19 @@ fn leave() -> Result<(), Error> {
     client.close()?;
     say("left");
     Ok(())
+}
+
+fn enter() -> Result<(), Error> {
+    match Client::connect_with(patient(&url())) {
+        Ok(client) => {
+            say("entered");
+            client.close()
+        }
+        Err(error) => {
+            say(&format!("refused {error}"));
+            Ok(())
+        }
+    }
 }
 
 fn many() -> Result<(), Error> {

@@ -61,7 +61,8 @@ async fn who_has_waited_in_vain_hears_how_many_acknowledged() {
 
 async fn waited_in_vain<K: 'static>(pair: &Pair, lock: Lock<K>) {
     let name = lock.name().to_owned();
-    pair.master.cmd(&["HSET", &name, "somebody", "1"]);
+    let theirs = "5b3e1d7c-0000-4000-8000-000000000000:1";
+    pair.master.cmd(&["HSET", &name, theirs, "1"]);
     pair.master.cmd(&["PEXPIRE", &name, "700"]);
     pair.replica.stop_process();
     let error = lock.acquire_timeout(SHORT * 9).await;

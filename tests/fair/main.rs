@@ -16,6 +16,7 @@ mod embedded;
 mod messages;
 mod monitor;
 mod order;
+mod recovery;
 mod worker;
 
 use std::collections::HashSet;
@@ -95,6 +96,9 @@ async fn leaves_nothing(server: &RedisServer) {
 
 const NAME: &str = "stock";
 const QUEUE: &str = "redisson_lock_queue:{stock}";
+const TIMEOUT: &str = "redisson_lock_timeout:{stock}";
+const ALIVE: &str = "distlock_alive:{stock}";
+const CHANNEL: &str = "redisson_lock__channel:{stock}";
 /// Two thirds of it are what a busy machine may cost without costing the lock, and that is one on which a thousand ask.
 const LEASE: Duration = Duration::from_secs(20);
 /// Far longer than anything takes on a busy machine; only a failure waits for it.

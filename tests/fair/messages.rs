@@ -2,7 +2,7 @@
 
 use super::monitor::Monitor;
 use super::support::{RedisServer, eventually};
-use super::{NAME, PATIENCE, connect, leaves_nothing, line, take, until_in_line};
+use super::{CHANNEL, NAME, PATIENCE, connect, leaves_nothing, line, take, until_in_line};
 
 #[tokio::test]
 async fn a_hand_off_is_one_message_and_to_the_first_in_line_alone() {
@@ -107,4 +107,3 @@ async fn messages(server: &RedisServer) -> Monitor<(String, String)> {
 }
 
 const CROWD: usize = 20;
-const CHANNEL: &str = "redisson_lock__channel:{stock}";

@@ -60,7 +60,7 @@ async fn work_is_never_polled_once_its_lock_has_run_out() {
     };
 
     assert!(matches!(
-        ended,
+        ended.map_err(Error::from),
         Err(Error::Lost {
             reason: LostReason::Expired,
             ..

@@ -66,7 +66,7 @@ impl Observed {
             let progress = progress.clone();
             async move {
                 let worked = guard.while_held(work(progress)).await;
-                (guard, worked)
+                (guard, worked.map_err(Error::from))
             }
         });
         Self {

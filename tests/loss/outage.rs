@@ -1,6 +1,8 @@
 //! The store cannot be asked: the hold lasts as long as its lease and not a moment longer, and the
 //! holder is warned before.
 
+use distlock::Lease;
+
 use super::{
     ChaosProxy, LEASE, Observed, PATIENCE, RedisServer, SHARED, acquire,
     assert_can_be_locked_again, connect, eventually,
@@ -23,6 +25,21 @@ async fn the_holder_on_a_killed_server_is_warned_and_then_told_that_its_lease_ex
     assert_can_be_locked_again(&client, &server, "killed").await;
     lost.assert_work_stays_dropped();
     assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+/// By the clock the lock was held until the work ended: a missing reply is no loss.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_succeeds_though_the_server_does_not_answer_its_release() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let lock = client
+        .lock("kept")
+        .with_lease(Lease::KeepAlive(PATIENCE * 10));
+    let done = lock.run(async |held| {
+        server.kill();
+        held.check().expect("its lease is long");
+    });
+    done.await.expect("it was held to the end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -27,7 +27,6 @@ mod numbers;
 mod quorum;
 mod reentries;
 mod rules;
-mod several;
 mod stories;
 mod sweep;
 mod tellings;

@@ -24,7 +24,7 @@ const PERMITS: u32 = 3;
 /// Where they live, the first two and the others.
 #[derive(Clone, Copy, Debug)]
 enum Home {
-    /// All are one client's: one script takes them.
+    /// All are one client's.
     OneServer,
     TwoServers,
     /// The others are in memory, where nothing is lost.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use distlock::HoldsEndWith;
 use distlock::internals::engine::Engine;
+use distlock::internals::engine::events::Events;
 use distlock::internals::engine::redis::{self, Address, Place, Redis};
 use distlock::internals::engine::sqlite::{self, Sqlite};
 use distlock::internals::protocol::{ClientId, Kind, Moment};
@@ -13,14 +14,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::clock::Clock;
-use super::company::TOGETHER;
 use super::compare::{EVERYTHING, TRAVELLERS};
-use super::group;
 use super::keyspace::Keyspace;
 use super::kinds::Kinds;
 use super::lane::{Lane, Outcome, Played};
 use super::pair::TICK;
-use super::several;
 use super::support::{RedisServer, SeededRng, eventually, heavy};
 
 /// How often to run more of them if too few counted, beside as often as they all need.
@@ -88,35 +86,11 @@ pub(crate) async fn against_redis(kinds: Kinds, enough: usize, scripts: bool) {
     contest.leave_redis(&server).await;
 }
 
-/// Of several at once.
-pub(crate) async fn several_against_redis() {
-    let server = RedisServer::start();
-    let contest = Contest {
-        engines: [connect(&server, true).await, connect(&server, true).await],
-        clock: Clock::Wall,
-        kinds: Kinds::Any(&TOGETHER),
-        enough: some(),
-        lanes: 8,
-        // Each asks six things a tick, or more.
-        sequences: 160,
-        patient: false,
-    };
-    let seen = contest.play_on_redis(&server, several::play).await;
-    group::assert_every_end_was_seen(&seen.coverage, contest.least());
-    contest.leave_redis(&server).await;
-}
-
 /// Of one lock each.
 pub(crate) async fn against_a_file(kinds: Kinds) {
     let (seen, least) = play_in_a_file(kinds, 270, Lane::run).await;
     seen.coverage
         .assert_everything_was_seen_of(EVERYTHING, kinds, least);
-}
-
-/// Of several at once.
-pub(crate) async fn several_against_a_file() {
-    let (seen, least) = play_in_a_file(Kinds::Any(&TOGETHER), 180, several::play).await;
-    group::assert_every_end_was_seen(&seen.coverage, least);
 }
 
 async fn play_in_a_file<P, R>(kinds: Kinds, sequences: usize, run: fn(Lane) -> R) -> (Outcome, u64)
@@ -134,6 +108,7 @@ where
             holds_end_with: HoldsEndWith::Process,
             connect_timeout: Duration::from_secs(30),
             patience: Duration::from_secs(30),
+            events: Events::inline(),
         };
         let engine = Sqlite::connect(settings, &Handle::current()).await;
         let engine: Arc<dyn Engine> = engine.expect("the file can be used");
@@ -287,6 +262,7 @@ async fn connect(server: &RedisServer, scripts: bool) -> Arc<dyn Engine> {
         may_be_down: false,
         assurance: redis::Assurance::default(),
         shard: None,
+        events: Events::inline(),
     };
     Redis::connect(address, settings, &Handle::current())
         .await

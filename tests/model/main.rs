@@ -14,12 +14,10 @@
 mod support;
 
 mod clock;
-mod company;
 mod compare;
 mod contest;
 mod dice;
 mod generator;
-mod group;
 mod keyspace;
 mod kinds;
 mod lane;
@@ -27,11 +25,10 @@ mod listening;
 mod numbers;
 mod pair;
 mod sequence;
-mod several;
 
 use distlock::internals::protocol::Kind;
 
-use contest::{against_a_file, against_redis, several_against_a_file, several_against_redis};
+use contest::{against_a_file, against_redis};
 use kinds::Kinds;
 
 /// Of one name: what can be told apart.
@@ -88,11 +85,6 @@ mod redis_says_what_memory_says {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_one_name_for_all_kinds() {
         against_redis(Kinds::Any(&MIXED), 2_000, true).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn of_several_at_once() {
-        several_against_redis().await;
     }
 }
 
@@ -168,10 +160,5 @@ mod a_file_says_what_memory_says {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_one_name_for_all_kinds() {
         against_a_file(Kinds::Any(&MIXED)).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn of_several_at_once() {
-        several_against_a_file().await;
     }
 }

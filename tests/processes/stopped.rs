@@ -82,7 +82,7 @@ pub(crate) async fn watch() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let lost: Result<(), Error> = guard.while_held(work).await;
+    let lost: Result<(), _> = guard.while_held(work).await.map_err(Error::from);
     let news = guard.lost().await.expect("nobody gave it back");
     assert!(matches!(lost, Err(Error::Lost { .. })));
     told.store(true, Ordering::Relaxed);

@@ -180,6 +180,61 @@ async fn a_lock_that_is_forced_open_on_every_server_is_lost() {
     assert!(matches!(lost, Ok(Some(_))), "it was taken back: {lost:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_fails_if_too_few_servers_held_it_to_the_end() {
+    let stage = Stage::new();
+    let clients = stage.clients().await;
+    let others = stage.clients().await;
+    for (forced, is_held) in [(2, true), (3, false)] {
+        let lock = lock(&clients, Format::Plain);
+        let give_up = Instant::now() + PATIENCE;
+        let done = loop {
+            let done = lock.run(async |held| {
+                while held.votes() < 5 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                for client in &others[..forced] {
+                    assert!(client.admin().force_release(NAME).await.expect("it is up"));
+                }
+                "work done"
+            });
+            match done.await {
+                Err(error) if error.error().is_transient() && Instant::now() < give_up => {}
+                done => break done,
+            }
+        };
+        match done {
+            Ok(output) => assert!(is_held && output == "work done"),
+            Err(error) => {
+                assert!(!is_held && error.error().is_lost(), "{error}");
+                assert_eq!(error.into_output(), Some("work done"));
+            }
+        }
+        stage.nothing_is_left().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_succeeds_though_three_servers_do_not_answer_its_release() {
+    let stage = Stage::new();
+    let clients = stage.clients().await;
+    let lock = lock(&clients, Format::Plain);
+    let give_up = Instant::now() + PATIENCE;
+    let done = loop {
+        let done = lock.run(async |held| {
+            while held.votes() < 5 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            stage.servers[..3].iter().for_each(RedisServer::kill);
+        });
+        match done.await {
+            Err(error) if error.error().is_transient() && Instant::now() < give_up => {}
+            done => break done,
+        }
+    };
+    done.expect("it was held to the end");
+}
+
 #[tokio::test]
 async fn a_fixed_lease_is_lost_when_it_is_over() {
     let stage = Stage::new();

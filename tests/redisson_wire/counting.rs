@@ -1,8 +1,9 @@
 //! Redisson's semaphore that only counts: its key, its messages, and what Java has written.
 
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use distlock::Error;
+use distlock::{Client, Error};
 
 use super::support::java::{Java, Subscriber, in_slot};
 use super::support::{RedisServer, eventually};
@@ -266,4 +267,34 @@ async fn java_gives_back(java: &Java, name: &str, permits: &str) {
                   redis.call('publish', KEYS[2], v)";
     java.eval::<()>(script, &[name, &channel(name)], &[permits])
         .await;
+}
+
+/// What the store keeps of a client's requests is bounded, though one of them is never polled again; and that one is carried
+/// out once.
+#[tokio::test]
+async fn a_change_that_nobody_polls_does_not_let_the_others_take_room() {
+    const LIMIT: Duration = Duration::from_millis(500);
+    let server = RedisServer::start();
+    let client = Client::builder(&server.url()).command_timeout(LIMIT);
+    let client = client.connect().await.unwrap();
+    let semaphore = client.counting_semaphore("slots");
+    semaphore.set(1).await.unwrap();
+    let mut stuck = Box::pin(semaphore.release(1));
+    let _ = stuck.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    tokio::time::sleep(2 * LIMIT).await;
+    let mut changes = 0;
+    for _ in 0..3_000 {
+        // A busy machine may take longer than the limit; then it is not known whether it was made.
+        changes += i64::from(semaphore.release(1).await.is_ok());
+    }
+    let keys = server.keys();
+    let kept = keys.iter().filter(|key| key.starts_with("distlock_done:"));
+    let kept: u64 = kept.map(|key| server.query::<u64>(&["ZCARD", key])).sum();
+    assert!(
+        kept < 1_100,
+        "{kept} outcomes are kept of {changes} changes"
+    );
+    stuck.await.unwrap();
+    let there = semaphore.available().await.unwrap();
+    assert!(changes < 3_000 || there == 1 + changes + 1, "{there}");
 }

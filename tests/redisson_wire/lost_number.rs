@@ -53,7 +53,12 @@ async fn a_number_that_somebody_has_deleted_is_not_made_anew_by_what_comes_back(
             "late" => {
                 let [(id, _)] = <[_; 1]>::try_from(scores(&server, "{exports}:timeout")).unwrap();
                 let mut past = redis::cmd("ZADD");
-                raw(&server, past.arg("{exports}:timeout").arg(1).arg(id));
+                raw(
+                    &server,
+                    past.arg("{exports}:timeout")
+                        .arg(1_000_000_000_000_u64)
+                        .arg(id),
+                );
             }
             _ => drop(held),
         }

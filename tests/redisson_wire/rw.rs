@@ -166,6 +166,42 @@ async fn each_time_a_reader_holds_it_has_a_key_and_the_last_to_stay_has_the_long
     leaves_nothing(&server, client).await;
 }
 
+/// Redisson's read lock returns to the lease of the outer hold.
+#[tokio::test]
+async fn a_nested_read_that_is_released_leaves_its_time() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let lock = client.rw_lock("prices").read();
+    let lock = lock.with_owner(&client.new_owner());
+    let with = |lease| lock.clone().with_lease(Lease::Fixed(lease));
+    let outer = with(LEASE).acquire().await.unwrap();
+    let inner = with(LEASE * 4).acquire().await.unwrap();
+    inner.release().await.unwrap();
+    let key = timeout_key("prices", &outer.owner(), 1);
+    assert_just_set(server.pttl(&key), LEASE * 4);
+    assert_just_set(server.pttl("prices"), LEASE * 4);
+    outer.release().await.unwrap();
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
+    leaves_nothing(&server, client).await;
+}
+
+#[tokio::test]
+async fn acquiring_into_a_lock_whose_key_was_deleted_returns_lost() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let lock = client.lock("stock").with_owner(&client.new_owner());
+    let outer = lock.acquire().await.unwrap();
+    server.cmd(&["DEL", "stock"]);
+    let error = lock.acquire().await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert!(!outer.is_held());
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
+    let anew = lock.acquire().await.unwrap();
+    anew.release().await.unwrap();
+    drop(outer);
+    leaves_nothing(&server, client).await;
+}
+
 #[tokio::test]
 async fn the_hash_lasts_as_long_as_its_longest_reader() {
     let server = RedisServer::start();

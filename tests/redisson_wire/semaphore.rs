@@ -9,6 +9,8 @@ use super::support::{RedisServer, eventually};
 use super::{LEASE, PATIENCE, connect};
 
 /// In place of an end, in Redisson's zset: never.
+/// Long ago, in ms.
+const PAST: u64 = 1_000_000_000_000;
 const NEVER: &str = "922337203685477";
 
 #[tokio::test]
@@ -81,6 +83,65 @@ async fn d21_a_permit_that_comes_back_without_a_message_is_had_all_the_same() {
     }
 }
 
+/// Whichever of the queue's keys is deleted or evicted.
+#[tokio::test]
+async fn a_waiter_for_several_permits_is_queued_once_after_a_key_of_its_queue_was_lost() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let semaphore = client.semaphore("exports");
+    semaphore.set(2).await.unwrap();
+    let held = semaphore.permit().acquire().await.unwrap();
+    let waiting = tokio::spawn(semaphore.permits(2).acquire());
+    listens(&server).await;
+    let queue = || server.query::<Vec<String>>(&["LRANGE", "distlock_line:{exports}", "0", "-1"]);
+    eventually(PATIENCE, "it is queued", async || queue().len() == 1).await;
+    let queued = queue();
+    for lost in ["distlock_alive:{exports}", "distlock_line:{exports}"] {
+        server.cmd(&["DEL", lost]);
+        let asked = server.commandstats("evalsha");
+        server.cmd(&["PUBLISH", "redisson_sc:{exports}", "1"]);
+        eventually(PATIENCE, "it asks", async || {
+            server.commandstats("evalsha") > asked
+        })
+        .await;
+        assert_eq!(queue(), queued, "{lost}");
+    }
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The first of them to ask again must not leave the others without entries.
+#[tokio::test]
+async fn every_waiter_for_several_permits_is_queued_again_after_the_queue_was_lost() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let semaphore = client.semaphore("exports");
+    semaphore.set(2).await.unwrap();
+    let held = semaphore.permit().acquire().await.unwrap();
+    // Of three clients: those of one are queued by it.
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        let semaphore = connect(&server).await.semaphore("exports");
+        waiting.push(tokio::spawn(async move {
+            let held = semaphore.permits(2).acquire().await?;
+            held.release().await
+        }));
+    }
+    let queued = || server.query::<i64>(&["LLEN", "distlock_line:{exports}"]);
+    eventually(PATIENCE, "all are queued", async || queued() == 3).await;
+    server.cmd(&["DEL", "distlock_line:{exports}"]);
+    eventually(PATIENCE, "all are queued again", async || {
+        server.cmd(&["PUBLISH", "redisson_sc:{exports}", "1"]);
+        queued() == 3
+    })
+    .await;
+    held.release().await.unwrap();
+    for waiting in waiting {
+        let released = tokio::time::timeout(PATIENCE, waiting).await;
+        released.expect("it has its turn").unwrap().unwrap();
+    }
+}
+
 /// Redisson's listeners throw at a number below none, and its `addPermits` forgets that the semaphore has an end.
 #[tokio::test]
 async fn d37_nobody_is_told_of_fewer_than_none_and_an_end_stays() {
@@ -112,14 +173,14 @@ async fn d38_twenty_thousand_permits_that_have_run_out_come_back_at_once() {
     let mut late = redis::cmd("ZADD");
     late.arg("{exports}:timeout");
     for number in 0..20_000_u128 {
-        late.arg(1).arg(&number.to_be_bytes()[..]);
+        late.arg(PAST).arg(&number.to_be_bytes()[..]);
     }
     raw(&server, &late);
     server.cmd(&["SET", "exports", "0"]);
     let semaphore = client.semaphore("exports");
     let count = semaphore.count().await.unwrap();
     assert_eq!((count.available, count.out), (20_000, 0));
-    let held = semaphore.permits(20_000).acquire().await.unwrap();
+    let held = semaphore.permits(4096).acquire().await.unwrap();
     held.release().await.unwrap();
     assert_eq!(available(&server, "exports"), 20_000);
 }
@@ -133,7 +194,7 @@ async fn d41_a_permit_that_has_run_out_comes_back_once_and_who_gives_it_back_is_
     let held = permit.acquire().await.unwrap();
     let [(id, _)] = <[_; 1]>::try_from(scores(&server, "{exports}:timeout")).unwrap();
     let mut past = redis::cmd("ZADD");
-    past.arg("{exports}:timeout").arg(1).arg(id);
+    past.arg("{exports}:timeout").arg(PAST).arg(id);
     raw(&server, &past);
     let id = held.permit_ids()[0];
     assert!(matches!(held.release().await, Err(Error::Lost { .. })));

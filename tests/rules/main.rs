@@ -232,7 +232,11 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-const ACQUIRE: &str = include_str!("../../src/engine/redis/lua/mutex/acquire.lua");
+const ACQUIRE: &str = concat!(
+    include_str!("../../src/engine/redis/lua/format/owner.lua"),
+    include_str!("../../src/engine/redis/lua/format/lock.lua"),
+    include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
+);
 const PASS: &str = include_str!("../../src/engine/redis/lua/mutex/pass.lua");
 const RELEASE: &str = include_str!("../../src/engine/redis/lua/mutex/release.lua");
 const RENEW: &str = include_str!("../../src/engine/redis/lua/mutex/renew.lua");

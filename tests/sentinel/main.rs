@@ -13,6 +13,7 @@ mod doctor;
 mod documents;
 mod hammer;
 mod held;
+mod inspection;
 mod liars;
 mod waiting;
 

@@ -142,7 +142,7 @@ async fn closing_tells_whoever_waits_and_refuses_newcomers() {
         assert_closed(lock.acquire().await.map(drop));
         assert_closed(lock.try_acquire().await.map(drop));
         assert_closed(lock.acquire_timeout(PATIENCE).await.map(drop));
-        assert_closed(lock.run(async |_| ()).await);
+        assert_closed(lock.run(async |_| ()).await.map_err(Error::from));
         assert_closed(client.admin().inspect("new").await.map(drop));
         assert_closed(client.admin().list("*").await.map(drop));
         client.close().await.expect("closing twice is closing once");

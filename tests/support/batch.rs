@@ -21,13 +21,17 @@ type Passenger = (&'static str, usize, &'static [Option<&'static str>]);
 static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
     let plain: [Passenger; 5] = [
         (
-            lua!("mutex/acquire"),
+            lua!("format/owner" then "format/lock" then "mutex/acquire"),
             2,
             &[None, Some("1"), Some("1"), None],
         ),
         (lua!("mutex/release"), 1, RELEASED),
         (lua!("mutex/pass"), 2, &[None; 5]),
-        (lua!("mutex/acquire"), 2, &[None; 4]),
+        (
+            lua!("format/owner" then "format/lock" then "mutex/acquire"),
+            2,
+            &[None; 4],
+        ),
         (lua!("mutex/release"), 1, &[None; 3]),
     ];
     let fenced: [Passenger; 5] = [
@@ -39,10 +43,14 @@ static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
     ];
     // Its store does not count.
     let simple: [Passenger; 5] = [
-        (lua!("simple/acquire"), 2, &[None, Some("1"), None]),
+        (
+            lua!("format/simple" then "simple/acquire"),
+            2,
+            &[None, Some("1"), None],
+        ),
         (lua!("simple/release"), 1, RELEASED),
         (lua!("simple/pass"), 2, &[None; 5]),
-        (lua!("simple/acquire"), 2, &[None; 3]),
+        (lua!("format/simple" then "simple/acquire"), 2, &[None; 3]),
         (lua!("simple/release"), 1, &[None; 3]),
     ];
     [plain, fenced, simple].map(Batch::new)
@@ -50,7 +58,8 @@ static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
 
 /// What is given back wholly.
 const RELEASED: &[Option<&str>] = &[None, Some("0"), None];
-const FENCED: &str = lua!("fenced/token" then "fenced/acquire");
+const FENCED: &str =
+    lua!("format/owner" then "format/lock" then "fenced/token" then "fenced/acquire");
 
 impl Batch {
     fn new(passengers: [Passenger; 5]) -> Self {

@@ -27,7 +27,20 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn start(role: &str, url: &str) -> Self {
         let program = env::current_exe().expect("this runs from a file");
-        let mut child = Command::new(program)
+        Self::spawn(Command::new(program), role, url)
+    }
+
+    /// The same, started by another program that runs the command line behind its own arguments.
+    pub(crate) fn start_by(program: &str, args: &[&str], role: &str, url: &str) -> Self {
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .arg(env::current_exe().expect("this runs from a file"));
+        Self::spawn(command, role, url)
+    }
+
+    fn spawn(mut command: Command, role: &str, url: &str) -> Self {
+        let mut child = command
             .args(["--exact", "worker", "--ignored", "--nocapture"])
             .env(ROLE, role)
             .env(URL, url)

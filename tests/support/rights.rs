@@ -5,6 +5,19 @@ pub(crate) fn line() -> Vec<&'static str> {
     copied("ACL SETUSER app on >s3cr/et ")
 }
 
+/// The line for one who only reads.
+pub(crate) fn reader() -> Vec<&'static str> {
+    copied("ACL SETUSER reader on >s3cr/et ")
+}
+
+/// The same where a server has no `EVAL_RO`, or does not allow it to this user.
+pub(crate) fn reader_by_eval() -> Vec<&'static str> {
+    let mut rules = reader();
+    rules.retain(|rule| !rule.ends_with("_ro"));
+    let instead = listed(CONNECTING, "\nRedis 6.2 has no `EVAL_RO`: `");
+    [rules, instead].concat()
+}
+
 /// The same for a user of the sentinels, who may be asking as a doctor.
 pub(crate) fn at_sentinels() -> Vec<&'static str> {
     let doctor = listed_behind(CONNECTING, "\n- `distlock doctor`", "at sentinels `");
@@ -78,9 +91,9 @@ pub(crate) fn of_seeing_the_line() -> [&'static str; 2] {
     [command, next()]
 }
 
-/// What fenced locks need beside that: with scripts, and without.
-pub(crate) fn of_fenced_locks() -> [Vec<&'static str>; 2] {
-    ["and the commands `", "and the command `"].map(|before| listed(FENCED, before))
+/// What fenced locks need beside that, with scripts. Without, they need no further command.
+pub(crate) fn of_fenced_locks() -> Vec<&'static str> {
+    listed(FENCED, "and the commands `")
 }
 
 /// What read/write locks need beside that, the keys of one of this name among it.

@@ -183,13 +183,13 @@ impl Script {
     const fn texts(self) -> &'static [&'static str] {
         match self {
             Self::Acquire => &[
-                lua!("mutex/acquire"),
-                lua!("fenced/token" then "fenced/acquire"),
-                lua!("fair/line" then "fair/acquire"),
-                lua!("rw/holds" then "rw/read"),
-                lua!("rw/holds" then "rw/write"),
-                lua!("simple/acquire"),
-                lua!("semaphore/line" then "semaphore/tally" then "semaphore/acquire"),
+                lua!("format/owner" then "format/lock" then "mutex/acquire"),
+                lua!("format/owner" then "format/lock" then "fenced/token" then "fenced/acquire"),
+                lua!("format/twin" then "format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/acquire"),
+                lua!("format/twin" then "format/owner" then "format/read_write" then "rw/holds" then "rw/read"),
+                lua!("format/twin" then "format/owner" then "format/read_write" then "rw/holds" then "rw/write"),
+                lua!("format/simple" then "simple/acquire"),
+                lua!("format/twin" then "format/number" then "format/permits" then "semaphore/line" then "semaphore/tally" then "semaphore/acquire"),
             ],
             Self::Pass => &[
                 lua!("mutex/pass"),
@@ -198,26 +198,26 @@ impl Script {
             ],
             Self::Release => &[
                 lua!("mutex/release"),
-                lua!("fair/line" then "fair/release"),
-                lua!("rw/holds" then "rw/release_read"),
-                lua!("rw/holds" then "rw/release_write"),
+                lua!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
+                lua!("format/twin" then "format/owner" then "format/read_write" then "rw/holds" then "rw/release_read"),
+                lua!("format/twin" then "format/owner" then "format/read_write" then "rw/holds" then "rw/release_write"),
                 lua!("simple/release"),
-                lua!("semaphore/line" then "semaphore/tally" then "semaphore/release"),
+                lua!("format/twin" then "format/number" then "format/permits" then "semaphore/line" then "semaphore/tally" then "semaphore/release"),
             ],
             Self::Renew => &[
                 lua!("mutex/renew"),
-                lua!("rw/holds" then "rw/renew_read"),
-                lua!("rw/holds" then "rw/renew_write"),
+                lua!("format/twin" then "format/owner" then "format/read_write" then "rw/holds" then "rw/renew_read"),
+                lua!("format/twin" then "format/owner" then "format/read_write" then "rw/holds" then "rw/renew_write"),
                 lua!("simple/renew"),
-                lua!("semaphore/line" then "semaphore/tally" then "semaphore/renew"),
+                lua!("format/twin" then "format/number" then "format/permits" then "semaphore/line" then "semaphore/tally" then "semaphore/renew"),
             ],
             Self::Undo => &[
                 lua!("mutex/undo"),
-                lua!("fair/line" then "fair/undo"),
-                lua!("rw/holds" then "rw/undo_read"),
-                lua!("rw/holds" then "rw/undo_write"),
+                lua!("format/owner" then "format/queue" then "fair/line" then "fair/undo"),
+                lua!("format/twin" then "format/owner" then "format/read_write" then "rw/holds" then "rw/undo_read"),
+                lua!("format/twin" then "format/owner" then "format/read_write" then "rw/holds" then "rw/undo_write"),
                 lua!("simple/undo"),
-                lua!("semaphore/line" then "semaphore/tally" then "semaphore/undo"),
+                lua!("format/twin" then "format/number" then "format/permits" then "semaphore/line" then "semaphore/tally" then "semaphore/undo"),
             ],
         }
     }

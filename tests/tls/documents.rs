@@ -34,6 +34,7 @@ fn every_line_is_of_a_scheme_that_is_tried() {
         "redis-sentinel://",
         "redis-cluster://",
         "ACL SETUSER app on ",
+        "ACL SETUSER reader on ",
     ]);
     assert_eq!(all, tried, "one that nobody tries");
     assert!(tried.len() >= 9, "{tried:#?}");

@@ -7,13 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use distlock::{Change, Lease, Lock};
+use distlock::{Lease, Lock};
 use tokio::task::JoinSet;
 
 use super::support::{RedisServer, eventually};
-use super::{
-    COMPANY, PATIENCE, SLACK, connect, give_back, long, patient, scripts, until_listeners,
-};
+use super::{COMPANY, PATIENCE, connect, give_back, long, patient, scripts, until_listeners};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_waiters_cost_at_most_two_scripts_each() {
@@ -202,15 +200,9 @@ async fn a_lock_that_is_watched_is_passed_on_more_slowly_and_all_the_same() {
         server.query::<u64>(&["PUBSUB", "NUMPAT"]) == 2
     })
     .await;
-    let released = Arc::new(AtomicUsize::new(0));
-    let watching = tokio::spawn({
-        let released = released.clone();
-        async move {
-            loop {
-                let event = watch.next().await.unwrap();
-                let told = usize::from(event.change == Change::Released);
-                released.fetch_add(told, Ordering::Relaxed);
-            }
+    let watching = tokio::spawn(async move {
+        loop {
+            watch.next().await.unwrap();
         }
     });
     let turns = turns(locks(), Duration::ZERO, enough).await;
@@ -229,13 +221,6 @@ async fn a_lock_that_is_watched_is_passed_on_more_slowly_and_all_the_same() {
     for pair in turns.windows(2) {
         assert!(pair[0].releasing <= pair[1].granted, "two had it");
     }
-    // Each hold of the store's is told once, however many turns it was passed through.
-    eventually(PATIENCE, "the last is told", async || {
-        released.load(Ordering::Relaxed) >= runs.len()
-    })
-    .await;
-    tokio::time::sleep(SLACK).await;
-    assert_eq!(released.load(Ordering::Relaxed), runs.len());
     watching.abort();
 }
 

@@ -192,8 +192,10 @@ impl Scripts {
         let mut load = |text| -> Outcome<String> {
             Ok(Script::new(text).prepare_invoke().load(&mut connection)?)
         };
-        let acquire = load(include_str!(
-            "../../../src/engine/redis/lua/mutex/acquire.lua"
+        let acquire = load(concat!(
+            include_str!("../../../src/engine/redis/lua/format/owner.lua"),
+            include_str!("../../../src/engine/redis/lua/format/lock.lua"),
+            include_str!("../../../src/engine/redis/lua/mutex/acquire.lua"),
         ))?;
         let release = load(include_str!(
             "../../../src/engine/redis/lua/mutex/release.lua"

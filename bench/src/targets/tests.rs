@@ -72,7 +72,7 @@ fn a_gate_breaks_where_nothing_was_measured() {
 #[test]
 fn a_gate_breaks_where_one_of_the_family_takes_a_third_command() {
     let mut book = Book::default();
-    for (contestant, commands) in [("fair", 3.0), ("multi", 3.0)] {
+    for (contestant, commands) in [("fair", 3.0), ("multi", 4.0)] {
         let figures = [(figure::RATE, 1.0), (figure::COMMANDS, commands)];
         book.entries.push(Entry {
             scenario: "F",

@@ -8,7 +8,7 @@ on_every_store! {
 }
 
 fn a_doctor_looks_at_the_store(stage: &Stage) {
-    let ran = stage.run(&["doctor", "--json"]);
+    let ran = stage.run(&["doctor", "--json", "--probe"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     for line in ran.out.lines() {
         let finding = object(line);
@@ -23,6 +23,8 @@ fn a_doctor_looks_at_the_store(stage: &Stage) {
     // Which left nothing behind.
     assert_eq!(stage.run(&["ls"]).out, "");
     let text = stage.run(&["doctor"]);
+    let not_tried = "--    locking      not tried: --probe acquires a lock and releases it";
+    assert!(text.out.lines().any(|line| line == not_tried), "{text:?}");
     assert!(
         text.out.starts_with("ok    connection   made in "),
         "{text:?}"
@@ -38,7 +40,7 @@ fn a_doctor_says_what_is_wrong_with_a_server() {
     let stage = Stage::redis();
     let server = stage.server();
     let found = |what: &str| {
-        let ran = stage.run(&["doctor", "--json"]);
+        let ran = stage.run(&["doctor", "--json", "--probe"]);
         let finding = ran
             .out
             .lines()
@@ -81,7 +83,7 @@ fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
     words.extend(rights::commands());
     stage.server().cmd(&words);
     let url = stage.url().replace("redis://", "redis://ann:pass@");
-    let ran = ran(distlock(&["doctor", "--json", "--url", &url]));
+    let ran = ran(distlock(&["doctor", "--json", "--probe", "--url", &url]));
     assert_eq!(ran.code, 0, "{ran:?}");
     let verdict = |what: &str| {
         let finding = ran

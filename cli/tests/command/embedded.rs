@@ -297,3 +297,19 @@ fn at_home(stage: &Stage, words: &[&str]) -> Command {
         .env_remove("XDG_STATE_HOME");
     command
 }
+
+#[test]
+fn a_file_of_another_program_is_refused_without_advice_to_move_it() {
+    let stage = Stage::sqlite();
+    let file = stage.file("passwd");
+    let text = "root:x:0:0:root:/root:/bin/sh\n".repeat(50);
+    std::fs::write(&file, &text).expect("there is room");
+    let url = format!("sqlite:{file}");
+    let refused = ran(distlock(&["run", "--url", &url, "x", "--", "true"]));
+    assert_eq!(refused.code, 69, "{refused:?}");
+    let advice = "it is not a lock file, or it is damaged; choose another file with sqlite:PATH\n";
+    assert!(refused.err.ends_with(advice), "{refused:?}");
+    assert_eq!(std::fs::read_to_string(&file).expect("it is there"), text);
+    let folder = format!("{file}-clients");
+    assert!(!std::path::Path::new(&folder).exists(), "nothing is left");
+}

@@ -33,7 +33,7 @@ fn a_server_that_is_young_grants_nothing_new_to_those_who_say_so() {
     let waits = stage.run(&words);
     assert_eq!(waits.code, 75, "{waits:?}");
     assert!(waits.err.contains("though nobody holds it"), "{waits:?}");
-    let doctor = stage.run(&["doctor", "--json", "--failover-delay", LONG]);
+    let doctor = stage.run(&["doctor", "--json", "--probe", "--failover-delay", LONG]);
     let verdict = |what: &str| {
         let mut findings = doctor.out.lines().map(object);
         let finding = findings.find(|finding| finding["what"] == what);

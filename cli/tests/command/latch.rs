@@ -26,10 +26,18 @@ fn who_waits_goes_on_when_the_last_has_finished(stage: &Stage) {
 fn a_latch_is_set_once(stage: &Stage) {
     assert_eq!(stage.run(&["latch", "set", "built", "3"]).code, 0);
     let again = stage.run(&["latch", "set", "built", "5"]);
-    assert_eq!(again.code, 1);
-    let message = "distlock: `built` is set already, with 3 left\n";
+    assert_eq!(again.code, 64);
+    // In a file nothing else is a number.
+    let state = stage.lasts(
+        "`built` is the number 3: a latch, or another program's counter",
+        "`built` is a latch with 3 left",
+    );
+    let message = format!("distlock: {state}; not a terminal: use `--force` to replace it\n");
     assert_eq!(again.err, message);
-    for _ in 0..3 {
+    let forced = stage.run(&["latch", "set", "--force", "built", "2"]);
+    assert_eq!((forced.code, &*forced.err), (0, ""));
+    assert_eq!(stage.run(&["latch", "show", "built"]).out, "2\n");
+    for _ in 0..2 {
         assert_eq!(stage.run(&["latch", "down", "built"]).code, 0);
     }
     assert_eq!(stage.run(&["latch", "set", "built", "5"]).code, 0);
@@ -68,12 +76,52 @@ fn one_that_nobody_counts_down_any_more_is_seen_and_taken_away(stage: &Stage) {
     assert_eq!(stage.run(&["latch", "show", "built"]).out, "2\n");
     let waiting = stage.start(&["latch", "wait", "built"]);
     stage.is_awaited_for("built");
-    assert_eq!(stage.run(&["latch", "delete", "built"]).code, 0);
+    let refused = stage.run(&["latch", "delete", "built"]);
+    let state = stage.lasts(
+        "`built` is the number 2: a latch, or another program's counter",
+        "`built` is a latch with 2 left",
+    );
+    let message = format!("distlock: {state}; not a terminal: use `--force` to delete it\n");
+    assert_eq!((refused.code, refused.err), (64, message));
+    assert_eq!(stage.run(&["latch", "show", "built"]).out, "2\n");
+    assert_eq!(stage.run(&["latch", "delete", "--force", "built"]).code, 0);
     assert_eq!(waiting.end().code, 0);
-    let again = stage.run(&["latch", "delete", "built"]);
+    let again = stage.run(&["latch", "delete", "--force", "built"]);
     assert_eq!(
         (again.code, &*again.err),
         (1, "distlock: nobody has set `built`\n")
     );
     assert_eq!(stage.run(&["latch", "show", "built"]).out, "0\n");
+}
+
+#[test]
+fn a_number_that_is_not_above_zero_is_neither_called_a_latch_nor_missing() {
+    let stage = Stage::redis();
+    for number in ["0", "-3"] {
+        stage.server().cmd(&["SET", "built", number]);
+        let set = stage.run(&["latch", "set", "built", "2"]);
+        let message = "distlock: `built` is a number of 0 or less: another program's counter; not a terminal: use \
+                       `--force` to replace it\n";
+        assert_eq!((set.code, &*set.err), (64, message));
+    }
+    // The number 0 cannot be told from none, in `permits delete` either.
+    for (number, code, message) in [
+        (
+            "-3",
+            64,
+            "distlock: `built` is a number of 0 or less: another program's counter; not a terminal: use `--force` to \
+             delete it\n",
+        ),
+        (
+            "0",
+            1,
+            "distlock: nobody has set `built`, or it is the number 0: another program's counter\n",
+        ),
+    ] {
+        stage.server().cmd(&["SET", "built", number]);
+        let delete = stage.run(&["latch", "delete", "built"]);
+        assert_eq!((delete.code, &*delete.err), (code, message));
+        let left: String = stage.server().query(&["GET", "built"]);
+        assert_eq!(left, number);
+    }
 }

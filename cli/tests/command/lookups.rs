@@ -18,7 +18,7 @@ on_every_store! {
     nobody_else_gives_it_back,
     a_lock_is_not_taken_from_its_holder_unasked,
     a_watch_tells_what_happens,
-    a_watch_sees_the_shortest_run,
+    a_watch_sees_each_grant_and_its_release,
     a_watch_knows_each_kind,
 }
 
@@ -202,6 +202,12 @@ fn a_lock_is_not_taken_from_its_holder_unasked(stage: &Stage) {
     let unasked = stage.run(&["release", "x"]);
     assert_eq!(unasked.code, 64);
     assert!(unasked.err.contains("--force"), "the way out: {unasked:?}");
+    let held = "`x` is held by ";
+    assert!(unasked.err.contains(held), "{unasked:?}");
+    assert!(
+        unasked.err.contains("sleep 1000"),
+        "the holder: {unasked:?}"
+    );
     assert!(stage.is_held("x"));
     assert_eq!(stage.run(&["release", "x", "--force"]).code, 0);
     assert!(!stage.is_held("x"));
@@ -269,26 +275,27 @@ fn a_watch_knows_each_kind(stage: &Stage) {
     assert!(line.contains("  held      prices (write)  "), "{line}");
 }
 
-fn a_watch_sees_the_shortest_run(stage: &Stage) {
+fn a_watch_sees_each_grant_and_its_release(stage: &Stage) {
     let _held = stage.hold("old");
     let mut watch = stage.start(&["watch", "--json"]);
     assert_eq!(object(&watch.line())["event"], "held");
-    for _ in 0..5 {
-        assert_eq!(stage.run(&["run", "quick", "--", "true"]).code, 0);
-        let mut event = object(&watch.line());
-        if event["event"] == "granted" {
-            let owner = event["owner"].clone();
-            event = object(&watch.line());
-            assert_eq!(event["owner"], owner);
-        } else {
-            // A server says that it was given back, and not by whom.
-            assert!(stage.lasts(true, false), "{event}");
-            assert!(event["owner"].is_null(), "{event}");
-        }
+    for round in 0..3 {
+        let seen = stage.file(&format!("seen-{round}"));
+        let until_seen = format!("until [ -e {seen} ]; do sleep 0.02; done");
+        let quick = stage.start(&["run", "quick", "--", "sh", "-c", &until_seen]);
+        let granted = object(&watch.line());
         assert_eq!(
-            (&event["event"], &event["name"]),
+            (&granted["event"], &granted["name"]),
+            (&"granted".into(), &"quick".into())
+        );
+        std::fs::write(&seen, "").expect("a file can be written");
+        assert_eq!(quick.end().code, 0);
+        let released = object(&watch.line());
+        assert_eq!(
+            (&released["event"], &released["name"]),
             (&"released".into(), &"quick".into())
         );
+        assert_eq!(released["owner"], granted["owner"]);
     }
     let mut words = stage.start(&["watch"]);
     assert!(words.line().contains("  held      old  "));
@@ -305,10 +312,7 @@ fn no_lookup_shows_a_password(stage: &Stage) {
     run.says("held");
     // Said in the background, a moment after the grant.
     wait_until("its label is seen", || {
-        stage
-            .run(&["show", "x"])
-            .out
-            .contains("redis://ann:***@db/")
+        stage.run(&["show", "x"]).out.contains("redis://***@db/")
     });
     for words in [
         &["ls"][..],
@@ -319,16 +323,56 @@ fn no_lookup_shows_a_password(stage: &Stage) {
     ] {
         let ran = stage.run(words);
         let said = ran.out + &ran.err;
-        assert!(said.contains("ann:***@db"), "{words:?}: {said}");
+        assert!(said.contains("//***@db"), "{words:?}: {said}");
         assert!(!said.contains("secret"), "{words:?}: {said}");
     }
     for words in [&["watch"][..], &["watch", "--json"]] {
         let line = stage.start(words).line();
         assert!(
-            line.contains("ann:***@db") && !line.contains("secret"),
+            line.contains("//***@db") && !line.contains("secret"),
             "{line}"
         );
     }
+}
+
+#[test]
+fn what_is_no_lock_is_refused_in_words_that_fit_the_command() {
+    let stage = Stage::redis();
+    stage.server().cmd(&["RPUSH", "jobs", "one"]);
+    stage.server().cmd(&["SET", "{side}:timeout", "x"]);
+    let refused = |words: &[&str], begin: &str, end: &str| {
+        let ran = stage.run(words);
+        assert_eq!(ran.code, 69, "{words:?} {ran:?}");
+        assert!(ran.err.starts_with(begin), "{words:?} {ran:?}");
+        assert!(ran.err.ends_with(end), "{words:?} {ran:?}");
+        assert!(!ran.err.contains("WRONGTYPE"), "{words:?} {ran:?}");
+    };
+    let lock = "distlock: `jobs` is not a lock (";
+    refused(&["show", "jobs"], lock, ")\n");
+    refused(&["release", "jobs"], lock, ")\n");
+    refused(&["release", "--force", "jobs"], lock, ")\n");
+    let kind = "distlock: `jobs` is not a lock of this kind (";
+    let option = "or the option for its kind if it is a lock of another kind\n";
+    refused(&["run", "jobs", "--", "true"], kind, option);
+    refused(&["acquire", "--lease", "1m", "jobs"], kind, option);
+    let latch = "distlock: `jobs` is not a latch (";
+    refused(
+        &["latch", "set", "jobs", "1"],
+        latch,
+        "choose another name\n",
+    );
+    let semaphore = "distlock: `jobs` is not a semaphore (";
+    refused(
+        &["permits", "set", "jobs", "1"],
+        semaphore,
+        "choose another name\n",
+    );
+    let beside = "distlock: `side` is not a semaphore (the key of its permits in use, {NAME}:timeout, has a value of another type)";
+    refused(
+        &["permits", "set", "side", "1"],
+        beside,
+        "choose another name\n",
+    );
 }
 
 #[test]

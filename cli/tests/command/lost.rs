@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::stage::{Running, Stage, is_alive, pid_of, state, wait_until};
+use crate::stage::{Ran, Running, Stage, is_alive, parent, pid_of, state, wait_until};
+
+const US: &str = env!("CARGO_BIN_EXE_distlock");
 
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_secs(8);
@@ -12,13 +14,54 @@ const SLACK: Duration = Duration::from_secs(8);
 /// As it is given below.
 const GRACE: Duration = Duration::from_secs(4);
 
+#[test]
+fn a_command_whose_lock_was_replaced_by_other_data_is_76() {
+    let stage = Stage::redis();
+    for kind in [
+        "--wait=1s",
+        "--fair",
+        "--fenced",
+        "--simple",
+        "--read",
+        "--write",
+    ] {
+        let words = [
+            "run",
+            kind,
+            "job:x",
+            "--",
+            "sh",
+            "-c",
+            "echo held; read line",
+        ];
+        let mut command = stage.command(&words);
+        let (input, end) = std::io::pipe().expect("pipes can be made");
+        command.stdin(input);
+        let mut run = Running::start(command);
+        run.says("held");
+        stage.server().cmd(&["DEL", "job:x"]);
+        stage.server().cmd(&["RPUSH", "job:x", "theirs"]);
+        drop(end);
+        let ended = run.end();
+        assert_eq!(ended.code, 76, "{kind}: {ended:?}");
+        assert!(ended.err.contains("`job:x`"), "{kind}: {ended:?}");
+        stage.server().flushall();
+    }
+}
+
 on_every_store! {
     a_lock_taken_by_force_ends_the_command_with_76,
     a_command_that_ignores_term_is_killed_after_the_grace,
     what_ran_away_from_its_group_is_ended_too,
+    orphans_of_processes_that_the_shell_had_before_are_left_alone,
     a_hold_that_lasted_too_long_ends_the_command,
+    a_hold_of_several_that_lasted_too_long_names_them_all,
     a_fixed_lease_that_runs_out_ends_the_command,
-    a_command_may_use_its_grace_to_put_things_right,
+    what_a_term_trap_starts_runs_undisturbed_after_max_hold,
+    what_a_term_trap_starts_runs_undisturbed_after_a_loss,
+    what_a_trap_of_a_passed_on_term_starts_runs_undisturbed_after_a_loss,
+    a_command_that_goes_on_after_a_passed_on_term_receives_it_again_after_a_loss,
+    a_loss_is_reported_before_the_grace_ends,
     a_quick_command_whose_lock_went_first_is_76_too,
     a_stopped_command_is_ended_too,
     a_run_that_was_stopped_until_its_lock_had_gone_wakes_its_command_only_to_end_it,
@@ -62,10 +105,45 @@ fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
     ends_with_76(run, &tree, "`x` was lost");
 }
 
+fn orphans_of_processes_that_the_shell_had_before_are_left_alone(stage: &Stage) {
+    let (go, orphan) = (stage.file("go"), stage.file("orphan"));
+    // The first child of the shell outlives it as a child of distlock, and then leaves an orphan behind; the command
+    // leaves two, one of them from a session of its own.
+    let script = format!(
+        "sh -c 'while ! [ -e {go} ]; do sleep 0.05; done; setsid sleep 1000 & echo $! > {orphan}.new; \
+         mv {orphan}.new {orphan}' > /dev/null 2>&1 & \
+         exec {US} run --lease 5s --grace 200ms x -- sh -c \
+         'echo $$; (sleep 1000 & echo $!); (setsid sh -c \"echo \\$\\$; exec sleep 1000\" &); \
+         sleep 1000 & echo $!; wait'"
+    );
+    let mut run = Running::start(stage.shell(&script));
+    let tree: Vec<_> = (0..4).map(|_| run.line()).collect();
+    std::fs::write(&go, "").expect("the folder is writable");
+    wait_until("there is an orphan", || !stage.read("orphan").is_empty());
+    let pid = stage.read("orphan");
+    let ours = run.pid().to_string();
+    wait_until("distlock has adopted it", || {
+        parent(&pid) == Some(ours.clone())
+    });
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    ends_with_76(run, &tree, "`x` was lost");
+    assert!(is_alive(&pid), "it was not the command's");
+    kill(pid_of(&pid), Signal::SIGKILL).expect("it is alive");
+}
+
 fn a_hold_that_lasted_too_long_ends_the_command(stage: &Stage) {
     let (run, tree) = tree(stage, &["--max-hold", "6s", "x"], TREE);
-    ends_with_76(run, &tree, "as long as it may be");
+    ends_with_76(run, &tree, "`x`: --max-hold 6s reached");
     assert!(!stage.is_held("x"));
+}
+
+fn a_hold_of_several_that_lasted_too_long_names_them_all(stage: &Stage) {
+    let ran = stage.run(&["run", "--max-hold", "1s", "a", "b", "--", "sleep", "1000"]);
+    assert_eq!(ran.code, 76, "{ran:?}");
+    assert!(
+        ran.err.contains(" `a`, `b`: --max-hold 1s reached "),
+        "{ran:?}"
+    );
 }
 
 fn a_fixed_lease_that_runs_out_ends_the_command(stage: &Stage) {
@@ -73,24 +151,104 @@ fn a_fixed_lease_that_runs_out_ends_the_command(stage: &Stage) {
     ends_with_76(run, &tree, "lease ran out");
 }
 
-fn a_command_may_use_its_grace_to_put_things_right(stage: &Stage) {
-    let script = "trap 'echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+/// A script whose TERM trap runs three programs.
+const CLEANUP: &str = "cleanup() { for i in 1 2 3; do sleep 0.1; echo step $i: rc=$?; done; exit 9; }; \
+                       trap cleanup TERM; sleep 1000 & echo ready; wait";
+
+fn what_a_term_trap_starts_runs_undisturbed_after_max_hold(stage: &Stage) {
+    let words = ["--max-hold", "4s", "--grace", "60s", "x"];
+    let run = run_cleanup(stage, &words, |_| ());
+    let message = "distlock: `x`: --max-hold 4s reached (raise it if the command needs longer); sending TERM to the \
+                   command (grace 1m)\n";
+    assert_eq!(run.err, message);
+}
+
+fn what_a_term_trap_starts_runs_undisturbed_after_a_loss(stage: &Stage) {
+    let words = ["--lease", "5s", "--grace", "60s", "x"];
+    let run = run_cleanup(stage, &words, |stage| {
+        assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    });
+    assert!(run.err.contains("`x` was lost: "), "{run:?}");
+    let advice = " (`distlock show x` says what is there now); ";
+    assert!(run.err.contains(advice), "what to do: {run:?}");
+    let message = "; sending TERM to the command (grace 1m)\n";
+    assert!(run.err.ends_with(message), "{run:?}");
+}
+
+/// `systemctl stop`, and the lock is lost while the command cleans up.
+fn what_a_trap_of_a_passed_on_term_starts_runs_undisturbed_after_a_loss(stage: &Stage) {
+    let go = stage.file("go");
+    let script = format!(
+        "cleanup() {{ echo begins; until [ -e {go} ]; do sleep 0.1; done; for i in 1 2 3; do sleep 0.1; \
+         echo step $i: rc=$?; done; exit 9; }}; trap cleanup TERM; sleep 1000 & echo ready; wait"
+    );
     let words = [
-        "run",
-        "--max-hold",
-        "6s",
-        "--grace",
-        "10s",
-        "x",
-        "--",
-        "sh",
-        "-c",
-        script,
+        "run", "--lease", "5s", "--grace", "60s", "x", "--", "sh", "-c", &script,
     ];
     let mut run = stage.start(&words);
     run.says("ready");
-    run.says("tidied");
-    assert_eq!(run.end().code, 76, "it was lost, however the command ends");
+    run.signal(Signal::SIGTERM);
+    run.says("begins");
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    assert!(run.err_line().contains("`x` was lost"));
+    std::fs::write(&go, "").expect("there is room");
+    for step in ["step 1: rc=0", "step 2: rc=0", "step 3: rc=0"] {
+        run.says(step);
+    }
+    assert_eq!(run.end().code, 76);
+}
+
+/// TERM that a command takes for a request to reload is no request to end, once the grace is over.
+fn a_command_that_goes_on_after_a_passed_on_term_receives_it_again_after_a_loss(stage: &Stage) {
+    let script = "trap 'n=${n}1; echo TERM $n; [ \"$n\" = 1 ] || exit' TERM; echo ready; while :; do sleep 0.1; done";
+    let words = [
+        "run", "--lease", "5s", "--grace", "4s", "x", "--", "sh", "-c", script,
+    ];
+    let mut run = stage.start(&words);
+    run.says("ready");
+    let passed_on = Instant::now();
+    run.signal(Signal::SIGTERM);
+    run.says("TERM 1");
+    // Not how long anything takes: the grace has to be over.
+    std::thread::sleep(Duration::from_millis(4500).saturating_sub(passed_on.elapsed()));
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    run.says("TERM 11");
+    assert_eq!(run.end().code, 76);
+}
+
+fn run_cleanup(stage: &Stage, words: &[&str], lose: impl FnOnce(&Stage)) -> Ran {
+    let words = [&["run"][..], words, &["--", "sh", "-c", CLEANUP]].concat();
+    let mut run = stage.start(&words);
+    run.says("ready");
+    lose(stage);
+    for step in ["step 1: rc=0", "step 2: rc=0", "step 3: rc=0"] {
+        run.says(step);
+    }
+    let ended = run.end();
+    assert_eq!(
+        ended.code, 76,
+        "the lock was lost, however the command ends"
+    );
+    ended
+}
+
+fn a_loss_is_reported_before_the_grace_ends(stage: &Stage) {
+    let script = "trap '' TERM; echo $$; while :; do sleep 0.1; done";
+    let words = [
+        "run", "--lease", "5s", "--grace", "1h", "x", "--", "sh", "-c", script,
+    ];
+    let mut run = stage.start(&words);
+    let command = run.line();
+    assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
+    let message = run.err_line();
+    assert!(message.contains("`x` was lost"), "{message}");
+    assert!(
+        message.ends_with("; sending TERM to the command (grace 1h)"),
+        "{message}"
+    );
+    assert!(run.is_running() && is_alive(&command));
+    kill(pid_of(&command), Signal::SIGKILL).expect("it ignores all else");
+    assert_eq!(run.end().code, 76);
 }
 
 fn a_quick_command_whose_lock_went_first_is_76_too(stage: &Stage) {
@@ -164,7 +322,11 @@ fn a_server_that_is_gone_ends_the_command_when_its_lease_does() {
     let stage = Stage::redis();
     let (run, tree) = tree(&stage, &["--lease", "5s", "x"], TREE);
     stage.server().kill();
-    ends_with_76(run, &tree, "lease ran out");
+    let why = format!(
+        "`x` was lost: its lease ran out; renewal at {} failed: Connection refused",
+        stage.url()
+    );
+    ends_with_76(run, &tree, &why);
 }
 
 #[test]
@@ -172,7 +334,8 @@ fn a_server_that_stands_still_ends_the_command_when_its_lease_does() {
     let stage = Stage::redis();
     let (run, tree) = tree(&stage, &["--lease", "5s", "x"], TREE);
     stage.server().stop_process();
-    ends_with_76(run, &tree, "lease ran out");
+    let why = format!("its lease ran out; renewal at {} failed: ", stage.url());
+    ends_with_76(run, &tree, &why);
     stage.server().continue_process();
 }
 

@@ -4,7 +4,6 @@ use crate::stage::{Stage, object};
 
 on_every_store! {
     so_many_run_at_once_and_no_more,
-    a_number_that_was_another_is_true_from_then_on,
     a_run_inside_runs_under_the_permit,
     those_who_have_permits_are_shown,
     a_permit_that_is_left_to_its_lease_is_given_back_by_its_owner,
@@ -31,14 +30,6 @@ fn so_many_run_at_once_and_no_more(stage: &Stage) {
     drop(one);
     assert_eq!(waiter.end().code, 0);
     assert_eq!(stage.run(&busy).code, 0);
-}
-
-fn a_number_that_was_another_is_true_from_then_on(stage: &Stage) {
-    let _one = stage.hold_with(&["--permits", "1", "x"]);
-    let more = ["run", "--permits", "2", "--wait", "0", "x", "--", "true"];
-    assert_eq!(stage.run(&more).code, 0);
-    let fewer = ["run", "--permits", "1", "--wait", "0", "x", "--", "true"];
-    assert_eq!(stage.run(&fewer).code, 75);
 }
 
 fn a_run_inside_runs_under_the_permit(stage: &Stage) {

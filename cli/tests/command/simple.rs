@@ -111,7 +111,10 @@ fn what_is_taken_away_ends_the_command(stage: &Stage) {
     assert_eq!((forced.code, &*forced.err), (0, ""));
     let ended = holder.end();
     assert_eq!(ended.code, 76, "{ended:?}");
-    assert!(ended.err.contains("the command was ended"), "{ended:?}");
+    assert!(
+        ended.err.contains("sending TERM to the command"),
+        "{ended:?}"
+    );
 }
 
 fn a_watch_tells_what_happens(stage: &Stage) {

@@ -74,7 +74,15 @@ impl Stage {
         command
     }
 
-    /// The same, to its end.
+    /// A shell with this script, on this store.
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        let mut command = alone("sh");
+        command.args(["-c", script]);
+        command.env("DISTLOCK_URL", self.url());
+        command
+    }
+
+    /// `distlock` with these words on this store, to its end.
     pub(crate) fn run(&self, words: &[&str]) -> Ran {
         ran(self.command(words))
     }
@@ -98,9 +106,9 @@ impl Stage {
         // Said in the background, a moment after the grant.
         let name = words[words.len() - 5];
         wait_until("its label is seen", || {
-            self.run(&["show", "--json", name])
-                .out
-                .contains("sleep 1000")
+            let shown = self.run(&["show", "--json", name]).out;
+            // That of another holder may have been there before.
+            shown.contains("sleep 1000") && !shown.contains("\"label\":null")
         });
         holder
     }
@@ -163,8 +171,15 @@ impl Stage {
 /// `distlock` with these words, and nothing of the environment that it goes by, nor the terminal that the tests may
 /// have been started from.
 pub(crate) fn distlock(words: &[&str]) -> Command {
+    let mut command = alone(env!("CARGO_BIN_EXE_distlock"));
+    command.args(words);
+    command
+}
+
+/// This program, in the same way.
+fn alone(program: &str) -> Command {
     let mut command = Command::new("setsid");
-    command.arg(env!("CARGO_BIN_EXE_distlock"));
+    command.arg(program);
     for variable in [
         "DISTLOCK_URL",
         "DISTLOCK_NAME",
@@ -174,7 +189,7 @@ pub(crate) fn distlock(words: &[&str]) -> Command {
     ] {
         command.env_remove(variable);
     }
-    command.args(words).stdin(Stdio::null());
+    command.stdin(Stdio::null());
     command
 }
 
@@ -258,6 +273,24 @@ impl Running {
         line.trim_end().to_owned()
     }
 
+    /// The next line of its standard error, which must come. Read byte by byte, so that the rest stays in the pipe.
+    pub(crate) fn err_line(&mut self) -> String {
+        let pipe = self.child.0.stderr.as_mut().expect("it is piped");
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        loop {
+            let mut more = [PollFd::new(&*pipe, PollFlags::IN)];
+            let patience = Timespec::try_from(PATIENCE).expect("it is short");
+            let ready = poll(&mut more, Some(&patience)).expect("pipes can be polled");
+            assert!(ready > 0, "no message comes");
+            let read = pipe.read(&mut byte).expect("pipes can be read");
+            assert_eq!(read, 1, "it ended without a message");
+            if byte == *b"\n" {
+                return String::from_utf8(line).expect("messages are text");
+            }
+            line.extend(byte);
+        }
+    }
+
     /// Waits for its next line, which must be this.
     pub(crate) fn says(&mut self, line: &str) {
         assert_eq!(self.line(), line);
@@ -316,6 +349,13 @@ fn rest(mut pipe: impl Read + AsFd) -> String {
 /// Whether a process is there and at work: neither gone nor merely unburied.
 pub(crate) fn is_alive(pid: &str) -> bool {
     state(pid).is_some_and(|state| state != 'Z')
+}
+
+/// The pid of its parent.
+pub(crate) fn parent(pid: &str) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
+    let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
+    Some(parent.to_owned())
 }
 
 /// What a process does, as the system says it in one letter; none if it has gone.

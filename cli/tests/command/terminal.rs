@@ -11,6 +11,7 @@ use nix::pty::openpty;
 use nix::sys::signal::Signal;
 
 use crate::stage::{PATIENCE, Stage, wait_until};
+use crate::support::{ChaosProxy, Fault, Match};
 
 on_every_store! {
     a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long,
@@ -26,6 +27,7 @@ on_every_store! {
     a_command_in_the_background_that_wants_the_terminal_is_told_of,
     ctrl_z_stops_us_and_the_command,
     taking_a_lock_away_is_asked_about,
+    replacing_or_deleting_a_number_is_asked_about,
     a_signal_from_elsewhere_still_reaches_the_command,
     a_lost_lock_ends_the_command_and_nothing_beside_it,
 }
@@ -68,6 +70,25 @@ fn a_list_has_colours_unless_nobody_wants_them(stage: &Stage) {
     let mut coloured = Terminal::start(stage, &["ls"], &[]);
     assert_eq!(coloured.end(), 0);
     coloured.shows("\u{1b}[2mNAME");
+}
+
+#[test]
+fn a_list_that_takes_long_shows_how_far_it_is() {
+    let stage = Stage::redis();
+    let many = "for i = 1, 4000 do redis.call('SET', 'page:' .. i, 'text') end";
+    stage.server().cmd(&["EVAL", many, "0"]);
+    let proxy = ChaosProxy::start(stage.server().addr());
+    proxy.rule(Match::command("SCAN").nth(2), Fault::HoldReply);
+    let mut list = Terminal::start(&stage, &["ls", "--url", &proxy.url()], &[]);
+    wait_until("it asks for the second page", || {
+        !proxy.injected().is_empty()
+    });
+    // No line is shown for a list that takes less.
+    std::thread::sleep(Duration::from_millis(350));
+    proxy.let_go();
+    list.shows("scanned ");
+    assert_eq!(list.end(), 0);
+    assert!(list.seen().ends_with("\r\u{1b}[2K"), "{:?}", list.seen());
 }
 
 /// Says how often it was interrupted, a while after the first time.
@@ -193,6 +214,25 @@ fn taking_a_lock_away_is_asked_about(stage: &Stage) {
         assert_eq!(release.end(), code, "{answer:?}");
     }
     assert!(!stage.is_held("x"));
+}
+
+fn replacing_or_deleting_a_number_is_asked_about(stage: &Stage) {
+    let permits = ["0 out, 2 to be had\n", "0 out, 5 to be had\n", ""];
+    for (kind, [two, five, none]) in [("permits", permits), ("latch", ["2\n", "5\n", "0\n"])] {
+        assert_eq!(stage.run(&[kind, "set", kind, "2"]).code, 0);
+        for (words, answer, code, left) in [
+            (&[kind, "set", kind, "5"][..], "n\n", 1, two),
+            (&[kind, "set", kind, "5"], "y\n", 0, five),
+            (&[kind, "delete", kind], "\n", 1, five),
+            (&[kind, "delete", kind], "y\n", 0, none),
+        ] {
+            let mut asked = Terminal::start(stage, words, &[]);
+            asked.shows("? [y/N]");
+            asked.types(answer);
+            assert_eq!(asked.end(), code, "{words:?} {answer:?}");
+            assert_eq!(stage.run(&[kind, "show", kind]).out, left);
+        }
+    }
 }
 
 #[test]

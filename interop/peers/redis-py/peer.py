@@ -66,8 +66,9 @@ class Locks:
         }
 
     def lock(self, command):
+        """With the `value` that is wanted, or one of its own."""
         lock = self.fresh(command)
-        lock.acquire()
+        lock.acquire(token=command.get("value"))
         return lock.local.token.decode()
 
     def try_lock(self, command):

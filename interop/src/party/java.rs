@@ -19,6 +19,8 @@ pub(crate) struct JavaThread {
     name: String,
     client: String,
     owner: String,
+    /// The thread id for which it locks, if that is not its own.
+    acts_as: Option<i64>,
     prefix_by: String,
     fair_wait: bool,
 }
@@ -52,6 +54,7 @@ impl JavaThread {
             client: name.clone(),
             name,
             owner: String::new(),
+            acts_as: None,
             prefix_by: text(&connected["prefix"])?,
             fair_wait: connected["fair_wait"] == true,
         };
@@ -63,6 +66,7 @@ impl JavaThread {
     pub(crate) async fn sibling(&self) -> Outcome<Self> {
         let mut thread = self.side(self.kind);
         thread.name = next_name();
+        thread.acts_as = None;
         thread.owner = text(&thread.ask(json!({"cmd": "owner"})).await?)?;
         Ok(thread)
     }
@@ -75,9 +79,17 @@ impl JavaThread {
             name: self.name.clone(),
             client: self.client.clone(),
             owner: self.owner.clone(),
+            acts_as: self.acts_as,
             prefix_by: self.prefix_by.clone(),
             fair_wait: self.fair_wait,
         }
+    }
+
+    /// Locks for this thread id from now on: Redisson's asynchronous calls take any number.
+    pub(crate) async fn act_as(&mut self, thread_id: i64) -> Outcome {
+        self.acts_as = Some(thread_id);
+        self.owner = text(&self.ask(json!({"cmd": "owner"})).await?)?;
+        Ok(())
     }
 
     pub(crate) const fn peer(&self) -> &Arc<Peer> {
@@ -197,6 +209,9 @@ impl JavaThread {
         command["thread"] = self.name.clone().into();
         command["client"] = self.client.clone().into();
         command["kind"] = self.kind.word().into();
+        if let Some(thread_id) = self.acts_as {
+            command["as"] = thread_id.into();
+        }
         command
     }
 }

@@ -7,10 +7,10 @@ mod sites;
 
 use super::terms::{
     FAIR, FAIR_PREFIXED, FAIR_SHORT, FENCED, FENCED_PREFIXED, PREFIXED, RW, RW_PREFIXED, RW_SHORT,
-    SHORT,
+    RW_TRANSACTION, SHORT,
 };
 use super::{
-    Play, Scenario, deaths, exclusion, fair_lock, fenced_lock, leases, leftovers, names,
+    Play, Scenario, deaths, exclusion, fair_lock, fenced_lock, leases, leftovers, names, owners,
     read_write, reentry, refusals, simple_lock, together, turns, waiting,
 };
 use crate::hammer;
@@ -89,6 +89,16 @@ const LOCKS: &[Scenario] = &[
         play: Play::Pair(PREFIXED, |stage| Box::pin(names::prefixed(stage))),
     },
     Scenario {
+        name: "thread-ids",
+        shows: "a lock that Java takes for thread -5, or any other number, is a lock like any",
+        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(owners::thread_ids(stage))),
+    },
+    Scenario {
+        name: "transaction",
+        shows: "what a Redisson transaction changes is locked until it ends, and it waits for our lock",
+        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(owners::transaction(stage))),
+    },
+    Scenario {
         name: "turns",
         shows: "a crowd of 64 lets the other have its turn",
         play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(turns::play(stage))),
@@ -137,6 +147,11 @@ const LOCKS: &[Scenario] = &[
         name: "fair-prefix",
         shows: "a key prefix is Redisson's NameMapper for the line, too",
         play: Play::Pair(FAIR_PREFIXED, |stage| Box::pin(names::prefixed(stage))),
+    },
+    Scenario {
+        name: "fair-thread-ids",
+        shows: "thread -5, or any other number, holds a fair lock and stands in line for it",
+        play: Play::Pair(FAIR, |stage| Box::pin(owners::thread_ids(stage))),
     },
     Scenario {
         name: "fair-order",
@@ -308,6 +323,18 @@ const LOCKS: &[Scenario] = &[
         play: Play::Pair(RW_PREFIXED, |stage| Box::pin(read_write::prefixed(stage))),
     },
     Scenario {
+        name: "rw-thread-ids",
+        shows: "thread -5, or any other number, reads and writes",
+        play: Play::Pair(RW, |stage| Box::pin(owners::rw_thread_ids(stage))),
+    },
+    Scenario {
+        name: "rw-transaction",
+        shows: "a map that a Redisson transaction deletes is locked by a writer until it ends",
+        play: Play::Pair(RW_TRANSACTION, |stage| {
+            Box::pin(owners::rw_transaction(stage))
+        }),
+    },
+    Scenario {
         name: "rw-hammer",
         shows: "a hammer of readers and writers: counters exact, writers alone, readers together",
         play: Play::Fleet(Shared::ReadWrite, |fleet| {
@@ -345,6 +372,11 @@ const LOCKS: &[Scenario] = &[
         name: "simple-names",
         shows: "names with braces, colons, spaces, unicode; our key prefix is part of their name",
         play: Play::Simple(Scripts::On, |stage| Box::pin(simple_lock::names(stage))),
+    },
+    Scenario {
+        name: "simple-values",
+        shows: "a lock keeps the other out whatever its value: chosen by the application, or the library's own",
+        play: Play::Simple(Scripts::On, |stage| Box::pin(simple_lock::any_value(stage))),
     },
     Scenario {
         name: "simple-unscripted",

@@ -54,7 +54,7 @@ pub(super) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
 }
 
 /// The lock is in this key, keeps the other out, and its unlock wakes the other.
-async fn meets(stage: &mut Stage, name: &str, key: &str) -> Outcome {
+pub(super) async fn meets(stage: &mut Stage, name: &str, key: &str) -> Outcome {
     let Stage {
         holder,
         other,

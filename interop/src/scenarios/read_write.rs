@@ -8,7 +8,7 @@ mod turns;
 pub(super) use crowds::{readers_pass_a_writer, wakes_all_readers};
 pub(super) use leases::{dead_reader, forced, watchdogs};
 pub(super) use sides::{downgrades, reentry, upgrades};
-pub(super) use turns::{beside, excludes, falls_asleep, odd_names, prefixed, wakes};
+pub(super) use turns::{beside, excludes, falls_asleep, meets, odd_names, prefixed, wakes};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::stage::Stage;
 use crate::world::{World, rw_channel};
 
 /// Who holds the lock and who wants it, each with both sides.
-fn both(stage: &Stage) -> (Sides, Sides) {
+pub(super) fn both(stage: &Stage) -> (Sides, Sides) {
     (Sides::of(&stage.holder), Sides::of(&stage.other))
 }
 
@@ -58,7 +58,7 @@ fn seen(world: &World, key: &str) -> BTreeMap<String, String> {
 }
 
 /// The hash has this mode and these owners, as often as that.
-fn is_held(world: &World, key: &str, mode: &str, owners: &[(String, u32)]) -> Outcome {
+pub(super) fn is_held(world: &World, key: &str, mode: &str, owners: &[(String, u32)]) -> Outcome {
     let owners = owners
         .iter()
         .map(|(owner, count)| (owner.clone(), count.to_string()));

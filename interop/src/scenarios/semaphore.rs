@@ -3,6 +3,8 @@
 mod ends;
 mod sharing;
 
+use std::time::Duration;
+
 use super::LONG;
 use crate::failure::{Outcome, ensure};
 use crate::party::{Party, Term};
@@ -50,12 +52,15 @@ async fn settle(stage: &Stage, name: &str, key: &str, total: u32) -> Outcome {
     Ok(())
 }
 
-/// Whose permits are out is noted for as long as ours are, and for a lease longer if one of Java's came back last.
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The clients of permits that are out are noted for as long as these are ours, and for a day longer if one of Java's came back last:
+/// the note proves that the permits are a semaphore's.
 fn forget_clients(world: &World) -> Outcome {
     for key in world.server().keys() {
         if key.starts_with("distlock_clients:") {
             let left = world.server().pttl(&key);
-            let longest = i64::try_from(LONG.as_millis())?;
+            let longest = i64::try_from((LONG + A_DAY).as_millis())?;
             let gone = left == -2;
             ensure!(
                 gone || (0..=longest).contains(&left),

@@ -3,10 +3,12 @@
 mod exclusion;
 mod keeping;
 mod loss;
+mod values;
 
 pub(super) use exclusion::{excludes, hands_over, names, unscripted};
 pub(super) use keeping::{expires, is_kept};
 pub(super) use loss::is_taken;
+pub(super) use values::any_value;
 
 use crate::failure::{Outcome, ensure};
 use crate::simple::Side;

@@ -98,6 +98,12 @@ pub(super) const RW_SHORT: Terms = Terms {
     ..SHORT
 };
 
+/// Of the versions whose transactions lock whole maps: 4.7 does, 3.13 does not.
+pub(super) const RW_TRANSACTION: Terms = Terms {
+    since: [4, 7],
+    ..RW
+};
+
 pub(super) const RW_PREFIXED: Terms = Terms {
     kind: Kind::Write,
     ..PREFIXED

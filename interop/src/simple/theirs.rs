@@ -57,9 +57,24 @@ impl TheirClient {
     /// Without a lease it has no end, which is redis-py's default; the others cannot.
     pub(crate) async fn lock(&mut self, name: &str, lease: Option<Duration>) -> Outcome<Span> {
         let lease = lease.map(millis);
-        let answer = self
-            .call(json!({"cmd": "lock", "name": name, "lease": lease}))
-            .await?;
+        self.lock_by(json!({"cmd": "lock", "name": name, "lease": lease}), name)
+            .await
+    }
+
+    /// With a value that the application has chosen, which redis-py lets it do.
+    pub(crate) async fn lock_with(
+        &mut self,
+        name: &str,
+        value: &str,
+        lease: Duration,
+    ) -> Outcome<Span> {
+        let lease = millis(lease);
+        let command = json!({"cmd": "lock", "name": name, "lease": lease, "value": value});
+        self.lock_by(command, name).await
+    }
+
+    async fn lock_by(&mut self, command: Value, name: &str) -> Outcome<Span> {
+        let answer = self.call(command).await?;
         let span = answer.span;
         self.keep(name, &answer.value()?)?;
         Ok(span)

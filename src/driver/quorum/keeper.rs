@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use super::majority::Majority;
 use super::vote::{Ballot, Vote};
+use crate::engine::supervise::{Restarts, caught};
 
 /// However long the lease is.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -22,9 +23,15 @@ pub(super) fn start(majority: &Arc<Majority>, late: Ballot) {
 }
 
 async fn keep(majority: Arc<Majority>, late: Ballot) {
+    let events = &majority.parts()[0].core.events;
     let asking = async {
-        hear(&majority, late).await;
-        heal(&majority).await;
+        if let Err(panicked) = caught(hear(&majority, late)).await {
+            panicked.report("quorum", events);
+        }
+        let mut restarts = Restarts::of("quorum", events);
+        while let Err(panicked) = caught(heal(&majority)).await {
+            restarts.report(panicked);
+        }
     };
     tokio::select! {
         // It is noticed here also if nobody else looks.

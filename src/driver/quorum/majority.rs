@@ -6,12 +6,14 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tracing::Level;
 
 use super::vote::{Rules, patience};
 use crate::driver::at_once::at_once;
@@ -19,7 +21,8 @@ use crate::driver::claim::Claim;
 use crate::driver::clock::within;
 use crate::driver::hold::Hold;
 use crate::driver::multi::Part;
-use crate::driver::{Trouble, TroubleWith, no_answer, release};
+use crate::driver::release::{self, HandOff};
+use crate::driver::{Trouble, TroubleWith, no_answer};
 use crate::protocol::lease::{LostReason, Risk};
 use crate::protocol::quorum::{majority, relied_on};
 
@@ -131,10 +134,13 @@ impl Majority {
             .holds()
             .find_map(|hold| Some((hold.subject.name.clone(), hold.lost()?)));
         let (name, reason) = lost.unwrap_or_else(|| (self.name().clone(), LostReason::Expired));
-        tracing::warn!(?name, ?reason, "lost on most servers");
-        let end = End::Lost(name, reason);
+        let end = End::Lost(name.clone(), reason);
         let rest = self.finish(state, end.clone());
         drop(rest);
+        // Behind the lock: a subscriber may ask the guard that it reads of.
+        self.parts[0].core.events.emit(Level::WARN, move || {
+            tracing::warn!(?name, ?reason, "lost on most servers");
+        });
         Some(end)
     }
 
@@ -194,7 +200,8 @@ impl Majority {
     pub(crate) async fn ended(self: Arc<Self>) -> End {
         loop {
             // Before it is looked at: whoever changes it tells afterwards.
-            let mut changed = Box::pin(self.changed.notified());
+            let wakeups = &self.parts[0].core.wakeups;
+            let mut changed = wakeups.shield(Box::pin(self.changed.notified()));
             if let Some(end) = self.look() {
                 return end;
             }
@@ -208,7 +215,7 @@ impl Majority {
                 .map(|hold| Box::pin(hold.ended()))
                 .collect();
             poll_fn(|cx| {
-                let told = changed.as_mut().poll(cx).is_ready();
+                let told = Pin::new(&mut changed).poll(cx).is_ready();
                 // Every one, so that each knows whom to wake.
                 let ended = ends
                     .iter_mut()
@@ -251,20 +258,42 @@ impl Majority {
     /// Gives it back everywhere at once. Says what went wrong if too few servers have agreed that it was ours; what is not
     /// answered in time goes on in the background.
     pub(crate) async fn give_back(&self) -> Result<(), Vec<TroubleWith>> {
+        let claims = self.end()?;
+        let giving = claims.into_iter().map(|(place, claim)| {
+            let released = release::release(claim, HandOff::InMemory);
+            in_time(&self.parts[place], released)
+        });
+        self.agreed(at_once(giving).await)
+    }
+
+    /// Releases it everywhere after work that was done under it; fails only if too few servers can have held it until now. A
+    /// server that does not reply may have.
+    pub(crate) async fn conclude(&self) -> Result<(), Vec<TroubleWith>> {
+        let claims = self.end()?;
+        let concluding = claims.into_iter().map(|(place, claim)| {
+            let part = &self.parts[place];
+            async move {
+                let concluded = within(patience(part), Box::pin(release::conclude(claim))).await;
+                concluded
+                    .unwrap_or(Ok(()))
+                    .map_err(|trouble| part.with(trouble))
+            }
+        });
+        self.agreed(at_once(concluding).await)
+    }
+
+    /// Ends it and returns what it held; fails if it was lost.
+    fn end(&self) -> Result<Vec<(usize, Claim)>, Vec<TroubleWith>> {
         if self.is_forked() {
             return Err(vec![Trouble::Forked.with(self.name())]);
         }
         let lost = self.look();
         let state = self.state();
         let claims = self.finish(state, End::Released);
-        if let Some(End::Lost(name, reason)) = lost {
-            drop(claims);
-            return Err(vec![Trouble::Lost(reason).with(&name)]);
+        match lost {
+            Some(End::Lost(name, reason)) => Err(vec![Trouble::Lost(reason).with(&name)]),
+            _ => Ok(claims),
         }
-        let giving = claims
-            .into_iter()
-            .map(|(place, claim)| in_time(&self.parts[place], release::release(claim)));
-        self.agreed(at_once(giving).await)
     }
 
     /// Whether most have; what was wrong with the others if not.

@@ -140,7 +140,8 @@ async fn ask(part: &Part, rules: Rules, limit: Duration) -> Result<Option<Claim>
 async fn uptime(part: &Part, deadline: Moment) -> Result<Option<Uptime>, Trouble> {
     let core = &part.core;
     let limit = core.limit(Some(deadline));
-    let answer = within(limit, Arc::clone(&core.engine).uptime()).await;
+    let uptime = Arc::clone(&core.engine).uptime();
+    let answer = within(limit, core.wakeups.shield(uptime)).await;
     let answer: Result<_, Failure> = answer.unwrap_or_else(|| Err(no_answer(limit)));
     answer.map_err(Trouble::Failure)
 }

@@ -85,8 +85,10 @@ async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Ans
             let failure = Failure::new(Cause::Unexpected, format!("unexpected {value:?}"));
             vec![Err(failure); requests.len()]
         }
-        // One key we may not touch fails the whole call: find out which, and spare the others.
-        Err(failure) if failure.cause == Cause::Denied && requests.len() > 1 => {
+        // One key that is forbidden or foreign may fail the whole call: find out which, and spare the others.
+        Err(failure)
+            if matches!(failure.cause, Cause::Denied | Cause::WrongKind) && requests.len() > 1 =>
+        {
             let mut each = JoinSet::new();
             for (place, request) in requests.into_iter().enumerate() {
                 let redis = redis.clone();

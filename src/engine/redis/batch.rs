@@ -88,10 +88,6 @@ impl Batches {
         &self.connection
     }
 
-    pub(crate) const fn keys(&self) -> &Keys {
-        &self.keys
-    }
-
     /// Carries out a request, alone or in company. Dropping this leaves open whether it was.
     pub(crate) fn run(self: &Arc<Self>, request: Request) -> engine::Answer<Answer> {
         if !self.together || !scripts::may_travel(&request) {

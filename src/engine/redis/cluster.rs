@@ -3,23 +3,23 @@
 //! Every server is a [`Redis`] of its own, with connections of its own: a slow or dead one holds up nothing elsewhere. The
 //! client library's own cluster connection is not used: it sends again what may have been carried out.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tracing::Level;
 
 mod ask;
 mod chart;
 mod examine;
 mod find;
 mod hear;
+mod inspect;
 mod names;
 mod nodes;
 mod renew;
 mod route;
-mod several;
 mod task;
 mod turn;
 
@@ -32,10 +32,8 @@ use super::pace::at_random;
 use super::settings::Settings;
 use super::site::Site;
 use super::slot::Slot;
-use crate::engine::{
-    Answer, Before, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime,
-};
-use crate::protocol::{Channel, Reply, Request};
+use crate::engine::{Answer, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime};
+use crate::protocol::{Channel, Holding, Kind, Reply, Request};
 
 /// A cluster.
 #[derive(Debug)]
@@ -62,6 +60,7 @@ impl Cluster {
         apart: &Handle,
     ) -> Result<Arc<Self>, Failure> {
         let (limit, may_be_down) = (settings.connect_timeout, settings.may_be_down);
+        let events = settings.events.clone();
         let place = format!(
             "redis-cluster:{}/{}",
             Site::together(seeds),
@@ -95,7 +94,9 @@ impl Cluster {
         }
         match met {
             Err(failure) if may_be_down && failure.is_passing() => {
-                tracing::warn!(why = failure.detail, "not reachable yet");
+                events.emit(Level::WARN, move || {
+                    tracing::warn!(why = failure.detail, "not reachable yet");
+                });
                 Ok(cluster)
             }
             met => met.map(|_| cluster),
@@ -121,21 +122,6 @@ impl Engine for Cluster {
         let slot = names::slot_of_key(&self.nodes.keys, name);
         let chart = self.nodes.known_chart();
         chart.and_then(|chart| chart.place(slot)).unwrap_or(0)
-    }
-
-    fn call_all(
-        &self,
-        requests: Vec<Request>,
-        before: Before,
-    ) -> Option<Answer<Vec<Result<Reply, Failure>>>> {
-        let slots = requests.iter().map(|request| self.slot(request));
-        let slots: BTreeSet<Slot> = slots.collect::<Result<_, _>>().ok()?;
-        // What is in several slots cannot be done in one step.
-        let slot = slots.first().copied().filter(|_| slots.len() == 1)?;
-        let nodes = self.nodes.clone();
-        Some(Box::pin(async move {
-            several::take(&nodes, slot, &requests, before).await
-        }))
     }
 
     fn place(&self) -> String {
@@ -171,6 +157,13 @@ impl Engine for Cluster {
         Box::pin(async move { find::find(self.nodes.clone(), &pattern, from).await })
     }
 
+    fn inspect(
+        self: Arc<Self>,
+        name: Arc<str>,
+    ) -> Answer<Result<Option<(Kind, Holding)>, Failure>> {
+        Box::pin(inspect::inspect(self.nodes.clone(), name))
+    }
+
     fn announce(
         self: Arc<Self>,
         client: Arc<str>,
@@ -197,8 +190,8 @@ impl Engine for Cluster {
         Box::pin(labels(self.nodes.clone(), clients))
     }
 
-    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
-        Box::pin(examine::examine(self))
+    fn examine(self: Arc<Self>, probe: bool) -> Answer<Result<Vec<Finding>, Failure>> {
+        Box::pin(examine::examine(self, probe))
     }
 }
 

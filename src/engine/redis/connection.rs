@@ -12,12 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ErrorKind, PushInfo, PushKind, Value};
+use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, Value};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tracing::Level;
 
 mod current;
+mod send;
 mod server;
 mod uptime;
 mod wait;
@@ -32,7 +34,6 @@ use self::work::{Answers, Work};
 use super::assurance::{Ran, Said};
 use super::door::{self, Begun, Door, Opened};
 use super::failure;
-use super::scripts::Call;
 use super::sentinel::{Follower, Stay};
 use super::silence::Silence;
 use crate::engine::process::Process;
@@ -164,18 +165,6 @@ impl Connection {
         }
     }
 
-    /// Runs a script, by its hash or, where the server does not know it, by its text; unless it takes something, and the
-    /// server grants nothing new.
-    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Ran, Failure> {
-        self.carry_out(&Work::Script(call)).await
-    }
-
-    /// Sends one command.
-    pub(crate) async fn send(&self, cmd: &Cmd) -> Result<Value, Failure> {
-        let ran = self.carry_out(&Work::Command(cmd)).await?;
-        Ok(ran.said()?.value)
-    }
-
     /// Where the master may have moved, what has certainly done nothing is tried again. Whoever asked decides for how
     /// long at most, by letting go of this.
     async fn carry_out(&self, work: &Work<'_>) -> Result<Ran, Failure> {
@@ -207,7 +196,7 @@ impl Connection {
         let mut stay = live.stay.clone();
         let result = tokio::select! {
             biased;
-            result = work.send(&mut live.connection, assurance) => result,
+            result = work.send(&mut live.connection, assurance, &live.server) => result,
             () = stay.over() => {
                 self.current.bury(live.generation);
                 return Err(door::left());
@@ -218,7 +207,21 @@ impl Connection {
             Ok(Answers { first, behind }) => (Ok(first), behind),
             Err(error) => (Err(error), Vec::new()),
         };
-        let value = self.settle(&live, first)?;
+        let value = match (work, first) {
+            // Each error is the caller's.
+            (Work::Commands(_), Ok(answers)) => {
+                self.not_forked(Cause::Interrupted)?;
+                answers
+            }
+            (_, first) => self.settle(&live, first)?,
+        };
+        if work.has_item_results()
+            && self.door.can_move()
+            && let Some(failure) = failure::of_read_only(&value)
+        {
+            self.left(&live);
+            return Err(failure);
+        }
         let kept = assurance.kept(behind, live.server.identity.as_ref());
         if kept.is_anothers() {
             self.left(&live);
@@ -242,13 +245,6 @@ impl Connection {
         // Read by a forked child from a connection it shares: the answer was its parent's.
         self.not_forked(Cause::Interrupted)?;
         match result.and_then(Value::extract_error) {
-            Ok(value) if self.door.can_move() => match failure::of_read_only(&value) {
-                Some(failure) => {
-                    self.left(live);
-                    Err(failure)
-                }
-                None => Ok(value),
-            },
             Ok(value) => Ok(value),
             Err(error) => {
                 let io = error.kind() == ErrorKind::Io || error.is_unrecoverable_error();
@@ -310,10 +306,11 @@ impl Connection {
         runtime.spawn(async move {
             let made = door.open(config).await;
             let server = door.server();
-            match &made {
-                Ok(_) => tracing::debug!(%server, again = generation.0 > 1, "connected"),
-                Err(failure) => tracing::debug!(%server, why = failure.detail, "cannot connect"),
-            }
+            let failure = made.as_ref().err().map(|failure| failure.detail.clone());
+            terms.events.emit(Level::DEBUG, move || match failure {
+                None => tracing::debug!(%server, again = generation.0 > 1, "connected"),
+                Some(why) => tracing::debug!(%server, why, "cannot connect"),
+            });
             let met = match made {
                 Ok(mut opened) => {
                     let server = terms.meet(&mut opened.connection, met_by).await;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -88,7 +89,11 @@ enum Way {
 #[derive(Clone)]
 pub(super) enum Road {
     Encrypted(Tls, Box<ConnectionInfo>),
-    Plain(Client),
+    Plain {
+        client: Client,
+        /// Whether a connection was made before: then the port does not speak TLS.
+        answered: Arc<AtomicBool>,
+    },
 }
 
 impl Address {
@@ -130,8 +135,11 @@ impl Road {
         let road = || {
             let info = info(address, settings)?;
             Ok(match &address.tls {
-                Some(tls) => Self::Encrypted(tls.clone(), Box::new(info)),
-                None => Self::Plain(Client::open(info)?),
+                Some(tls) => Self::Encrypted(tls.emitting_to(&settings.events), Box::new(info)),
+                None => Self::Plain {
+                    client: Client::open(info)?,
+                    answered: Arc::default(),
+                },
             })
         };
         road().map_err(|error| failure::of_connecting(&error))
@@ -145,15 +153,18 @@ impl Road {
     ) -> Result<MultiplexedConnection, Failure> {
         match self {
             Self::Encrypted(tls, info) => tls.open(info, config, limit).await,
-            Self::Plain(client) => {
+            Self::Plain { client, answered } => {
                 let config = config.set_connection_timeout(Some(limit));
                 let made = client.get_multiplexed_async_connection_with_config(&config);
-                made.await.map_err(|error| match self.server() {
+                let made = made.await.map_err(|error| match self.server() {
                     ConnectionAddr::Unix(_) => failure::of_connecting(&error),
+                    _ if answered.load(Ordering::Relaxed) => failure::of_connecting(&error),
                     ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. } | _ => {
-                        failure::of_connecting_openly(&error)
+                        failure::of_first_connecting_openly(&error)
                     }
-                })
+                })?;
+                answered.store(true, Ordering::Relaxed);
+                Ok(made)
             }
         }
     }
@@ -162,7 +173,7 @@ impl Road {
     fn server(&self) -> &ConnectionAddr {
         match self {
             Self::Encrypted(_, info) => info.addr(),
-            Self::Plain(client) => client.get_connection_info().addr(),
+            Self::Plain { client, .. } => client.get_connection_info().addr(),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::engine::trial::{self, Trial};
 use crate::engine::{Cause, Engine, Failure, Finding};
 use crate::protocol::{ClientId, Reply};
 
-pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> {
+pub(super) async fn examine(redis: Arc<Redis>, probe: bool) -> Result<Vec<Finding>, Failure> {
     let info = info(&redis).await?;
     let info = info.as_deref().map(Info::new);
     // Whether it is a part of something that has another address.
@@ -29,8 +29,8 @@ pub(super) async fn examine(redis: Arc<Redis>) -> Result<Vec<Finding>, Failure> 
     findings.push(clock(&redis).await?);
     let trial = trial();
     let limit = redis.overhear.command_timeout;
-    findings.extend(locking(&redis, &trial, limit).await);
-    findings.extend(looking(&redis, &trial, limit).await);
+    findings.extend(locking(&redis, &trial, limit, probe).await);
+    findings.extend(looking(&redis, &trial, limit, probe).await);
     Ok(findings)
 }
 
@@ -92,37 +92,47 @@ pub(super) fn trial() -> Trial {
     Trial::new(ClientId::new(uuid::Uuid::new_v4().into_bytes()))
 }
 
-/// Takes it, gives it back, and listens for it.
+/// Subscribes to its channel; as a probe, acquires and releases it before.
 pub(super) async fn locking(
     redis: &Arc<impl Engine>,
     trial: &Trial,
     limit: Duration,
-) -> [Finding; 2] {
+    probe: bool,
+) -> Vec<Finding> {
     let taken = async {
         match redis.call(trial.acquire.clone()).await? {
             Reply::Granted { .. } => redis.call(trial.release.clone()).await,
             other => Ok(other),
         }
     };
-    let lock = answered(limit, taken).await;
+    let mut findings = Vec::new();
+    if probe {
+        findings.push(judge::locking(answered(limit, taken).await));
+    }
     let messages = redis.clone().listen(trial.subject.channel());
     let messages = answered(limit / 4, messages).await;
-    [judge::locking(lock), judge::listening(messages.map(drop))]
+    findings.push(judge::listening(messages.map(drop)));
+    findings
 }
 
-/// Whether who holds it, and what else is held, could be seen.
+/// Lists locks; as a probe, sets a label before.
 pub(super) async fn looking(
     redis: &Arc<impl Engine>,
     trial: &Trial,
     limit: Duration,
-) -> [Finding; 2] {
-    let client: Arc<str> = uuid::Uuid::new_v4().to_string().into();
-    let label = Some("doctor".into());
-    let label = redis.clone().announce(client, label, trial::LEASE);
-    let label = answered(limit / 4, label).await;
+    probe: bool,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if probe {
+        let client: Arc<str> = uuid::Uuid::new_v4().to_string().into();
+        let label = Some("doctor".into());
+        let label = redis.clone().announce(client, label, trial::LEASE);
+        findings.push(judge::labelling(answered(limit / 4, label).await));
+    }
     let list = redis.clone().find(trial.subject.name.to_string(), 0);
     let list = answered(limit / 4, list).await;
-    [judge::labelling(label), judge::listing(list.map(drop))]
+    findings.push(judge::listing(list.map(drop)));
+    findings
 }
 
 /// What takes too long is given up: the rest of the report is still worth reading.

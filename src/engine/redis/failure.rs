@@ -7,9 +7,9 @@ use crate::engine::{Cause, Failure};
 /// A connection that could not be made: nothing was sent on it.
 pub(crate) fn of_connecting(error: &RedisError) -> Failure {
     let mut failure = of_calling(error);
-    if failure.detail.contains("NOAUTH") {
+    if failure.detail.starts_with("NOAUTH") {
         failure.detail = "it asks for a password: redis://user:password@host/".into();
-    } else if failure.detail.contains("WRONGPASS") {
+    } else if failure.detail.starts_with("WRONGPASS") {
         failure.detail += " (special characters in an address must be percent-encoded)";
     }
     if error.kind() == ErrorKind::Parse {
@@ -33,8 +33,9 @@ pub(crate) fn of_connecting(error: &RedisError) -> Failure {
     }
 }
 
-/// The same, over a network and as it is.
-pub(crate) fn of_connecting_openly(error: &RedisError) -> Failure {
+/// The same, over a network, unencrypted, where no connection was made before: a server that has answered before and resets a
+/// connection restarts, or has an idle limit.
+pub(crate) fn of_first_connecting_openly(error: &RedisError) -> Failure {
     let mut failure = of_connecting(error);
     // One that speaks TLS ends the connection when it is spoken to in the clear; so may one that is on its way down.
     if failure.cause == Cause::Unreachable
@@ -131,8 +132,12 @@ pub(crate) fn of_read_only(answer: &Value) -> Option<Failure> {
     failures.find(is_read_only)
 }
 
-/// As every version words it.
-const NOT_HERE: &str = "attempted to access a non local key";
+/// As 6.2 words it, and later versions.
+const NOT_HERE: [&str; 3] = [
+    "Lua script attempted to access a non local key",
+    "Script attempted to access a non local key",
+    "ERR Script attempted to access a non local key",
+];
 /// As every version begins it.
 const READ_ONLY: &str = "READONLY You can't write against a read only";
 
@@ -141,7 +146,7 @@ const ABORTED: &str = "EXECABORT Transaction discarded because of: ";
 
 /// An error as the server words it.
 pub(crate) fn from_text(text: &str) -> Failure {
-    let (_, text) = text.split_once(ABORTED).unwrap_or(("", text));
+    let text = text.strip_prefix(ABORTED).unwrap_or(text);
     let (said, in_script) = of_the_cause(text);
     let code = said.split(' ').next().unwrap_or(said);
     let cause = match code {
@@ -157,11 +162,11 @@ pub(crate) fn from_text(text: &str) -> Failure {
             Cause::DeniedInPart
         }
         // Of SELECT, while a connection is made, only the text comes through.
-        _ if said.contains("has no permissions to run the") => Cause::Denied,
+        _ if says_denied(said) => Cause::Denied,
         "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS"
         | "READONLY" | "TRYAGAIN" => Cause::Unready,
         // A slot on its way has left in the middle; what the script did before stays done.
-        _ if said.contains(NOT_HERE) => Cause::Interrupted,
+        _ if NOT_HERE.iter().any(|words| said.starts_with(words)) => Cause::Interrupted,
         _ => Cause::Unexpected,
     };
     let mut failure = Failure::new(cause, tidied(said));
@@ -174,16 +179,37 @@ pub(crate) fn from_text(text: &str) -> Failure {
     failure
 }
 
-/// What stopped a script, without what servers before 7.0 put around it, and whether it was a script.
+/// Whether a command was denied, by the text alone: of this user, or of one that is named, which is one word.
+fn says_denied(said: &str) -> bool {
+    let said = said.strip_prefix("ERR ").unwrap_or(said);
+    let about = match said.strip_prefix("User ") {
+        Some(named) => named.split_once(' ').map(|(_, about)| about),
+        None => said.strip_prefix("this user "),
+    };
+    about.is_some_and(|about| about.starts_with("has no permissions to run the"))
+}
+
+/// What stopped a script, without what servers before 7.0 put before it, and whether it was a script.
 fn of_the_cause(text: &str) -> (&str, bool) {
-    if let Some((_, inner)) = text.rsplit_once("@user_script:")
-        && let Some((line, said)) = inner.trim_start().split_once(": ")
+    let mut said = match text.strip_prefix(RUNNING) {
+        Some(called) => called.split_once("): ").map_or(text, |(_, said)| said),
+        None => text,
+    };
+    let mut placed = false;
+    while let Some(place) = said.strip_prefix("@user_script:")
+        && let Some((line, what)) = place.trim_start().split_once(": ")
         && line.bytes().all(|b| b.is_ascii_digit())
     {
+        (said, placed) = (what, true);
+    }
+    if placed {
         return (said.trim_start_matches('-'), true);
     }
     (text, behind(text).is_some())
 }
+
+/// What servers before 7.0 put before the error of a script; its hash follows.
+const RUNNING: &str = "ERR Error running script (call to f_";
 
 /// Without what only a script's author can use: its hash, its line, a full stop.
 fn tidied(text: &str) -> &str {
@@ -326,6 +352,33 @@ mod tests {
             let denied = matches!(cause, Cause::Denied | Cause::DeniedInPart);
             assert_eq!(failure.detail.ends_with(WAY_OUT), denied, "{text}");
             assert_eq!(said(&failure), detail, "{text}");
+        }
+    }
+
+    /// A name, a value or a user may be called like anything.
+    #[test]
+    fn words_that_are_not_at_the_beginning_decide_nothing() {
+        for text in [
+            "ERR no such thing: READONLY You can't write against a read only replica",
+            "ERR no such thing: @user_script: 1: -OOM command not allowed",
+            "ERR no such thing: EXECABORT Transaction discarded because of: OOM no",
+            "ERR the lock 'User x has no permissions to run the' is odd",
+            "ERR the lock 'Script attempted to access a non local key' is odd",
+        ] {
+            let failure = from_text(text);
+            assert_eq!((failure.cause, &*failure.detail), (Cause::Unexpected, text));
+        }
+        for text in [
+            "ERR User app has no permissions to run the 'select' command",
+            "ERR this user has no permissions to run the 'select' command or its subcommand",
+        ] {
+            assert_eq!(from_text(text).cause, Cause::Denied, "{text}");
+        }
+        for text in [
+            "ERR Error running script (call to f_0): @user_script:1: @user_script: 1: Lua script attempted to access a non local key in a cluster node",
+            "ERR Script attempted to access a non local key in a cluster node script: 0, on @user_script:1.",
+        ] {
+            assert_eq!(from_text(text).cause, Cause::Interrupted, "{text}");
         }
     }
 

@@ -1,115 +1,201 @@
-//! Which locks there are: SCAN, never KEYS.
+//! Which locks there are: SCAN, never KEYS. Each page of keys costs a few round trips of cheap commands, whatever is in them; what
+//! may be a lock is inspected by the caller.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "many small looks go out together"
-)]
-
-use std::sync::Arc;
-
-use redis::{Cmd, Value};
-use tokio::task::JoinSet;
+use redis::{Cmd, ErrorKind, Pipeline, ServerErrorKind, Value};
 
 use super::Redis;
+use super::format;
 use super::keys::OUT;
 use crate::engine::{Cause, Failure, Page, glob};
 use crate::protocol::{Kind, OwnerId, Subject};
 
-/// How many keys a server looks at in one step.
+/// How many keys a server examines in one step.
 const STEP: u32 = 1000;
 
-/// First come the hashes, then the strings, then what semaphores keep of permits that are out. A server's cursors do not go
-/// so far.
-const STRINGS: u64 = 1 << 63;
-const PERMITS: u64 = 1 << 62;
-const CURSOR: u64 = !(STRINGS | PERMITS);
+/// How many keys are looked into in one call: the name of a field, or a member, may be of any length, and no command reports it.
+const PROBES: usize = 100;
 
-/// An owner of ours is no longer than this. What else is kept in strings may be long, and is not to be read.
+/// Behind all keys that match the pattern come the permits of semaphores, whose keys have another form. A server's cursors do
+/// not go so far.
+const PERMITS: u64 = 1 << 62;
+
+/// An owner is no longer than this. What else is kept in strings may be long, and is not read.
 const LONGEST_OWNER: u32 = 64;
 
+/// A key that may be a lock's.
+struct Candidate {
+    key: String,
+    /// The name of the lock, if it is one.
+    lock: Option<String>,
+    /// The name of the semaphore, if these are its permits.
+    semaphore: Option<String>,
+}
+
 /// Locks whose names match a pattern, some at a time.
-pub(super) async fn find(redis: Arc<Redis>, pattern: &str, from: u64) -> Result<Page, Failure> {
-    let (keys, cursor) = (&redis.keys, from & CURSOR);
-    let lock = |key: &str| keys.name(key).map(str::to_owned);
-    if from & (STRINGS | PERMITS) == 0 {
-        let keys = keys.pattern(pattern);
-        let (next, names) = scan(&redis, "hash", keys, cursor, pattern, lock).await?;
-        let found = names.iter().map(|name| Subject::new(Kind::Mutex, &**name));
-        return Ok(Page {
-            found: found.collect(),
-            next: Some(if next == 0 { STRINGS } else { next }),
-        });
-    }
-    if from & PERMITS != 0 {
-        let semaphore = |key: &str| keys.name_of_out(key).map(str::to_owned);
-        let keys = format!("*{OUT}");
-        let (next, names) = scan(&redis, "zset", keys, cursor, pattern, semaphore).await?;
-        let found = names
-            .iter()
-            .map(|name| Subject::new(Kind::Semaphore, &**name));
-        return Ok(Page {
-            found: found.collect(),
-            next: (next != 0).then_some(next | PERMITS),
-        });
-    }
-    let keys = keys.pattern(pattern);
-    let (next, names) = scan(&redis, "string", keys, cursor, pattern, lock).await?;
-    let next = Some(if next == 0 { PERMITS } else { next | STRINGS });
-    let mut looks = JoinSet::new();
-    for name in names {
-        let redis = redis.clone();
-        looks.spawn(async move {
-            is_ours(&redis, &name)
-                .await
-                .map(|ours| ours.then_some(name))
-        });
-    }
-    let mut found = Vec::new();
-    while let Some(look) = looks.join_next().await {
-        let gone = || Err(Failure::new(Cause::Interrupted, "the look was given up"));
-        let ours = look.unwrap_or_else(|_| gone())?;
-        found.extend(ours.map(|name| Subject::new(Kind::Simple, name)));
-    }
-    Ok(Page { found, next })
-}
-
-/// Whether a string is a lock of ours, which says so. Anything else may be kept in one, and is not read.
-async fn is_ours(redis: &Redis, name: &str) -> Result<bool, Failure> {
-    let mut get = redis::cmd("GETRANGE");
-    get.arg(redis.keys.lock(name).to_string());
-    get.arg(0).arg(LONGEST_OWNER);
-    let value = match send(redis, &get).await {
-        // Another type by now, or none of ours to look at.
-        Err(failure) if matches!(failure.cause, Cause::Denied | Cause::WrongKind) => {
-            return Ok(false);
-        }
-        value => value?,
-    };
-    let value: Vec<u8> = redis::from_redis_value(value).unwrap_or_default();
-    let owner = std::str::from_utf8(&value);
-    Ok(owner.is_ok_and(|owner| owner.parse::<OwnerId>().is_ok()))
-}
-
-/// One step, among keys of one type: where to go on, and the names that match.
-async fn scan(
-    redis: &Redis,
-    of_type: &str,
-    keys: String,
-    from: u64,
-    pattern: &str,
-    name: impl Fn(&str) -> Option<String>,
-) -> Result<(u64, Vec<String>), Failure> {
+pub(super) async fn find(redis: &Redis, pattern: &str, from: u64) -> Result<Page, Failure> {
+    let keys = redis.keys.pattern(pattern);
+    // Such a pattern matches the keys of permits, too.
+    let whole = keys.bytes().all(|b| b == b'*');
+    let second = from & PERMITS != 0;
     let mut scan = redis::cmd("SCAN");
-    scan.arg(from).arg("MATCH").arg(keys);
-    scan.arg("COUNT").arg(STEP).arg("TYPE").arg(of_type);
+    scan.arg(from & !PERMITS).arg("MATCH");
+    match second {
+        false => scan.arg(keys),
+        true => scan.arg(format!("*{OUT}")),
+    };
+    scan.arg("COUNT").arg(STEP);
+    if second {
+        scan.arg("TYPE").arg("zset");
+    }
     let page = send(redis, &scan).await?;
     let (next, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(page)
         .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))?;
-    // Names are text; a key that is not was made by somebody else.
-    let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
-    let names = keys.filter_map(name);
-    let names = names.filter(|name| glob::matches(pattern, name));
-    Ok((next, names.collect()))
+    let scanned = match (second, whole) {
+        (true, _) => 0,
+        (false, true) => keys.len() as u64,
+        (false, false) => u64::from(STEP),
+    };
+    // Names are text; a key that is not was made by another program.
+    let keys = keys
+        .into_iter()
+        .filter_map(|key| String::from_utf8(key).ok());
+    let candidates = keys.filter_map(|key| candidate(redis, pattern, key, whole, second));
+    let found = probe(redis, candidates.collect()).await?;
+    let next = match (next, second) {
+        (0, false) if !whole => Some(PERMITS),
+        (0, _) => None,
+        (next, true) => Some(next | PERMITS),
+        (next, false) => Some(next),
+    };
+    Ok(Page {
+        found,
+        next,
+        scanned,
+    })
+}
+
+fn candidate(
+    redis: &Redis,
+    pattern: &str,
+    key: String,
+    whole: bool,
+    second: bool,
+) -> Option<Candidate> {
+    let matches = |name: &&str| glob::matches(pattern, name);
+    let lock = redis.keys.name(&key).filter(matches);
+    let lock = lock.filter(|_| !second).map(str::to_owned);
+    let semaphore = redis.keys.name_of_out(&key).filter(matches);
+    let semaphore = semaphore.filter(|_| whole || second).map(str::to_owned);
+    if lock.is_none() && semaphore.is_none() {
+        return None;
+    }
+    Some(Candidate {
+        key,
+        lock,
+        semaphore,
+    })
+}
+
+/// Which of these may be locks, by their types and by one or two of their fields or members.
+async fn probe(redis: &Redis, candidates: Vec<Candidate>) -> Result<Vec<Subject>, Failure> {
+    let connection = redis.waited_for.connection();
+    let mut types = Pipeline::with_capacity(candidates.len());
+    for candidate in &candidates {
+        types.cmd("TYPE").arg(&candidate.key);
+    }
+    let types = connection.send_all(&types).await?;
+    let mut probes = Vec::new();
+    let mut found = Vec::new();
+    let mut probed = Vec::new();
+    for (candidate, of_type) in candidates.into_iter().zip(types) {
+        let key = &candidate.key;
+        let of_type = match of_type {
+            Value::ServerError(_) => {
+                if undecided(&of_type) {
+                    let permits = |name| Subject::new(Kind::Semaphore, name);
+                    found.extend(candidate.lock.map(mutex));
+                    found.extend(candidate.semaphore.map(permits));
+                }
+                continue;
+            }
+            of_type => redis::from_redis_value::<String>(of_type).unwrap_or_default(),
+        };
+        probed.push(match (&*of_type, candidate.lock, candidate.semaphore) {
+            ("hash", Some(name), _) => {
+                probes.push(of("HRANDFIELD", key, &[2]));
+                Subject::new(Kind::Mutex, name)
+            }
+            ("string", Some(name), _) => {
+                probes.push(of("GETRANGE", key, &[0, LONGEST_OWNER]));
+                Subject::new(Kind::Simple, name)
+            }
+            ("zset", _, Some(name)) => {
+                probes.push(of("ZRANGE", key, &[0, 0]));
+                Subject::new(Kind::Semaphore, name)
+            }
+            _ => continue,
+        });
+    }
+    let mut answers = Vec::with_capacity(probes.len());
+    for some in probes.chunks(PROBES) {
+        let mut pipeline = Pipeline::with_capacity(some.len());
+        for probe in some {
+            pipeline.add_command(probe.clone());
+        }
+        answers.extend(connection.send_all(&pipeline).await?);
+    }
+    for (subject, answer) in probed.into_iter().zip(answers) {
+        let may_be = match &answer {
+            Value::ServerError(_) => {
+                undecided(&answer) || subject.kind == Kind::Mutex && denied(&answer)
+            }
+            _ => may_be(subject.kind, answer),
+        };
+        found.extend(may_be.then_some(subject));
+    }
+    Ok(found)
+}
+
+fn of(command: &str, key: &str, numbers: &[u32]) -> Cmd {
+    let mut cmd = redis::cmd(command);
+    cmd.arg(key).arg(numbers);
+    cmd
+}
+
+fn mutex(name: String) -> Subject {
+    Subject::new(Kind::Mutex, name)
+}
+
+/// Whether a lock of this kind answers a probe so.
+fn may_be(kind: Kind, answer: Value) -> bool {
+    if kind == Kind::Simple {
+        let value: Vec<u8> = redis::from_redis_value(answer).unwrap_or_default();
+        let owner = std::str::from_utf8(&value);
+        return owner.is_ok_and(|owner| owner.parse::<OwnerId>().is_ok());
+    }
+    let some: Vec<Vec<u8>> = redis::from_redis_value(answer).unwrap_or_default();
+    if kind == Kind::Semaphore {
+        let is_hex = |id: &[u8]| id.len() == 32 && id.iter().all(u8::is_ascii_hexdigit);
+        return some.first().is_some_and(|id| id.len() == 16 || is_hex(id));
+    }
+    let owner = |field: &Vec<u8>| format::owner(field).is_some();
+    some.iter().any(owner) && some.iter().all(|field| field == b"mode" || owner(field))
+}
+
+/// Whether a server has sent the question elsewhere: the slot has moved, and only a later call can tell.
+fn undecided(answer: &Value) -> bool {
+    let moved = [
+        ServerErrorKind::Moved,
+        ServerErrorKind::Ask,
+        ServerErrorKind::TryAgain,
+    ];
+    matches!(answer, Value::ServerError(error) if error.kind().is_some_and(|kind| moved.contains(&kind)))
+}
+
+/// Whether the probe is a command that this user may not run. An inspection may do without it.
+fn denied(answer: &Value) -> bool {
+    let error = answer.clone().extract_error().err();
+    error.is_some_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm))
 }
 
 async fn send(redis: &Redis, cmd: &Cmd) -> Result<Value, Failure> {

@@ -144,7 +144,7 @@ impl Keys {
     /// none for a cluster.
     fn private<'a>(&'a self, name: &'a str, bare: &'static str, braced: &'static str) -> Key<'a> {
         let lock = self.lock(name);
-        if lock.has_brace() && has_hash_tag(&lock.to_string()) {
+        if lock.is_tagged() {
             lock.between(bare, "")
         } else {
             lock.between(braced, "}")
@@ -152,14 +152,43 @@ impl Keys {
     }
 
     /// What the keys begin with that say what each client has done to a number that is nobody's; its uuid follows. Private
-    /// to us, as [`undone`](Self::undone).
+    /// to us, as [`undone`](Self::undone), and never those of another name: latches are not compared with the
+    /// other name that [`twin`](Self::twin) is about, since Redisson's latch has no side keys.
     pub(crate) fn done<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
-        if lock.has_brace() && has_hash_tag(&lock.to_string()) {
-            lock.between("distlock_done:", ":")
+        if lock.is_tagged() {
+            lock.between("distlock_done:", "::")
         } else {
             lock.between("distlock_done:{", "}:")
         }
+    }
+
+    /// The key of the one other name that has the same side keys, if there is such a name: Redisson derives the same ones
+    /// from `x` and from `{x}`. The keys private to distlock, but for [`done`](Self::done), are also the same for a name with a brace
+    /// and without a hash tag, such as `a{b` and `{a{b}`. Where the other key is in another slot of a cluster, the server does not tell whether it exists.
+    pub(crate) fn twin<'a>(&'a self, name: &'a str) -> Option<Key<'a>> {
+        let lock = self.lock(name);
+        if !lock.has_brace() {
+            return Some(lock.between("{", "}"));
+        }
+        let is_twin =
+            |inner: &Key<'_>| !inner.has_brace() || lock.is_tagged() && !inner.is_tagged();
+        self.between_braces(name).filter(is_twin).or_else(|| {
+            let outer = lock.between("{", "}");
+            (!lock.is_tagged() && outer.is_tagged()).then_some(outer)
+        })
+    }
+
+    /// What is between the braces at both ends of a lock's key, if it has them.
+    fn between_braces<'a>(&'a self, name: &'a str) -> Option<Key<'a>> {
+        let name = name.strip_suffix('}')?;
+        let (prefix, name) = if self.prefix.is_empty() {
+            ("", name.strip_prefix('{')?)
+        } else {
+            (self.prefix.strip_prefix('{')?, name)
+        };
+        let is_empty = prefix.is_empty() && name.is_empty();
+        (!is_empty).then_some(Key(["", prefix, name, ""]))
     }
 
     /// What the keys begin with that say how long each reader of a read/write lock is there.
@@ -191,6 +220,11 @@ impl Keys {
         format!("{}distlock_client:{client}", self.prefix)
     }
 
+    /// Whether the prefix puts all locks into one slot of a cluster.
+    pub(crate) fn has_one_slot(&self) -> bool {
+        has_hash_tag(&self.prefix)
+    }
+
     /// Since when a promoted server is known.
     pub(crate) fn promoted(&self) -> String {
         format!("{}distlock_promoted", self.prefix)
@@ -198,7 +232,7 @@ impl Keys {
 
     /// The same, where it has to be in a slot: one with this tag, unless the prefix has another, where all locks are.
     pub(crate) fn promoted_in(&self, tag: &str) -> String {
-        if has_hash_tag(&self.prefix) {
+        if self.has_one_slot() {
             return self.promoted();
         }
         format!("{}distlock_promoted:{{{tag}}}", self.prefix)
@@ -313,6 +347,11 @@ impl<'a> Key<'a> {
 
     fn has_brace(&self) -> bool {
         self.0.iter().any(|piece| piece.contains('{'))
+    }
+
+    /// Whether a server takes a part of it for its hash tag.
+    fn is_tagged(&self) -> bool {
+        self.has_brace() && has_hash_tag(&self.to_string())
     }
 
     const fn between(self, before: &'static str, behind: &'static str) -> Self {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tracing::Level;
 
 mod alone;
 mod apart;
@@ -19,8 +20,10 @@ mod door;
 mod examine;
 mod failure;
 mod find;
+mod format;
 mod identity;
 mod info;
+mod inspect;
 mod keys;
 mod manner;
 mod overhear;
@@ -31,7 +34,6 @@ mod record;
 mod scripts;
 mod sentinel;
 mod settings;
-mod several;
 mod silence;
 mod site;
 mod slot;
@@ -61,10 +63,9 @@ pub use self::sentinel::Sentinels;
 pub use self::settings::Settings;
 pub use self::tls::Tls;
 use self::unscripted::{Unscripted, WaitedFor};
-use crate::engine::{
-    Answer, Before, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime,
-};
-use crate::protocol::{Channel, Reply, Request};
+use crate::engine::events::Events;
+use crate::engine::{Answer, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime};
+use crate::protocol::{Channel, Holding, Kind, Reply, Request};
 
 /// A server.
 #[derive(Debug)]
@@ -85,6 +86,7 @@ pub struct Redis {
     /// In place of scripts: for those who wait, and for what nobody waits for.
     unscripted: Option<[Unscripted; 2]>,
     overhear: Overhear,
+    events: Events,
 }
 
 impl Redis {
@@ -103,11 +105,10 @@ impl Redis {
         match redis.waited_for.connection().ready().await {
             Ok(()) => {}
             Err(failure) if settings.may_be_down && failure.is_passing() => {
-                tracing::warn!(
-                    server = redis.server,
-                    why = failure.detail,
-                    "not reachable yet"
-                );
+                let (server, why) = (redis.server.clone(), failure.detail);
+                settings.events.emit(Level::WARN, move || {
+                    tracing::warn!(server, why, "not reachable yet");
+                });
                 return Ok(redis);
             }
             Err(failure) => return Err(failure),
@@ -129,6 +130,7 @@ impl Redis {
                 met: met.clone(),
                 assurance,
                 record: Record::new(keys.clone(), settings.shard.is_some()),
+                events: settings.events.clone(),
             };
             Connection::new(door.clone(), patience, terms)
         };
@@ -160,6 +162,7 @@ impl Redis {
                 keys: keys.clone(),
                 command_timeout: settings.command_timeout,
             },
+            events: settings.events.clone(),
             keys,
         })
     }
@@ -223,10 +226,13 @@ impl Redis {
         let text: String = redis::from_redis_value(answer).unwrap_or_default();
         let policy = Info::new(&text).get("maxmemory_policy");
         if let Some(policy) = policy.filter(|policy| *policy != "noeviction") {
-            tracing::warn!(
-                policy,
-                "this server may evict held locks when memory is short; set maxmemory-policy noeviction"
-            );
+            let policy = policy.to_owned();
+            self.events.emit(Level::WARN, move || {
+                tracing::warn!(
+                    policy,
+                    "this server may evict held locks when memory is short; set maxmemory-policy noeviction"
+                );
+            });
         }
     }
 }
@@ -245,20 +251,6 @@ impl Engine for Redis {
             Some([_, apart]) => apart.call_all(requests),
             None => Box::pin(apart::call(self, requests)),
         }
-    }
-
-    fn call_all(
-        &self,
-        requests: Vec<Request>,
-        before: Before,
-    ) -> Option<Answer<Vec<Result<Reply, Failure>>>> {
-        if self.unscripted.is_some() {
-            return None;
-        }
-        let batches = self.promises().clone();
-        Some(Box::pin(async move {
-            several::take(&batches, &requests, before).await
-        }))
     }
 
     fn place(&self) -> String {
@@ -306,7 +298,14 @@ impl Engine for Redis {
     }
 
     fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
-        Box::pin(async move { find::find(self, &pattern, from).await })
+        Box::pin(async move { find::find(&self, &pattern, from).await })
+    }
+
+    fn inspect(
+        self: Arc<Self>,
+        name: Arc<str>,
+    ) -> Answer<Result<Option<(Kind, Holding)>, Failure>> {
+        Box::pin(async move { inspect::inspect(&self, name).await })
     }
 
     fn announce(
@@ -354,7 +353,7 @@ impl Engine for Redis {
         })
     }
 
-    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
-        Box::pin(examine::examine(self))
+    fn examine(self: Arc<Self>, probe: bool) -> Answer<Result<Vec<Finding>, Failure>> {
+        Box::pin(examine::examine(self, probe))
     }
 }

@@ -2,21 +2,22 @@
 
 use redis::{Cmd, Value};
 
-mod all;
 mod answers;
 mod batch;
 mod exclusive;
+mod inspect;
 mod number;
 mod semaphore;
 mod shared;
 mod text;
 mod words;
 
+pub(crate) use self::inspect::{Inspection, Readable};
 use self::text::Script;
 use self::words::Words;
 use super::keys::Keys;
-use crate::engine::{Before, Failure};
-use crate::protocol::{Action, ClientId, Entry, Kind, Reply, Request};
+use crate::engine::Failure;
+use crate::protocol::{Action, ClientId, Count, Entry, Kind, Reply, Request};
 
 /// One primitive's scripts.
 trait Primitive: Sync {
@@ -36,7 +37,7 @@ pub(crate) struct Call<'a> {
     script: &'static Script,
     requests: &'a [Request],
     keys: &'a Keys,
-    form: Form,
+    form: Form<'a>,
     /// Whether its keys are on their way to the server it is sent to.
     pub(crate) asking: bool,
     /// Whether it is granted only to one that holds the other side.
@@ -45,13 +46,13 @@ pub(crate) struct Call<'a> {
 
 /// How a script is told its requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Form {
+enum Form<'a> {
     /// Their keys and arguments, one after the other.
     Plain,
     /// Each is a passenger, told by the number of its own script.
     Batch,
-    /// Locks to be taken together.
-    All(Before),
+    /// A page of what is held under a name; by the first of its keys, if the user may not read all.
+    Inspect(Readable, &'a str),
 }
 
 impl<'a> Call<'a> {
@@ -95,15 +96,40 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// One call that takes all these locks, each from zero.
-    pub(crate) fn all(requests: &'a [Request], before: Before, keys: &'a Keys) -> Self {
+    /// One call that reports a page of what is held under a request's name, whatever kind of lock it is.
+    pub(crate) fn inspect(
+        request: &'a Request,
+        keys: &'a Keys,
+        readable: Readable,
+        cursor: Option<&'a str>,
+    ) -> Self {
+        let cursor = cursor.unwrap_or(inspect::START);
         Self {
-            script: all::script(requests),
-            requests,
-            keys,
-            form: Form::All(before),
-            asking: false,
-            only_of_a_holder: false,
+            script: &inspect::SCRIPT,
+            form: Form::Inspect(readable, cursor),
+            ..Self::new(request, keys)
+        }
+    }
+
+    /// Whether its script only reads.
+    pub(crate) fn only_reads(&self) -> bool {
+        let mut requests = self.requests.iter();
+        requests.all(|request| {
+            let is_look = request.action == Action::Count(Count::Look);
+            is_look || request.action == Action::Inspect
+        })
+    }
+
+    /// Whether each item of the answer is the result of one request, and a text in it the error of that request.
+    pub(crate) fn has_item_results(&self) -> bool {
+        let renewals = || {
+            let mut requests = self.requests.iter();
+            requests.all(|request| renewal(request).is_some())
+        };
+        match self.form {
+            Form::Batch => true,
+            Form::Plain => renewals(),
+            Form::Inspect(..) => false,
         }
     }
 
@@ -117,20 +143,25 @@ impl<'a> Call<'a> {
         anew && !self.only_of_a_holder
     }
 
-    /// By hash: a few bytes, once the server knows the script.
-    pub(crate) fn by_hash(&self) -> Cmd {
-        self.command("EVALSHA", self.script.hash(self.keys.manner()))
+    /// By hash: a few bytes, once the server knows the script. With `_RO` the server refuses any write of the script.
+    pub(crate) fn by_hash(&self, read_only: bool) -> Cmd {
+        let word = if read_only { "EVALSHA_RO" } else { "EVALSHA" };
+        self.command(word, self.script.hash(self.keys.manner()))
     }
 
     /// By text: for a server that does not know it yet, or no longer.
-    pub(crate) fn by_text(&self) -> Cmd {
-        self.command("EVAL", self.script.text(self.keys.manner()))
+    pub(crate) fn by_text(&self, read_only: bool) -> Cmd {
+        let word = if read_only { "EVAL_RO" } else { "EVAL" };
+        self.command(word, self.script.text(self.keys.manner()))
     }
 
     fn command(&self, word: &str, script: &str) -> Cmd {
         let mut words = Words::new(word, script, self.requests.len());
-        if let Form::All(before) = self.form {
-            all::write(self.requests, before, self.keys, &mut words);
+        if let (Form::Inspect(readable, cursor), [request]) = (self.form, self.requests) {
+            let places = readable.places();
+            words.number(places.len());
+            write_places(places, request, self.keys, &mut words);
+            inspect::args(request, self.keys, (readable, cursor), &mut words);
             return words.finish();
         }
         let keys = self.requests.iter().map(|request| places(request).len());
@@ -167,8 +198,12 @@ pub(crate) const fn is_of_a_holder(request: &Request) -> bool {
 }
 
 fn write_keys(request: &Request, keys: &Keys, words: &mut Words) {
+    write_places(places(request), request, keys, words);
+}
+
+fn write_places(places: &[Place], request: &Request, keys: &Keys, words: &mut Words) {
     let name = &request.subject.name;
-    for place in places(request) {
+    for place in places {
         words.key(&match place {
             Place::Lock => keys.lock(name),
             Place::Undone => keys.undone(name),
@@ -293,8 +328,19 @@ pub(crate) const fn looks_further(request: &Request) -> bool {
     }
 }
 
+/// The argument by which a script refuses to create a key whose side keys are another's.
+fn write_twin(request: &Request, keys: &Keys, words: &mut Words) {
+    match keys.twin(&request.subject.name) {
+        Some(twin) => words.text(&twin),
+        None => words.nothing(),
+    }
+}
+
 /// What a script's result means for this request.
 pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, Failure> {
+    if let Some(failure) = answers::twin(&result) {
+        return Err(failure);
+    }
     set(request.subject.kind).reply(&request.action, result)
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::assurance::Assurance;
 use super::manner::Manner;
+use crate::engine::events::Events;
 
 /// What the engine needs to know beside the address.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Settings {
     pub assurance: Assurance,
     /// Whether it is one of a cluster's servers, and how messages are sent there.
     pub shard: Option<Manner>,
+    /// Where background tasks emit their events.
+    pub events: Events,
 }
 
 impl Settings {

@@ -30,6 +30,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tracing::Level;
 
 mod asked;
 mod dial;
@@ -41,6 +42,7 @@ use self::trust::{Trust, read};
 use self::verdict::Peer;
 use super::failure;
 use super::papers::{Papers, Part, Unfit};
+use crate::engine::events::Events;
 use crate::engine::{Cause, Failure};
 
 /// However long connecting may take: clocks do not reach as far as durations do.
@@ -59,6 +61,7 @@ const NO_ANSWER: &str = "no answer in time";
 pub struct Tls {
     papers: Arc<Papers>,
     current: Arc<Mutex<Arc<Trust>>>,
+    events: Events,
 }
 
 impl Tls {
@@ -82,7 +85,16 @@ impl Tls {
         Ok(Self {
             papers: Arc::new(papers),
             current: Arc::new(Mutex::new(Arc::new(trust))),
+            events: Events::inline(),
         })
+    }
+
+    /// The same, whose events are emitted there.
+    pub(super) fn emitting_to(&self, events: &Events) -> Self {
+        Self {
+            events: events.clone(),
+            ..self.clone()
+        }
     }
 
     /// Makes a connection. Nothing was sent on one that cannot be made, but to a server that has shown who it is.
@@ -154,11 +166,15 @@ impl Tls {
             Ok(Ok(Some(new))) => {
                 let new = Arc::new(new);
                 *self.lock() = new.clone();
-                tracing::info!("other certificates are in the files, and used from now on");
+                self.events.emit(Level::INFO, || {
+                    tracing::info!("other certificates are in the files, and used from now on");
+                });
                 new
             }
             Ok(Err(Unfit { reason, .. })) => {
-                tracing::warn!(why = reason, "going on with the certificates from before");
+                self.events.emit(Level::WARN, move || {
+                    tracing::warn!(why = reason, "going on with the certificates from before");
+                });
                 before
             }
             Ok(Ok(None)) | Err(_) => before,

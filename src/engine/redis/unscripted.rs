@@ -23,6 +23,8 @@ use super::door::{self, Begun, Door, Opened};
 use super::failure;
 use super::keys::Keys;
 use super::settings::Settings;
+use crate::engine::events::Events;
+use crate::engine::supervise::{Restarts, caught};
 use crate::engine::{self, Cause, Failure};
 use crate::protocol::{Reply, Request};
 
@@ -67,6 +69,7 @@ impl Unscripted {
             keys,
             waited_for,
             command_timeout: settings.command_timeout,
+            events: settings.events.clone(),
             connection: None,
             connecting: None,
         };
@@ -85,10 +88,9 @@ impl Unscripted {
         let _ = self.orders.send(Order { request, answer });
         Box::pin(async move {
             let gone = || {
-                Err(Failure::new(
-                    Cause::Unreachable,
-                    "the client's thread has gone",
-                ))
+                // It may have been under way when its task panicked.
+                let why = "the request was given up";
+                Err(Failure::new(Cause::Interrupted, why))
             };
             outcome.await.unwrap_or_else(|_| gone())
         })
@@ -115,6 +117,7 @@ struct Task {
     keys: Keys,
     waited_for: WaitedFor,
     command_timeout: Duration,
+    events: Events,
     connection: Option<Opened>,
     /// How one is made, while there is none. It may take longer than any request is waited for, so it outlives those that
     /// are given up meanwhile.
@@ -125,11 +128,21 @@ type Connecting = Pin<Box<dyn Future<Output = Result<Opened, Failure>> + Send>>;
 
 impl Task {
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Order>) {
+        let events = self.events.clone();
+        let mut restarts = Restarts::of("transactions", &events);
+        while let Err(panicked) = caught(self.work(&mut inbox)).await {
+            restarts.after(panicked).await;
+            // What was under way on it may be half done.
+            (self.connection, self.connecting) = (None, None);
+        }
+    }
+
+    async fn work(&mut self, inbox: &mut mpsc::UnboundedReceiver<Order>) {
         let by_the_driver = self.waited_for == WaitedFor::ByTheDriver;
         while let Some(Order {
             request,
             mut answer,
-        }) = self.next(&mut inbox).await
+        }) = self.next(inbox).await
         {
             // Whoever has gone has undone it already.
             if answer.is_closed() {

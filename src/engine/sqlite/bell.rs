@@ -8,6 +8,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::engine::events::Events;
+use crate::engine::supervise::{Restarts, caught};
 use crate::engine::{Ear, ears};
 
 /// Those in this client who listen, by channel.
@@ -91,10 +93,17 @@ pub(super) fn ring(ringer: &UnixDatagram, address: &Path, channel: &str) -> bool
 }
 
 /// Passes on what is rung, for as long as it is driven.
-pub(super) async fn hear(bell: UnixDatagram, ears: Arc<Ears>) {
+pub(super) async fn hear(bell: UnixDatagram, ears: Arc<Ears>, events: Events) {
     let Ok(bell) = tokio::net::UnixDatagram::from_std(bell) else {
         return;
     };
+    let mut restarts = Restarts::of("notifications", &events);
+    while let Err(panicked) = caught(hear_on(&bell, &ears)).await {
+        restarts.after(panicked).await;
+    }
+}
+
+async fn hear_on(bell: &tokio::net::UnixDatagram, ears: &Ears) {
     let many = MANY.min(longest_queue());
     let mut rung = vec![0; LONGEST_SENT];
     while bell.readable().await.is_ok() {

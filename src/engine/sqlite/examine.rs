@@ -76,7 +76,7 @@ fn integrity(said: &str) -> Finding {
     if said == "ok" {
         return Finding::ok(what, said);
     }
-    let advice = "move the file away when nothing is held; a new one is made";
+    let advice = "the file is damaged: restore it, or choose another with sqlite:PATH";
     Finding::fail(what, said, advice)
 }
 

@@ -13,7 +13,7 @@ pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> Failure {
     let path = path.display();
     if let rusqlite::Error::FromSqlConversionFailure(..) = error {
         let detail = format!(
-            "`{path}`: a line in it makes no sense ({error}); move it away, and a new one is made"
+            "`{path}`: a row of it cannot be read ({error}): the file is damaged; restore it, or choose another with sqlite:PATH"
         );
         return Failure::new(Cause::Unusable, detail);
     }
@@ -25,7 +25,7 @@ pub(super) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> Failure {
         Some(ErrorCode::DiskFull) => (Cause::OutOfMemory, "the disk is full"),
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => (
             Cause::Unusable,
-            "it is damaged or no lock file; move it away, and a new one is made",
+            "it is not a lock file, or it is damaged; choose another file with sqlite:PATH",
         ),
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => (
             Cause::Denied,

@@ -12,6 +12,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use super::failure::{of_io, unusable};
 use super::trust;
 use crate::engine::Failure;
+use crate::protocol::ClientId;
 use crate::protocol::holds_end_with::HoldsEndWith;
 
 /// A file and a socket for each client.
@@ -20,15 +21,30 @@ pub(super) struct Folder {
     path: PathBuf,
     /// Open, for a way to the sockets that is short enough.
     handle: File,
+    /// Whether it was missing.
+    is_new: bool,
 }
 
 impl Folder {
     /// The folder beside this file, made if it is missing.
     pub(super) fn beside(file: &Path) -> Result<Self, Failure> {
         let path = trust::beside(file, "-clients");
+        let is_new = !path.exists();
         trust::folder(&path)?;
         let handle = File::open(&path).map_err(|error| of_io(&path, &error))?;
-        Ok(Self { path, handle })
+        Ok(Self {
+            path,
+            handle,
+            is_new,
+        })
+    }
+
+    /// Leaves nothing beside a file that turned out to be another program's.
+    pub(super) fn take_back(&self) {
+        if self.is_new {
+            // Only an empty folder is removed.
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 
     /// Says that a client is there, for as long as the file that comes back is open: here, or in a child that has
@@ -63,13 +79,16 @@ impl Folder {
 
     /// Whether the file has been made before: an empty one has then lost what was in it.
     pub(super) fn is_of_a_made_file(&self) -> bool {
-        self.path.join(MADE).exists()
+        // The note is empty; a file that is not is somebody else's.
+        let note = fs::symlink_metadata(self.path.join(MADE));
+        note.is_ok_and(|note| note.is_file() && note.len() == 0)
     }
 
     /// The file is being made anew.
     pub(super) fn forget_made(&self) {
-        // Nobody may have been here before.
-        let _ = fs::remove_file(self.path.join(MADE));
+        if self.is_of_a_made_file() {
+            let _ = fs::remove_file(self.path.join(MADE));
+        }
     }
 
     /// The file has been made.
@@ -77,7 +96,7 @@ impl Folder {
         let path = self.path.join(MADE);
         let mut maker = OpenOptions::new();
         let maker = maker.write(true).create(true).mode(trust::FILE_MODE);
-        let made = maker.truncate(true).open(&path);
+        let made = maker.truncate(false).open(&path);
         made.map(drop).map_err(|error| of_io(&path, &error))
     }
 
@@ -87,9 +106,18 @@ impl Folder {
         self.open(client).is_some_and(|file| is_free(&file))
     }
 
-    /// Whether a client is there, for certain.
-    pub(super) fn is_there(&self, client: &str) -> bool {
-        self.open(client).is_some_and(|file| !is_free(&file))
+    /// Whether a client may be there. Only a file that is missing or unlocked says that it is not.
+    ///
+    /// # Errors
+    ///
+    /// If its file cannot be opened or probed, e.g. since this process may open no more files: then it is not known.
+    pub(super) fn may_be_there(&self, client: &str) -> io::Result<bool> {
+        let file = match File::open(self.path.join(client)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        probe(&file).map(|free| !free)
     }
 
     /// A client's file, to look at it again and again.
@@ -112,12 +140,12 @@ impl Folder {
             let file = file.ok()?;
             let age = file.metadata().ok()?.modified().ok()?.elapsed().ok()?;
             let name = file.file_name().into_string().ok()?;
-            if name == MADE {
-                return None;
-            }
             let client = name.strip_suffix(BELL).unwrap_or(&name);
+            // A file of any other name is somebody else's.
+            ClientId::parse(client)?;
             // One that has just come may not be in the tables yet.
-            (age > A_WHILE && !self.is_there(client)).then(|| client.to_owned())
+            (age > A_WHILE && matches!(self.may_be_there(client), Ok(false)))
+                .then(|| client.to_owned())
         });
         old.take(usize::try_from(most).unwrap_or(usize::MAX))
             .collect()
@@ -134,15 +162,20 @@ impl Folder {
     }
 }
 
-/// Whether nobody has this file locked.
+/// Whether nobody has this file locked, for certain.
 pub(super) fn is_free(file: &File) -> bool {
+    probe(file).unwrap_or(false)
+}
+
+fn probe(file: &File) -> io::Result<bool> {
     // Shared, so that those who look do not take each other for the one who is there.
     match file.try_lock_shared() {
         Ok(()) => {
             let _ = file.unlock();
-            true
+            Ok(true)
         }
-        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 

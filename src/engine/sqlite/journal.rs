@@ -14,6 +14,7 @@ use super::Sqlite;
 use super::messenger::News;
 use super::rows::Rows;
 use super::store::Store;
+use super::worker::Priority;
 use crate::engine::feed::{Batch, Notice, Source};
 use crate::engine::names::Names;
 use crate::engine::{Answer, Cause, Ear, Failure, boot};
@@ -39,9 +40,9 @@ impl Source for Reader {
 
     fn read(&self, cursor: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
         let names = self.names.clone();
-        self.engine
-            .worker
-            .ask(move |store| store.read_journal(cursor, &names))
+        self.engine.worker.ask(Priority::Foreground, move |store| {
+            store.read_journal(cursor, &names)
+        })
     }
 }
 

@@ -12,6 +12,8 @@ use tokio::sync::Notify;
 
 use super::bell::Ears;
 use super::folder::{Folder, is_free};
+use crate::engine::events::Events;
+use crate::engine::supervise::{Restarts, caught};
 
 /// The pause between two looks at a holder that somebody waits for.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -48,14 +50,23 @@ impl Liveness {
         self.begun.notify_one();
     }
 
-    /// Looks now and then while there is a holder to look at.
+    /// Looks now and then, for as long as it is driven.
+    pub(super) async fn keep(self: Arc<Self>, ears: Arc<Ears>, events: Events) {
+        let mut restarts = Restarts::of("liveness", &events);
+        while let Err(panicked) = caught(self.look_on(&ears)).await {
+            restarts.after(panicked).await;
+            self.begun.notify_one();
+        }
+    }
+
+    /// Asleep while there is no holder to look at.
     #[expect(clippy::disallowed_methods, reason = "engines may wait")]
-    pub(super) async fn keep(self: Arc<Self>, ears: Arc<Ears>) {
+    async fn look_on(&self, ears: &Ears) {
         loop {
             self.begun.notified().await;
             while !self.lock().is_empty() {
                 tokio::time::sleep(PAUSE).await;
-                for channel in self.look(&ears) {
+                for channel in self.look(ears) {
                     ears.tell(channel.as_bytes());
                 }
             }

@@ -25,7 +25,11 @@ impl Store {
                 found.extend(name.and_then(|name| read.state.held(name, now)));
             }
             let next = next.and_then(|next| u64::try_from(next).ok());
-            Ok(Page { found, next })
+            Ok(Page {
+                found,
+                next,
+                scanned: 0,
+            })
         })
     }
 
@@ -46,11 +50,13 @@ impl Store {
     }
 
     /// What an operator should know.
-    pub(super) fn examine(&mut self) -> Result<Vec<Finding>, Failure> {
+    pub(super) fn examine(&mut self, probe: bool) -> Result<Vec<Finding>, Failure> {
         let mut findings = examine::examine(&self.path, &self.db)?;
-        let trial = Trial::new(self.id);
-        let tried = [self.call(&trial.acquire), self.call(&trial.release)];
-        findings.push(examine::locking(tried));
+        if probe {
+            let trial = Trial::new(self.id);
+            let tried = [self.call(&trial.acquire), self.call(&trial.release)];
+            findings.push(examine::locking(tried));
+        }
         Ok(findings)
     }
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+use tracing::Level;
 
 use super::bell::{self, Ears};
 use super::folder::Folder;
 use super::liveness::Liveness;
+use crate::engine::events::Events;
 
 /// What a transaction has changed for others.
 #[derive(Debug, Default)]
@@ -32,6 +34,7 @@ pub(super) struct Messenger {
     /// Ourselves.
     client: Arc<str>,
     background: Handle,
+    events: Events,
     /// Hears our own bell.
     hearing: Option<AbortHandle>,
 }
@@ -43,6 +46,7 @@ impl Messenger {
         liveness: Arc<Liveness>,
         client: Arc<str>,
         background: Handle,
+        events: Events,
     ) -> io::Result<Self> {
         Ok(Self {
             folder,
@@ -51,6 +55,7 @@ impl Messenger {
             ringer: bell::ringer()?,
             client,
             background,
+            events,
             hearing: None,
         })
     }
@@ -65,12 +70,15 @@ impl Messenger {
         match bell::hang(&address) {
             Ok(bell) => {
                 self.take_bell_down();
-                let hearing = self.background.spawn(bell::hear(bell, self.ears.clone()));
+                let hearing = bell::hear(bell, self.ears.clone(), self.events.clone());
+                let hearing = self.background.spawn(hearing);
                 self.hearing = Some(hearing.abort_handle());
             }
             Err(error) => {
-                let file = address.display();
-                tracing::warn!(%file, %error, "no bell: those who wait ask every two seconds");
+                let file = address.display().to_string();
+                self.events.emit(Level::WARN, move || {
+                    tracing::warn!(file, %error, "no bell: those who wait ask every two seconds");
+                });
             }
         }
     }

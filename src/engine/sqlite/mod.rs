@@ -14,16 +14,18 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use self::bell::Ears;
 use self::journal::Reader;
 use self::liveness::Liveness;
 use self::store::Store;
-use self::worker::Worker;
+use self::worker::{Priority, Worker};
+use super::events::Events;
 use super::process::Process;
 use crate::engine::names::Names;
-use crate::engine::{Answer, Before, Ear, Engine, Failure, Feed, Finding, Listener, Page};
+use crate::engine::{Answer, Ear, Engine, Failure, Feed, Finding, Listener, Page};
 use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::{Channel, ClientId, Reply, Request};
 
@@ -41,7 +43,6 @@ mod messenger;
 mod removed;
 mod rows;
 mod schema;
-mod several;
 mod store;
 mod trust;
 mod worker;
@@ -61,6 +62,8 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// How long another process may have the file to itself before that is trouble.
     pub patience: Duration,
+    /// Where background tasks emit their events.
+    pub events: Events,
 }
 
 /// One client's view of a file.
@@ -90,12 +93,14 @@ impl Sqlite {
         let (heard_by, noted_by) = (ears.clone(), liveness.clone());
         let (path, limit) = (settings.path.clone(), settings.connect_timeout);
         let prefix = settings.prefix.clone();
-        let runtime = background.clone();
-        let worker = Worker::start(move || Store::open(settings, heard_by, noted_by, runtime));
+        let (runtime, events) = (background.clone(), settings.events.clone());
+        let open = move || Store::open(settings, heard_by, noted_by, runtime);
+        let worker = Worker::start(open, events.clone());
         // After a time-out the thread ends by itself.
         let worker = tokio::time::timeout(limit, worker).await;
         let worker = worker.unwrap_or_else(|_| Err(failure::too_slow(&path, limit)))?;
-        let watching = background.spawn(liveness.keep(ears.clone())).abort_handle();
+        let watching = background.spawn(liveness.keep(ears.clone(), events));
+        let watching = watching.abort_handle();
         // All names of a file come to one.
         let path = path.canonicalize().unwrap_or(path);
         Ok(Arc::new(Self {
@@ -110,37 +115,28 @@ impl Sqlite {
     fn stop_listening(&self, channel: String, gone: &Weak<Ear>) {
         // Not a forked child's to see to.
         if !self.process.has_forked() && self.ears.remove(&channel, gone) {
-            self.worker
-                .tell(move |store| store.stop_listening(&channel));
+            self.worker.tell(Priority::Foreground, move |store| {
+                store.stop_listening(&channel);
+            });
         }
     }
 }
 
 impl Engine for Sqlite {
     fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
-        self.worker.ask(move |store| store.call(&request))
+        self.worker
+            .ask(Priority::Foreground, move |store| store.call(&request))
     }
 
     fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
         let count = requests.len();
-        let answers = self.worker.ask(move |store| Ok(store.call_all(&requests)));
+        let answers = self.worker.ask(Priority::Background, move |store| {
+            Ok(store.call_all(&requests))
+        });
         Box::pin(async move {
             let answers = answers.await;
             answers.unwrap_or_else(|failure| vec![Err(failure); count])
         })
-    }
-
-    fn call_all(
-        &self,
-        requests: Vec<Request>,
-        before: Before,
-    ) -> Option<Answer<Vec<Result<Reply, Failure>>>> {
-        let answers = self
-            .worker
-            .ask(move |store| store.take_all(&requests, before));
-        Some(Box::pin(async move {
-            answers.await.unwrap_or_else(|failure| vec![Err(failure)])
-        }))
     }
 
     fn place(&self) -> String {
@@ -150,7 +146,7 @@ impl Engine for Sqlite {
     fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
         let engine = self.clone();
         // Made on the worker: if the caller has gone, dropping the answer unregisters the listener.
-        self.worker.ask(move |store| {
+        self.worker.ask(Priority::Foreground, move |store| {
             let (channel, ear) = store.listen(&channel)?;
             let gone = Arc::downgrade(&ear);
             Ok(Listener::new(ear, move || {
@@ -162,7 +158,7 @@ impl Engine for Sqlite {
     fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
         let engine = self.clone();
         // Made on the worker, as in `listen`.
-        self.worker.ask(move |store| {
+        self.worker.ask(Priority::Foreground, move |store| {
             let (channel, ear, newest) = store.overhear()?;
             let gone = Arc::downgrade(&ear);
             let reader = Reader {
@@ -175,7 +171,9 @@ impl Engine for Sqlite {
     }
 
     fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
-        self.worker.ask(move |store| store.find(&pattern, from))
+        self.worker.ask(Priority::Foreground, move |store| {
+            store.find(&pattern, from)
+        })
     }
 
     fn announce(
@@ -184,29 +182,34 @@ impl Engine for Sqlite {
         label: Option<Arc<str>>,
         ttl: Duration,
     ) -> Answer<Result<(), Failure>> {
-        self.worker
-            .ask(move |store| store.announce(label.as_deref(), ttl))
+        self.worker.ask(Priority::Foreground, move |store| {
+            store.announce(label.as_deref(), ttl)
+        })
     }
 
     fn labels(
         self: Arc<Self>,
         clients: Vec<String>,
     ) -> Answer<Result<Vec<Option<String>>, Failure>> {
-        self.worker.ask(move |store| store.labels(&clients))
+        self.worker
+            .ask(Priority::Foreground, move |store| store.labels(&clients))
     }
 
-    fn examine(self: Arc<Self>) -> Answer<Result<Vec<Finding>, Failure>> {
-        self.worker.ask(|store| store.examine())
+    fn examine(self: Arc<Self>, probe: bool) -> Answer<Result<Vec<Finding>, Failure>> {
+        self.worker
+            .ask(Priority::Foreground, move |store| store.examine(probe))
     }
 
     fn leave(self: Arc<Self>) -> Answer<()> {
-        let left = self.worker.ask(|store| {
+        let (left, has_left) = oneshot::channel();
+        // Also if the caller does not wait for it, and behind all requests that came before.
+        self.worker.tell(Priority::Foreground, |store| {
             store.leave();
-            Ok(())
+            let _ = left.send(());
         });
         Box::pin(async move {
             // What is left behind is found by others, as after a crash.
-            let _ = left.await;
+            let _ = has_left.await;
         })
     }
 }

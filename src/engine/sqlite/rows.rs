@@ -3,6 +3,7 @@
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Params, Result, params};
 
+use crate::engine::boot::Boot;
 use crate::protocol::state::State;
 use crate::protocol::{FencingToken, Moment};
 
@@ -128,10 +129,20 @@ impl Rows<'_> {
         Ok(label.optional()?.flatten())
     }
 
-    /// Forgets clients of which only a label was known that is too old.
-    pub(super) fn forget_labels(&self, now: Moment) -> Result<()> {
-        let sql = "DELETE FROM clients WHERE NOT bound AND label_until <= ?1";
-        self.execute(sql, [nanos(now)])
+    /// Some clients whose holds do not end with them and whose label is too old, others each time.
+    pub(super) fn some_unlabelled(&self, now: Moment, most: u32) -> Result<Vec<String>> {
+        let mut some = self.0.prepare_cached(
+            "SELECT client FROM clients WHERE NOT bound AND label_until <= ?1 ORDER BY random() LIMIT ?2",
+        )?;
+        let some = some.query_map(params![nanos(now), most], |row| row.get(0))?;
+        some.collect()
+    }
+
+    /// All clients that have entered and are not known to have gone.
+    pub(super) fn all_clients(&self) -> Result<Vec<String>> {
+        let mut all = self.0.prepare_cached("SELECT client FROM clients")?;
+        let all = all.query_map([], |row| row.get(0))?;
+        all.collect()
     }
 
     /// Who listens at a channel.
@@ -163,10 +174,12 @@ impl Rows<'_> {
     }
 
     /// Which start of the machine all this is of.
-    pub(super) fn boot(&self) -> Result<Option<String>> {
-        let boot = self
-            .0
-            .query_row("SELECT boot FROM machine", [], |row| row.get(0));
+    pub(super) fn boot(&self) -> Result<Option<Boot>> {
+        let sql = "SELECT boot, clock FROM machine";
+        let boot = self.0.query_row(sql, [], |row| {
+            let (id, clock) = (row.get(0)?, row.get(1)?);
+            Ok(Boot { id, clock })
+        });
         boot.optional()
     }
 
@@ -185,7 +198,7 @@ impl Rows<'_> {
     }
 
     /// Begins anew: nothing is held, nobody is there. Tokens go on.
-    pub(super) fn begin(&self, boot: &str) -> Result<()> {
+    pub(super) fn begin(&self, boot: &Boot) -> Result<()> {
         for table in [
             "states",
             "clients",
@@ -196,7 +209,8 @@ impl Rows<'_> {
         ] {
             self.execute(&format!("DELETE FROM {table}"), [])?;
         }
-        self.execute("INSERT INTO machine (boot) VALUES (?1)", [boot])
+        let sql = "INSERT INTO machine (boot, clock) VALUES (?1, ?2)";
+        self.execute(sql, [&boot.id, &boot.clock])
     }
 
     pub(super) fn execute(&self, sql: &str, values: impl Params) -> Result<()> {

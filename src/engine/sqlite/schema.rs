@@ -13,7 +13,7 @@ use crate::engine::Failure;
 const APPLICATION: i64 = 0x646c_636b;
 
 /// What makes each version out of the one before. Never changed, only added to.
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 6] = [
     "
     CREATE TABLE machine (boot TEXT NOT NULL);
     CREATE TABLE states (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, state TEXT NOT NULL);
@@ -53,10 +53,20 @@ const STEPS: [&str; 5] = [
 ",
     // States of semaphores and latches, and what clients have done to numbers that are nobody's.
     "",
+    // The boot and its clock apart, which were one text; the first time namespace of a machine has no offset.
+    "
+    ALTER TABLE machine ADD COLUMN clock TEXT NOT NULL DEFAULT 'boottime 0 0';
+    UPDATE machine SET
+        clock = CASE
+            WHEN boot LIKE '% time:[4026531834]' OR boot NOT LIKE '% time:[%' THEN 'boottime 0 0'
+            ELSE substr(boot, instr(boot, ' ') + 1)
+        END,
+        boot = substr(boot, 1, instr(boot || ' ', ' ') - 1);
+",
 ];
 
 /// The version they lead to.
-const KNOWN: i64 = 5;
+const KNOWN: i64 = 6;
 
 /// How long to wait between two tries at a file that another process has to itself.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);

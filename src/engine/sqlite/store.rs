@@ -10,15 +10,17 @@ use tokio::runtime::Handle;
 
 use super::Settings;
 use super::bell::Ears;
-use super::failure::{of_io, of_sqlite, unusable};
+use super::failure::{of_io, of_sqlite};
 use super::folder::Folder;
+use super::gone::may_begin_anew;
 use super::line::Table;
 use super::liveness::Liveness;
 use super::messenger::{Messenger, News};
 use super::removed::{Identity, identity};
 use super::rows::Rows;
 use super::{forked, journal, removed, schema, trust};
-use crate::engine::{Ear, Failure, boot, tokens};
+use crate::engine::boot::Boot;
+use crate::engine::{Cause, Ear, Failure, boot, tokens};
 use crate::protocol::change::{Change, changes};
 use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::state::Surroundings;
@@ -70,6 +72,12 @@ impl Store {
         let made_before = folder.is_of_a_made_file();
         let db = schema::open(&path, settings.patience, || {
             made_before && folder.is_of_a_made_file()
+        });
+        let db = db.inspect_err(|failure| {
+            // Not if the file is only busy: somebody else may just be entering the folder.
+            if failure.cause == Cause::Unusable {
+                folder.take_back();
+            }
         })?;
         if !made_before {
             folder.note_made()?;
@@ -78,8 +86,15 @@ impl Store {
         let client: Arc<str> = id.to_string().into();
         // Before our row is in the tables.
         let presence = folder.enter(&client, settings.holds_end_with)?;
-        let messenger = Messenger::new(folder, ears, liveness, client.clone(), background)
-            .map_err(|error| of_io(&path, &error))?;
+        let messenger = Messenger::new(
+            folder,
+            ears,
+            liveness,
+            client.clone(),
+            background,
+            settings.events,
+        )
+        .map_err(|error| of_io(&path, &error))?;
         let mut store = Self {
             identity: Identity::default(),
             db,
@@ -209,21 +224,22 @@ impl Store {
 
     /// Begins anew after a restart of the machine, enters, and sees to some that were killed.
     fn enter(&mut self) -> Result<(), Failure> {
-        let here = boot::id().map_err(|error| of_io(&self.path, &error))?;
+        let here = Boot::current().map_err(|error| of_io(&self.path, &error))?;
         // Before anybody has to wait for us.
         let old = self.messenger.folder.old_names(SWEPT);
-        let entered = self.transact(|store, rows, news| {
-            if rows.boot()?.as_ref() != Some(&here) {
-                // Somebody is there, and of another start: that is another machine.
-                let clients = rows.some_clients(u32::MAX)?;
+        let path = self.path.clone();
+        self.transact(|store, rows, news| {
+            let there = rows.boot()?;
+            if there.as_ref() != Some(&here) {
                 let folder = &store.messenger.folder;
-                if clients.iter().any(|client| folder.is_there(client)) {
-                    return Ok(false);
+                let clients = rows.all_clients()?;
+                if let Err(failure) = may_begin_anew(&path, folder, there, &here, &clients) {
+                    return Ok(Err(failure));
                 }
                 rows.begin(&here)?;
             }
             rows.add_client(&store.client, store.bound)?;
-            rows.forget_labels(boot::time())?;
+            store.forget_unlabelled(rows)?;
             for other in rows.some_clients(SWEPT)? {
                 if let Some(id) = ClientId::parse(&other)
                     && id != store.id
@@ -237,13 +253,8 @@ impl Store {
                     news.gone.push(name.clone());
                 }
             }
-            Ok(true)
-        })?;
-        if entered {
-            return Ok(());
-        }
-        let why = "another machine uses it too, and machines share no clock; choose a local folder, or redis://";
-        Err(unusable(&self.path, why))
+            Ok(Ok(()))
+        })?
     }
 
     /// One request, by the rules.

@@ -109,7 +109,10 @@ pub(super) fn folder(path: &Path) -> Result<(), Failure> {
     make_folder(path)?;
     let folder = fs::symlink_metadata(path).map_err(|error| of_io(path, &error))?;
     if !folder.is_dir() {
-        return Err(unusable(path, "a folder is needed there; move it away"));
+        return Err(unusable(
+            path,
+            "a folder is needed there, and this is none; choose another file with sqlite:PATH",
+        ));
     }
     ours(path, &folder)
 }

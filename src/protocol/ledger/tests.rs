@@ -165,23 +165,18 @@ fn a_hold_that_is_gone_without_a_word_has_expired_unless_words_were_missed() {
 }
 
 #[test]
-fn each_message_is_one_release_of_whoever_is_known() {
+fn a_message_ends_only_holds_that_the_store_no_longer_has() {
     let mut ledger = begun(&[lock("a", "x", 100)]);
-    // Of x, of somebody in between, and y has it.
-    ledger.freed("a", 2, Some(&lock("a", "y", 100)), at(1));
-    let expected = [
-        ("a", "x", Change::Released),
-        ("a", "?", Change::Released),
-        ("a", "y", Change::Granted),
-    ];
+    ledger.freed("a", Some(&lock("a", "y", 100)), at(1));
+    let expected = [("a", "x", Change::Released), ("a", "y", Change::Granted)];
     expect(&mut ledger, &expected);
-    // Late, of somebody before y.
-    ledger.freed("a", 1, Some(&lock("a", "y", 90)), at(2));
-    expect(&mut ledger, &[("a", "?", Change::Released)]);
-    ledger.freed("a", 1, None, at(3));
-    ledger.freed("a", 1, None, at(4));
-    let expected = [("a", "y", Change::Released), ("a", "?", Change::Released)];
-    expect(&mut ledger, &expected);
+    // From another database, or about a hold that nobody saw.
+    ledger.freed("a", Some(&lock("a", "y", 90)), at(2));
+    ledger.freed("other", None, at(2));
+    expect(&mut ledger, &[]);
+    ledger.freed("a", None, at(3));
+    ledger.freed("a", None, at(4));
+    expect(&mut ledger, &[("a", "y", Change::Released)]);
 }
 
 #[test]
@@ -191,7 +186,7 @@ fn a_message_comes_before_what_a_look_under_way_shows() {
     ledger.heard_of("a");
     ledger.looked(&[], at(1));
     expect(&mut ledger, &[]);
-    ledger.freed("a", 1, None, at(2));
+    ledger.freed("a", None, at(2));
     expect(&mut ledger, &[("a", "x", Change::Released)]);
 }
 
@@ -256,11 +251,8 @@ fn who_held_it_before_something_was_missed_has_left_before_the_next_is_told_of()
 #[test]
 fn a_message_about_another_hold_is_not_taken_for_the_release_of_one_that_ran_out() {
     let mut ledger = begun(&[lock("a", "x", 90)]);
-    ledger.freed("a", 1, None, at(100));
-    expect(
-        &mut ledger,
-        &[("a", "x", Change::Expired), ("a", "?", Change::Released)],
-    );
+    ledger.freed("a", None, at(100));
+    expect(&mut ledger, &[("a", "x", Change::Expired)]);
 }
 
 #[test]
@@ -290,10 +282,9 @@ fn each_event_says_of_which_kind_its_lock_is() {
     // It was forced open, as whatever it is.
     ledger.changed(fair("one", Kind::Mutex, Change::Forced), at(30));
     ledger.changed(fair("two", Kind::Fenced, Change::Granted), at(40));
-    ledger.freed("b", 1, None, at(50));
     let kinds: Vec<_> = std::iter::from_fn(|| ledger.pop())
         .map(|event| event.kind)
         .collect();
     let fair = Some(LockKind::Fair);
-    assert_eq!(kinds, [fair, fair, Some(LockKind::Fenced), None]);
+    assert_eq!(kinds, [fair, fair, Some(LockKind::Fenced)]);
 }

@@ -161,7 +161,8 @@ async fn closing_drops_the_work_under_a_guard(stage: &Stage<impl Family>) -> Pla
     let doing = begun(doing).await;
     assert_eq!(Arc::strong_count(&work), 2);
     in_time(client.close()).await?;
-    assert!(in_time(doing).await.is_err_and(lost_by_closing));
+    let done = in_time(doing).await.map_err(Error::from);
+    assert!(done.is_err_and(lost_by_closing));
     assert_eq!(Arc::strong_count(&work), 1);
     Ok(())
 }
@@ -189,7 +190,8 @@ async fn a_closed_client_does_nothing_any_more(stage: &Stage<impl Family>) -> Pl
     assert!(lock.try_acquire().await.is_err_and(closed));
     let wait = Duration::from_secs(1);
     assert!(lock.acquire_timeout(wait).await.is_err_and(closed));
-    assert!(lock.run(async |_| ()).await.is_err_and(closed));
+    let done = lock.run(async |_| ()).await.map_err(Error::from);
+    assert!(done.is_err_and(closed));
     assert!(a.lock("another").acquire().await.is_err_and(closed));
     let admin = a.admin();
     assert!(admin.inspect(&name).await.is_err_and(closed));

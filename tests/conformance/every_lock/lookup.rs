@@ -306,7 +306,7 @@ async fn what_is_no_owner_is_refused(stage: &Stage<impl Family>) -> Played {
 }
 
 async fn a_store_that_is_fit_for_locks_says_so(stage: &Stage<impl Family>) -> Played {
-    let findings = stage.client().await?.admin().examine().await?;
+    let findings = stage.client().await?.admin().examine_with_probe().await?;
     assert!(!findings.is_empty());
     for finding in findings {
         assert_ne!(finding.verdict, Verdict::Fail, "{finding:?}");

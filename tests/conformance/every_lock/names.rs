@@ -98,7 +98,8 @@ async fn a_name_that_is_empty_or_endless_is_refused(stage: &Stage<impl Family>) 
         let lock = client.lock(name);
         assert!(lock.acquire().await.is_err_and(invalid));
         assert!(lock.try_acquire().await.is_err_and(invalid));
-        assert!(lock.run(async |_| ()).await.is_err_and(invalid));
+        let done = lock.run(async |_| ()).await.map_err(Error::from);
+        assert!(done.is_err_and(invalid));
         let admin = client.admin();
         assert!(admin.inspect(name).await.is_err_and(invalid));
         assert!(admin.force_release(name).await.is_err_and(invalid));

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Error, Lease, LostReason};
+use distlock::{Error, Lease, LostReason, RunError};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
@@ -17,7 +17,10 @@ with_every_lock! {
     work_may_be_given_up_and_its_guard_kept,
     run_gives_the_works_value_and_the_lock_back,
     run_gives_the_works_own_error_as_it_is,
-    run_gives_the_works_value_though_the_release_fails,
+    run_fails_if_the_lock_was_lost_before_the_work_ended,
+    run_fails_if_the_lock_was_lost_though_its_client_waits_for_it,
+    run_fails_if_the_work_blocked_for_longer_than_the_lease,
+    work_that_blocked_for_longer_than_the_lease_is_not_done_under_the_guard,
     run_drops_the_work_when_the_lock_is_lost,
     run_drops_the_work_when_the_lock_was_held_too_long,
     run_begins_no_work_without_the_lock,
@@ -43,8 +46,15 @@ fn exists(work: &Arc<()>) -> bool {
     Arc::strong_count(work) > 1
 }
 
-fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
-    move |error| matches!(error, Error::Lost { reason: why, .. } if why == reason)
+fn lost_by<T>(reason: LostReason) -> impl Fn(RunError<T>) -> bool {
+    move |error| matches!(error.error(), Error::Lost { reason: why, .. } if *why == reason)
+}
+
+/// What work returned that ran to its end although the lock was lost.
+fn lost<T>(ended: Result<T, RunError<T>>) -> Option<T> {
+    let error = ended.err().expect("the lock was not held to the end");
+    assert!(error.error().is_lost(), "{error}");
+    error.into_output()
 }
 
 async fn work_under_a_guard_gives_its_value(stage: &Stage<impl Family>) -> Played {
@@ -101,7 +111,7 @@ async fn work_under_a_lost_guard_is_never_begun(stage: &Stage<impl Family>) -> P
     let held = client.lock(&*name).acquire().await?;
     client.admin().force_release(&name).await?;
     let work = async { panic!("the lock is not ours") };
-    let done: Result<(), Error> = held.while_held(work).await;
+    let done: Result<(), RunError<()>> = held.while_held(work).await;
     assert!(done.is_err_and(lost_by(LostReason::Removed)));
     Ok(())
 }
@@ -143,17 +153,75 @@ async fn run_gives_the_works_own_error_as_it_is(stage: &Stage<impl Family>) -> P
     got.expect("it was given back").release().await
 }
 
-/// The work ends in the very moment in which the lock is taken from it.
-async fn run_gives_the_works_value_though_the_release_fails(stage: &Stage<impl Family>) -> Played {
+async fn run_fails_if_the_lock_was_lost_before_the_work_ended(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let admin = b.admin();
+    let (admin, other) = (b.admin(), b.lock(&*name));
     let done = a.lock(&*name).run(async |_| {
         let forced = admin.force_release(&name).await;
         assert!(forced.is_ok_and(|forced| forced));
-        Err::<(), _>("its own error")
+        let second = other.try_acquire().await.expect("the store answers");
+        second.expect("it is free").release().await?;
+        Ok::<_, Error>("work done")
     });
-    assert_eq!(done.await?, Err("its own error"));
+    let output = lost(done.await).expect("the work ran to its end");
+    assert_eq!(output?, "work done");
+    Ok(())
+}
+
+/// The next waiter of the same client would take the lock over in memory, without a request to the store.
+async fn run_fails_if_the_lock_was_lost_though_its_client_waits_for_it(
+    stage: &Stage<impl Family>,
+) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let (admin, lock, other) = (b.admin(), a.lock(&*name), b.lock(&*name));
+    let waiting = &mut None;
+    let done = lock.run(async |_| {
+        let mut next = begun(lock.acquire()).await;
+        assert!(waits(&mut next).await);
+        *waiting = Some(next);
+        let forced = admin.force_release(&name).await;
+        assert!(forced.is_ok_and(|forced| forced));
+        // The waiter may be the first who learns that the lock is free.
+        if let Some(second) = other.try_acquire().await.expect("the store answers") {
+            second.release().await.expect("nobody takes it");
+        }
+    });
+    assert!(lost(done.await).is_some());
+    if let Some(next) = waiting.take() {
+        in_time(next).await?.release().await?;
+    }
+    Ok(())
+}
+
+async fn run_fails_if_the_work_blocked_for_longer_than_the_lease(
+    stage: &Stage<impl Family>,
+) -> Played {
+    let client = stage.client().await?;
+    let lease = Duration::from_secs(1);
+    let lock = client
+        .lock(stage.name("stock"))
+        .with_lease(Lease::Fixed(lease));
+    let done = lock.run(async |_| stage.block(lease));
+    assert!(lost(done.await).is_some());
+    Ok(())
+}
+
+async fn work_that_blocked_for_longer_than_the_lease_is_not_done_under_the_guard(
+    stage: &Stage<impl Family>,
+) -> Played {
+    let client = stage.client().await?;
+    let lease = Duration::from_secs(1);
+    let lock = client
+        .lock(stage.name("stock"))
+        .with_lease(Lease::Fixed(lease));
+    let guard = lock.acquire().await?;
+    let done = guard.while_held(async { stage.block(lease) }).await;
+    assert!(!guard.is_held());
+    assert!(lost(done).is_some());
     Ok(())
 }
 

@@ -1,20 +1,17 @@
-//! Several locks of all kinds, where one script takes them.
+//! Several locks of all kinds.
 
 use std::time::Duration;
 
-use distlock::{Change, Client, Error, Lease, LostReason, Member, MultiLock};
+use distlock::{Client, Error, LostReason, Member, MultiLock};
 use tokio::time::sleep;
 
-use super::{all_free, plain, two};
+use super::{all_free, two};
 use crate::stage::{ASLEEP, Played, Stage, in_time};
 
 on_every_engine_with_scripts! { play with Plain:
     locks_of_every_kind_are_taken_together,
     a_try_of_every_kind_that_fails_leaves_each_as_it_was,
-    a_try_that_fails_does_not_say_how_many_permits_there_are,
-    a_try_that_fails_does_not_lengthen_its_owners_other_lease,
     a_fair_lock_among_them_is_never_queued_for,
-    nobody_is_told_of_a_try_that_came_to_nothing,
     permits_of_one_semaphore_are_added_up,
 }
 
@@ -42,22 +39,6 @@ async fn permits_of_one_semaphore_are_added_up(stage: &Stage) -> Played {
     let guard = both.acquire().await?;
     let lost = in_time(guard.lost()).await.expect("it was held too long");
     assert_eq!(lost.reason, LostReason::MaxHold);
-    Ok(())
-}
-
-/// Whoever waits is told as those are who watch.
-async fn nobody_is_told_of_a_try_that_came_to_nothing(stage: &Stage) -> Played {
-    let (a, b, names) = two(stage).await?;
-    let last = &names[0];
-    let held = b.lock(&**last).acquire().await?;
-    let mut watch = b.admin().watch(stage.name("*"));
-    assert_eq!(in_time(watch.next()).await?.change, Change::Held);
-    for _ in 0..20 {
-        assert!(plain(&a, &names).try_acquire().await?.is_none());
-    }
-    held.release().await?;
-    let event = in_time(watch.next()).await?;
-    assert_eq!((&event.name, event.change), (last, Change::Released));
     Ok(())
 }
 
@@ -150,43 +131,4 @@ async fn a_fair_lock_among_them_is_never_queued_for(stage: &Stage) -> Played {
     assert!(seen.waiting.is_empty(), "{:?}", seen.waiting);
     held.release().await?;
     in_time(waiting).await.expect("no panic")?.release().await
-}
-
-async fn a_try_that_fails_does_not_say_how_many_permits_there_are(stage: &Stage) -> Played {
-    let (a, b, _) = two(stage).await?;
-    // In one slot of a cluster: in several nothing is done in one step.
-    let [busy, taken, refused] = ["c", "a", "b"].map(|name| stage.name(&format!("{{one}}{name}")));
-    let held = b.lock(&*busy).acquire().await?;
-    for (semaphore, wanted) in [(&taken, 1), (&refused, 4)] {
-        let permits = a.semaphore(&**semaphore).with_permits(3).permits(wanted);
-        let both = MultiLock::new([permits.into(), a.lock(&*busy).into()]);
-        assert!(both.try_acquire().await?.is_none());
-        let nobody_has_said = b.semaphore(&**semaphore).try_set(5).await?;
-        assert!(nobody_has_said, "`{semaphore}`");
-    }
-    held.release().await
-}
-
-/// Who writes may read as well, for longer.
-async fn a_try_that_fails_does_not_lengthen_its_owners_other_lease(stage: &Stage) -> Played {
-    let (a, b, _) = two(stage).await?;
-    let [name, busy] = ["{one}prices", "{one}z-busy"].map(|name| stage.name(name));
-    let prices = a.rw_lock(&*name);
-    let held = b.lock(&*busy).acquire().await?;
-    let owner = a.new_owner();
-    let short = Lease::Fixed(Duration::from_secs(60));
-    let write = prices.write().with_owner(&owner).with_lease(short);
-    let write = write.acquire().await?;
-    let members = [
-        prices.read().with_owner(&owner).into(),
-        a.lock(&*busy).into(),
-    ];
-    let longer = Lease::Fixed(Duration::from_secs(600));
-    let both = MultiLock::new(members).with_lease(longer);
-    assert!(both.try_acquire().await?.is_none());
-    let seen = b.admin().inspect(&name).await?;
-    let left = seen.and_then(|seen| seen.ttl).expect("it is written");
-    assert!(left <= Duration::from_secs(60), "{left:?}");
-    write.release().await?;
-    held.release().await
 }

@@ -137,6 +137,58 @@ async fn waiters_whose_times_were_deleted_keep_their_places() {
     leaves_nothing(&server, client).await;
 }
 
+/// Its mark has expired, too, as a process's does that was suspended: neither says that it has an entry.
+#[tokio::test]
+async fn a_waiter_without_a_score_whose_mark_has_expired_queues_once() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let held = hold(&client).await;
+    let (first, one) = stand(&server, &client).await;
+    let (second, two) = stand(&server, &client).await;
+    let over = (now(&server) - 1).to_string();
+    for owner in [&one, &two] {
+        server.cmd(&["ZADD", ALIVE, &over, owner]);
+    }
+    server.cmd(&["DEL", &timeout()]);
+    for owner in [&two, &one] {
+        let channel = format!("redisson_lock__channel:{{order}}:{owner}");
+        server.cmd(&["PUBLISH", &channel, "2"]);
+        eventually(PATIENCE, "it has asked", async || {
+            times(&server).contains_key(owner)
+        })
+        .await;
+    }
+    let mut line = line(&server);
+    line.sort();
+    let mut waiters = [one, two];
+    waiters.sort();
+    assert_eq!(line, waiters);
+    held.release().await.expect("it is ours");
+    let turn = async |waiting| granted(waiting).await.release().await;
+    let (one, two) = tokio::join!(turn(first), turn(second));
+    one.and(two).expect("each was its own");
+    leaves_nothing(&server, client).await;
+}
+
+/// An earlier version could leave it so.
+#[tokio::test]
+async fn a_waiter_that_is_queued_twice_has_one_entry_after_its_next_question() {
+    let server = RedisServer::start();
+    let client = connect(&server).await;
+    let held = hold(&client).await;
+    let (waiting, owner) = stand(&server, &client).await;
+    server.cmd(&["RPUSH", &queue(), &owner]);
+    let channel = format!("redisson_lock__channel:{{order}}:{owner}");
+    server.cmd(&["PUBLISH", &channel, "2"]);
+    eventually(PATIENCE, "it is queued once", async || {
+        line(&server) == [owner.clone()]
+    })
+    .await;
+    held.release().await.expect("it is ours");
+    granted(waiting).await.release().await.expect("it is ours");
+    leaves_nothing(&server, client).await;
+}
+
 /// Their order is lost with it; nobody is.
 #[tokio::test]
 async fn waiters_whose_list_was_deleted_come_again() {

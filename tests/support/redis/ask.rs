@@ -99,6 +99,12 @@ impl RedisServer {
             .unwrap_or(0)
     }
 
+    /// Whether it has a command of this name.
+    pub(crate) fn knows(&self, command: &str) -> bool {
+        let known: Vec<Option<Value>> = self.query(&["COMMAND", "INFO", command]);
+        known.into_iter().flatten().any(|known| known != Value::Nil)
+    }
+
     /// What it says it is, such as `Redis 7.0.15` or `Valkey 9.1.2`.
     pub(crate) fn product(&self) -> String {
         let info: String = self.query(&["INFO", "server"]);

@@ -173,7 +173,7 @@ pub(in super::super) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-async fn meets(stage: &Stage, name: &str, key: &str) -> Outcome {
+pub(in super::super) async fn meets(stage: &Stage, name: &str, key: &str) -> Outcome {
     let (mut holder, mut other) = both(stage);
     let world = &stage.world;
     holder.read.lock(name, Term::Fixed(LONG)).await?;

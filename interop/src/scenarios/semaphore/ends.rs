@@ -9,7 +9,7 @@ use crate::party::{Party, Term};
 use crate::scenarios::deaths::{Death, Mortal};
 use crate::scenarios::{LONG, ROUNDING, SLACK};
 use crate::stage::Stage;
-use crate::world::semaphore_channel;
+use crate::world::{permits_out, semaphore_channel};
 
 /// Each side takes one, and the other gives it back.
 pub(crate) async fn by_id(stage: &mut Stage) -> Outcome<String> {
@@ -20,11 +20,30 @@ pub(crate) async fn by_id(stage: &mut Stage) -> Outcome<String> {
             holder,
             other,
             build,
+            world,
             ..
         } = &mut *stage;
         let (ids, _) = holder.take(name, 1, term).await?;
         let id = ids[0].clone();
         ensure!(id.len() == 32, "its id is {id}");
+        let member = if matches!(holder, Party::Ours(_)) || build.has_short_permit_ids() {
+            16
+        } else {
+            32
+        };
+        let out: Vec<Vec<u8>> = world
+            .server()
+            .query(&["ZRANGE", &permits_out(name), "0", "-1"]);
+        ensure!(
+            out.len() == 1 && out[0].len() == member,
+            "{out:?} stand in the store"
+        );
+        for party in [&*holder, &*other] {
+            if let Party::Ours(task) = party {
+                let seen = task.holders(name).await?;
+                ensure!(seen.len() == 1, "we see {seen:?}");
+            }
+        }
         // Redisson before 3.17 keeps ids as they are read; it looks for ours in vain.
         let known = matches!(other, Party::Ours(_)) || build.has_short_permit_ids();
         let done = other.give_back(name, &id).await?;

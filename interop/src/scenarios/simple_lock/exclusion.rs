@@ -151,7 +151,7 @@ pub(in super::super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
 }
 
 /// How many commands were sent that may ask for a lock, in all the ways that anybody asks.
-fn questions(world: &World) -> u64 {
+pub(super) fn questions(world: &World) -> u64 {
     let ways = ["set", "eval", "evalsha", "watch"];
     ways.map(|way| world.server().commandstats(way))
         .iter()

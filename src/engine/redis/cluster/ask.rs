@@ -85,7 +85,8 @@ fn understand(site: &Site, answers: Vec<Value>) -> Result<View, Failure> {
 
 fn refusal(error: &RedisError) -> Failure {
     let failure = failure::of_connecting(error);
-    if failure.detail.contains("cluster support disabled") {
+    let disabled = "ERR This instance has cluster support disabled";
+    if failure.detail.starts_with(disabled) {
         let why = "this server is in no cluster; `redis://` is its address";
         return Failure::new(Cause::Unusable, why);
     }

@@ -22,7 +22,7 @@ use crate::engine::{Cause, Failure, Finding};
 /// Of a server that does not answer.
 const GONE: &str = "server";
 
-pub(super) async fn examine(cluster: Arc<Cluster>) -> Result<Vec<Finding>, Failure> {
+pub(super) async fn examine(cluster: Arc<Cluster>, probe: bool) -> Result<Vec<Finding>, Failure> {
     let nodes = &cluster.nodes;
     let chart = nodes.chart().await?;
     let views = views(nodes, &chart).await;
@@ -40,11 +40,11 @@ pub(super) async fn examine(cluster: Arc<Cluster>) -> Result<Vec<Finding>, Failu
     let looking = async {
         // Nor what is held there.
         match there == chart.sites() {
-            true => Vec::from(examine::looking(&cluster, &examine::trial(), limit).await),
+            true => examine::looking(&cluster, &examine::trial(), limit, probe).await,
             false => Vec::new(),
         }
     };
-    let (taken, seen) = tokio::join!(locks(&cluster, &chart, &there, limit), looking);
+    let (taken, seen) = tokio::join!(locks(&cluster, &chart, &there, (limit, probe)), looking);
     findings.extend(together(taken));
     findings.extend(seen);
     Ok(findings)
@@ -81,19 +81,19 @@ async fn server(node: &Redis) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// Takes a lock at each of them.
+/// Subscribes to a lock's channel at each of them, and as a probe acquires the lock.
 async fn locks(
     cluster: &Arc<Cluster>,
     chart: &Chart,
     sites: &[Site],
-    limit: Duration,
+    (limit, probe): (Duration, bool),
 ) -> Vec<(Site, Vec<Finding>)> {
     let takes = sites.iter().filter_map(|site| {
         let trial = trial_at(cluster, chart, site)?;
         let (cluster, site) = (cluster.clone(), site.clone());
         Some(async move {
-            let found = examine::locking(&cluster, &trial, limit).await;
-            (site, found.into())
+            let found = examine::locking(&cluster, &trial, limit, probe).await;
+            (site, found)
         })
     });
     at_once(takes).await
@@ -101,8 +101,13 @@ async fn locks(
 
 /// A lock at this server. None if its name cannot be there: a prefix with braces puts all names into one slot.
 fn trial_at(cluster: &Cluster, chart: &Chart, site: &Site) -> Option<Trial> {
-    // Enough to find one even for a server that has a single slot.
-    let mut trials = std::iter::repeat_with(examine::trial).take(SLOTS * 10);
+    // Enough to find one even for a server that has a single slot. Where all names are in one slot, one name is enough.
+    let most = if cluster.nodes.keys.has_one_slot() {
+        1
+    } else {
+        SLOTS * 10
+    };
+    let mut trials = std::iter::repeat_with(examine::trial).take(most);
     trials.find(|trial| {
         let slot = cluster.slot(&trial.acquire).ok();
         slot.and_then(|slot| chart.owner(slot)) == Some(site)

@@ -21,7 +21,7 @@ pub(super) async fn find(nodes: Arc<Nodes>, pattern: &str, from: u64) -> Result<
     let Some((_, node)) = all.get(index) else {
         return Ok(Page::default());
     };
-    let page = find::find(node.clone(), pattern, from & (OWN | ADDED)).await?;
+    let page = find::find(node, pattern, from & (OWN | ADDED)).await?;
     let next = match page.next {
         Some(next) if next & !(OWN | ADDED) != 0 => {
             let why = format!("a cursor that is greater than any server's: {next}");

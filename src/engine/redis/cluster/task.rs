@@ -13,12 +13,14 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Level;
 
 use super::ask::Inquiry;
 use super::chart::{Chart, View};
 use super::nodes::{Belief, Nodes, Word};
 use crate::engine::redis::pace::at_random;
 use crate::engine::redis::site::Site;
+use crate::engine::supervise::{Restarts, caught};
 use crate::engine::{Cause, Failure};
 
 /// How long one server may take to say who has what, once that is known: the next time is not to wait for it.
@@ -80,6 +82,16 @@ impl State {
 
 impl Task {
     pub(super) async fn run(mut self) {
+        let events = self.inquiry.settings.events.clone();
+        let mut restarts = Restarts::of("cluster", &events);
+        while let Err(panicked) = caught(self.work()).await {
+            restarts.after(panicked).await;
+            self.state.under_way = JoinSet::new();
+            self.state.next = Instant::now() + at_random(SOON);
+        }
+    }
+
+    async fn work(&mut self) {
         loop {
             let state = &mut self.state;
             let next = tokio::time::sleep_until(state.next);
@@ -160,7 +172,10 @@ impl Task {
                 Ok(view)
             }
             Err(failure) => {
-                tracing::debug!(server = %site, why = failure.detail, "no answer");
+                let (server, why) = (site.clone(), failure.detail.clone());
+                self.inquiry.settings.events.emit(Level::DEBUG, move || {
+                    tracing::debug!(%server, why, "no answer");
+                });
                 state.lines.remove(&site);
                 Err(failure)
             }
@@ -187,11 +202,10 @@ impl Task {
             return;
         }
         let servers = chart.sites().len();
-        tracing::info!(
-            servers,
-            missing = chart.missing(),
-            "the slots of the cluster"
-        );
+        let missing = chart.missing();
+        self.inquiry.settings.events.emit(Level::INFO, move || {
+            tracing::info!(servers, missing, "the slots of the cluster");
+        });
         let chart = Arc::new(chart);
         let moved = before.is_some_and(|before| chart.has_moved_from(&before));
         self.telling.send_modify(|belief| {

@@ -6,10 +6,12 @@
 )]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 
+use crate::engine::events::Events;
 use crate::engine::redis::assurance::Assurance;
 use crate::engine::redis::identity::{self, Identity, Introduction, Met};
 use crate::engine::redis::record::Record;
@@ -24,6 +26,7 @@ pub(crate) struct Terms {
     pub(crate) assurance: Assurance,
     /// Where it is kept since when a server is known by its data.
     pub(crate) record: Record,
+    pub(crate) events: Events,
 }
 
 impl Terms {
@@ -39,6 +42,7 @@ impl Terms {
             Ok(Server {
                 identity: told.identity,
                 grants_from,
+                no_read_only_scripts: AtomicBool::new(false),
             })
         };
         let server = tokio::time::timeout_at(by.into(), meeting).await;
@@ -83,9 +87,21 @@ pub(super) struct Server {
     pub(super) identity: Option<Identity>,
     /// It grants nothing new before.
     grants_from: Option<Instant>,
+    /// Whether EVAL_RO is unknown there, or denied to this user.
+    no_read_only_scripts: AtomicBool,
 }
 
 impl Server {
+    /// Whether scripts that only read may go as such, as far as is known.
+    pub(super) fn has_read_only_scripts(&self) -> bool {
+        !self.no_read_only_scripts.load(Ordering::Relaxed)
+    }
+
+    /// For the rest of this connection they go as any other.
+    pub(super) fn has_no_read_only_scripts(&self) {
+        self.no_read_only_scripts.store(true, Ordering::Relaxed);
+    }
+
     /// For how long it grants nothing new, because it has not been the one for long enough.
     pub(super) fn held_back(&self) -> Option<Duration> {
         let left = self.grants_from?.saturating_duration_since(Instant::now());

@@ -3,6 +3,8 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use tracing::Level;
+
 use super::wait::Wait;
 use super::{Connection, Live, door};
 use crate::engine::redis::identity;
@@ -57,10 +59,13 @@ impl Connection {
             Ok(answer) => redis::from_redis_value(answer).unwrap_or_default(),
             // Servers for rent often forbid it: then it has been up for as long as this connection, and that is all.
             Err(failure) if failure.cause == Cause::Denied => {
-                tracing::warn!(
-                    why = failure.detail,
-                    "this server does not say since when it is up: it counts once it has been connected for long enough"
-                );
+                let why = failure.detail;
+                self.terms.events.emit(Level::WARN, move || {
+                    tracing::warn!(
+                        why,
+                        "this server does not say since when it is up: it counts once it has been connected for long enough"
+                    );
+                });
                 String::new()
             }
             Err(failure) => return Err(failure),

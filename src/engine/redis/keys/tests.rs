@@ -74,3 +74,25 @@ fn a_prefix_goes_before_the_name_everywhere() {
         r"a\*x*"
     );
 }
+
+#[test]
+fn names_with_the_same_side_keys_are_each_others_twins() {
+    let keys = Keys::new("".into(), Manner::Plain);
+    let twin = |name: &str| keys.twin(name).map(|twin| twin.to_string());
+    for (one, other) in [
+        ("x", "{x}"),
+        ("}x", "{}x}"),
+        ("a{b", "{a{b}"),
+        ("{}", "{{}}"),
+        ("a}{b", "{a}{b}"),
+        ("a}b{", "{a}b{}"),
+    ] {
+        assert_eq!(twin(one).as_deref(), Some(other), "{one}");
+        assert_eq!(twin(other).as_deref(), Some(one), "{other}");
+        let done = [one, other].map(|name| keys.done(name).to_string());
+        assert_ne!(done[0], done[1], "latches are not compared with twins");
+    }
+    for name in ["a{b}c", "{a}b"] {
+        assert_eq!(twin(name), None, "{name}");
+    }
+}

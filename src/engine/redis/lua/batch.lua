@@ -10,14 +10,20 @@ local results, n, k, a, last = {}, 0, 0, 1, #ARGV
 while a <= last do
   local script = scripts[ARGV[a]]
   -- One bad key must not cost the others their answer.
-  local _, result = pcall(script[1], k, a)
-  if type(result) == 'table' then
-    result = result.err or result
+  local done, result = pcall(script[1], k, a)
+  local wrong = type(result) == 'table' and result.err
+  if not (done or wrong) then
+    wrong = tostring(result)
   end
-  -- At its beginning, or behind the place of the error: a user may be called READONLY.
-  if type(result) == 'string' and string.find(': ' .. result, ': %-?READONLY ') then
-    -- So is everything else here; who asked is to look for another server.
-    return redis.error_reply('READONLY You can\'t write against a read only replica')
+  if wrong then
+    result = wrong
+    -- The code is at the beginning; servers before 7.0 put the place of the call before it. Anywhere else it may be part
+    -- of a name.
+    local said = string.gsub(wrong, '^@user_script: ?%d+: ', '')
+    if string.find(said, '^%-?READONLY ') then
+      -- So is everything else here; who asked is to look for another server.
+      return redis.error_reply('READONLY You can\'t write against a read only replica')
+    end
   end
   n = n + 1
   results[n] = result

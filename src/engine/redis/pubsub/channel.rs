@@ -116,3 +116,12 @@ impl Seat {
         true
     }
 }
+
+/// Takes a channel from one phase to the next, and says whether it was there.
+pub(super) fn step(channel: Option<&mut Channel>, from: Phase, to: Phase) -> bool {
+    let Some(channel) = channel.filter(|channel| channel.phase == from) else {
+        return false;
+    };
+    channel.phase = to;
+    true
+}

@@ -17,21 +17,25 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Level;
 
-use super::channel::{Channel, Phase};
+use super::channel::{Channel, Phase, step};
 use super::{Order, Sieve};
+use crate::engine::events::Events;
 use crate::engine::redis::door::{Door, Opened};
 use crate::engine::redis::failure;
 use crate::engine::redis::manner::Manner;
 use crate::engine::redis::pace::{LONGEST_PAUSE, PAUSE, at_random};
 use crate::engine::redis::sentinel::Stay;
 use crate::engine::redis::settings::Settings;
+use crate::engine::supervise::{Restarts, caught};
 use crate::engine::{Cause, Failure};
 
 pub(super) struct Task {
     door: Door,
     manner: Manner,
     command_timeout: Duration,
+    events: Events,
     inbox: mpsc::UnboundedReceiver<Order>,
     channels: HashMap<String, Channel>,
     link: Link,
@@ -76,6 +80,7 @@ impl Task {
             door,
             manner: settings.manner(),
             command_timeout: settings.command_timeout,
+            events: settings.events.clone(),
             inbox,
             channels: HashMap::new(),
             link: Link::Idle,
@@ -86,6 +91,17 @@ impl Task {
     }
 
     pub(super) async fn run(mut self) {
+        let events = self.events.clone();
+        let mut restarts = Restarts::of("subscriptions", &events);
+        while let Err(panicked) = caught(self.work()).await {
+            restarts.after(panicked).await;
+            // Listeners poll meanwhile, and are notified once they are subscribed again.
+            let why = "the listening task was restarted";
+            self.disconnected(Failure::new(Cause::Unreachable, why));
+        }
+    }
+
+    async fn work(&mut self) {
         loop {
             let pause = tokio::time::sleep_until(self.not_before);
             tokio::select! {
@@ -198,7 +214,10 @@ impl Task {
                     stay,
                 };
                 let all: Vec<String> = self.channels.keys().cloned().collect();
-                tracing::debug!(server = %self.door.server(), channels = all.len(), "connected to listen");
+                let (server, channels) = (self.door.server(), all.len());
+                self.events.emit(Level::DEBUG, move || {
+                    tracing::debug!(%server, channels, "connected to listen");
+                });
                 self.subscribe(all);
             }
             Done::Subscribed(names, Ok(())) => {
@@ -328,7 +347,10 @@ impl Task {
 
     /// Those who listen hear nothing until there is another connection, and are told then.
     fn disconnected(&mut self, why: Failure) {
-        tracing::debug!(server = %self.door.server(), why = why.detail, "not connected to listen");
+        let (server, detail) = (self.door.server(), why.detail.clone());
+        self.events.emit(Level::DEBUG, move || {
+            tracing::debug!(%server, why = detail, "not connected to listen");
+        });
         self.under_way = JoinSet::new();
         self.channels.retain(|_, channel| {
             channel.disconnected(&why);
@@ -364,15 +386,6 @@ impl Link {
 /// Whether it is about the channels alone, and not about the connection.
 fn is_of_these(why: &Failure) -> bool {
     why.cause == Cause::Denied || failure::is_of_a_slot(why)
-}
-
-/// Takes a channel from one phase to the next, and says whether it was there.
-fn step(channel: Option<&mut Channel>, from: Phase, to: Phase) -> bool {
-    let Some(channel) = channel.filter(|channel| channel.phase == from) else {
-        return false;
-    };
-    channel.phase = to;
-    true
 }
 
 async fn answered(

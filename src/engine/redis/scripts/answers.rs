@@ -32,6 +32,21 @@ pub(super) fn renewal(answer: Value) -> Result<Reply, Failure> {
     }
 }
 
+/// The refusal of a script that would have shared side keys with another name, by lua/format/twin.lua.
+pub(super) fn twin(answer: &Value) -> Option<Failure> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    let [Value::BulkString(word), Value::BulkString(twin)] = &parts[..] else {
+        return None;
+    };
+    (word == b"TWIN").then(|| {
+        let twin = String::from_utf8_lossy(twin);
+        let detail = format!("it has the same side keys as `{twin}`, which exists");
+        Failure::new(Cause::WrongKind, detail)
+    })
+}
+
 /// What somebody else keeps there need not be text.
 pub(super) fn text(value: Value) -> Result<String, Failure> {
     let bytes: Vec<u8> = redis::from_redis_value(value).map_err(|e| unexpected(&e))?;

@@ -8,20 +8,20 @@ use std::sync::LazyLock;
 
 use redis::Value;
 
-use super::answers::{held_or_not, remaining, renewal, text, unexpected};
+use super::answers::{held_or_not, remaining, renewal, unexpected};
 use super::batch::{Args, Passenger};
 use super::words::Words;
-use super::{Place, Primitive, Script};
+use super::{Place, Primitive, Script, inspect, write_twin};
+use crate::engine::Failure;
 use crate::engine::redis::keys::Keys;
-use crate::engine::{Cause, Failure};
 use crate::protocol::marks::MARK_TTL;
-use crate::protocol::{Action, Entry, FencingToken, HeldBy, Holding, Reply, Request};
+use crate::protocol::{Action, Entry, FencingToken, Kind, Reply, Request};
 
 /// A script for each action on one kind of lock.
 pub(super) struct Scripts {
     acquire: LazyLock<Script>,
     force_release: LazyLock<Script>,
-    inspect: LazyLock<Script>,
+    kind: Kind,
     pass: LazyLock<Script>,
     release: LazyLock<Script>,
     renew: LazyLock<Script>,
@@ -34,57 +34,63 @@ pub(super) struct Scripts {
     line: bool,
 }
 
-macro_rules! scripts {
-    ($kind:literal, $counts:literal) => {
-        Scripts {
-            acquire: script!($kind, "acquire"),
-            force_release: script!($kind, "force_release"),
-            inspect: script!($kind, "inspect"),
-            pass: script!($kind, "pass"),
-            release: script!($kind, "release"),
-            renew: script!($kind, "renew"),
-            undo: script!($kind, "undo"),
-            counts: $counts,
-            fenced: false,
-            line: false,
-        }
-    };
-}
-
+/// The text of a script: its file, behind those that stand before it.
 macro_rules! script {
-    ($kind:literal, $($file:literal)then+) => {
+    ($($file:literal)then+) => {
         LazyLock::new(|| {
-            let text = concat!($(include_str!(concat!("../lua/", $kind, "/", $file, ".lua"))),+);
+            let text = concat!($(include_str!(concat!("../lua/", $file, ".lua"))),+);
             Script::new(Cow::Borrowed(text))
         })
     };
 }
 
-pub(super) static MUTEX: Scripts = scripts!("mutex", true);
-pub(super) static SIMPLE: Scripts = scripts!("simple", false);
+pub(super) static MUTEX: Scripts = Scripts {
+    acquire: script!("format/owner" then "format/lock" then "mutex/acquire"),
+    force_release: script!("format/owner" then "format/lock" then "mutex/force_release"),
+    kind: Kind::Mutex,
+    pass: script!("mutex/pass"),
+    release: script!("mutex/release"),
+    renew: script!("mutex/renew"),
+    undo: script!("mutex/undo"),
+    counts: true,
+    fenced: false,
+    line: false,
+};
+pub(super) static SIMPLE: Scripts = Scripts {
+    acquire: script!("format/simple" then "simple/acquire"),
+    force_release: script!("format/owner" then "simple/force_release"),
+    kind: Kind::Simple,
+    pass: script!("simple/pass"),
+    release: script!("simple/release"),
+    renew: script!("simple/renew"),
+    undo: script!("simple/undo"),
+    counts: false,
+    fenced: false,
+    line: false,
+};
 /// What is given back, or renewed, is a plain lock.
 pub(super) static FENCED: Scripts = Scripts {
-    acquire: script!("fenced", "token" then "acquire"),
-    inspect: script!("fenced", "inspect"),
-    pass: script!("fenced", "token" then "pass"),
-    force_release: script!("mutex", "force_release"),
-    release: script!("mutex", "release"),
-    renew: script!("mutex", "renew"),
-    undo: script!("mutex", "undo"),
+    acquire: script!("format/owner" then "format/lock" then "fenced/token" then "fenced/acquire"),
+    kind: Kind::Fenced,
+    pass: script!("fenced/token" then "fenced/pass"),
+    force_release: script!("format/owner" then "format/lock" then "mutex/force_release"),
+    release: script!("mutex/release"),
+    renew: script!("mutex/renew"),
+    undo: script!("mutex/undo"),
     counts: true,
     fenced: true,
     line: false,
 };
 /// What is renewed is a plain lock.
 pub(super) static FAIR: Scripts = Scripts {
-    acquire: script!("fair", "line" then "acquire"),
-    inspect: script!("fenced", "inspect"),
+    acquire: script!("format/twin" then "format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/acquire"),
+    kind: Kind::Fair,
     // It is never passed: whoever is first in line gets it.
-    pass: script!("fair", "line" then "release"),
-    force_release: script!("fair", "line" then "force_release"),
-    release: script!("fair", "line" then "release"),
-    renew: script!("mutex", "renew"),
-    undo: script!("fair", "line" then "undo"),
+    pass: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
+    force_release: script!("format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/force_release"),
+    release: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
+    renew: script!("mutex/renew"),
+    undo: script!("format/owner" then "format/queue" then "fair/line" then "fair/undo"),
     counts: true,
     fenced: false,
     line: true,
@@ -155,23 +161,13 @@ impl Scripts {
     }
 }
 
-impl Scripts {
-    const fn looked_at(&self) -> &'static [Place] {
-        if self.fenced || self.line {
-            &[Place::Lock, Place::Token, Place::Queue]
-        } else {
-            &[Place::Lock]
-        }
-    }
-}
-
 impl Primitive for Scripts {
     fn script(&'static self, action: &Action) -> &'static Script {
         match action {
             Action::Acquire { .. } => &self.acquire,
             Action::ForceRelease => &self.force_release,
             // Of no lock are there many: whoever asks learns that.
-            Action::Alter { .. } | Action::Count(_) | Action::Inspect => &self.inspect,
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => &inspect::SCRIPT,
             Action::Pass { .. } => &self.pass,
             Action::Release { .. } => &self.release,
             Action::Renew { .. } => &self.renew,
@@ -204,10 +200,13 @@ impl Primitive for Scripts {
                 self.token(*seen, words);
                 if self.line {
                     words.millis(waits.unwrap_or_default());
+                    write_twin(request, keys, words);
                 }
             }
             Action::ForceRelease => words.text(&channel),
-            Action::Alter { .. } | Action::Count(_) | Action::Inspect => {}
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => {
+                inspect::args(request, keys, inspect::WHOLE, words);
+            }
             Action::Pass { from: owner, .. } if self.line => {
                 words.owner(owner);
                 words.number(0);
@@ -259,7 +258,7 @@ impl Primitive for Scripts {
             Action::Undo { .. } => &[Place::Lock, Place::Undone],
             Action::ForceRelease | Action::Release { .. } => self.given(),
             Action::Renew { .. } => &[Place::Lock],
-            Action::Alter { .. } | Action::Count(_) | Action::Inspect => self.looked_at(),
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => inspect::PLACES,
         }
     }
 
@@ -277,7 +276,7 @@ impl Primitive for Scripts {
             (Action::Alter { .. }, _) => Ok(Reply::NO_NUMBER),
             (Action::Count(_), _) => Ok(Reply::NO_PERMITS),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
-            (Action::Inspect, Value::Array(answer)) => inspected(answer, self.fenced || self.line),
+            (Action::Inspect, answer) => inspect::Inspection::read(answer)?.reply_as(self.kind),
             (Action::Pass { .. }, Value::Int(-3)) => Ok(Reply::Granted { token: None }),
             (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
                 renewal(answers.remove(0))
@@ -323,50 +322,4 @@ fn granted(answer: Vec<Value>) -> Result<Reply, Failure> {
 fn number(token: Value) -> Result<Option<FencingToken>, Failure> {
     let token: String = redis::from_redis_value(token).map_err(|e| unexpected(&e))?;
     Ok(token.parse().ok().map(FencingToken::new))
-}
-
-fn inspected(answer: Vec<Value>, whole: bool) -> Result<Reply, Failure> {
-    let mut answer = answer.into_iter();
-    let ttl = match answer.next() {
-        Some(Value::Int(ttl)) => ttl,
-        other => return Err(unexpected(&other.unwrap_or(Value::Nil))),
-    };
-    let (mut token, mut waiting) = (None, Vec::new());
-    if whole {
-        token = number(answer.next().unwrap_or(Value::Nil))?;
-        let line = answer.next().unwrap_or(Value::Nil);
-        waiting = redis::from_redis_value(line).map_err(|e| unexpected(&e))?;
-    }
-    let mut owners = Vec::new();
-    while let (Some(owner), Some(count)) = (answer.next(), answer.next()) {
-        let (owner, count) = (text(owner)?, text(count)?);
-        if owner == "mode" {
-            return Err(Failure::new(Cause::WrongKind, "a read/write lock"));
-        }
-        // Fields of other primitives, or of none, are no owners.
-        let client = owner.split(':').next().unwrap_or_default();
-        let is_owner = uuid::Uuid::try_parse(client).is_ok();
-        if let Ok(count) = count.parse()
-            && is_owner
-        {
-            owners.push(HeldBy {
-                owner,
-                count,
-                ttl: remaining(ttl),
-            });
-        }
-    }
-    if ttl == -2 {
-        return Ok(Reply::Inspected(None));
-    }
-    if owners.is_empty() {
-        return Err(Failure::new(Cause::WrongKind, "a hash that is no lock"));
-    }
-    Ok(Reply::Inspected(Some(Holding {
-        owners,
-        ttl: remaining(ttl),
-        token,
-        waiting,
-        ..Holding::default()
-    })))
 }

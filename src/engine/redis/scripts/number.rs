@@ -10,7 +10,7 @@ use redis::Value;
 
 use super::answers::{held_or_not, unexpected};
 use super::words::Words;
-use super::{Place, Primitive, Script};
+use super::{Place, Primitive, Script, write_twin};
 use crate::engine::Failure;
 use crate::engine::redis::keys::Keys;
 use crate::protocol::marks::MARK_TTL;
@@ -29,6 +29,7 @@ macro_rules! script {
     ($($file:literal),+) => {
         LazyLock::new(|| {
             let text = concat!(
+                include_str!("../lua/format/number.lua"),
                 include_str!("../lua/number/deeds.lua"),
                 $(include_str!(concat!("../lua/", $file, ".lua"))),+
             );
@@ -47,10 +48,10 @@ pub(super) static LATCH: Scripts = Scripts {
 };
 
 pub(super) static COUNTING: Scripts = Scripts {
-    alter: script!("counting/alter"),
+    alter: script!("format/twin", "counting/alter"),
     look: script!("number/look"),
     release: script!("semaphore/line", "counting/release"),
-    take: script!("semaphore/line", "counting/take"),
+    take: script!("format/twin", "semaphore/line", "counting/take"),
     undo: script!("number/undo"),
 };
 
@@ -88,6 +89,7 @@ impl Primitive for Scripts {
                 words.millis(MARK_TTL);
                 words.text(&channel);
                 alter(change, words);
+                write_twin(request, keys, words);
             }
             Action::Release { owner, left } => {
                 words.number(owner.number());

@@ -9,20 +9,19 @@ use redis::Value;
 
 use super::answers::{held_or_not, remaining, renewal, unexpected};
 use super::words::Words;
-use super::{Place, Primitive, Script};
+use super::{Place, Primitive, Script, inspect, write_twin};
 use crate::engine::Failure;
 use crate::engine::redis::keys::Keys;
 use crate::protocol::marks::MARK_TTL;
 use crate::protocol::permit::{shared_by, wanted_by};
-use crate::protocol::semaphore::holding;
-use crate::protocol::{Action, ClientId, Count, OwnerId, PermitId, Permits, Reply, Request};
+use crate::protocol::{Action, Count, Kind, OwnerId, Permits, Reply, Request};
 
 /// A script for each action.
 pub(super) struct Scripts {
     acquire: LazyLock<Script>,
     count: LazyLock<Script>,
     force_release: LazyLock<Script>,
-    inspect: LazyLock<Script>,
+    look: LazyLock<Script>,
     release: LazyLock<Script>,
     renew: LazyLock<Script>,
     undo: LazyLock<Script>,
@@ -32,6 +31,9 @@ macro_rules! script {
     ($file:literal) => {
         LazyLock::new(|| {
             let text = concat!(
+                include_str!("../lua/format/twin.lua"),
+                include_str!("../lua/format/number.lua"),
+                include_str!("../lua/format/permits.lua"),
                 include_str!("../lua/semaphore/line.lua"),
                 include_str!("../lua/semaphore/tally.lua"),
                 include_str!(concat!("../lua/semaphore/", $file, ".lua"))
@@ -45,7 +47,7 @@ pub(super) static SEMAPHORE: Scripts = Scripts {
     acquire: script!("acquire"),
     count: script!("count"),
     force_release: script!("force_release"),
-    inspect: script!("inspect"),
+    look: script!("look"),
     release: script!("release"),
     renew: script!("renew"),
     undo: script!("undo"),
@@ -55,9 +57,10 @@ impl Primitive for Scripts {
     fn script(&'static self, action: &Action) -> &'static Script {
         match action {
             Action::Acquire { .. } => &self.acquire,
+            Action::Count(Count::Look) => &self.look,
             Action::Count(_) => &self.count,
             Action::ForceRelease => &self.force_release,
-            Action::Alter { .. } | Action::Inspect => &self.inspect,
+            Action::Alter { .. } | Action::Inspect => &inspect::SCRIPT,
             // It is never passed: whoever asks first gets it.
             Action::Pass { .. } | Action::Release { .. } => &self.release,
             Action::Renew { .. } => &self.renew,
@@ -89,13 +92,11 @@ impl Primitive for Scripts {
                     Some(of) => words.number(of),
                     None => words.nothing(),
                 }
+                write_twin(request, keys, words);
             }
             Action::Count(count) => {
                 match count {
-                    Count::Look => {
-                        words.bytes(b"look");
-                        words.nothing();
-                    }
+                    Count::Look => return,
                     Count::Forget => {
                         words.bytes(b"forget");
                         words.nothing();
@@ -114,17 +115,26 @@ impl Primitive for Scripts {
                     }
                 }
                 words.text(&channel);
+                write_twin(request, keys, words);
             }
-            Action::Alter { .. } | Action::ForceRelease | Action::Inspect => words.text(&channel),
+            Action::ForceRelease => {
+                words.text(&channel);
+                write_twin(request, keys, words);
+            }
+            Action::Alter { .. } | Action::Inspect => {
+                inspect::args(request, keys, inspect::WHOLE, words);
+            }
             Action::Pass { from, .. } => {
                 release(from, 0, words);
                 words.text(&channel);
                 words.number(wanted_by(*from));
+                write_twin(request, keys, words);
             }
             Action::Release { owner, left } => {
                 release(owner, *left, words);
                 words.text(&channel);
                 words.number(wanted_by(*owner));
+                write_twin(request, keys, words);
             }
             Action::Renew { owner, lease } => {
                 words.owner(owner);
@@ -132,6 +142,7 @@ impl Primitive for Scripts {
                 words.number(wanted_by(*owner));
                 words.millis(*lease);
                 words.text(&channel);
+                write_twin(request, keys, words);
             }
             Action::Undo { owner, entry } => {
                 words.owner(owner);
@@ -140,6 +151,7 @@ impl Primitive for Scripts {
                 words.millis(MARK_TTL);
                 words.text(&channel);
                 words.number(wanted_by(*owner));
+                write_twin(request, keys, words);
             }
         }
     }
@@ -161,10 +173,9 @@ impl Primitive for Scripts {
                 Place::Alive,
                 Place::Clients,
             ],
-            Action::Inspect => &[Place::Lock, Place::Out, Place::Clients, Place::Line],
-            Action::Renew { .. } => &[Place::Lock, Place::Out, Place::Clients],
-            Action::Alter { .. } | Action::Count(_) | Action::ForceRelease => {
-                &[Place::Lock, Place::Out]
+            Action::Alter { .. } | Action::Inspect => inspect::PLACES,
+            Action::Renew { .. } | Action::Count(_) | Action::ForceRelease => {
+                &[Place::Lock, Place::Out, Place::Clients]
             }
         }
     }
@@ -182,8 +193,9 @@ impl Primitive for Scripts {
             (Action::Alter { .. }, _) => Ok(Reply::NO_NUMBER),
             (Action::Count(_), Value::Array(answer)) => counted(answer),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
-            (Action::Inspect, Value::Nil) => Ok(Reply::Inspected(None)),
-            (Action::Inspect, Value::Array(seen)) => inspected(seen),
+            (Action::Inspect, answer) => {
+                inspect::Inspection::read(answer)?.reply_as(Kind::Semaphore)
+            }
             (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
                 renewal(answers.remove(0))
             }
@@ -214,38 +226,4 @@ fn counted(answer: Vec<Value>) -> Result<Reply, Failure> {
             out,
         }),
     })
-}
-
-fn inspected(seen: Vec<Value>) -> Result<Reply, Failure> {
-    type Seen = (
-        i64,
-        Vec<(Vec<u8>, i64)>,
-        Vec<(Vec<u8>, String)>,
-        Vec<String>,
-    );
-    let seen = redis::from_redis_value::<Seen>(Value::Array(seen));
-    let (available, out, clients, waiting) = seen.map_err(|e| unexpected(&e))?;
-    let clients: Vec<_> = clients
-        .iter()
-        .filter_map(|(_, uuid)| ClientId::parse(uuid))
-        .collect();
-    let out = out.iter().map(|(id, ttl)| {
-        let permit = PermitId::try_from(&**id);
-        // Redisson's say nothing of whose they are.
-        let owner = permit.map_or_else(|_| readable(id), |permit| permit.owner_text(&clients));
-        (owner, remaining(*ttl))
-    });
-    Ok(Reply::Inspected(Some(holding(available, out, waiting))))
-}
-
-/// What is no id of 16 bytes. Redisson before 3.17 keeps 32 letters: the id as one reads it.
-fn readable(id: &[u8]) -> String {
-    match std::str::from_utf8(id) {
-        Ok(letters) if id.iter().all(u8::is_ascii_hexdigit) => letters.into(),
-        _ => hexadecimal(id),
-    }
-}
-
-fn hexadecimal(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }

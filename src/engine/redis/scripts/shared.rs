@@ -8,16 +8,13 @@ use std::sync::LazyLock;
 
 use redis::Value;
 
-use super::answers::{held_or_not, remaining, renewal, text, unexpected};
+use super::answers::{held_or_not, remaining, renewal, unexpected};
 use super::words::Words;
-use super::{Place, Primitive, Script};
+use super::{Place, Primitive, Script, inspect, write_twin};
 use crate::engine::Failure;
 use crate::engine::redis::keys::{Key, Keys};
 use crate::protocol::marks::MARK_TTL;
-use crate::protocol::{Action, Entry, HeldBy, Holding, OwnerId, Reply, Request};
-
-/// What stands behind a writer's owner.
-const WRITE: &str = ":write";
+use crate::protocol::{Action, Entry, Kind, OwnerId, Reply, Request};
 
 /// A script for each action on one side of the lock.
 pub(super) struct Scripts {
@@ -32,6 +29,9 @@ macro_rules! script {
     ($file:literal) => {
         LazyLock::new(|| {
             let text = concat!(
+                include_str!("../lua/format/twin.lua"),
+                include_str!("../lua/format/owner.lua"),
+                include_str!("../lua/format/read_write.lua"),
                 include_str!("../lua/rw/holds.lua"),
                 include_str!(concat!("../lua/rw/", $file, ".lua"))
             );
@@ -54,7 +54,6 @@ pub(super) static WRITER: Scripts = Scripts {
     undo: script!("undo_write"),
     writes: true,
 };
-static INSPECT: LazyLock<Script> = script!("inspect");
 static FORCE_RELEASE: LazyLock<Script> = script!("force_release");
 
 impl Primitive for Scripts {
@@ -63,7 +62,7 @@ impl Primitive for Scripts {
             Action::Acquire { .. } => &self.acquire,
             Action::ForceRelease => &FORCE_RELEASE,
             // Of no lock are there many: whoever asks learns that.
-            Action::Alter { .. } | Action::Count(_) | Action::Inspect => &INSPECT,
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => &inspect::SCRIPT,
             // It is never passed: whoever asks first gets it.
             Action::Pass { .. } | Action::Release { .. } => &self.release,
             Action::Renew { .. } => &self.renew,
@@ -103,12 +102,15 @@ impl Primitive for Scripts {
                 } else {
                     words.number(u32::from(*past));
                 }
+                write_twin(request, keys, words);
             }
             Action::ForceRelease => {
                 words.text(&channel);
                 words.text(&base);
             }
-            Action::Alter { .. } | Action::Count(_) | Action::Inspect => words.text(&base),
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => {
+                inspect::args(request, keys, inspect::WHOLE, words);
+            }
             Action::Pass { from, .. } => release(from, 0, &channel, &base, words),
             Action::Release { owner, left } => release(owner, *left, &channel, &base, words),
             Action::Renew { owner, lease } => {
@@ -137,9 +139,7 @@ impl Primitive for Scripts {
             Action::Acquire { .. } => &[Place::Lock, Place::Undone, Place::Writers],
             Action::Undo { .. } if self.writes => &[Place::Lock, Place::Undone, Place::Writers],
             Action::Undo { .. } => &[Place::Lock, Place::Undone],
-            Action::Alter { .. } | Action::Count(_) | Action::Inspect => {
-                &[Place::Lock, Place::Writers]
-            }
+            Action::Alter { .. } | Action::Count(_) | Action::Inspect => inspect::PLACES,
             Action::Pass { .. } | Action::Release { .. } if self.writes => {
                 &[Place::Lock, Place::Writers]
             }
@@ -163,7 +163,7 @@ impl Primitive for Scripts {
             (Action::Alter { .. }, _) => Ok(Reply::NO_NUMBER),
             (Action::Count(_), _) => Ok(Reply::NO_PERMITS),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
-            (Action::Inspect, Value::Array(answer)) => inspected(answer),
+            (Action::Inspect, answer) => inspect::Inspection::read(answer)?.reply_as(Kind::Write),
             (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
                 renewal(answers.remove(0))
             }
@@ -181,40 +181,4 @@ fn release(owner: &OwnerId, left: u32, channel: &Key<'_>, base: &Key<'_>, words:
     words.number(left);
     words.text(channel);
     words.text(base);
-}
-
-fn inspected(answer: Vec<Value>) -> Result<Reply, Failure> {
-    let mut answer = answer.into_iter();
-    let mut next = || answer.next().unwrap_or(Value::Nil);
-    let Value::Int(ttl) = next() else {
-        return Err(unexpected(&"no time"));
-    };
-    let writes = text(next())? == "write";
-    let waiting = redis::from_redis_value(next()).map_err(|e| unexpected(&e))?;
-    let mut owners = Vec::new();
-    while let (Some(owner), Some(count), Some(Value::Int(own))) =
-        (answer.next(), answer.next(), answer.next())
-    {
-        let owner = text(owner)?;
-        let owner = owner.strip_suffix(WRITE).unwrap_or(&owner).to_owned();
-        if let Ok(count) = text(count)?.parse() {
-            owners.push(HeldBy {
-                owner,
-                count,
-                ttl: remaining(own),
-            });
-        }
-    }
-    owners.sort();
-    if ttl == -2 || owners.is_empty() {
-        return Ok(Reply::Inspected(None));
-    }
-    Ok(Reply::Inspected(Some(Holding {
-        owners,
-        ttl: remaining(ttl),
-        token: None,
-        waiting,
-        writes,
-        permits: None,
-    })))
 }

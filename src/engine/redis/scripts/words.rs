@@ -100,11 +100,6 @@ impl Words {
         self.number(time.as_millis());
     }
 
-    /// How many there are by now.
-    pub(super) fn count(&self) -> usize {
-        self.cmd.args_iter().count()
-    }
-
     pub(super) fn finish(self) -> Cmd {
         self.cmd
     }

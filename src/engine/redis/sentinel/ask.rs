@@ -9,6 +9,7 @@ use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, PushInfo, PushKind, Value};
 use tokio::sync::mpsc::WeakUnboundedSender;
 use tokio::time::timeout;
+use tracing::Level;
 
 use super::Word;
 use super::believe::{Named, Testimony};
@@ -127,7 +128,10 @@ impl Inquiry {
             Err(error) => match of_a_sentinel(failure::of_calling(&error)) {
                 // Then it is asked now and then.
                 failure if failure.cause == Cause::Denied => {
-                    tracing::debug!(sentinel = %site, why = failure.detail, "cannot listen");
+                    let (sentinel, why) = (site.clone(), failure.detail);
+                    self.settings.events.emit(Level::DEBUG, move || {
+                        tracing::debug!(%sentinel, why, "cannot listen");
+                    });
                     Ok(line)
                 }
                 failure => Err(failure),
@@ -225,7 +229,7 @@ fn value<T: FromRedisValue>(answer: Value) -> Result<T, Failure> {
 /// A sentinel's password is not the server's.
 fn of_a_sentinel(mut failure: Failure) -> Failure {
     let detail = &mut failure.detail;
-    if detail.contains("NOAUTH") || detail.starts_with("it asks for a password") {
+    if detail.starts_with("NOAUTH") || detail.starts_with("it asks for a password") {
         *detail = "it asks for a password of its own: ?sentinel_pass=…".into();
     } else if detail.starts_with("ERR unknown command") {
         failure.cause = Cause::Unexpected;

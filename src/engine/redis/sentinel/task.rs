@@ -13,12 +13,14 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Level;
 
 use super::ask::{Heard, Inquiry};
 use super::believe::{Named, Testimony, Verdict, believe};
 use super::{Belief, Word};
 use crate::engine::redis::pace::at_random;
 use crate::engine::redis::site::Site;
+use crate::engine::supervise::{Restarts, caught};
 use crate::engine::{Cause, Failure};
 
 /// How often they are asked though nobody has said anything: a message may be lost.
@@ -86,6 +88,17 @@ impl Task {
     }
 
     pub(super) async fn run(mut self) {
+        let events = self.inquiry.settings.events.clone();
+        let mut restarts = Restarts::of("sentinels", &events);
+        while let Err(panicked) = caught(self.work()).await {
+            restarts.after(panicked).await;
+            self.under_way = JoinSet::new();
+            self.asked.clear();
+            self.next = Instant::now() + at_random(SOON);
+        }
+    }
+
+    async fn work(&mut self) {
         loop {
             let next = tokio::time::sleep_until(self.next);
             let beat = tokio::time::sleep_until(self.beat.unwrap_or(self.next));
@@ -171,7 +184,10 @@ impl Task {
                 Ok(heard)
             }
             Err(failure) => {
-                tracing::debug!(sentinel = %site, why = failure.detail, "no answer");
+                let (sentinel, why) = (site.clone(), failure.detail.clone());
+                self.inquiry.settings.events.emit(Level::DEBUG, move || {
+                    tracing::debug!(%sentinel, why, "no answer");
+                });
                 self.lines.remove(&site);
                 Err(failure)
             }
@@ -268,8 +284,10 @@ impl Task {
         let site = master.site.clone();
         let again = self.believed.as_ref().is_some_and(|old| old.site != site);
         if again || self.believed.is_none() {
-            let name = &self.inquiry.name;
-            tracing::info!(name, master = %site, epoch = master.epoch, again, "the sentinels name the master");
+            let (name, site, epoch) = (self.inquiry.name.clone(), site.clone(), master.epoch);
+            self.inquiry.settings.events.emit(Level::INFO, move || {
+                tracing::info!(name, master = %site, epoch, again, "the sentinels name the master");
+            });
         }
         // Also of one that is where it was: it was made master anew, after a time in which it was none.
         self.telling.send_modify(|belief| {

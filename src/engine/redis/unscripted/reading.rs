@@ -7,6 +7,7 @@ use redis::{Pipeline, Value};
 use super::Answer;
 use super::writing::Writing;
 use crate::engine::redis::failure;
+use crate::engine::redis::format::{self, LONGEST_HOLDER, LONGEST_TOKEN, MOST_OWNERS, Side};
 use crate::engine::redis::keys::Keys;
 use crate::engine::{Cause, Failure};
 use crate::protocol::line::Queue;
@@ -58,20 +59,30 @@ impl<'a> Reading<'a> {
         commands.cmd("UNWATCH");
         commands.cmd("WATCH").arg(&lock).arg(&undone).arg(&token);
         commands.cmd("PTTL").arg(&lock);
-        match kind.shape() {
-            Shape::Counted | Shape::Shared => commands.cmd("HGETALL").arg(&lock),
-            Shape::Tally | Shape::Counter | Shape::Countdown => commands.cmd("HGETALL").arg(&lock),
-            // Whatever is longer is no owner of ours, and need not be read.
-            Shape::Value => commands
-                .cmd("GETRANGE")
-                .arg(&lock)
-                .arg(0)
-                .arg(LONGEST_OWNER),
-        };
+        // One more than a lock can have: another program's data of any size costs the same.
+        match (kind.shape(), giver(&request.action)) {
+            (Shape::Value, _) => {
+                let range = commands.cmd("GETRANGE").arg(&lock);
+                range.arg(0).arg(LONGEST_HOLDER);
+            }
+            // The names alone: another program's values may be of any size.
+            (_, Some(owner)) => {
+                let names = commands.cmd("HRANDFIELD").arg(&lock);
+                names.arg(MOST_OWNERS + 1);
+                commands.cmd("HGET").arg(&lock).arg(owner.to_string());
+            }
+            (_, None) => {
+                let fields = commands.cmd("HRANDFIELD").arg(&lock);
+                fields.arg(MOST_OWNERS + 1).arg("WITHVALUES");
+            }
+        }
         commands.cmd("TIME");
         commands.cmd("PUBSUB").arg("NUMSUB").arg(&channel);
         if let Some(token) = &token {
-            commands.cmd("GET").arg(token);
+            // One byte more than the longest token, and the end, which tells a missing counter from an empty one.
+            let range = commands.cmd("GETRANGE").arg(token);
+            range.arg(0).arg(LONGEST_TOKEN);
+            commands.cmd("PTTL").arg(token);
         }
         if let Some((owner, entry)) = taker(&request.action) {
             commands.cmd("ZSCORE").arg(&undone).arg(mark(&owner, entry));
@@ -97,16 +108,21 @@ impl<'a> Reading<'a> {
         let (_unwatched, watched) = (next(), next());
         value::<String>(watched)?;
         let pttl: i64 = value(next())?;
-        let mut seen = self.seen(next(), pttl)?;
+        let mut seen = self.seen(pttl, &mut next)?;
         let (seconds, micros): (u64, u64) = value(next())?;
         let (_, listeners): (String, u32) = value(next())?;
         if self.token.is_some() {
-            let token: Option<String> = value(next())?;
+            let token: Vec<u8> = value(next())?;
+            let is_missing = value::<i64>(next())? == -2;
+            let token = String::from_utf8_lossy(&token).into_owned();
+            let token = Some(token).filter(|_| !is_missing);
             let counts = |token: &String| {
                 let last = token.parse::<i64>().ok();
                 // As Redis itself writes it: anything else it does not count on from.
                 last.is_some_and(|last| {
-                    last.to_string() == *token && last < FencingToken::LAST.into()
+                    token.len() <= LONGEST_TOKEN
+                        && last.to_string() == *token
+                        && last < FencingToken::LAST.into()
                 })
             };
             seen.counts = token.as_ref().is_none_or(counts);
@@ -126,12 +142,13 @@ impl<'a> Reading<'a> {
         if let (Some((owner, entry)), true) = (taker(&self.request.action), marked) {
             marks.put(&owner, entry, now());
         }
-        if let (Action::Pass { to, .. }, false) = (&self.request.action, seen.counts) {
+        let calendar = FencingToken::new(seconds.saturating_mul(1_000_000).saturating_add(micros));
+        let in_time = self.token.is_none() || calendar <= FencingToken::LAST;
+        if let (Action::Pass { to, .. }, false) = (&self.request.action, seen.counts && in_time) {
             // Nobody can have it with a token: then it is given back, and no more.
             marks.put(to, Entry::First, now());
         }
         let mut state = State::new(before.clone(), marks);
-        let calendar = FencingToken::new(seconds * 1_000_000 + micros);
         let around = Surroundings {
             now: now(),
             listeners,
@@ -144,7 +161,8 @@ impl<'a> Reading<'a> {
             Ok(Reply::Granted { token: Some(token) })
                 if !seen.counts || token > FencingToken::LAST =>
             {
-                return Ok((Err(uncountable(self.token.as_deref())), None));
+                let why = if in_time { UNCOUNTABLE } else { BEYOND };
+                return Ok((Err(Failure::new(Cause::WrongKind, why)), None));
             }
             Ok(reply) => reply,
             Err(wrong) => return Ok((Err(wrong.into()), None)),
@@ -168,7 +186,7 @@ impl<'a> Reading<'a> {
         Ok((Ok(reply), writing.if_any()))
     }
 
-    fn seen(&self, answer: Value, pttl: i64) -> Result<Seen, Failure> {
+    fn seen(&self, pttl: i64, next: &mut impl FnMut() -> Value) -> Result<Seen, Failure> {
         let mut seen = Seen {
             owners: Vec::new(),
             other: false,
@@ -176,7 +194,11 @@ impl<'a> Reading<'a> {
             token: None,
             counts: true,
         };
-        match (self.request.subject.kind.shape(), answer) {
+        let shape = self.request.subject.kind.shape();
+        let asks = giver(&self.request.action).filter(|_| shape != Shape::Value);
+        let answer = next();
+        let own = asks.map(|owner| (owner, next()));
+        match (shape, answer) {
             (_, error @ Value::ServerError(_)) => {
                 let Err(failure) = value::<()>(error) else {
                     return Ok(seen);
@@ -187,19 +209,32 @@ impl<'a> Reading<'a> {
                 seen.other = true;
             }
             (Shape::Counted, answer) => {
-                let fields: Vec<(Vec<u8>, Vec<u8>)> = value(answer)?;
-                // What somebody else keeps there need not be text.
-                let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-                let fields = fields.into_iter();
-                let fields: Vec<_> = fields.map(|(k, v)| (text(k), text(v))).collect();
-                seen.other = !fields.is_empty();
-                for (owner, count) in fields {
-                    // Fields of other primitives, or of none, are no owners.
-                    let client = owner.split(':').next().and_then(ClientId::parse);
-                    if client.is_some() {
-                        seen.other = false;
-                        seen.owners.push((owner, count.parse().unwrap_or(1)));
+                let fields: Vec<(Vec<u8>, Option<Vec<u8>>)> = match own {
+                    None => value(answer)?,
+                    Some(_) => {
+                        let names: Vec<Vec<u8>> = value(answer)?;
+                        names.into_iter().map(|name| (name, None)).collect()
                     }
+                };
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let is_lock = fields.len() <= MOST_OWNERS && fields.iter().all(is_hold);
+                if let Some((owner, count)) = own
+                    && let Some(count) = value::<Option<String>>(count)?
+                {
+                    // A hold of its own, whatever else there may be.
+                    let count = count.parse().unwrap_or(1);
+                    seen.owners.push((owner.to_string(), count));
+                } else if is_lock {
+                    let holds = fields.iter().map(|(owner, count)| {
+                        let count = count.as_deref().map(text);
+                        (
+                            text(owner),
+                            count.and_then(|count| count.parse().ok()).unwrap_or(1),
+                        )
+                    });
+                    seen.owners.extend(holds);
+                } else {
+                    seen.other = true;
                 }
             }
             // Asked for with scripts alone.
@@ -209,11 +244,12 @@ impl<'a> Reading<'a> {
             (Shape::Value, _) if pttl == -2 => {}
             (Shape::Value, answer) => {
                 let owner: Vec<u8> = value(answer)?;
+                let long = owner.len() > LONGEST_HOLDER;
                 let owner = String::from_utf8_lossy(&owner).into_owned();
                 // Who only asks for the lock waits for whoever has it; what may be anything is neither told nor removed.
                 let action = &self.request.action;
-                seen.other = matches!(action, Action::ForceRelease | Action::Inspect)
-                    && owner.parse::<OwnerId>().is_err();
+                let removes = matches!(action, Action::ForceRelease | Action::Inspect);
+                seen.other = long || removes && owner.parse::<OwnerId>().is_err();
                 seen.owners.push((owner, 1));
             }
         }
@@ -244,7 +280,12 @@ impl<'a> Reading<'a> {
     }
 }
 
-const LONGEST_OWNER: u32 = 64;
+/// Whether a field of a hash is a hold of the plain lock: its owner, and its count where that was read.
+fn is_hold((owner, count): &(Vec<u8>, Option<Vec<u8>>)) -> bool {
+    let exclusive = format::owner(owner) == Some(Side::Reader);
+    exclusive && count.as_deref().is_none_or(format::is_hold_count)
+}
+
 const SOMEBODY: OwnerId = OwnerId::new(ClientId::new([0; 16]), 0);
 
 /// Whose hold the request is about.
@@ -275,11 +316,10 @@ const fn taker(action: &Action) -> Option<(OwnerId, Entry)> {
     }
 }
 
-fn uncountable(counter: Option<&str>) -> Failure {
-    let counter = counter.unwrap_or_default();
-    let why = format!("its counter of tokens cannot be counted on: {counter}");
-    Failure::new(Cause::WrongKind, why)
-}
+/// As the scripts say it.
+const UNCOUNTABLE: &str = "its token counter, redisson_lock_token:{NAME}, is no integer below 2^53; docs/fencing.md says how to reset it";
+const BEYOND: &str =
+    "the clock of the server is beyond the year 2255, where tokens end; set it right";
 
 fn mark(owner: &OwnerId, entry: Entry) -> String {
     format!("{owner}#{}", entry.attempt())

@@ -11,7 +11,7 @@ if listeners then
   return listeners
 end
 local kind = redis.call('TYPE', KEYS[1])['ok']
-local there = kind == 'string' and number(KEYS[1])
+local there = kind == 'string' and stored_number(KEYS[1])
 if leave(KEYS[3], KEYS[4], ARGV[2]) and (there or 0) > 0 then
   redis.call('PUBLISH', ARGV[4], text(there))
 end

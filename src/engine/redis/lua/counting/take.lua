@@ -3,14 +3,19 @@
 -- KEYS  1 how many are there   2 what this client has done   3 the line   4 alive
 -- ARGV  1 the request's number   2 the least that is not settled   3 how long to remember, in ms   4 the semaphore's channel
 --       5 who stands in line   6 how many   7 how long it waits if it does not ask again, in ms; 0 if nobody is to wait for it
--- Returns  -1 there are too few, or others are first   -3 taken   -4 it comes too late
+--       8 the other name with the same side keys, or nothing
+-- Returns  {TWIN, key} the other name's key exists   -1 there are too few, or others are first   -3 taken   -4 it comes too late
 local known = recall(KEYS[2], ARGV[1])
 if known then
   return known
 end
-local there, wrong = number(KEYS[1])
+local there, wrong = stored_number(KEYS[1])
 if wrong then
   return wrong
+end
+local twin = twin_of(ARGV[8])
+if twin then
+  return twin
 end
 local now, wanted = clock(), tonumber(ARGV[6])
 local head = first(KEYS[3], KEYS[4], now)

@@ -5,9 +5,11 @@
 --       3 the line: list of owners   4 when Redisson passes each over   5 until when ours are there
 -- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 count to hold   4 lease in ms
 --       5 how long it is there if it does not ask again, in ms; 0 if it does not wait
+--       6 the other name with the same side keys, or nothing
 -- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
+--          {TWIN, key} the other name's key exists
 --          otherwise the holder's remaining ms, -1 if it has no end or others are first
--- A key of another type, or a hash without an owner in it, is an error.
+-- A key of another type, a hash that is no lock, or a queue of another program is an error.
 local owner, now = ARGV[1], clock()
 if redis.call('ZSCORE', KEYS[2], owner .. '#' .. ARGV[2]) then
   return -4
@@ -26,51 +28,69 @@ if held then
   end
   return -3
 end
-local marked = mend(KEYS[3], KEYS[4], KEYS[5], now)
-local back = marked and not redis.call('ZSCORE', KEYS[4], owner) and redis.call('ZSCORE', KEYS[5], owner)
-back = back and tonumber(back) > now
--- Still there by our mark, and without a score: Redisson has passed it over, when it was the first. Unless it has a place:
--- then somebody has deleted the scores.
-if back and not redis.call('LPOS', KEYS[3], owner) then
-  redis.call('LPUSH', KEYS[3], owner)
+if ttl ~= -2 and not is_lock(KEYS[1]) then
+  return redis.error_reply('WRONGTYPE a hash that is no lock')
 end
+local twin = ttl == -2 and twin_of(ARGV[6])
+if twin then
+  return twin
+end
+local foreign = foreign_queue(KEYS[3], KEYS[4])
+if foreign then
+  return foreign
+end
+local agree, marked = mend(KEYS[3], KEYS[4], KEYS[5], now, owner)
+local own, mark = redis.call('ZSCORE', KEYS[4], owner), marked and redis.call('ZSCORE', KEYS[5], owner)
+-- Whether it has an entry in the queue. Its score says so, unless a key was lost: then the list is searched, so that no
+-- owner is in it twice.
+local queued = own
+if ARGV[5] ~= '0' and (not agree or (mark and not own)) then
+  queued = place(KEYS[3], owner)
+  -- Still there by its mark, with neither score nor entry: Redisson has removed it when it was the first.
+  if not queued and not own and mark and tonumber(mark) > now then
+    redis.call('LPUSH', KEYS[3], owner)
+    queued = 0
+  end
+end
+-- It is called as the queue is.
+local channel = 'redisson_lock__channel:' .. string.sub(KEYS[3], string.len('redisson_lock_queue:') + 1)
+local head, crashed, more
 if ttl == -2 then
   -- Into a hold that is gone: granting it would make that hold up.
   if ARGV[2] ~= '1' then
     return -5
   end
-  local head, passed = first(KEYS[3], KEYS[4], KEYS[5], now)
-  if not head or head == owner then
+  head, crashed, more = first(KEYS[3], KEYS[4], KEYS[5], now)
+  if crashed[owner] then
+    own, queued = false, false
+  end
+  if not more and (not head or head == owner) then
     if head then
       redis.call('LPOP', KEYS[3])
       redis.call('ZREM', KEYS[4], owner)
       redis.call('ZREM', KEYS[5], owner)
+      if not agree then
+        redis.call('LREM', KEYS[3], 0, owner)
+      end
       lasts(KEYS[3], KEYS[4], KEYS[5])
     end
     redis.call('HSET', KEYS[1], owner, ARGV[3])
     redis.call('PEXPIRE', KEYS[1], ARGV[4])
+    -- The next waiter asks every three seconds. A shorter lease may expire before it has asked, so it is notified, and
+    -- learns with its question when that will be.
+    local next = head and tonumber(ARGV[4]) < 5000 and first(KEYS[3], KEYS[4], KEYS[5], now)
+    if next then
+      remind(KEYS[1], KEYS[5], next, channel)
+    end
     return -3
   end
-  -- It is called as the line is.
-  local channel = 'redisson_lock__channel:' .. string.sub(KEYS[3], string.len('redisson_lock_queue:') + 1)
-  if passed then
+  if head and #crashed > 0 then
     -- Whoever was told that it is free has gone.
     remind(KEYS[1], KEYS[5], head, channel)
-  elseif not redis.call('ZSCORE', KEYS[5], head) then
+  elseif head and not redis.call('ZSCORE', KEYS[5], head) then
     -- If the holder has died, nobody was told, and Redisson before 3.32 may not know when to ask. This wakes whoever
     -- sleeps there; who does not is asking, and hears nothing of it.
     redis.call('PUBLISH', channel .. ':' .. head, '1')
-  end
-elseif ttl == -1 then
-  -- No lock is without an end, so it may be somebody's data: then nobody must wait for it.
-  -- Nobody has that many owners; a great hash is not worth reading.
-  local fields = redis.call('HLEN', KEYS[1]) <= 100 and redis.call('HGETALL', KEYS[1]) or {}
-  local lock = false
-  for i = 1, #fields, 2 do
-    lock = lock or string.match(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+')
-  end
-  if not lock then
-    return redis.error_reply('WRONGTYPE a hash that is no lock')
   end
 end
 if ARGV[5] == '0' then
@@ -81,13 +101,12 @@ end
 -- one waiter's time from all the others, would pass over those who are there. Behind one of ours its score will do: it
 -- takes nothing from anybody. More would be added to all who come later, and be waited for should one of Redisson's die.
 local score = now + math.max(ttl, 0) + 300000
-local own = redis.call('ZSCORE', KEYS[4], owner)
-if not own and not back then
+if not queued then
   local last = redis.call('LINDEX', KEYS[3], -1)
   local behind = last and redis.call('ZSCORE', KEYS[4], last)
   if behind then
-    local more = redis.call('ZSCORE', KEYS[5], last) and 0 or 300000
-    score = math.max(score, tonumber(behind) + more)
+    local wait = redis.call('ZSCORE', KEYS[5], last) and 0 or 300000
+    score = math.max(score, tonumber(behind) + wait)
   end
   redis.call('RPUSH', KEYS[3], owner)
 end
@@ -98,8 +117,16 @@ if not own or tonumber(own) < score then
 end
 redis.call('ZADD', KEYS[5], string.format('%.0f', now + tonumber(ARGV[5])), owner)
 lasts(KEYS[3], KEYS[4], KEYS[5])
--- Only the first has to know when the hold ends: the others would all ask at that moment.
-if first(KEYS[3], KEYS[4], KEYS[5], now) == owner then
-  return ttl
+if ttl ~= -2 then
+  head, crashed, more = first(KEYS[3], KEYS[4], KEYS[5], now)
+  if head and head ~= owner and #crashed > 0 then
+    -- It is the first now, and has to know when the hold ends.
+    remind(KEYS[1], KEYS[5], head, channel)
+  end
 end
-return -1
+if more then
+  -- Crashed waiters are still before it: it goes on at once.
+  return 1
+end
+-- Only the first has to know when the hold ends: the others would all ask at that moment.
+return ttl ~= -2 and head == owner and ttl or -1

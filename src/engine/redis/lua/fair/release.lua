@@ -18,11 +18,7 @@ if ARGV[2] ~= '0' then
 end
 -- The last field takes the hash with it. Needs no memory.
 if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
-  local head = first(KEYS[2], KEYS[3], KEYS[4], clock())
-  if head then
-    lasts(KEYS[2], KEYS[3], KEYS[4])
-  end
-  redis.call('PUBLISH', head and ARGV[3] .. ':' .. head or ARGV[3], '0')
+  notify(KEYS[2], KEYS[3], KEYS[4], clock(), ARGV[3])
   return 0
 end
 leave(KEYS[1], KEYS[2], KEYS[3], KEYS[4], clock(), ARGV[1], ARGV[3])

@@ -12,11 +12,7 @@ local above = type(held) == 'string' and tonumber(held) > left
 local released = above and left == 0
 if released then
   redis.call('HDEL', KEYS[1], ARGV[1])
-  local head = first(KEYS[3], KEYS[4], KEYS[5], now)
-  if head then
-    lasts(KEYS[3], KEYS[4], KEYS[5])
-  end
-  redis.call('PUBLISH', head and ARGV[5] .. ':' .. head or ARGV[5], '0')
+  notify(KEYS[3], KEYS[4], KEYS[5], now, ARGV[5])
 elseif ARGV[2] == '1' then
   leave(KEYS[1], KEYS[3], KEYS[4], KEYS[5], now, ARGV[1], ARGV[5])
 end

@@ -7,7 +7,7 @@
 --       5 the greatest token its client has seen
 -- Returns  -4 undone before it came   -5 nothing to re-enter   granted: its token, in a list
 --          otherwise the holder's remaining ms, -1 if it has no end
--- A key of another type, or a hash without an owner in it, is an error.
+-- A key of another type, or a hash that is no lock, is an error.
 local owner = ARGV[1]
 
 if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
@@ -16,6 +16,9 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
   end
   local held = redis.call('HGET', KEYS[1], owner)
   if held then
+    -- The counter cannot have been raised while the owner holds the lock. Read before anything is written: a counter of
+    -- another type is an error.
+    local token, wrong = redis.call('GETRANGE', KEYS[3], 0, 17), nil
     if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[4]) then
       redis.call('PEXPIRE', KEYS[1], ARGV[4])
     end
@@ -25,27 +28,14 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
       redis.call('HDEL', KEYS[1], '')
       redis.call('HSET', KEYS[1], owner, ARGV[3])
     end
-    -- Nobody can have raised it since it was ours.
-    local token, wrong = redis.call('GET', KEYS[3]), nil
-    if not token then
+    if #token > 17 or not string.find(token, '^[1-9]%d*$') or tonumber(token) > 9007199254740991 then
       token, wrong = new_token(KEYS[3], ARGV[5])
     end
     return wrong or {token}
   end
   local ttl = redis.call('PTTL', KEYS[1])
-  if ttl == -1 then
-    -- No lock is without an end, so it may be somebody's data: then nobody must wait for it.
-    -- Nobody has that many owners; a great hash is not worth reading.
-    local fields = redis.call('HLEN', KEYS[1]) <= 100 and redis.call('HGETALL', KEYS[1]) or {}
-    for i = 1, #fields, 2 do
-      if string.match(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+') then
-        return ttl
-      end
-    end
-    return redis.error_reply('WRONGTYPE a hash that is no lock')
-  end
   if ttl ~= -2 then
-    return ttl
+    return is_lock(KEYS[1]) and ttl or redis.error_reply('WRONGTYPE a hash that is no lock')
   end
 end
 

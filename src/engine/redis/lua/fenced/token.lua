@@ -2,28 +2,39 @@
 --
 -- counter is where the last token is, which Redisson raises by one; seen the greatest that the client knows of. A counter that
 -- was lost, or set back, goes on with the microseconds of the server's clock; one that is no number, or too great for Lua to
--- count on exactly, has been set by somebody, and is an error: no token would be known to be greater than those before.
+-- count on exactly, has been set by somebody, and is an error: no token would be known to be greater than those before. So is
+-- a clock that is that far ahead, and nothing is written: once the clock is right, the lock can be had again.
+-- Errors name no key: a key is a lock's name, and error texts are read by their beginning.
 --
 -- KEYS  those of the script behind it
 -- Returns  nothing: it goes on there
 local function new_token(counter, seen)
-  local last = redis.pcall('GET', counter) or '0'
+  -- One byte more than the longest token: a string of any size costs the same.
+  local last = redis.pcall('GETRANGE', counter, 0, 17)
   if type(last) == 'table' then
     return nil, last
   end
-  if not (last == '0' or string.match(last, '^%-?[1-9]%d*$')) or math.max(tonumber(last), tonumber(seen)) >= 9007199254740991 then
-    return nil, redis.error_reply('WRONGTYPE its counter of tokens cannot be counted on: ' .. counter)
+  if last == '' and redis.call('EXISTS', counter) == 0 then
+    last = '0'
+  end
+  local plain = last == '0' or #last <= 17 and string.match(last, '^%-?[1-9]%d*$')
+  if not plain or math.max(tonumber(last), tonumber(seen)) >= 9007199254740991 then
+    return nil, redis.error_reply('WRONGTYPE its token counter, redisson_lock_token:{NAME}, is no integer below 2^53; '
+      .. 'docs/fencing.md says how to reset it')
   end
   local time = redis.call('TIME')
   local least = math.max(time[1] * 1000000 + time[2], tonumber(seen) + 1)
+  if least > 9007199254740991 then
+    return nil, redis.error_reply('WRONGTYPE the clock of the server is beyond the year 2255, where tokens end; set it right')
+  end
   if tonumber(last) < least then
     -- In full: Lua would write 1.79e+15, which is no number to count on with.
     redis.call('SET', counter, string.format('%.0f', least))
-  else
-    redis.call('INCR', counter)
-    -- A MultiLock of Redisson's may have given it an end.
-    redis.call('PERSIST', counter)
+    return string.format('%.0f', least)
   end
-  return redis.call('GET', counter)
+  local raised = redis.call('INCR', counter)
+  -- A MultiLock of Redisson's may have given it an end.
+  redis.call('PERSIST', counter)
+  return string.format('%.0f', raised)
 end
 

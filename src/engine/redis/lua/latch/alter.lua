@@ -8,7 +8,7 @@ local known = recall(KEYS[2], ARGV[1])
 if known then
   return known
 end
-local before, wrong = number(KEYS[1])
+local before, wrong = stored_number(KEYS[1])
 if wrong then
   return wrong
 end
@@ -16,15 +16,20 @@ local after = before
 if ARGV[5] == 'once' then
   after = before or tonumber(ARGV[6])
 elseif ARGV[5] == 'down' then
-  after = before and before > 1 and before - 1 or nil
+  -- A number below one is another program's, and stays: no latch has such a count.
+  if before == 1 then
+    after = nil
+  elseif before and before > 1 then
+    after = before - 1
+  end
 elseif ARGV[5] == 'forget' then
   after = nil
 end
 local answer = alter(KEYS[1], KEYS[2], before, after, ARGV[1], ARGV[2], ARGV[3])
--- Redisson's words: 1 closes its waiters' gates, 0 opens them. Who counts below zero has nobody to tell.
+-- Redisson's words: 1 closes its waiters' gates, 0 opens them.
 if after and not before then
   redis.call('PUBLISH', ARGV[4], '1')
-elseif before and not after and (before > 0 or ARGV[5] == 'forget') then
+elseif before and not after then
   redis.call('PUBLISH', ARGV[4], '0')
 end
 return answer

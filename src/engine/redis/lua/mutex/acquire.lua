@@ -5,7 +5,7 @@
 -- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 count to hold   4 lease in ms
 -- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
 --          otherwise the holder's remaining ms, -1 if it has no end
--- A key of another type, or a hash without an owner in it, is an error.
+-- A key of another type, or a hash that is no lock, is an error.
 local owner = ARGV[1]
 
 if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
@@ -26,19 +26,8 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
     return -3
   end
   local ttl = redis.call('PTTL', KEYS[1])
-  if ttl == -1 then
-    -- No lock is without an end, so it may be somebody's data: then nobody must wait for it.
-    -- Nobody has that many owners; a great hash is not worth reading.
-    local fields = redis.call('HLEN', KEYS[1]) <= 100 and redis.call('HGETALL', KEYS[1]) or {}
-    for i = 1, #fields, 2 do
-      if string.match(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+') then
-        return ttl
-      end
-    end
-    return redis.error_reply('WRONGTYPE a hash that is no lock')
-  end
   if ttl ~= -2 then
-    return ttl
+    return is_lock(KEYS[1]) and ttl or redis.error_reply('WRONGTYPE a hash that is no lock')
   end
 end
 

@@ -10,21 +10,6 @@ local function text(value)
   return string.format('%.0f', value)
 end
 
--- What there is, nil if there is nothing; or that it is no such number.
-local function number(key)
-  local found = redis.call('GET', key)
-  if not found then
-    return nil
-  end
-  -- As Redis writes them, and no greater than what can be counted exactly.
-  local plain = found == '0' or string.match(found, '^%-?[1-9]%d*$')
-  local value = plain and tonumber(found)
-  if not value or math.abs(value) > 9007199254740991 then
-    return nil, redis.error_reply('WRONGTYPE no number that can be counted on')
-  end
-  return value
-end
-
 -- What to answer to a request that has come before, or comes too late.
 local function recall(done, request)
   local below = redis.call('ZSCORE', done, 'below')
@@ -89,7 +74,7 @@ local function give_back(key, done, request, channel)
     return nil
   end
   local kind = redis.call('TYPE', key)['ok']
-  local there = kind == 'string' and number(key)
+  local there = kind == 'string' and stored_number(key)
   -- None, for the same reason; and a server short of memory lets the next one through.
   redis.call('ZREM', done, '')
   may_note(done)

@@ -2,5 +2,5 @@
 --
 -- KEYS  1 the number
 -- Returns  it, or nil
-local there, wrong = number(KEYS[1])
+local there, wrong = stored_number(KEYS[1])
 return wrong or there

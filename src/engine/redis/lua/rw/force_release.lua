@@ -10,13 +10,20 @@ end
 if not mode then
   return 0
 end
-local fields = redis.call('HGETALL', KEYS[1])
-for i = 1, #fields, 2 do
-  local times = tonumber(fields[i + 1])
-  if times and not string.find(fields[i], ':write', 1, true) then
-    forget(ARGV[2], fields[i], 1, times)
+-- The keys of the readers end by themselves; a limited number of them is deleted now.
+local fields = some_fields(KEYS[1])
+local counts = short_values(KEYS[1], fields)
+local keys = {KEYS[1]}
+for i, field in ipairs(fields) do
+  -- Of a hash with more than 16 fields a sample was checked before.
+  if not is_part(field, counts[i]) then
+    return redis.error_reply('WRONGTYPE no read/write lock')
+  end
+  local owner, writes = is_owner(field)
+  for number = 1, owner and not writes and #keys < 1000 and read_count(counts[i]) or 0 do
+    keys[#keys + 1] = key(ARGV[2], field, number)
   end
 end
-redis.call('DEL', KEYS[1])
+redis.call('DEL', unpack(keys))
 redis.call('PUBLISH', ARGV[1], '1')
 return 1

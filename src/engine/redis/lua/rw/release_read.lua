@@ -9,13 +9,13 @@ if wrong then
   return wrong
 end
 local held = redis.call('HGET', KEYS[1], ARGV[1])
-local there = held and left(ARGV[4], ARGV[1], held) or -2
+local there, each = left(ARGV[4], ARGV[1], held)
 if held and there > 0 and ARGV[2] ~= '0' then
   local count = tonumber(ARGV[2])
   if tonumber(held) > count then
     -- What frees comes first, so that a server short of memory lets the rest through.
     forget(ARGV[4], ARGV[1], count + 1, held)
-    stay(ARGV[4], ARGV[1], count, there)
+    stay(ARGV[4], ARGV[1], count, there, each)
     redis.call('HDEL', KEYS[1], '')
     redis.call('HSET', KEYS[1], ARGV[1], count)
   end
@@ -27,14 +27,14 @@ if held then
 end
 local gone = not held or there <= 0
 if held and redis.call('HGET', KEYS[1], 'mode') == 'read' then
-  local count, longest = readers(KEYS[1], ARGV[4])
+  local count, _, longest = readers(KEYS[1], ARGV[4])
   if count == 0 then
     redis.call('DEL', KEYS[1])
     if not gone then
       return redis.call('PUBLISH', ARGV[3], '0')
     end
   else
-    redis.call('PEXPIRE', KEYS[1], longest)
+    last_with(KEYS[1], longest)
   end
 end
 if gone then

@@ -20,12 +20,12 @@ if held and ARGV[2] ~= '0' then
 end
 if held then
   redis.call('HDEL', KEYS[1], writer)
-  local count, longest = readers(KEYS[1], ARGV[4])
+  local count, _, longest = readers(KEYS[1], ARGV[4])
   if count == 0 then
     redis.call('DEL', KEYS[1])
   else
     redis.call('HSET', KEYS[1], 'mode', 'read')
-    redis.call('PEXPIRE', KEYS[1], longest)
+    last_with(KEYS[1], longest)
   end
   return redis.call('PUBLISH', ARGV[3], '1')
 end

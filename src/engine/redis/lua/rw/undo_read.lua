@@ -8,7 +8,7 @@
 -- Something else may live under that name; then the acquire was refused, but it may still come later.
 local held = redis.pcall('HGET', KEYS[1], ARGV[1])
 held = type(held) == 'string' and held or nil
-local there = held and left(ARGV[6], ARGV[1], held) or -2
+local there, each = left(ARGV[6], ARGV[1], held)
 if ARGV[2] == '1' and there > 0 then
   -- From zero, and carried out: it cannot come again, so no mark is needed.
   redis.call('HDEL', KEYS[1], ARGV[1])
@@ -16,9 +16,9 @@ if ARGV[2] == '1' and there > 0 then
   if redis.call('HGET', KEYS[1], 'mode') ~= 'read' then
     return 0
   end
-  local count, longest = readers(KEYS[1], ARGV[6])
+  local count, _, longest = readers(KEYS[1], ARGV[6])
   if count > 0 then
-    redis.call('PEXPIRE', KEYS[1], longest)
+    last_with(KEYS[1], longest)
     return 0
   end
   redis.call('DEL', KEYS[1])
@@ -34,7 +34,7 @@ end
 redis.call('ZADD', KEYS[2], now + tonumber(ARGV[4]), ARGV[1] .. '#' .. ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[4])
 if above then
-  stay(ARGV[6], ARGV[1], count, there)
+  stay(ARGV[6], ARGV[1], count, there, each)
   redis.call('HSET', KEYS[1], ARGV[1], count)
   return -3
 end

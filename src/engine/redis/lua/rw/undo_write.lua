@@ -12,12 +12,12 @@ held = type(held) == 'string' and held or nil
 if ARGV[2] == '1' and held then
   -- From zero, and carried out: it cannot come again, so no mark is needed.
   redis.call('HDEL', KEYS[1], writer)
-  local count, longest = readers(KEYS[1], ARGV[6])
+  local count, _, longest = readers(KEYS[1], ARGV[6])
   if count == 0 then
     redis.call('DEL', KEYS[1])
   else
     redis.call('HSET', KEYS[1], 'mode', 'read')
-    redis.call('PEXPIRE', KEYS[1], longest)
+    last_with(KEYS[1], longest)
   end
   return redis.call('PUBLISH', ARGV[5], '1')
 end

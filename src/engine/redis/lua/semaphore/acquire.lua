@@ -5,13 +5,14 @@
 -- ARGV  1 owner   2 attempt: 1 from zero, more with permits of its own   3 what its permits' ids begin with   4 how many
 --       5 lease in ms   6 how long it waits if it does not ask again, in ms; 0 if nobody is to wait for it
 --       7 the semaphore's channel   8 of how many, if nobody has said; or nothing
--- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
+--       9 the other name with the same side keys, or nothing
+-- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter   {TWIN, key} the other name's key exists
 --          otherwise how many ms until one comes back by itself, -1 if none does
 local owner, now, lease = ARGV[1], clock(), tonumber(ARGV[5])
-local there, wrong = count(KEYS[1])
+local there, wrong = available(KEYS[1], KEYS[2])
 -- Only where there is something to take back: a server without memory refuses who frees nothing first.
 if not wrong and redis.call('ZCOUNT', KEYS[2], '-inf', now) > 0 then
-  there, wrong = reclaim(KEYS[1], KEYS[2], now, ARGV[7])
+  there, wrong = reclaim(KEYS[1], KEYS[2], KEYS[6], now, ARGV[7], ARGV[9])
 end
 if redis.call('ZSCORE', KEYS[3], owner .. '#' .. ARGV[2]) then
   return -4
@@ -19,6 +20,8 @@ end
 if wrong then
   return wrong
 end
+-- Read before anything is written: a key of another type is an error.
+redis.call('HGET', KEYS[6], '')
 local wanted = tonumber(ARGV[4])
 local had = keep(KEYS[1], KEYS[2], ARGV[3], wanted, now + lease)
 if had == wanted then
@@ -28,6 +31,13 @@ end
 if had > 0 or ARGV[2] ~= '1' then
   -- With permits that have gone: granting it would make them up.
   return -5
+end
+local twin = twin_of(ARGV[9])
+if twin then
+  return twin
+end
+if is_unproven(there, KEYS[2], KEYS[6]) then
+  return redis.error_reply(UNPROVEN)
 end
 if not there and ARGV[8] ~= '' then
   -- Some may be out though somebody has deleted the number.
@@ -44,9 +54,7 @@ if there and there >= wanted and (not head or head == owner) then
   -- None, so that one who may not is stopped before they are taken from the number, and for good.
   redis.call('ZADD', KEYS[2], 'XX', 0, '')
   there = redis.call('DECRBY', KEYS[1], wanted)
-  for number = 1, wanted do
-    redis.call('ZADD', KEYS[2], string.format('%.0f', now + lease), id(ARGV[3], number))
-  end
+  lease_until(KEYS[2], ids(ARGV[3], wanted), now + lease)
   together(KEYS[1], KEYS[2])
   note(KEYS[6], ARGV[3], owner, lease)
   if waited and leave(KEYS[4], KEYS[5], owner) then
@@ -65,7 +73,7 @@ elseif ARGV[6] ~= '0' then
 end
 local soonest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
 -- Redisson's way to say that it has no end.
-if not soonest or tonumber(soonest) >= 922337203685477 then
+if not soonest or tonumber(soonest) >= NO_END then
   return -1
 end
 return tonumber(soonest) - now

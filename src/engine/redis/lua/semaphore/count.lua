@@ -1,11 +1,22 @@
--- Says how many permits there are, after it has changed that.
+-- Changes the number of permits, and returns it.
 --
--- KEYS  1 how many are there   2 those that are out
--- ARGV  1 look, once (so many, if nobody has said), set (so many in all, those that are out included), return (a permit), or
+-- KEYS  1 how many are there   2 those that are out   3 clients
+-- ARGV  1 once (so many, if nobody has said), set (so many in all, those that are out included), return (a permit), or
 --       forget (all of it)
 --       2 how many, or the permit's id   3 the semaphore's channel
--- Returns  1 if it changed anything, or 0; how many are there, or nil if nobody has said; how many are out
-local there, wrong = reclaim(KEYS[1], KEYS[2], clock(), ARGV[3])
+--       4 the other name with the same side keys, or nothing
+-- Returns  {TWIN, key}  the other name's key exists
+--          {1 if it changed anything, or 0; how many are available, or nil if nobody has said; how many are in use}
+
+-- The permits in use may belong to the other name: none is forgotten or returned.
+local twin = twin_of(ARGV[4])
+if twin then
+  return twin
+end
+local there, wrong = reclaim(KEYS[1], KEYS[2], KEYS[3], clock(), ARGV[3], '')
+if not wrong and is_unproven(there, KEYS[2], KEYS[3]) then
+  wrong = redis.error_reply(UNPROVEN)
+end
 if wrong then
   return wrong
 end
@@ -32,10 +43,11 @@ elseif ARGV[1] == 'return' then
   end
 elseif ARGV[1] == 'forget' then
   redis.call('DEL', KEYS[1], KEYS[2])
+  forget_clients(KEYS[2], KEYS[3])
   return {(there or out > 0) and 1 or 0, false, 0}
 end
 if done == 1 then
-  there, out = count(KEYS[1]), redis.call('ZCARD', KEYS[2])
+  there, out = stored_number(KEYS[1]), redis.call('ZCARD', KEYS[2])
   tell(ARGV[3], there)
 end
 return {done, there and string.format('%.0f', there) or false, out}

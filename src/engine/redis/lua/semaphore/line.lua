@@ -9,22 +9,32 @@ local function clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Who is first in line, of those who are there.
+-- The first waiter that is there. One call removes a bounded number of crashed ones before it; if there are more, it is one
+-- of them, and the next call goes on.
 local function first(line, alive, now)
-  while true do
-    local head = redis.call('LINDEX', line, 0)
+  local head
+  for removed = 0, 200 do
+    head = redis.call('LINDEX', line, 0)
     local till = head and redis.call('ZSCORE', alive, head)
-    if not head or (till and tonumber(till) > now) then
-      return head
+    if not head or (till and tonumber(till) > now) or removed == 200 then
+      break
     end
     redis.call('LPOP', line)
     redis.call('ZREM', alive, head)
   end
+  return head
 end
 
--- Somebody stands in line for so long; should everybody die, the line ends soon after.
+-- Queues an owner, or keeps its entry, for this many ms; should every waiter crash, the queue expires soon after. An entry whose
+-- mark was lost is replaced, so that no owner is queued twice, and a mark whose entry was lost gets one. The queue is searched for
+-- the entry only while there are fewer entries than marks, which happens after entries were lost.
 local function stand(line, alive, owner, now, ms)
-  if not redis.call('ZSCORE', alive, owner) then
+  local marked = redis.call('ZSCORE', alive, owner)
+  if not marked then
+    redis.call('LREM', line, 0, owner)
+  end
+  local short = marked and redis.call('LLEN', line) < redis.call('ZCARD', alive)
+  if not marked or short and not redis.call('LPOS', line, owner) then
     redis.call('RPUSH', line, owner)
   end
   redis.call('ZADD', alive, string.format('%.0f', now + ms), owner)

@@ -1,8 +1,8 @@
 -- Before the scripts of the semaphore: its permits.
 --
 -- there is Redisson's number of permits that can be had, out its zset of those that cannot, each an id of 16 bytes and until
--- when it is out, in ms of the server's clock. clients is ours: what the ids of a client's permits begin with, and its uuid, for
--- those who look whose they are.
+-- when it is out, in ms of the server's clock. clients is ours: what the ids of a client's permits begin with, and its uuid. It
+-- tells whose a permit is, and proves that the zset holds permits where the number is missing.
 --
 -- KEYS  those of the script behind it
 -- Returns  nothing: it goes on there
@@ -11,19 +11,35 @@ local function id(shared, number)
   return shared .. struct.pack('>I4', number)
 end
 
--- How many are there, nil if nobody has said; or that it is no such number.
-local function count(there)
-  local found = redis.call('GET', there)
-  if not found then
-    return nil
+-- All permits of an owner that was granted so many.
+local function ids(shared, permits)
+  local all = {}
+  for number = 1, permits do
+    all[number] = id(shared, number)
   end
-  -- As Redis writes them, and no greater than what can be counted exactly: what it could not add to would be lost.
-  local plain = found == '0' or string.match(found, '^%-?[1-9]%d*$')
-  local number = plain and tonumber(found)
-  if not number or math.abs(number) > 9007199254740991 then
-    return nil, redis.error_reply('WRONGTYPE no number of permits')
+  return all
+end
+
+-- Lists in portions that fit into one command: a call for each id would take too long where there are thousands.
+local function portions(list, size)
+  local all = {}
+  for from = 1, #list, size do
+    all[#all + 1] = {unpack(list, from, math.min(from + size - 1, #list))}
   end
-  return number
+  return all
+end
+
+-- Sets the end of these permits; with further words of ZADD, if any.
+local function lease_until(out, ids, till, ...)
+  local words, score = {...}, string.format('%.0f', till)
+  for _, some in ipairs(portions(ids, 1000)) do
+    local args = {unpack(words)}
+    for _, permit in ipairs(some) do
+      args[#args + 1] = score
+      args[#args + 1] = permit
+    end
+    redis.call('ZADD', out, unpack(args))
+  end
 end
 
 -- What is out ends with the number, if that has an end; Redisson gives it one, and forgets it again.
@@ -39,7 +55,7 @@ end
 -- Adds to the number what comes back, if somebody has said one: it is not made anew. Before what is out is taken away, and that is
 -- tried on nothing before: whichever of both the user may not do, no permit is lost and none made up.
 local function add(there, many)
-  return count(there) and redis.call('INCRBY', there, many)
+  return stored_number(there) and redis.call('INCRBY', there, many)
 end
 
 -- How many listened to how many there are.
@@ -47,11 +63,48 @@ local function tell(channel, number)
   return number and number > 0 and redis.call('PUBLISH', channel, number) or 0
 end
 
--- Takes back what nobody has given back in time. How many are there then, or what is wrong.
-local function reclaim(there, out, now, channel)
-  local number, wrong = count(there)
+-- Forgets the clients that had permits, once no permit is in use. A key of another type is another program's.
+local function forget_clients(out, clients)
+  if redis.call('EXISTS', out) == 0 and redis.pcall('HGET', clients, '') == false then
+    redis.call('DEL', clients)
+  end
+end
+
+-- The number of available permits, or nil if it is missing. The second result is an error, if either key is foreign. The error
+-- tells which key it is, since the user knows only the number's.
+local function available(there, out)
+  local number, wrong = stored_number(there)
   if wrong then
-    return nil, wrong
+    return number, wrong
+  end
+  local size = redis.pcall('ZCARD', out)
+  if type(size) == 'table' then
+    if string.find(size.err, '^WRONGTYPE') then
+      wrong = redis.error_reply('WRONGTYPE the key of its permits in use, {NAME}:timeout, has a value of another type')
+    else
+      wrong = size
+    end
+  elseif not are_permits(out) then
+    wrong = redis.error_reply('WRONGTYPE the key of its permits in use, {NAME}:timeout, is a zset that holds no permits')
+  end
+  return number, wrong
+end
+
+local UNPROVEN = 'WRONGTYPE the key of its permits in use, {NAME}:timeout, is a zset that may hold no permits'
+
+-- Whether the zset may be another program's: its format is that of permits, but the number is missing, and distlock has not noted
+-- the clients.
+local function is_unproven(number, out, clients)
+  return not number and not are_noted(out, clients)
+end
+
+-- Takes back the permits that nobody has given back in time. Returns how many are available then, nil if the number is missing;
+-- the second result is an error, if either key is foreign. Where the zset may be another program's, or the permits those of the
+-- other name, nothing is changed and no error is returned. twin is the other name, or '' if the caller knows that it is free.
+local function reclaim(there, out, clients, now, channel, twin)
+  local number, wrong = available(there, out)
+  if wrong or twin_of(twin) or is_unproven(number, out, clients) then
+    return number, wrong
   end
   -- None. A server without memory lets the next one through after it.
   redis.call('ZREMRANGEBYSCORE', out, 1, 0)
@@ -60,6 +113,7 @@ local function reclaim(there, out, now, channel)
     number = add(there, late)
     redis.call('ZREMRANGEBYSCORE', out, '-inf', now)
     tell(channel, number)
+    forget_clients(out, clients)
   end
   return number
 end
@@ -69,53 +123,54 @@ local function take_back(there, out, ids)
   -- None.
   redis.call('ZREM', out, '')
   local number = add(there, #ids)
-  for _, permit in ipairs(ids) do
-    redis.call('ZREM', out, permit)
+  for _, some in ipairs(portions(ids, 1000)) do
+    redis.call('ZREM', out, unpack(some))
   end
   return number
 end
 
--- Notes whose permits begin so, for as long as they are out.
+-- Notes the client whose permit ids have this prefix, until a day after their end: the note proves that the zset holds permits,
+-- even if they are late and their number is lost.
 local function note(clients, shared, owner, lease)
+  local ms = lease + 86400000
   redis.call('HSET', clients, string.sub(shared, 1, 4), string.match(owner, '^[^:]*'))
-  if redis.call('PTTL', clients) < lease then
-    redis.call('PEXPIRE', clients, lease)
+  if redis.call('PTTL', clients) < ms then
+    redis.call('PEXPIRE', clients, string.format('%.0f', ms))
   end
 end
 
--- Those of an owner's permits that are out, of so many.
+-- Returns which of an owner's N permits are in use, and when the first of them expires.
 local function owned(out, shared, permits)
-  local ids = {}
-  for number = 1, tonumber(permits) do
-    if redis.call('ZSCORE', out, id(shared, number)) then
-      ids[#ids + 1] = id(shared, number)
+  local found, soonest = {}, nil
+  for _, some in ipairs(portions(ids(shared, tonumber(permits)), 1000)) do
+    for i, score in ipairs(redis.call('ZMSCORE', out, unpack(some))) do
+      if score then
+        found[#found + 1] = some[i]
+        soonest = math.min(soonest or tonumber(score), tonumber(score))
+      end
     end
   end
-  return ids
+  return found, soonest
 end
 
--- Gives back all permits of an owner, of so many. How many listened; nothing if it had none.
+-- Releases all permits of an owner. Returns the number of listeners and of permits; nil if it had none.
 local function give_back(there, out, clients, shared, permits, channel)
   local ids = owned(out, shared, permits)
   if #ids == 0 then
     return nil
   end
   local listeners = tell(channel, take_back(there, out, ids))
-  if redis.call('EXISTS', out) == 0 then
-    redis.call('DEL', clients)
-  end
-  return listeners
+  forget_clients(out, clients)
+  return listeners, #ids
 end
 
 -- Makes all permits of an owner last until then, if they would end sooner and it has all of them. How many it has.
 local function keep(there, out, shared, permits, till)
-  local ids = owned(out, shared, permits)
+  local ids, soonest = owned(out, shared, permits)
   if #ids == tonumber(permits) then
     together(there, out)
-    for _, permit in ipairs(ids) do
-      if tonumber(redis.call('ZSCORE', out, permit)) < till then
-        redis.call('ZADD', out, string.format('%.0f', till), permit)
-      end
+    if soonest < till then
+      lease_until(out, ids, till, 'XX', 'GT')
     end
   end
   return #ids

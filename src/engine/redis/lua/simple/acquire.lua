@@ -5,12 +5,15 @@
 -- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 lease in ms
 -- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
 --          otherwise the holder's remaining ms, -1 if it has no end
--- A key of another type is an error.
+-- A key of another type, or a string too long for a lock, is an error.
 if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
   if redis.call('ZSCORE', KEYS[2], ARGV[1] .. '#' .. ARGV[2]) then
     return -4
   end
-  local holder = redis.call('GET', KEYS[1])
+  local holder, wrong = simple_holder(KEYS[1])
+  if wrong then
+    return wrong
+  end
   if holder then
     local ttl = redis.call('PTTL', KEYS[1])
     if holder ~= ARGV[1] then

@@ -8,7 +8,7 @@ local holder = redis.call('GETRANGE', KEYS[1], 0, 63)
 if holder == '' and redis.call('EXISTS', KEYS[1]) == 0 then
   return 0
 end
-if string.match(holder, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
+if is_owner(holder) then
   redis.call('DEL', KEYS[1])
   redis.call('PUBLISH', ARGV[1], '0')
   return 1

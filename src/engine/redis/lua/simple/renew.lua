@@ -6,8 +6,8 @@
 local answers = {}
 for i, key in ipairs(KEYS) do
   local owner, lease = ARGV[2 * i - 1], ARGV[2 * i]
-  -- One bad key must not cost the others their lease.
-  local holder = redis.pcall('GET', key)
+  -- One bad key must not cost the others their lease. No owner of ours is longer.
+  local holder = redis.pcall('GETRANGE', key, 0, 63)
   if type(holder) == 'table' then
     answers[i] = holder.err
   elseif holder == owner then
@@ -19,7 +19,7 @@ for i, key in ipairs(KEYS) do
     end
     answers[i] = 1
   else
-    answers[i] = holder and -2 or -1
+    answers[i] = redis.call('EXISTS', key) == 1 and -2 or -1
   end
 end
 return answers

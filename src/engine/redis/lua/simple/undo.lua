@@ -4,7 +4,7 @@
 -- ARGV  1 owner   2 attempt   3 how long to remember, in ms   4 the lock's channel
 -- Returns  -6 refused if it comes   otherwise released, and how many listened
 -- Something else may live under that name; then the acquire was refused, but it may still come later.
-if ARGV[2] == '1' and redis.pcall('GET', KEYS[1]) == ARGV[1] then
+if ARGV[2] == '1' and redis.pcall('GETRANGE', KEYS[1], 0, 63) == ARGV[1] then
   -- From zero, and carried out: it cannot come again, so no mark is needed.
   redis.call('DEL', KEYS[1])
   return redis.call('PUBLISH', ARGV[4], '0')

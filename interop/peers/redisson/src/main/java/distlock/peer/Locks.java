@@ -5,12 +5,14 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.redisson.api.RLock;
+import org.redisson.api.RMap;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
 /**
  * The plain lock, Redisson's RLock, or by its `kind` the `fair`, `fenced`, `read` or `write` one, the `multi` lock of
  * several plain ones, `a+b`, or the `quorum` one on most of several servers. Times are milliseconds; a lease of -1 is kept by the watchdog.
+ * The owner is the thread of the command, or that with the id `as`.
  */
 final class Locks {
     private final Clients clients;
@@ -32,14 +34,11 @@ final class Locks {
         deeds.putAll(Map.of(
                 "lock", this::lock,
                 "try_lock", this::tryLock,
-                "unlock", command -> {
-                    named(command).unlock();
-                    return true;
-                },
+                "unlock", this::unlock,
                 "force_unlock", command -> named(command).forceUnlock(),
                 "is_locked", this::isLocked,
-                "is_mine", command -> named(command).isHeldByCurrentThread(),
-                "hold_count", command -> named(command).getHoldCount(),
+                "is_mine", command -> named(command).isHeldByThread(AnyThread.id(command)),
+                "hold_count", this::holdCount,
                 "ttl", command -> named(command).remainTimeToLive(),
                 "holders", this::holders,
                 "owner", this::owner));
@@ -47,6 +46,9 @@ final class Locks {
     }
 
     private Object lock(Command command) throws Exception {
+        if (AnyThread.isMeant(command)) {
+            return AnyThread.lock(named(command), command);
+        }
         long lease = command.number("lease", -1);
         if (isFenced(command)) {
             tokens.get().put(named(command), Fenced.lock(named(command), lease));
@@ -60,6 +62,9 @@ final class Locks {
 
     /** Without `wait` and `lease` it is the `tryLock()` that asks once. */
     private Object tryLock(Command command) throws Exception {
+        if (AnyThread.isMeant(command)) {
+            return AnyThread.tryLock(named(command), command);
+        }
         long wait = command.number("wait", -1);
         long lease = command.number("lease", -1);
         if (isFenced(command)) {
@@ -75,6 +80,24 @@ final class Locks {
         return named(command).tryLock(Math.max(wait, 0), lease, TimeUnit.MILLISECONDS);
     }
 
+    private Object unlock(Command command) throws Exception {
+        if (AnyThread.isMeant(command)) {
+            AnyThread.unlock(named(command), command);
+        } else {
+            named(command).unlock();
+        }
+        return true;
+    }
+
+    /** Redisson counts the holds of the calling thread only; those of another id are read from the hash. */
+    private Object holdCount(Command command) throws Exception {
+        if (!AnyThread.isMeant(command)) {
+            return named(command).getHoldCount();
+        }
+        Object count = map(command).get(owner(command));
+        return count == null ? 0 : Long.parseLong((String) count);
+    }
+
     /** A multi lock itself cannot say. */
     private Object isLocked(Command command) throws Exception {
         if (!command.text("kind", "plain").equals("multi")) {
@@ -86,14 +109,18 @@ final class Locks {
 
     /** Everything Redisson can see of who holds a lock: owner by owner, how often. */
     private Object holders(Command command) {
+        return map(command).readAllMap();
+    }
+
+    private RMap<Object, Object> map(Command command) {
         Clients.Client client = clients.of(command);
         String name = client.mapped(command.text("name"));
-        return client.redisson().getMap(name, StringCodec.INSTANCE).readAllMap();
+        return client.redisson().getMap(name, StringCodec.INSTANCE);
     }
 
     /** What stands in Redis when this thread holds a lock. */
     private Object owner(Command command) {
-        return clients.of(command).redisson().getId() + ":" + Thread.currentThread().getId();
+        return clients.of(command).redisson().getId() + ":" + AnyThread.id(command);
     }
 
     /** What this thread was told when it took a fenced lock, as long as the lock itself says the same. */

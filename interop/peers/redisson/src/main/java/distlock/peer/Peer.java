@@ -39,6 +39,7 @@ final class Peer {
         deeds.putAll(new Semaphores(clients).deeds());
         deeds.putAll(new Counting(clients).deeds());
         deeds.putAll(new Latches(clients).deeds());
+        deeds.putAll(new Transactions(clients).deeds());
         deeds.put("clock", command -> System.nanoTime());
         deeds.put("exit", command -> {
             clients.closeAll();

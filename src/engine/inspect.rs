@@ -1,0 +1,56 @@
+//! What is held under a name, for stores that answer for one kind of lock at a time.
+
+use std::sync::Arc;
+
+use super::{Cause, Engine, Failure};
+use crate::protocol::{Action, Holding, Kind, Reply, Subject};
+
+/// The kinds that tell all locks apart. The fenced one reports tokens and waiters of every exclusive lock.
+const KINDS: [Kind; 5] = [
+    Kind::Fenced,
+    Kind::Write,
+    Kind::Mutex,
+    Kind::Semaphore,
+    Kind::Simple,
+];
+
+/// Asks for each kind until one fits.
+pub(super) async fn kind_by_kind<E: Engine + ?Sized>(
+    engine: Arc<E>,
+    name: Arc<str>,
+) -> Result<Option<(Kind, Holding)>, Failure> {
+    let (mut free, mut refusal) = (false, None);
+    for kind in KINDS {
+        let request = Subject::new(kind, name.clone()).request(Action::Inspect);
+        match engine.call(request).await {
+            // A number may be anything; also a semaphore without permits that are out.
+            Ok(Reply::Inspected(None)) if kind == Kind::Semaphore => free = true,
+            Ok(Reply::Inspected(None)) => return Ok(None),
+            Ok(Reply::Inspected(Some(holding))) => {
+                return Ok(Some((kind_of(kind, &holding), holding)));
+            }
+            Ok(other) => {
+                let why = format!("unexpected answer {other:?}");
+                return Err(Failure::new(Cause::Unexpected, why));
+            }
+            Err(failure) if matches!(failure.cause, Cause::WrongKind | Cause::Denied) => {
+                refusal = Some(failure);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    match refusal.filter(|_| !free) {
+        Some(refusal) => Err(refusal),
+        None => Ok(None),
+    }
+}
+
+/// What this holding is, of all kinds that have the same shape.
+pub(super) const fn kind_of(kind: Kind, holding: &Holding) -> Kind {
+    match kind {
+        Kind::Fenced if !holding.waiting.is_empty() => Kind::Fair,
+        Kind::Fenced if holding.token.is_none() => Kind::Mutex,
+        Kind::Write if !holding.writes => Kind::Read,
+        kind => kind,
+    }
+}

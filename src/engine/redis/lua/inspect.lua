@@ -1,0 +1,211 @@
+-- Behind the formats: reports what is held under a name, whatever kind of lock it is. Reads only, and a bounded amount: a lock
+-- with more than 256 readers, and more than 256 permits that are out, are reported page by page.
+--
+-- KEYS  the lock and, as far as the user may read them, keys beside it
+-- ARGV  1 what the readers' keys begin with   2 the cursor: 0 for the first page   3 a letter for each key: l the lock, t the last
+--       token, q the queue, w the waiting writers, o the permits that are out, c their clients, n the waiters for several permits
+-- Returns  {'free'}  also for permits without a number whose clients distlock has not noted, or the user may not read
+--          {'number'}  an integer, of which no permit is out
+--          {'hash', remaining ms (-1 no end), the token or '', the first hundred waiters, owner, count, ...}
+--          {'shared', next cursor, remaining ms, the mode, the first hundred waiting writers, field, count, its own ms, ...}
+--          {'value', remaining ms, the owner}
+--          {'permits', next cursor, available, out, {id, remaining ms (-1 no end), ...}, {client uuids}, the first hundred waiters}
+-- A key that is none of these is an error, and its content is not reported.
+local key, cursor = {}, ARGV[2]
+for i, name in ipairs(KEYS) do
+  key[string.sub(ARGV[3], i, i)] = name
+end
+local lock = key.l
+
+local function foreign()
+  return redis.error_reply('WRONGTYPE its key holds data of another program')
+end
+
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Whether a key beside the lock is there, and of this type. A key of another type is another program's.
+local function is_there(beside, of_type)
+  return beside and redis.call('TYPE', beside)['ok'] == of_type
+end
+
+-- The first hundred owners that read(from, to) returns. What is no owner may be of any length, so that few are read at a time,
+-- and none behind the first that is no owner.
+local function owners_of(read)
+  local owners, from = {}, 0
+  for _, to in ipairs({1, 9, 19, 39, 59, 79, 99}) do
+    for _, owner in ipairs(read(from, to)) do
+      if not is_owner(owner) then
+        return owners
+      end
+      owners[#owners + 1] = owner
+    end
+    from = to + 1
+    if #owners < from then
+      break
+    end
+  end
+  return owners
+end
+
+-- The first hundred owners in a list; none without a key.
+local function waiters(list)
+  return is_there(list, 'list') and owners_of(function(from, to)
+    return redis.call('LRANGE', list, from, to)
+  end) or {}
+end
+
+-- A plain, fenced or fair lock: each field is an owner.
+local function of_owners(ttl)
+  -- One byte more than the longest token: a string of any size costs the same.
+  local token = is_there(key.t, 'string') and redis.call('GETRANGE', key.t, 0, 17) or ''
+  token = #token <= 17 and token or ''
+  local answer = {'hash', ttl, token, waiters(key.q)}
+  for _, word in ipairs(redis.call('HGETALL', lock)) do
+    answer[#answer + 1] = word
+  end
+  return answer
+end
+
+-- How long a reader holds the lock still; it has a key for each time that it holds it, of which the newest are read.
+local function left(reader, count, most)
+  local longest = -2
+  for number = math.max(1, count - most + 1), count do
+    local own = ARGV[1] .. ':' .. reader .. ':rwlock_timeout:' .. number
+    longest = math.max(longest, redis.call('PTTL', own))
+  end
+  return longest
+end
+
+-- A read/write lock, or a page of it.
+local function of_readers(ttl, mode)
+  local page = {'0', {}}
+  local size = redis.call('HLEN', lock)
+  if size <= 256 then
+    -- Another program's value may be of any size: one that is too long for a count is not read.
+    local names = redis.call('HRANDFIELD', lock, size)
+    for _, name in ipairs(names) do
+      if not is_owner(name) and name ~= 'mode' or redis.call('HSTRLEN', lock, name) > 9 then
+        return foreign()
+      end
+    end
+    local values = #names > 0 and redis.call('HMGET', lock, unpack(names)) or {}
+    for i, name in ipairs(names) do
+      page[2][2 * i - 1], page[2][2 * i] = name, values[i]
+    end
+  else
+    page = redis.call('HSCAN', lock, cursor, 'COUNT', 100)
+  end
+  local writers = {}
+  if key.w and cursor == '0' then
+    local now = clock()
+    writers = owners_of(function(from, to)
+      return redis.call('ZRANGEBYSCORE', key.w, '(' .. now, '+inf', 'LIMIT', from, to - from + 1)
+    end)
+  end
+  local answer, fields = {'shared', page[1], ttl, mode, writers}, page[2]
+  -- There are two words for each reader: at most 640 times of readers are asked for, and one for each.
+  local most = math.max(1, math.floor(1280 / #fields))
+  for i = 1, #fields, 2 do
+    local field, count = fields[i], fields[i + 1]
+    local owner, writes = is_owner(field)
+    if owner and not hold_count(count) or not owner and field ~= 'mode' then
+      return foreign()
+    end
+    local own = owner and (writes and ttl or left(field, tonumber(count), most))
+    if own and ttl >= 0 then
+      -- It ends with the lock, which Redisson's watchdog may have cut short.
+      own = math.min(own, ttl)
+    end
+    if own and (writes or own > 0) then
+      answer[#answer + 1] = field
+      answer[#answer + 1] = count
+      answer[#answer + 1] = own
+    end
+  end
+  return answer
+end
+
+-- The uuids of the clients that have these permits: an id begins with four bytes of its client's.
+local function clients_of(ids)
+  local known, clients = {}, {}
+  for i = 1, key.c and #ids or 0, 2 do
+    local start = string.sub(ids[i], 1, 4)
+    if not known[start] then
+      known[start] = true
+      -- A field that is no uuid is another program's, and may be of any size.
+      local is_uuid = redis.call('HSTRLEN', key.c, start) == 36
+      clients[#clients + 1] = is_uuid and redis.call('HGET', key.c, start) or nil
+    end
+  end
+  return clients
+end
+
+-- A semaphore with permits that are out. Late permits count as available: the next acquire takes them back.
+local function of_permits(available)
+  local out, now = key.o, clock()
+  if not are_permits(out) then
+    return foreign()
+  end
+  if not available and not (key.c and are_noted(out, key.c)) then
+    return {'free'}
+  end
+  local size, late = redis.call('ZCARD', out), redis.call('ZCOUNT', out, '-inf', now)
+  if size == late then
+    return available and {'number'} or {'free'}
+  end
+  local page = {'0', {}}
+  if size <= 256 then
+    -- Few at a time: a member may be of any length, and none is read behind one that is no permit.
+    for from = 0, size - 1, 16 do
+      local some = redis.call('ZRANGE', out, from, from + 15, 'WITHSCORES')
+      for i = 1, #some, 2 do
+        if not is_permit(some[i], some[i + 1]) then
+          return foreign()
+        end
+        page[2][#page[2] + 1], page[2][#page[2] + 2] = some[i], some[i + 1]
+      end
+    end
+  else
+    page = redis.call('ZSCAN', out, cursor, 'COUNT', 200)
+  end
+  local ids = {}
+  for i = 1, #page[2], 2 do
+    local id, score = page[2][i], page[2][i + 1]
+    if not is_permit(id, score) then
+      return foreign()
+    end
+    local till = tonumber(score)
+    if till > now then
+      ids[#ids + 1] = id
+      ids[#ids + 1] = till >= NO_END and -1 or till - now
+    end
+  end
+  available = available and string.format('%.0f', available + late) or '0'
+  return {'permits', page[1], available, size - late, ids, clients_of(ids), waiters(cursor == '0' and key.n)}
+end
+
+local kind = redis.call('TYPE', lock)['ok']
+if kind == 'hash' then
+  local ttl, mode = redis.call('PTTL', lock), read_write_mode(lock)
+  if mode then
+    return of_readers(ttl, mode)
+  end
+  return is_lock(lock) and of_owners(ttl) or foreign()
+elseif kind == 'string' then
+  local value = redis.call('GETRANGE', lock, 0, 127)
+  if is_owner(value) then
+    return {'value', redis.call('PTTL', lock), value}
+  end
+  local number, wrong = stored_number(lock)
+  if wrong then
+    return foreign()
+  end
+  return is_there(key.o, 'zset') and of_permits(number) or {'number'}
+elseif kind ~= 'none' then
+  return foreign()
+end
+-- A semaphore whose number was deleted may still have permits that are out.
+return is_there(key.o, 'zset') and of_permits(nil) or {'free'}

@@ -1,0 +1,13 @@
+-- Reports how many permits there are. Reads only: late permits count as available, and the next acquire takes them back.
+--
+-- KEYS  1 the number of available permits   2 the permits that are out   3 clients
+-- Returns  0; how many are available, or nil if nobody has said; how many are out
+local there, wrong = available(KEYS[1], KEYS[2])
+if not wrong and is_unproven(there, KEYS[2], KEYS[3]) then
+  wrong = redis.error_reply(UNPROVEN)
+end
+if wrong then
+  return wrong
+end
+local out, late = redis.call('ZCARD', KEYS[2]), redis.call('ZCOUNT', KEYS[2], '-inf', clock())
+return {0, there and string.format('%.0f', there + late) or false, out - late}

@@ -1,0 +1,166 @@
+//! Code of the application's that the library calls, wakers and `tracing` subscribers, may panic or block: other locks stay
+//! renewed, their holders are notified of a loss, and `close()` returns in time.
+
+#![cfg(all(feature = "redis", feature = "sqlite"))]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "whether a lease is renewed shows in real time"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod pipe;
+mod quorum;
+mod subscribers;
+mod wakers;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use distlock::{Client, ClientBuilder, Guard, Lease, LostReason};
+use tokio::time::timeout;
+
+use self::support::{PATIENCE, RedisServer, eventually};
+
+/// Renewed every third of it. A busy machine may be late by two thirds.
+const LEASE: Duration = Duration::from_secs(4);
+
+static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+
+/// A store to run a test on; the names of its locks are the test's own.
+struct Store {
+    url: String,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Store {
+    fn redis() -> Self {
+        let url = SERVER.url();
+        Self { url, _folder: None }
+    }
+
+    /// Replies come from a task on the library's thread.
+    fn redis_without_scripts() -> Self {
+        let url = format!("{}?scripts=off", SERVER.url());
+        Self { url, _folder: None }
+    }
+
+    fn sqlite() -> Self {
+        let folder = tempfile::tempdir().expect("there is room");
+        let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+        let _folder = Some(folder);
+        Self { url, _folder }
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        Client::builder(&self.url)
+            .default_lease(Lease::KeepAlive(LEASE))
+            .command_timeout(PATIENCE)
+            .connect_timeout(PATIENCE)
+    }
+}
+
+/// What the application's code does when it is called.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Manner {
+    Panics,
+    /// Until the test lets it go.
+    Blocks,
+}
+
+/// Misbehaves when it is called, and counts how often.
+#[derive(Debug)]
+struct Misbehaviour {
+    manner: Manner,
+    calls: AtomicUsize,
+    released: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Misbehaviour {
+    const fn new(manner: Manner) -> Self {
+        Self {
+            manner,
+            calls: AtomicUsize::new(0),
+            released: Mutex::new(false),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if self.manner == Manner::Panics {
+            panic!("the application's code panics");
+        }
+        let released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+        // Longer than any test: one that forgets to let it go does not hang for ever.
+        let limit = Duration::from_secs(60);
+        let _ = self
+            .changed
+            .wait_timeout_while(released, limit, |released| !*released);
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn release(&self) {
+        *self.released.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Waits until a lock has been renewed twice more.
+async fn stays_renewed(guard: &Guard) {
+    for _ in 0..2 {
+        let before = guard.valid_until();
+        eventually(PATIENCE, "it is renewed", async || {
+            guard.check().expect("it is renewed in time");
+            // Far less than a renewal adds.
+            guard.valid_until() > before + Duration::from_millis(20)
+        })
+        .await;
+    }
+}
+
+/// Takes a lock, has another client remove it, and waits until its holder is notified: at the next renewal, without the
+/// holder's doing.
+async fn a_loss_is_notified(store: &Store, client: &Client, test: &str) {
+    let name = &*format!("{test} removed");
+    let guard = client.lock(name).acquire().await.expect("it is free");
+    let other = store.builder().connect().await.expect("the store is up");
+    other.admin().force_release(name).await.expect("it is held");
+    let lost = timeout(PATIENCE, guard.lost()).await;
+    let lost = lost.expect("the holder is notified").expect("it is lost");
+    assert_eq!(lost.reason, LostReason::Removed);
+    other.close().await.expect("it has given everything back");
+}
+
+/// Waits for a lock that another client holds, and gets it.
+async fn a_release_is_noticed(store: &Store, client: &Client, test: &str) {
+    let name = &*format!("{test} waited for");
+    let other = store.builder().connect().await.expect("the store is up");
+    let held = other.lock(name).acquire().await.expect("it is free");
+    let waiting = tokio::spawn({
+        let lock = client.lock(name);
+        async move { lock.acquire().await }
+    });
+    // Freed by a guard that is dropped: cleanup has work as well.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(held);
+    let got = timeout(PATIENCE, waiting).await.expect("it is not missed");
+    let got = got.expect("it does not panic").expect("it is free");
+    drop(got);
+    other.close().await.expect("it has given everything back");
+}
+
+/// Closes the client; what it holds is given back.
+async fn closes(client: Client) {
+    // The limit of `close` is five seconds; an answer within it is `Ok`.
+    let closed = timeout(PATIENCE, client.close()).await;
+    closed
+        .expect("it returns")
+        .expect("it gives everything back");
+}

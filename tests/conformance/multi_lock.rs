@@ -27,6 +27,11 @@ on_every_engine! { play with Plain:
     none_at_all_is_no_lock,
 }
 
+over_tls! {
+    all_of_them_are_taken_and_given_back,
+    opposite_orders_get_all_of_them_every_time,
+}
+
 mod kinds;
 
 /// Two clients, and three names in no order.

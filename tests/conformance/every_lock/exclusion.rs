@@ -18,6 +18,11 @@ with_every_lock! {
     a_future_needs_neither_its_lock_nor_its_client,
 }
 
+over_tls! {
+    a_client_excludes_another,
+    a_dropped_guard_gives_the_lock_back,
+}
+
 async fn a_client_excludes_another(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");

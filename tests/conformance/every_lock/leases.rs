@@ -20,6 +20,10 @@ with_every_lock! {
     leases_that_cannot_work_are_refused,
 }
 
+over_tls! {
+    a_lease_that_is_kept_alive_outlives_itself_many_times,
+}
+
 /// Long enough that what is done at once is done before its end, on a busy machine too.
 const SHORT: Duration = Duration::from_millis(2000);
 const LONG: Duration = Duration::from_secs(600);

@@ -24,6 +24,10 @@ with_every_lock! {
     owners_in_many_tasks_exclude_each_other,
 }
 
+over_tls! {
+    owners_in_many_tasks_exclude_each_other,
+}
+
 async fn calls_of_one_owner_that_wait_together_go_in_together(
     stage: &Stage<impl Family>,
 ) -> Played {

@@ -27,6 +27,11 @@ with_every_lock! {
     waiters_that_leave_leave_nothing_behind,
 }
 
+over_tls! {
+    a_waiter_gets_the_lock_as_soon_as_it_is_released,
+    waiters_that_leave_leave_nothing_behind,
+}
+
 /// Long enough for the store to have said that somebody else has the lock.
 const A_WAIT: Duration = Duration::from_millis(1500);
 

@@ -22,6 +22,10 @@ with_every_lock! {
     many_quick_holds_are_told_once_each_and_in_order,
 }
 
+over_tls! {
+    a_watch_tells_what_is_held_and_what_happens_then,
+}
+
 async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");

@@ -4,7 +4,6 @@
 //! variant here, what its clients are told, and its lines in the list.
 
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -47,7 +46,7 @@ impl Site {
                 Self::Cluster { cluster, master }
             }
             Mode::Sentinel => {
-                let topology = Topology::start().stay();
+                let topology = Topology::start();
                 let master = AtomicU16::new(topology.master().port());
                 Self::Sentinel { topology, master }
             }
@@ -109,10 +108,7 @@ impl Site {
                 master.store(new.port(), Ordering::Relaxed);
             }
             Self::Sentinel { topology, master } => {
-                topology.call_down_after(SOON);
                 let (_, new) = topology.kill_master();
-                // What is only busy is not to be called down as well.
-                topology.call_down_after(LATE);
                 master.store(new.port(), Ordering::Relaxed);
             }
             Self::Single(_) => panic!("nobody takes the place of a server that is alone"),
@@ -168,10 +164,6 @@ impl Mode {
         }
     }
 }
-
-/// How long a server is silent that is taken for dead: when one was killed, and when none was.
-const SOON: Duration = Duration::from_secs(1);
-const LATE: Duration = Duration::from_secs(120);
 
 /// Whether the servers talk to each other there.
 pub(crate) fn is_theirs(channel: &str) -> bool {

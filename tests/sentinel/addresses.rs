@@ -191,7 +191,7 @@ async fn the_lines_to_copy_lead_where_they_say() {
 /// How long connecting may take is the user's to say; a sentinel to which it takes longer than an answer may is slow, not silent.
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_that_are_slow_to_greet_are_waited_for() {
-    let topology = beside(Topology::start).stay();
+    let topology = beside(Topology::start);
     let proxies = slow_to_greet(&topology, [1500; 3]);
     let addresses: Vec<_> = proxies.iter().map(ChaosProxy::addr).collect();
     takes_a_lock(&topology.url_at("", &addresses), PATIENCE / 2).await;
@@ -202,7 +202,7 @@ async fn sentinels_that_are_slow_to_greet_are_waited_for() {
 /// But not by those whom another has told where the master is.
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_that_never_greet_keep_nobody_waiting() {
-    let topology = beside(Topology::start).stay();
+    let topology = beside(Topology::start);
     let [_, silent @ ..] = topology.sentinels() else {
         panic!("there are three");
     };
@@ -219,7 +219,7 @@ async fn sentinels_that_never_greet_keep_nobody_waiting() {
 /// Nor is somebody who has mistyped its name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_nobody_knows_is_told_though_a_sentinel_never_greets() {
-    let topology = beside(Topology::start).stay();
+    let topology = beside(Topology::start);
     let silent = &topology.sentinels()[0];
     silent.stop_process();
     let url = topology.url().replace(MASTER, "nobody");
@@ -236,7 +236,7 @@ async fn a_name_that_nobody_knows_is_told_though_a_sentinel_never_greets() {
 /// One that has forgotten the master does not speak for those who are slow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_that_knows_no_such_master_is_outvoted_by_slow_ones() {
-    let topology = beside(Topology::start).stay();
+    let topology = beside(Topology::start);
     beside(|| topology.sentinels()[0].cmd(&["SENTINEL", "REMOVE", MASTER]));
     let proxies = slow_to_greet(&topology, [0, 1500, 1500]);
     let addresses: Vec<_> = proxies.iter().map(ChaosProxy::addr).collect();

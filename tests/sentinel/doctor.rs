@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use distlock::{Durability, Verdict};
+use distlock::{Durability, Lease, Verdict};
 
 use super::support::{Topology, eventually};
 use super::{PATIENCE, beside, connect, patient};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_is_told_what_is_unsafe_about_it() {
-    let topology = Topology::start().stay();
+    let topology = Topology::start();
     let client = connect(&topology).await;
     let found = async |what: &str| {
         let findings = client.admin().examine().await.expect("the master is up");
@@ -37,7 +37,9 @@ async fn an_operator_is_told_what_is_unsafe_about_it() {
         timeout: Duration::from_secs(1),
     };
     for (acks, verdict) in [(1, Verdict::Warn), (2, Verdict::Ok)] {
-        let builder = patient(&topology.url()).failover_delay(delay);
+        let builder = patient(&topology.url())
+            .default_lease(Lease::KeepAlive(delay))
+            .failover_delay(delay);
         let client = builder.durability(durability(acks)).connect().await;
         let findings = client.expect("it is up").admin().examine().await;
         let findings = findings.expect("the master is up");

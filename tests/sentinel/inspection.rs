@@ -8,7 +8,7 @@ use super::{PATIENCE, beside, patient};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_that_mentions_a_replica_is_no_answer_of_one() {
     const TEXT: &str = "READONLY You can't write against a read only replica.";
-    let topology = Topology::start().stay();
+    let topology = Topology::start();
     let client = patient(&topology.url()).label(TEXT).connect().await;
     let client = client.expect("the master is up");
     let held = client.lock("stock").acquire().await.expect("it is free");

@@ -68,7 +68,7 @@ fn mislead(sentinel: &RedisServer, port: u16) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_that_names_a_replica_is_not_believed() {
-    let topology = Topology::start().stay();
+    let topology = Topology::start();
     let client = connect(&topology).await;
     let guard = client.lock("misled").acquire().await.expect("it is free");
     let (liar, others) = topology.sentinels().split_first().expect("there are three");
@@ -100,7 +100,7 @@ async fn a_sentinel_that_names_a_replica_is_not_believed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_that_names_another_master_is_outvoted() {
-    let topology = Topology::start().stay();
+    let topology = Topology::start();
     let stranger = RedisServer::start();
     beside(|| mislead(&topology.sentinels()[0], stranger.port()));
     let client = connect(&topology).await;
@@ -115,7 +115,7 @@ async fn a_sentinel_that_names_another_master_is_outvoted() {
 /// Where it takes long to connect, the first who answers is heard a moment before the others, and is not yet believed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_that_names_another_master_and_is_heard_first_is_outvoted() {
-    let topology = Topology::start().stay();
+    let topology = Topology::start();
     let stranger = RedisServer::start();
     beside(|| mislead(&topology.sentinels()[0], stranger.port()));
     let proxies = slow_to_greet(&topology, [1500, 1550, 1550]);
@@ -131,7 +131,7 @@ async fn a_sentinel_that_names_another_master_and_is_heard_first_is_outvoted() {
 /// Nor where none of them was there at first, which says nothing of now.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_that_names_another_master_and_is_back_first_is_outvoted() {
-    let topology = Topology::start().stay();
+    let topology = Topology::start();
     let stranger = RedisServer::start();
     beside(|| mislead(&topology.sentinels()[0], stranger.port()));
     let proxies = slow_to_greet(&topology, [0, 50, 50]);

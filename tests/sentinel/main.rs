@@ -20,15 +20,17 @@ mod waiting;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use distlock::{Client, ClientBuilder};
+use distlock::{Client, ClientBuilder, Lease};
 
 use support::{ChaosProxy, Fault, Match, RedisServer, Topology, eventually};
 
-/// A server on a busy machine is slow to answer, and not down.
+/// A server on a busy machine is slow to answer, and not down. Sentinels who disagree about who is to promote a replica begin
+/// anew only after twelve seconds, several times on a busy machine, and no lease is to end meanwhile.
 fn patient(url: &str) -> ClientBuilder {
     Client::builder(url)
         .command_timeout(PATIENCE)
         .connect_timeout(PATIENCE)
+        .default_lease(Lease::KeepAlive(5 * PATIENCE))
 }
 
 async fn connect(topology: &Topology) -> Client {

@@ -25,9 +25,7 @@ impl Watched {
             let words = ["SENTINEL", "SET", MASTER, "failover-timeout", "5000"];
             sentinel.cmd(&words);
         }
-        Self {
-            topology: topology.stay(),
-        }
+        Self { topology }
     }
 }
 

@@ -50,5 +50,5 @@ pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Sentinels wait for seconds between what they do, on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Sentinels wait for seconds between what they do, and for twelve until they try anew what they could not agree on.
+const PATIENCE: Duration = Duration::from_secs(180);

@@ -1,5 +1,6 @@
 //! A master, two replicas and three sentinels of a test's own.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +16,11 @@ pub(crate) struct Topology {
     servers: Vec<RedisServer>,
     sentinels: Vec<RedisServer>,
 }
+
+/// After how long a silence sentinels call a master down that is to be replaced.
+const SOON: Duration = Duration::from_secs(1);
+/// After how long they do otherwise: far longer than a busy machine stands still.
+const LATE: Duration = Duration::from_secs(120);
 
 /// What the sentinels call their master.
 pub(crate) const MASTER: &str = "mymaster";
@@ -52,9 +58,11 @@ impl Topology {
             RedisServer::start_with(&replica),
         );
         let login = Rights::from_env().for_sentinels(MASTER);
+        // A busy machine may stand still for seconds, and a master that is only slow is not to be replaced by itself.
+        let late = LATE.as_millis();
         let file = format!(
             "sentinel monitor {MASTER} 127.0.0.1 {port} 2\n\
-             sentinel down-after-milliseconds {MASTER} 1000\n\
+             sentinel down-after-milliseconds {MASTER} {late}\n\
              sentinel failover-timeout {MASTER} 6000\n\
              sentinel parallel-syncs {MASTER} 2\n{file}{login}"
         );
@@ -71,19 +79,15 @@ impl Topology {
         topology
     }
 
-    /// Keeps the sentinels from taking a busy master for a dead one.
-    pub(crate) fn stay(self) -> Self {
-        self.call_down_after(Duration::from_secs(120));
-        self
-    }
-
     /// How long the sentinels hear nothing of a master that they call down then.
     pub(crate) fn call_down_after(&self, silence: Duration) {
         let millis = silence.as_millis().to_string();
         for sentinel in &self.sentinels {
             let patient = ["down-after-milliseconds", &*millis];
             let words = ["SENTINEL", "SET", MASTER].into_iter().chain(patient);
-            sentinel.cmd(&words.collect::<Vec<_>>());
+            let told: RedisResult<Value> = sentinel.try_query(&words.collect::<Vec<_>>());
+            // One that does not run calls nobody down.
+            let _ = told;
         }
     }
 
@@ -152,10 +156,35 @@ impl Topology {
     pub(crate) fn until_not(&self, old: &RedisServer) -> &RedisServer {
         let mut new = None;
         until("the sentinels agree on another", || {
-            new = self.agreed().filter(|port| *port != old.port());
-            new.is_some()
+            let named = self.agreed().filter(|port| *port != old.port());
+            new = named.map(|port| self.at(port));
+            new.is_some_and(is_master)
         });
-        self.at(new.expect("they agree"))
+        new.expect("they agree")
+    }
+
+    /// Has the sentinels replace a master that is dead or hangs, and returns the next one once all of them say so.
+    pub(crate) fn replace(&self, dead: &RedisServer) -> &RedisServer {
+        self.call_down_after(SOON);
+        self.until_not(dead);
+        self.call_down_after(LATE);
+        // A machine that stood still meanwhile may have had them replace that one as well.
+        self.until_done();
+        self.until_not(dead)
+    }
+
+    /// Until no sentinel is about to replace the master.
+    fn until_done(&self) {
+        until("the sentinels are done", || {
+            self.sentinels.iter().all(|sentinel| {
+                let asked = ["SENTINEL", "MASTER", MASTER];
+                let told: RedisResult<HashMap<String, String>> = sentinel.try_query(&asked);
+                // One that does not run replaces nobody.
+                told.map_or(true, |told| {
+                    told.get("flags").is_some_and(|flags| flags == "master")
+                })
+            })
+        });
     }
 
     /// The replica that is a master by now, though the sentinels may not have said so.
@@ -175,7 +204,7 @@ impl Topology {
     pub(crate) fn kill_master(&self) -> (&RedisServer, &RedisServer) {
         let old = self.until_replicated();
         old.kill();
-        (old, self.until_not(old))
+        (old, self.replace(old))
     }
 
     /// Until the replicas have what the master has by now: it tells them later than its callers, and one that has just come
@@ -189,8 +218,7 @@ impl Topology {
                 .filter(|other| other.port() != master.port())
         };
         until("the replicas have it", || {
-            let mut offsets = others().filter_map(received);
-            offsets.all(|offset| offset >= sent)
+            others().all(|other| received(other).is_some_and(|offset| offset >= sent))
         });
         master
     }
@@ -200,10 +228,11 @@ impl Topology {
         until("everybody has found everybody", || {
             self.agreed().is_some() && self.sentinels.iter().all(knows_everybody)
         });
-        let master = self.master().port();
         until("the replicas follow", || {
-            let others = self.servers.iter().filter(|server| server.port() != master);
-            others.clone().all(|server| follows(server, master))
+            self.agreed().is_some_and(|master| {
+                let mut others = self.servers.iter().filter(|server| server.port() != master);
+                others.all(|server| follows(server, master))
+            })
         });
     }
 

@@ -48,7 +48,7 @@ impl Servers {
             Arrangement::Alone => Self::Alone(RedisServer::start()),
             Arrangement::Cluster => Self::Cluster(cluster().stay(), Form::Sharded),
             Arrangement::ClusterBoth => Self::Cluster(cluster().stay(), Form::Both),
-            Arrangement::Sentinel => Self::Watched(Topology::start().stay()),
+            Arrangement::Sentinel => Self::Watched(Topology::start()),
         }
     }
 

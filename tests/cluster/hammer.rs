@@ -1,6 +1,9 @@
 //! Callers in a hurry, while one master after the other is replaced.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+use distlock::Lease;
 
 use super::support::Cluster;
 use super::support::hammer::Hammer;
@@ -20,6 +23,8 @@ const UNSPOKEN: &[&str] = &[
     "tryagain",
 ];
 
+const LEASE: Duration = Duration::from_secs(30);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_told_that_a_lock_is_elsewhere_or_nowhere() {
     let cluster = Cluster::start();
@@ -29,8 +34,10 @@ async fn nobody_is_told_that_a_lock_is_elsewhere_or_nowhere() {
     let mut clients = Vec::new();
     for parameter in manners(&cluster) {
         // A failover takes seconds: so long a call is to be kept from failing.
-        let client = patient(&format!("{}{parameter}", cluster.url())).connect();
-        clients.push(client.await.expect("the cluster is up"));
+        let builder = patient(&format!("{}{parameter}", cluster.url()));
+        // What is in doubt and not undone runs out in the end.
+        let builder = builder.default_lease(Lease::KeepAlive(LEASE));
+        clients.push(builder.connect().await.expect("the cluster is up"));
     }
     let mut hammer = Hammer::start(clients, UNSPOKEN);
     for name in Hammer::names() {

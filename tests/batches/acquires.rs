@@ -22,9 +22,7 @@ async fn whatever_becomes_of_a_batch_the_store_has_what_the_guards_say() {
         Fault::HoldReply,
         Fault::HoldRequest,
     ] {
-        let company = hasty().await;
-        company.proxy.rule(Match::words(is_batch).nth(1), fault);
-        let acquiring = company.set_off(acquires(&company)).await;
+        let (company, acquiring) = under_way(fault).await;
         company.proxy.partition(false);
         let mut guards = BTreeMap::new();
         for (name, outcome) in ended(acquiring).await {
@@ -58,10 +56,7 @@ async fn whatever_becomes_of_a_batch_the_store_has_what_the_guards_say() {
 
 #[tokio::test]
 async fn callers_that_go_while_their_batch_is_under_way_leave_nothing_behind() {
-    let company = hasty().await;
-    let batch = Match::words(is_batch).nth(1);
-    company.proxy.rule(batch, Fault::DelayReply(TIME_OUT / 2));
-    let acquiring = company.set_off(acquires(&company)).await;
+    let (company, acquiring) = under_way(Fault::DelayReply(TIME_OUT / 2)).await;
     company.proxy.partition(false);
     eventually(PATIENCE, "the server has carried them out", async || {
         company.proxy.injected().len() == 1
@@ -98,6 +93,18 @@ async fn many_callers_need_few_calls_and_one_needs_two() {
     assert!(calls < 256 * 10, "{calls} calls");
 }
 
+/// Callers in a hurry whose batch is under way, and this is to befall it. Anew if their time was over before it was sent.
+async fn under_way(fault: Fault) -> (Company, Vec<JoinHandle<(String, Result<Guard, Error>)>>) {
+    for _ in 0..TRIES {
+        let company = hasty().await;
+        company.proxy.rule(Match::words(is_batch).nth(1), fault);
+        if let Some(acquiring) = company.try_set_off(acquires(&company)).await {
+            return (company, acquiring);
+        }
+    }
+    panic!("they never travel together");
+}
+
 async fn hasty() -> Company {
     let build = |builder: distlock::ClientBuilder| builder.command_timeout(TIME_OUT);
     Company::on(RedisServer::start(), "", build).await
@@ -125,4 +132,5 @@ fn held(company: &Company) -> BTreeMap<String, String> {
 }
 
 const MANY: usize = 30;
+const TRIES: usize = 10;
 const TIME_OUT: Duration = Duration::from_secs(1);

@@ -67,6 +67,16 @@ impl Company {
         &self,
         calls: Vec<Call<T>>,
     ) -> Vec<JoinHandle<T>> {
+        let begun = self.try_set_off(calls).await;
+        begun.expect("they travel together")
+    }
+
+    /// The same; none if all of them had ended before they were sent, as calls do that may not take long on a machine that
+    /// stands still.
+    pub(crate) async fn try_set_off<T: Send + 'static>(
+        &self,
+        calls: Vec<Call<T>>,
+    ) -> Option<Vec<JoinHandle<T>>> {
         let many = calls.len();
         // There is a connection, whatever went before.
         drop(self.client.admin().inspect("first").await);
@@ -79,12 +89,13 @@ impl Company {
             assert!(begin(call.as_mut()), "nothing is answered now");
             tokio::spawn(call)
         });
-        let begun = begun.collect();
+        let begun: Vec<_> = begun.collect();
+        let travel = || self.batches().contains(&many);
         eventually(PATIENCE, "they travel together", async || {
-            self.batches().contains(&many)
+            travel() || begun.iter().all(JoinHandle::is_finished)
         })
         .await;
-        begun
+        travel().then_some(begun)
     }
 
     /// Makes these calls in one batch, over a network that is whole then, and gives their answers in the

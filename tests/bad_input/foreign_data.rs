@@ -417,7 +417,7 @@ async fn a_crowd_of_readers_costs_a_bounded_number_of_commands() {
 async fn a_hold_that_another_hash_has_replaced_is_lost_and_the_hash_stays() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    let lease = Lease::KeepAlive(Duration::from_millis(1500));
+    let lease = Lease::KeepAlive(Duration::from_secs(9));
     let both = client.rw_lock("replaced").read().with_lease(lease);
     let guard = both.acquire().await.unwrap();
     server.cmd(&["DEL", "replaced"]);

@@ -131,7 +131,7 @@ async fn a_user_who_may_not_publish_is_told_at_release_and_the_lock_is_free() {
 async fn a_user_who_may_not_delete_is_told_at_release_and_the_lease_ends_it() {
     let server = RedisServer::start();
     let client = without(&server, &["-hdel"]).await;
-    let lease = Lease::KeepAlive(Duration::from_millis(2400));
+    let lease = Lease::KeepAlive(Duration::from_secs(6));
     let guard = client
         .lock("delete")
         .with_lease(lease)

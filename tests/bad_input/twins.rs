@@ -71,11 +71,16 @@ async fn no_permit_is_made_up_by_two_semaphores_that_share_their_permits() {
         matches!(refused, Err(Error::WrongKind { .. })),
         "{refused:?}"
     );
-    let lease = Lease::Fixed(Duration::from_millis(50));
+    let lease = Lease::Fixed(Duration::from_secs(600));
     let permit = plain.permit().with_lease(lease).acquire().await;
     permit.expect("there is one").forget();
     server.cmd(&["SET", "{y}", "1"]);
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Its lease has ended long ago.
+    let permits: Vec<String> = server.query(&["ZRANGE", "{y}:timeout", "0", "-1"]);
+    let [permit] = &*permits else {
+        panic!("{permits:?}");
+    };
+    server.cmd(&["ZADD", "{y}:timeout", "XX", "1763463000123", permit]);
     for semaphore in [&braced, &plain] {
         let refused = semaphore.permit().try_acquire().await;
         assert!(matches!(refused, Err(Error::WrongKind { .. })));

@@ -12,6 +12,8 @@ use super::support::{
 const LONG: Duration = Duration::from_secs(600);
 /// What is in vain takes this long.
 const SHORT: Duration = Duration::from_millis(300);
+/// How often something is tried that a busy machine may have kept from being quick.
+const TRIES: usize = 5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_is_told_is_on_the_replica_already() {
@@ -62,14 +64,24 @@ async fn who_has_waited_in_vain_hears_how_many_acknowledged() {
 async fn waited_in_vain<K: 'static>(pair: &Pair, lock: Lock<K>) {
     let name = lock.name().to_owned();
     let theirs = "5b3e1d7c-0000-4000-8000-000000000000:1";
-    pair.master.cmd(&["HSET", &name, theirs, "1"]);
-    pair.master.cmd(&["PEXPIRE", &name, "700"]);
-    pair.replica.stop_process();
-    let error = lock.acquire_timeout(SHORT * 9).await;
-    pair.replica.continue_process();
-    let error = error.expect_err("no replica has it");
-    assert!(matches!(error, Error::NotReplicated { .. }), "{error}");
-    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    for _ in 0..TRIES {
+        pair.master.cmd(&["DEL", &name]);
+        pair.master.cmd(&["HSET", &name, theirs, "1"]);
+        pair.master.cmd(&["PEXPIRE", &name, "700"]);
+        pair.replica.stop_process();
+        let waited = lock.acquire_timeout(SHORT * 9).await;
+        pair.replica.continue_process();
+        match waited {
+            Err(error @ Error::NotReplicated { .. }) => {
+                assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+                return;
+            }
+            // A machine that stands still leaves no time to try it.
+            Ok(None) | Err(Error::Timeout { .. }) => is_free(&pair.master, &name).await,
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("it never hears of the replicas");
 }
 
 async fn refused<F: Family>(client: &Client) {

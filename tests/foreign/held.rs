@@ -225,7 +225,7 @@ impl Play {
         for extends in [false, true] {
             let name = self.name();
             let members = clients.map(|client| Member::from(lock(client, &name)));
-            // Short: a server that has just started has no vote for so long.
+            // A server that has just started has no vote for so long.
             let lock = QuorumLock::new(members).with_lease(Lease::Fixed(SHORT));
             let lock = lock.with_longest_lease(2 * SHORT);
             let guard = lock.acquire().await.expect("two others grant it");
@@ -283,4 +283,4 @@ fn worst<const N: usize>(outcomes: [Outcome; N]) -> Outcome {
 }
 
 const LEASE: Duration = Duration::from_secs(60);
-const SHORT: Duration = Duration::from_millis(800);
+const SHORT: Duration = Duration::from_secs(4);

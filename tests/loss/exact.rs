@@ -14,7 +14,7 @@ use super::{PATIENCE, SHARED, acquire, connect};
 #[tokio::test]
 async fn valid_until_is_the_same_moment_however_often_it_is_read_also_afterwards() {
     let client = connect(&SHARED.url()).await;
-    let lease = Lease::Fixed(Duration::from_secs(2));
+    let lease = Lease::Fixed(Duration::from_secs(4));
     let guard = acquire(client.lock("same-moment").with_lease(lease)).await;
 
     let first = guard.valid_until();
@@ -38,7 +38,7 @@ async fn valid_until_is_the_same_moment_however_often_it_is_read_also_afterwards
 #[tokio::test]
 async fn work_is_never_polled_once_its_lock_has_run_out() {
     let client = connect(&SHARED.url()).await;
-    let lease = Lease::Fixed(Duration::from_secs(2));
+    let lease = Lease::Fixed(Duration::from_secs(4));
     let guard = acquire(client.lock("never-polled").with_lease(lease)).await;
     let (polls, too_late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
 

@@ -284,8 +284,8 @@ async fn a_permit_of_ours_that_redisson_gives_back_is_lost_to_its_guard() {
 async fn permits_that_are_out_stay_when_java_forgets_that_the_number_had_an_end() {
     let server = RedisServer::start();
     let client = connect(&server).await;
-    server.cmd(&["SET", "exports", "2", "PX", "4000"]);
-    let lease = Lease::KeepAlive(Duration::from_secs(3));
+    server.cmd(&["SET", "exports", "2", "PX", "12000"]);
+    let lease = Lease::KeepAlive(Duration::from_secs(9));
     let permit = client.semaphore("exports").permit().with_lease(lease);
     let held = permit.acquire().await.unwrap();
     assert!(server.pttl("{exports}:timeout") > 0);

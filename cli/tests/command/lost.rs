@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(4);
 fn a_command_whose_lock_was_replaced_by_other_data_is_76() {
     let stage = Stage::redis();
     for kind in [
-        "--wait=1s",
+        "--wait=1m",
         "--fair",
         "--fenced",
         "--simple",

@@ -70,4 +70,4 @@ fn said_of(subject: &str, error: Error) -> Error {
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long somebody waits who is to wait in vain: what is busy has been said by then on a busy machine, too.
-const IN_VAIN: Duration = Duration::from_millis(1500);
+const IN_VAIN: Duration = Duration::from_secs(4);

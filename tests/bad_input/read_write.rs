@@ -268,7 +268,7 @@ async fn a_server_without_memory_lets_nobody_in_and_renews_and_takes_back_what_i
     .await;
 }
 
-const AT_A_TIME: usize = 8;
+const AT_A_TIME: usize = 16;
 
 /// All that a read/write lock of this name needs.
 fn rights() -> Vec<String> {
@@ -293,14 +293,16 @@ async fn limited(server: &RedisServer, missing: &str) -> Client {
 pub(crate) async fn everything(client: &Client, other: &Client, name: &str) -> Result<(), Error> {
     let (lock, theirs): (RwLock, RwLock) = (client.rw_lock(name), other.rw_lock(name));
     let me = client.new_owner();
-    let lease = Lease::Fixed(LEASE);
+    // Nothing of it is to end meanwhile, although somebody waits in vain.
+    let lasts = 2 * LEASE;
+    let lease = Lease::Fixed(lasts);
     let reading = lock.read().with_owner(&me).with_lease(lease);
     let (outer, inner) = (reading.acquire().await?, reading.acquire().await?);
     inner.release().await?;
     client.admin().inspect(name).await?;
-    outer.extend(LEASE).await?;
+    outer.extend(lasts).await?;
     let writer = outer.try_upgrade().await?.expect("nobody else reads");
-    writer.extend(LEASE).await?;
+    writer.extend(lasts).await?;
     writer.release().await?;
     // Others read: it waits, gives up, and is told so by the store's own word.
     let reader = theirs.read().with_lease(lease).acquire().await?;

@@ -21,7 +21,8 @@ pub(crate) async fn lock<K: 'static>(
 ) -> Round {
     let Stage { client, other, .. } = stage;
     let lock = || needed(client, &stage.name);
-    let lease = Lease::KeepAlive(Duration::from_secs(3));
+    // Renewed every two seconds; the rest is what a busy machine may cost.
+    let lease = Lease::KeepAlive(Duration::from_secs(6));
     let mine = lock().with_owner(&client.new_owner()).with_lease(lease);
     let (outer, inner) = (mine.acquire().await?, mine.acquire().await?);
     let waiting = tokio::spawn(needed(other, &stage.name).acquire());

@@ -40,7 +40,7 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
     let (server, client) = (stage.server, &stage.client);
     let (name, key) = (&*stage.name, &*stage.key());
     let semaphore = client.semaphore(name).with_permits(3);
-    let lease = Lease::KeepAlive(Duration::from_secs(5));
+    let lease = Lease::KeepAlive(Duration::from_secs(6));
     // With an end that it has no longer.
     server.cmd(&["SET", key, "3", "PX", "60000"]);
     let held = semaphore.permits(2).with_lease(lease).acquire().await?;
@@ -70,7 +70,7 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
     assert!(semaphore.permit().try_acquire().await?.is_none());
     assert!(client.admin().inspect(name).await?.is_some());
     // It is renewed meanwhile.
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
     held.check()?;
     held.release().await?;
     let all = waiting.await.expect("no panic")?;

@@ -62,6 +62,10 @@ async fn a_key_prefix_is_part_of_the_name_that_is_compared() {
 /// A permit of `y` that expires is not one of `{y}`, although both are made by another program.
 #[tokio::test]
 async fn no_permit_is_made_up_by_two_semaphores_that_share_their_permits() {
+    const AGE: &str = "
+        local permits = redis.call('ZRANGE', KEYS[1], 0, -1)
+        redis.call('ZADD', KEYS[1], 1763463000123, permits[1])
+        return #permits";
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let (plain, braced) = (client.semaphore("y"), client.semaphore("{y}"));
@@ -76,11 +80,7 @@ async fn no_permit_is_made_up_by_two_semaphores_that_share_their_permits() {
     permit.expect("there is one").forget();
     server.cmd(&["SET", "{y}", "1"]);
     // Its lease has ended long ago.
-    let permits: Vec<String> = server.query(&["ZRANGE", "{y}:timeout", "0", "-1"]);
-    let [permit] = &*permits else {
-        panic!("{permits:?}");
-    };
-    server.cmd(&["ZADD", "{y}:timeout", "XX", "1763463000123", permit]);
+    assert_eq!(server.query::<i64>(&["EVAL", AGE, "1", "{y}:timeout"]), 1);
     for semaphore in [&braced, &plain] {
         let refused = semaphore.permit().try_acquire().await;
         assert!(matches!(refused, Err(Error::WrongKind { .. })));

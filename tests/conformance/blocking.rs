@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use distlock::blocking::{Client, Guard, Lock};
 use distlock::{Change, Error, Lease, LockInfo, LostReason};
 
-use crate::stage::{PATIENCE, Played, Stage, soon_blocking};
+use crate::stage::{PATIENCE, Played, Stage, TRIES, soon_blocking};
 
 on_every_engine! { call with Plain:
     a_client_excludes_another,
@@ -29,7 +29,8 @@ on_every_engine! { call with Plain:
 mod permits;
 mod threads;
 
-const SHORT: Duration = Duration::from_millis(1500);
+const SHORT: Duration = Duration::from_secs(3);
+const LONG: Duration = Duration::from_secs(600);
 
 fn connect(stage: &Stage) -> Result<Client, Error> {
     Client::connect_with(stage.builder())
@@ -100,9 +101,19 @@ fn a_wait_that_is_over_ends_with_none(stage: &Stage) -> Played {
     let held = a.lock(&*name).acquire()?;
     let wait = SHORT;
     for client in [&a, &b] {
-        let begun = Instant::now();
-        assert!(client.lock(&*name).acquire_timeout(wait)?.is_none());
-        let waited = begun.elapsed();
+        let mut tries = TRIES;
+        let waited = loop {
+            let begun = Instant::now();
+            tries -= 1;
+            match client.lock(&*name).acquire_timeout(wait) {
+                // A busy machine kept its last answer back until it was over.
+                Err(Error::Timeout { .. }) if tries > 0 => {}
+                other => {
+                    assert!(other?.is_none());
+                    break begun.elapsed();
+                }
+            }
+        };
         assert!(waited >= wait && waited < wait + PATIENCE, "{waited:?}");
     }
     held.release()
@@ -193,10 +204,10 @@ fn a_fixed_lease_can_be_extended(stage: &Stage) -> Played {
     let name = stage.name("stock");
     let held = client
         .lock(&*name)
-        .with_lease(Lease::Fixed(SHORT))
+        .with_lease(Lease::Fixed(LONG))
         .acquire()?;
-    held.extend(SHORT * 10)?;
-    assert!(held.remaining() > SHORT * 5);
+    held.extend(LONG * 10)?;
+    assert!(held.remaining() > LONG * 5);
     held.release()?;
     let held = client.lock(&*name).with_max_hold(SHORT).acquire()?;
     let refused = held.extend(SHORT);

@@ -23,7 +23,7 @@ pub(crate) use crate::support::family::{
 /// Far longer than anything here takes; who waits so long waits for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The same for a case as a whole: some ask hundreds of times.
-const LONGEST: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Sooner than a waiter asks by itself: who has the lock by then was told of its release.
 const SOON: Duration = Duration::from_millis(1500);

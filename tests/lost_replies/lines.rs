@@ -132,11 +132,9 @@ async fn joins<F: Family>(case: &Case<F>, client: &Player<F>) -> Acquiring<F> {
 
 /// Soon so many stand in line: sooner than those who have gone would be passed over.
 async fn stand_in_line<F: Family>(case: &Case<F>, length: usize) {
-    eventually(
-        PATIENCE / 4,
-        &format!("{length} stand in line"),
-        async || case.world.line(&case.name).await.len() == length,
-    )
+    eventually(SOON, &format!("{length} stand in line"), async || {
+        case.world.line(&case.name).await.len() == length
+    })
     .await;
 }
 
@@ -144,6 +142,8 @@ type Acquiring<F> = JoinHandle<Result<Guard<<F as Family>::Kind>, Error>>;
 
 /// Long enough to ask and to listen.
 const A_WHILE: Duration = Duration::from_millis(100);
+/// A waiter that does not ask is passed over after ten seconds.
+const SOON: Duration = Duration::from_secs(5);
 
 async fn taken_by_another<F: Family>(case: &Case<F>) -> Guard<F::Kind> {
     taken(case, case.world.other.lock(case.name.as_str())).await

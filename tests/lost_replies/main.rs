@@ -40,8 +40,8 @@ use std::time::Duration;
 /// Enough to keep two processors busy while most cases wait for a time-out.
 const AT_ONCE: usize = 32;
 /// Far longer than anything takes on a busy machine, far shorter than [`LEASE`].
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// A ghost would be seen for this long.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(180);
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);

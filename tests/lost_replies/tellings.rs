@@ -283,4 +283,4 @@ pub(crate) const BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(5), Duration::from_millis(20));
 /// A third of it is longer than a call may take, so that a renewal that is lost can be sent again; and a
 /// machine that stands still for some seconds does not end it.
-const SHORT_LEASE: Duration = Duration::from_secs(6);
+const SHORT_LEASE: Duration = Duration::from_secs(9);

@@ -76,4 +76,4 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Ago: shorter than any lease that is looked at.
 const A_MOMENT: Duration = Duration::from_secs(10);
 /// How long somebody waits who is to wait in vain: what is taken has been said by then on a busy machine, too.
-const IN_VAIN: Duration = Duration::from_millis(1500);
+const IN_VAIN: Duration = Duration::from_secs(4);

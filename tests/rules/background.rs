@@ -64,24 +64,24 @@ async fn a_slow_watchdog_connection_is_not_replaced_while_it_answers() {
     let world = World::start();
     let client = world.hasty(PATIENCE).await;
     let dropped = take(client.lock("dropped")).await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(12_000))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(24_000))).await;
     let greetings = || {
         let requests = world.proxy.requests();
         requests.iter().filter(|words| words[0] == "HELLO").count()
     };
-    // The release is answered while the renewal, due after 4 s, waits for its 4 s in vain.
+    // The release is answered while the renewal, due after 8 s, waits for its 8 s in vain.
     world
         .proxy
-        .rule(script(RELEASE), Fault::DelayReply(ms(6000)));
+        .rule(script(RELEASE), Fault::DelayReply(ms(12_000)));
     let renewal = script(RENEW).nth(1);
-    world.proxy.rule(renewal, Fault::DelayRequest(ms(5000)));
+    world.proxy.rule(renewal, Fault::DelayRequest(ms(10_000)));
     drop(dropped);
-    eventually(PATIENCE, "a renewal is given up", async || {
+    eventually(2 * PATIENCE, "a renewal is given up", async || {
         guard.at_risk().is_some()
     })
     .await;
     let before = greetings();
-    eventually(PATIENCE, "another is answered", async || {
+    eventually(2 * PATIENCE, "another is answered", async || {
         guard.at_risk().is_none()
     })
     .await;

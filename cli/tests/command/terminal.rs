@@ -78,7 +78,7 @@ fn a_list_that_takes_long_shows_how_far_it_is() {
     let many = "for i = 1, 4000 do redis.call('SET', 'page:' .. i, 'text') end";
     stage.server().cmd(&["EVAL", many, "0"]);
     let mut tries = 10;
-    let mut list = loop {
+    let list = loop {
         let proxy = ChaosProxy::start(stage.server().addr());
         proxy.rule(Match::command("SCAN").nth(2), Fault::HoldReply);
         let mut list = Terminal::start(&stage, &["ls", "--url", &proxy.url()], &[]);
@@ -97,7 +97,9 @@ fn a_list_that_takes_long_shows_how_far_it_is() {
             break list;
         }
     };
-    assert!(list.seen().ends_with("\r\u{1b}[2K"), "{:?}", list.seen());
+    wait_until("the line is taken away", || {
+        list.seen().ends_with("\r\u{1b}[2K")
+    });
 }
 
 /// How a command ends that the server has not answered in time.

@@ -33,7 +33,7 @@ on_every_engine! { play with Plain:
     forcing_a_lock_open_takes_nothing_from_who_gets_it_next,
 }
 
-const SHORT: Duration = Duration::from_millis(1500);
+const SHORT: Duration = Duration::from_secs(3);
 /// Two thirds of it are what a busy machine may cost a renewal that brings bad news.
 const KEPT: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(600);

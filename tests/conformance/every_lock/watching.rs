@@ -48,7 +48,7 @@ async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage<impl Fam
 async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
-    let lease = Lease::Fixed(Duration::from_secs(2));
+    let lease = Lease::Fixed(Duration::from_secs(6));
     let held = client.lock(&*name).with_lease(lease).acquire().await?;
     let mut watch = client.admin().watch(&*name);
     let owner = held.owner();
@@ -266,7 +266,9 @@ async fn watching(stage: &Stage<impl Family>, by: &Client) -> Result<Watch, Erro
 
 /// The same by this pattern, which this name fits.
 async fn watching_for(by: &Client, pattern: &str, mark: &str) -> Result<Watch, Error> {
-    let mark = by.lock(mark).acquire().await?;
+    // Nobody is told of its end.
+    let lease = Lease::Fixed(Duration::from_secs(600));
+    let mark = by.lock(mark).with_lease(lease).acquire().await?;
     let mut watch = by.admin().watch(pattern);
     tells(&mut watch, mark.name(), &mark.owner(), Change::Held).await?;
     mark.forget();
@@ -287,7 +289,9 @@ async fn nothing_more(watch: &mut Watch) -> Played {
 
 /// The next thing a watch tells.
 async fn tells(watch: &mut Watch, name: &str, owner: &str, what: Change) -> Played {
-    let event: Event = in_time(watch.next()).await?;
+    // Where the store tells of releases only, a watch rests for nine times as long as its last look has taken.
+    let event = timeout(3 * PATIENCE, watch.next()).await;
+    let event: Event = event.expect("it is told")?;
     let told = (&*event.name, event.owner.as_deref(), event.change);
     assert_eq!(told, (name, Some(owner), what));
     Ok(())

@@ -31,7 +31,7 @@ with_every_lock! {
 }
 
 /// Long enough to see that work is being done under it.
-const SHORT: Duration = Duration::from_millis(2000);
+const SHORT: Duration = Duration::from_secs(3);
 
 /// Work that never ends and says by its `Arc` whether it still exists.
 fn endless(alive: &Arc<()>) -> impl Future<Output = ()> + Send + use<> {

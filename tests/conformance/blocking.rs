@@ -310,7 +310,9 @@ fn what_happens_is_told_one_thing_after_the_other(stage: &Stage) -> Played {
     let mut watch = b.admin().watch(&*name);
     let mut told = Vec::new();
     let mut next = || -> Played {
-        let event = watch.next_timeout(PATIENCE)?.expect("something happens");
+        // Where the store tells of releases only, a watch rests for nine times as long as its last look has taken.
+        let event = watch.next_timeout(3 * PATIENCE)?;
+        let event = event.expect("something happens");
         told.push(event.change);
         Ok(())
     };

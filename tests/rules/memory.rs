@@ -16,7 +16,7 @@ async fn release_works_when_redis_is_out_of_memory() {
     let (inner, innermost) = (take(nested.clone()).await, take(nested.clone()).await);
     let plain = take(client.lock("plain")).await;
     let dropped = take(client.lock("dropped")).await;
-    let kept = take(client.lock("kept").with_lease(keep_alive(3000))).await;
+    let kept = take(client.lock("kept").with_lease(keep_alive(6000))).await;
 
     world.server.config_set("maxmemory-policy", "noeviction");
     world.server.config_set("maxmemory", "1");

@@ -70,7 +70,7 @@ async fn no_request_carries_our_wall_clock() {
     let client = connect(world.builder().handoff_limit(0).command_timeout(ms(1000))).await;
     let me = client.new_owner();
     let lock = client.lock("stock").with_owner(&me);
-    let outer = take(lock.clone().with_lease(keep_alive(3000))).await;
+    let outer = take(lock.clone().with_lease(keep_alive(9000))).await;
     let inner = take(lock).await;
     eventually(PATIENCE, "it is renewed", async || {
         !world.runs(RENEW).is_empty()

@@ -43,14 +43,14 @@ async fn validity_counts_from_before_the_request_was_sent() {
     }
 
     // The watchdog's renewals, too.
-    let guard = take(client.lock("stock").with_lease(keep_alive(3000))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(9000))).await;
     let granted = guard.valid_until();
     world.proxy.rule(script(RENEW), Fault::DelayReply(DELAY));
     eventually(PATIENCE, "it is renewed", async || {
         guard.valid_until() > granted + ms(100)
     })
     .await;
-    let latest = Instant::now() - DELAY + ms(3000);
+    let latest = Instant::now() - DELAY + ms(9000);
     assert!(guard.valid_until() <= latest, "counted from the reply");
 }
 
@@ -194,7 +194,7 @@ async fn a_failed_renewal_changes_nothing_while_there_is_time() {
 async fn a_lost_guard_stays_lost_when_its_hold_comes_back() {
     let world = World::start();
     let client = world.client().await;
-    let guard = take(client.lock("stock").with_lease(keep_alive(3000))).await;
+    let guard = take(client.lock("stock").with_lease(keep_alive(6000))).await;
     world.server.cmd(&["DEL", "stock"]);
     assert!(in_time("the loss", guard.lost()).await.is_some());
     let renewals = world.runs(RENEW).len();
@@ -204,7 +204,7 @@ async fn a_lost_guard_stays_lost_when_its_hold_comes_back() {
     .await;
     world.server.cmd(&["HSET", "stock", &guard.owner(), "1"]);
     // Longer than between two renewals.
-    let until = Instant::now() + ms(1500);
+    let until = Instant::now() + ms(3000);
     while Instant::now() < until {
         assert!(!guard.is_held());
         tokio::time::sleep(ms(20)).await;
@@ -252,10 +252,10 @@ async fn a_renewal_that_overtakes_its_grant_does_not_end_a_good_guard() {
     for fault in [Fault::HoldRequest, Fault::HoldReply] {
         world.proxy.clear_requests();
         world.proxy.rule(script(ACQUIRE).nth(1), fault);
-        // Were it renewed already, it would be every second.
-        let lock = client.lock("stock").with_lease(keep_alive(3000));
+        // Were it renewed already, it would be every three seconds.
+        let lock = client.lock("stock").with_lease(keep_alive(9000));
         let granted = tokio::spawn(take(lock));
-        tokio::time::sleep(ms(1200)).await;
+        tokio::time::sleep(ms(3600)).await;
         assert_eq!(world.runs(RENEW).len(), 0, "renewed before its grant");
         world.proxy.clear_rules();
         world.proxy.let_go();

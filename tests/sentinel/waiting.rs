@@ -102,16 +102,21 @@ async fn a_waiter_rides_through_the_death_of_the_master() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_comes_between_two_masters_waits_for_the_next() {
     let topology = Topology::start();
-    let client = connect(&topology).await;
-    let other = patient(&format!("{}?scripts=off", topology.url()));
-    let other = other.connect().await.expect("the master is up");
+    // Sentinels may have to begin anew several times.
+    let limit = 5 * PATIENCE;
+    let connected = async |parameters: &str| {
+        let builder = patient(&format!("{}{parameters}", topology.url()));
+        let connected = builder.command_timeout(limit).connect().await;
+        connected.expect("the master is up")
+    };
+    let (client, other) = (connected("").await, connected("?scripts=off").await);
     let old = beside(|| topology.master());
     beside(|| old.kill());
     // What goes out before is in doubt. The sentinels have not noticed yet.
     until_left(old).await;
     let each = [client, other].map(|client| {
         tokio::spawn(async move {
-            let guard = client.lock("between").acquire_timeout(PATIENCE).await;
+            let guard = client.lock("between").acquire_timeout(limit).await;
             let guard = guard.expect("no error").expect("it is free in time");
             guard.release().await.expect("it is ours");
             let got = client.lock("later").try_acquire().await;

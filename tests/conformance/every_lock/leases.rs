@@ -34,7 +34,7 @@ async fn a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock(
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     // Not when a waiter would ask anyway.
-    let lease = SHORT / 2;
+    let lease = Duration::from_secs(1);
     for waiter in [&a, &b] {
         // Nobody has to be told: the line knows when the lease ends.
         soon(async || {
@@ -102,10 +102,10 @@ async fn a_lease_that_is_kept_alive_outlives_itself_many_times(
 async fn a_lease_that_is_kept_alive_ends_with_its_guard(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    let lease = Lease::KeepAlive(SHORT);
+    let lease = Lease::KeepAlive(SHORT * 2);
     let held = a.lock(&*name).with_lease(lease).acquire().await?;
     // Once renewed, and at the time for the next one it has gone.
-    sleep(SHORT / 2).await;
+    sleep(SHORT).await;
     held.release().await?;
     // A renewal that came late would find the next holder's lock, or make one up.
     let held = b

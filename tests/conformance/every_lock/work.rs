@@ -201,7 +201,7 @@ async fn run_fails_if_the_work_blocked_for_longer_than_the_lease(
     stage: &Stage<impl Family>,
 ) -> Played {
     let client = stage.client().await?;
-    let lease = Duration::from_secs(1);
+    let lease = SHORT;
     let lock = client
         .lock(stage.name("stock"))
         .with_lease(Lease::Fixed(lease));
@@ -214,7 +214,7 @@ async fn work_that_blocked_for_longer_than_the_lease_is_not_done_under_the_guard
     stage: &Stage<impl Family>,
 ) -> Played {
     let client = stage.client().await?;
-    let lease = Duration::from_secs(1);
+    let lease = SHORT;
     let lock = client
         .lock(stage.name("stock"))
         .with_lease(Lease::Fixed(lease));

@@ -10,6 +10,9 @@ use super::support::sentinel::visitors;
 use super::support::{RedisServer, Topology, eventually};
 use super::{PATIENCE, beside, connect, held_at, patient, until_left};
 
+/// Sooner than a waiter asks by itself: who has the lock by then was notified of its release.
+const SOON: Duration = Duration::from_millis(1500);
+
 /// Held by somebody for far longer than anything takes: only a message explains a grant that does not come late.
 fn long(client: &Client, name: &str) -> Lock {
     let lease = Lease::KeepAlive(Duration::from_secs(300));
@@ -36,7 +39,7 @@ async fn a_waiter_is_told_by_message_at_the_new_master() {
     let mut guard: Guard = long(&holder, "told").acquire().await.expect("it is free");
     let mut quickest = Duration::MAX;
     // Asking by itself, a waiter comes two seconds late; told, a busy machine is slow now and then.
-    for round in 0..3 {
+    for round in 0..5 {
         let waiting = tokio::spawn(long(&waiter, "told").acquire());
         until_it_listens(beside(|| topology.master()), "told").await;
         let (old, new) = beside(|| {
@@ -58,11 +61,11 @@ async fn a_waiter_is_told_by_message_at_the_new_master() {
         let asked = beside(|| new.commandstats("evalsha") + new.commandstats("eval")) - asked;
         eprintln!("round {round}: granted {waited:?} after the release, by {asked} scripts");
         quickest = quickest.min(waited);
-        if quickest < Duration::from_millis(500) {
+        if quickest < SOON {
             break;
         }
     }
-    assert!(quickest < Duration::from_millis(500), "{quickest:?}");
+    assert!(quickest < SOON, "{quickest:?}");
     guard.release().await.expect("it is still ours");
 }
 

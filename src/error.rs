@@ -163,8 +163,8 @@ pub enum Error {
         /// What happened.
         detail: String,
     },
-    /// Something that is not such a lock lives under that name. (A hash with a time to live that is none
-    /// is taken for somebody's lock until it ends.)
+    /// The key holds something that is no lock of this kind: another program's data, or a lock of another
+    /// kind. It is left as it is.
     #[error("`{}` is not a lock of this kind ({detail}); choose another name or a key prefix", Shown(.name))]
     WrongKind {
         /// The lock's name.
@@ -395,7 +395,7 @@ impl std::fmt::Display for LostReason {
             Self::Closed => "the client was closed",
             Self::Expired => "its lease ran out",
             Self::MaxHold => "it was held for as long as it may be",
-            Self::Removed => "the store no longer knows of it (deleted, forced open, returned by id or data lost)",
+            Self::Removed => "the store no longer knows of it (deleted, overwritten, forced open, returned by id, or the store lost its data)",
             Self::TakenOver => "it belongs to somebody else now",
         })
     }

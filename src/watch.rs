@@ -11,8 +11,8 @@ pub use crate::protocol::change::{Change, Event};
 /// Follows the locks whose names match a pattern; see [`Admin::watch`](crate::Admin::watch).
 ///
 /// In memory and in a file each grant and each end is told, however short the hold, in the order in which they happened
-/// to a lock. Redis and Valkey tell of releases only: a lock that is taken and given back between two looks, of which
-/// there are ten a second, is told as [`Released`](Change::Released) by nobody knows whom. A lease that has run out, or a
+/// to a lock. On Redis and Valkey a hold that is shorter than the time between two looks, of which
+/// there are ten a second, is not reported. A lease that has run out, or a
 /// process that has ended, is seen at a look: within a second. What passes from task to task within one client
 /// ([`handoff_limit`](crate::ClientBuilder::handoff_limit)) is one hold to the store, and to a watch.
 ///

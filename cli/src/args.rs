@@ -131,7 +131,7 @@ pub(crate) struct Run {
     pub(crate) max_hold: Option<Duration>,
     #[command(flatten)]
     pub(crate) kind: kind::Flags,
-    /// The exit code if somebody else holds the lock; 0 says nothing
+    /// The exit code if somebody else holds the lock; with 0 no message is printed
     #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
     pub(crate) busy_code: u8,
     /// How long the command has between TERM and KILL

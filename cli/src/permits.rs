@@ -127,7 +127,7 @@ fn state(args: &Named, count: PermitCount) -> String {
         0 if !store::sees_processes(&args.store) => {
             format!("`{name}` is the number {total}: a semaphore, or another program's counter")
         }
-        in_use => format!("`{name}` has {total} permits, {in_use} in use"),
+        in_use => format!("permits of `{name}`: {total}, in use: {in_use}"),
     }
 }
 

@@ -314,7 +314,8 @@ fn work(hold: &Hold) -> usize {
     let commands = match hold.subject.kind {
         // It is asked for, and renewed; the rest is the lock's own.
         Kind::Read => 4 + 2 * hold.count(),
-        Kind::Semaphore => 8 + wanted_by(hold.owner),
+        // The permits whose lease is over are taken back first.
+        Kind::Semaphore => 18 + wanted_by(hold.owner),
         _ => 5,
     };
     commands.try_into().unwrap_or(usize::MAX)

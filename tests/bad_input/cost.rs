@@ -178,6 +178,41 @@ async fn no_call_of_a_read_write_lock_runs_more_than_a_thousand_commands() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// A hundred guards of one permit each: of one semaphore, and each of its own.
+#[tokio::test]
+async fn renewals_of_many_permits_run_a_limited_number_of_commands() {
+    for semaphores in [1, 100] {
+        let server = RedisServer::start();
+        let client = client(&server).await;
+        let lease = Lease::KeepAlive(Duration::from_secs(6));
+        let mut held = Vec::new();
+        for number in 0..100 {
+            let name = format!("permits-{}", number % semaphores);
+            let semaphore = client.semaphore(name);
+            semaphore.try_set(100).await.expect("it is made");
+            let permit = semaphore.permit().with_lease(lease).acquire().await;
+            held.push(permit.expect("enough are free"));
+        }
+        let mut scripts = Scripts::watch(&server).await;
+        let renewed = held.iter().map(|permit| permit.valid_until());
+        let last = renewed.max().expect("there are some");
+        let all_renewed = async {
+            while held.iter().any(|permit| permit.valid_until() <= last) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let renewed = tokio::time::timeout(PATIENCE, all_renewed).await;
+        renewed.expect("all are renewed");
+        let most = scripts.most().await;
+        eprintln!("{semaphores} semaphores: {most} commands");
+        assert!(
+            most >= 100,
+            "the renewals did not travel together: {most} commands"
+        );
+        assert!(most <= MOST_COMMANDS, "{most} commands");
+    }
+}
+
 /// So many locks of one client that travel together, crashed readers in each, and times that the client holds each.
 const RENEWED: [(usize, u32, usize); 4] = [(60, 150, 1), (100, 1, 1), (100, 0, 1), (100, 0, 3)];
 

@@ -413,6 +413,21 @@ async fn a_crowd_of_readers_costs_a_bounded_number_of_commands() {
     assert_eq!(server.pttl("crowd"), -2);
 }
 
+/// One field among thousands that a sample rarely meets.
+#[tokio::test]
+async fn a_crowd_of_readers_with_a_field_of_another_program_is_not_forced_open() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let crowd = "redis.call('HSET', KEYS[1], 'mode', 'read', 'cursor', '7') \
+        for i = 1, 5000 do redis.call('HSET', KEYS[1], ARGV[1] .. ':' .. i, 1) end";
+    server.cmd(&["EVAL", crowd, "1", "crowd", &OWNER[..36]]);
+    for _ in 0..5 {
+        let forced = client.admin().force_release("crowd").await;
+        assert!(matches!(forced, Err(Error::WrongKind { .. })), "{forced:?}");
+    }
+    assert_eq!(server.query::<u64>(&["HLEN", "crowd"]), 5002);
+}
+
 #[tokio::test]
 async fn a_hold_that_another_hash_has_replaced_is_lost_and_the_hash_stays() {
     let server = RedisServer::start();

@@ -41,7 +41,7 @@ fn how_many_there_are_is_said_and_seen_without_taking_one(stage: &Stage) {
     let again = stage.run(&["permits", "set", "x", "2"]);
     assert_eq!((again.code, &*again.err), (0, ""), "the same number");
     let refused = stage.run(&["permits", "set", "x", "5"]);
-    let message = "distlock: `x` has 2 permits, 1 in use; not a terminal: use `--force` to replace the number\n";
+    let message = "distlock: permits of `x`: 2, in use: 1; not a terminal: use `--force` to replace the number\n";
     assert_eq!((refused.code, &*refused.err), (64, message));
     let forced = stage.run(&["permits", "set", "--force", "x", "5"]);
     assert_eq!((forced.code, &*forced.err), (0, ""));
@@ -53,7 +53,7 @@ fn permits_that_are_out_are_taken_away_by_force_only(stage: &Stage) {
     let held = stage.hold_with(&["--permits", "2", "--lease", "6s", "x"]);
     let kept = stage.run(&["permits", "delete", "x"]);
     let message =
-        "distlock: `x` has 2 permits, 1 in use; not a terminal: use `--force` to delete it\n";
+        "distlock: permits of `x`: 2, in use: 1; not a terminal: use `--force` to delete it\n";
     assert_eq!((kept.code, &*kept.err), (64, message));
     assert_eq!(stage.run(&["permits", "delete", "--force", "x"]).code, 0);
     assert_eq!(held.end().code, 76);
@@ -68,7 +68,7 @@ fn permits_that_are_out_are_seen_and_kept_though_somebody_has_deleted_their_numb
     assert_eq!((shown.code, &*shown.out), (0, "1 out, 0 to be had\n"));
     let kept = stage.run(&["permits", "delete", "x"]);
     let message =
-        "distlock: `x` has 1 permits, 1 in use; not a terminal: use `--force` to delete it\n";
+        "distlock: permits of `x`: 1, in use: 1; not a terminal: use `--force` to delete it\n";
     assert_eq!((kept.code, &*kept.err), (64, message));
     let forced = stage.run(&["permits", "delete", "--force", "x"]);
     assert_eq!((forced.code, &*forced.err), (0, ""));

@@ -42,7 +42,7 @@ pub(super) fn twin(answer: &Value) -> Option<Failure> {
     };
     (word == b"TWIN").then(|| {
         let twin = String::from_utf8_lossy(twin);
-        let detail = format!("it has the same side keys as `{twin}`, which exists");
+        let detail = format!("Redisson keeps its queue, readers and permits under the same keys as those of `{twin}`, which exists");
         Failure::new(Cause::WrongKind, detail)
     })
 }

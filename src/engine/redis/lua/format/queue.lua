@@ -18,7 +18,7 @@ local function foreign_queue(queue, timeout)
       end
       for _, entry in ipairs(some) do
         if not is_owner(entry) then
-          return redis.error_reply('WRONGTYPE a queue with entries that are no owners')
+          return redis.error_reply('WRONGTYPE the key of its queue, ' .. key .. ', holds data of another program')
         end
       end
       -- The key was read to its end.

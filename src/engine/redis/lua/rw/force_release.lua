@@ -3,6 +3,8 @@
 -- KEYS  1 the lock
 -- ARGV  1 its channel   2 what the readers' keys begin with
 -- Returns  1 taken   0 it was free
+-- A hash with a field that is no owner, or with so many that a call cannot check them all, is an error.
+local MOST_OWNERS = 50000
 local mode, _, wrong = mode_of(KEYS[1])
 if wrong then
   return wrong
@@ -11,7 +13,7 @@ if not mode then
   return 0
 end
 -- The keys of the readers end by themselves; a limited number of them is deleted now.
-local fields = some_fields(KEYS[1])
+local fields, all = some_fields(KEYS[1])
 local counts = short_values(KEYS[1], fields)
 local keys = {KEYS[1]}
 for i, field in ipairs(fields) do
@@ -22,6 +24,15 @@ for i, field in ipairs(fields) do
   local owner, writes = is_owner(field)
   for number = 1, owner and not writes and #keys < 1000 and read_count(counts[i]) or 0 do
     keys[#keys + 1] = key(ARGV[2], field, number)
+  end
+end
+-- The names of the others are checked, too: nothing is deleted that may be somebody else's.
+if not all then
+  local size = redis.call('HLEN', KEYS[1])
+  for _, field in ipairs(size <= MOST_OWNERS and redis.call('HRANDFIELD', KEYS[1], size) or {''}) do
+    if field ~= 'mode' and not is_owner(field) then
+      return redis.error_reply('WRONGTYPE no read/write lock, or one with more than ' .. MOST_OWNERS .. ' owners')
+    end
   end
 end
 redis.call('DEL', unpack(keys))

@@ -74,12 +74,14 @@ pub enum Error {
         reason: String,
     },
     /// The lock was held and is not any more.
-    #[error("`{}` was lost: {reason}", Shown(.name))]
+    #[error("`{}` was lost: {reason}{}", Shown(.name), AfterRenewal(.cause))]
     Lost {
         /// The lock's name.
         name: Arc<str>,
         /// How.
         reason: LostReason,
+        /// The error of the last renewal, if the lease expired because renewals failed and that is known.
+        cause: Option<Arc<str>>,
     },
     /// Fewer replicas than [`Durability`](crate::Durability) asks for have acknowledged it in time. What was granted is
     /// taken back in the background.
@@ -239,6 +241,15 @@ impl Error {
         }
     }
 
+    pub(crate) const fn lost(name: Arc<str>, reason: LostReason) -> Self {
+        let cause = None;
+        Self::Lost {
+            name,
+            reason,
+            cause,
+        }
+    }
+
     pub(crate) fn invalid_name(name: &str, reason: impl Into<String>) -> Self {
         Self::InvalidName {
             name: Shown(name).to_string().into(),
@@ -291,7 +302,7 @@ impl Error {
             },
             Trouble::Failure(failure) => Self::from_failure(&name, failure),
             Trouble::Forked => Self::Closed { name, forked: true },
-            Trouble::Lost(reason) => Self::Lost { name, reason },
+            Trouble::Lost(reason) => Self::lost(name, reason),
             Trouble::WouldDeadlock => Self::WouldDeadlock { name },
             Trouble::TimedOut(Some(said)) => Self::from_failure(&name, said),
             Trouble::TimedOut(None) => Self::Timeout {
@@ -374,15 +385,33 @@ pub struct Lost {
 }
 
 impl From<Lost> for Error {
-    fn from(Lost { name, reason, .. }: Lost) -> Self {
-        Self::Lost { name, reason }
+    fn from(lost: Lost) -> Self {
+        let Lost {
+            name,
+            reason,
+            cause,
+        } = lost;
+        Self::Lost {
+            name,
+            reason,
+            cause,
+        }
     }
 }
 
 impl std::fmt::Display for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`{}` was lost: {}", Shown(&self.name), self.reason)?;
-        match &self.cause {
+        let (reason, after) = (self.reason, AfterRenewal(&self.cause));
+        write!(f, "`{}` was lost: {reason}{after}", Shown(&self.name))
+    }
+}
+
+/// Why renewals failed, behind the news of a loss.
+struct AfterRenewal<'a>(&'a Option<Arc<str>>);
+
+impl std::fmt::Display for AfterRenewal<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
             Some(cause) => write!(f, "; renewal failed: {cause}"),
             None => Ok(()),
         }

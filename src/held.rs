@@ -104,11 +104,13 @@ impl<K> Held<K> {
     /// # Ok(()) }
     /// ```
     pub fn check(&self) -> Result<(), Error> {
-        let name = self.hold.subject.name.clone();
-        match self.hold.lost() {
-            Some(reason) => Err(Error::Lost { name, reason }),
-            None if self.hold.is_held() => Ok(()),
-            None => Err(Error::Released { name }),
+        let hold = &self.hold;
+        match hold.lost() {
+            Some(reason) => Err(news(hold, reason).into()),
+            None if hold.is_held() => Ok(()),
+            None => Err(Error::Released {
+                name: hold.subject.name.clone(),
+            }),
         }
     }
 

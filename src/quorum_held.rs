@@ -90,7 +90,7 @@ impl QuorumHeld {
     pub fn check(&self) -> Result<(), Error> {
         match self.0.look() {
             None => Ok(()),
-            Some(End::Lost(name, reason)) => Err(Error::Lost { name, reason }),
+            Some(End::Lost(name, reason)) => Err(Error::lost(name, reason)),
             Some(End::Released) => Err(self.released()),
         }
     }

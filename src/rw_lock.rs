@@ -154,7 +154,7 @@ impl Guard<Write> {
         let Some(claim) = claim else {
             // Somebody else writes.
             let (name, reason) = (wish.subject.name, LostReason::TakenOver);
-            return Err(Error::Lost { name, reason });
+            return Err(Error::lost(name, reason));
         };
         let read = Guard::new(claim);
         match self.release().await {

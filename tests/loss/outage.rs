@@ -1,7 +1,7 @@
 //! The store cannot be asked: the hold lasts as long as its lease and not a moment longer, and the
 //! holder is warned before.
 
-use distlock::Lease;
+use distlock::{Error, Lease};
 
 use super::{
     ChaosProxy, LEASE, Observed, PATIENCE, RedisServer, SHARED, acquire,
@@ -40,6 +40,22 @@ async fn run_succeeds_though_the_server_does_not_answer_its_release() {
         held.check().expect("its lease is long");
     });
     done.await.expect("it was held to the end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_error_of_a_loss_has_the_error_of_the_last_renewal() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let guard = acquire(client.lock("killed")).await;
+
+    server.kill();
+    let lost = tokio::time::timeout(PATIENCE, guard.lost()).await;
+    let lost = lost.expect("it is told").expect("it was not given back");
+    let renewal = lost.cause.clone().expect("renewals failed");
+    for error in [lost.into(), guard.check().unwrap_err()] {
+        assert!(error.to_string().ends_with(&*renewal), "{error}");
+        assert!(matches!(error, Error::Lost { cause: Some(cause), .. } if cause == renewal));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

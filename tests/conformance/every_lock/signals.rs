@@ -185,7 +185,7 @@ async fn a_check_says_why(stage: &Stage<impl Family>) -> Played {
     let error = held.check().expect_err("it was lost");
     assert!(matches!(
         &error,
-        Error::Lost { name: of, reason: LostReason::Removed } if **of == *name
+        Error::Lost { name: of, reason: LostReason::Removed, .. } if **of == *name
     ));
     Ok(())
 }

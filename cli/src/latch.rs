@@ -103,10 +103,20 @@ fn state(args: &Named, left: u64) -> String {
     let name = shown(&args.name);
     match left {
         _ if store::sees_processes(&args.store) => format!("`{name}` is a latch with {left} left"),
-        // A latch ends with the last that has finished.
-        0 => format!("`{name}` is a number of 0 or less: another program's counter"),
         left => format!("`{name}` is the number {left}: a latch, or another program's counter"),
     }
+}
+
+/// Refuses a number of 0 or less on a server: a latch is deleted by the last count-down, so that it is another program's.
+fn may_be_a_latch(args: &Named, left: u64) -> Result<(), Failure> {
+    if left > 0 || store::sees_processes(&args.store) {
+        return Ok(());
+    }
+    let message = format!(
+        "`{}` is not a latch (a number of 0 or less); it was left as it is; choose another name",
+        shown(&args.name)
+    );
+    Err(Failure::new(exit::UNAVAILABLE, message))
 }
 
 async fn set(client: &Client, args: &Set) -> Result<u8, Failure> {
@@ -121,6 +131,7 @@ async fn set(client: &Client, args: &Set) -> Result<u8, Failure> {
     }
     let name = shown(latch.name());
     if !args.force {
+        may_be_a_latch(&args.named, left)?;
         confirm(&state(&args.named, left), "replace it")?;
     }
     latch.delete().await?;
@@ -159,6 +170,7 @@ async fn delete(client: &Client, args: &Delete) -> Result<u8, Failure> {
             );
             return Err(Failure::new(exit::NO, message));
         }
+        may_be_a_latch(&args.named, left)?;
         confirm(&state(&args.named, left), "delete it")?;
     }
     if latch.delete().await? {

@@ -51,7 +51,7 @@ impl Client {
     ///   the master of that name, wherever its sentinels say it is;
     /// - `redis-cluster://[user:password@]host[:port],host[:port],…[?pubsub=both]`: a cluster, each lock where its slot is;
     /// - `sqlite:path/to/file`: a file that all processes of this machine share, without any server; `sqlite:`
-    ///   alone is this user's own (`~/.local/state/distlock/locks.db`). Linux only;
+    ///   alone is this user's own (`~/.local/state/distlock/locks.db`), refused if the home folder is another user's. Linux only;
     /// - `memory:`: this client's own memory, for tests. Two clients that are to exclude each other need a
     ///   name: `memory:NAME` is shared within the process.
     ///

@@ -18,7 +18,7 @@ const LONGEST_COMMAND: usize = 120;
 /// What this process calls itself while it holds a lock for a command; whether its lease is never renewed.
 pub(crate) fn of_this_process(since: Date, fixed: bool, command: &[OsString]) -> String {
     let words = command.iter().map(|word| word.to_string_lossy());
-    let command = without_passwords(&words.collect::<Vec<_>>().join(" "));
+    let command = without_passwords(&words.collect::<Vec<_>>());
     let mut chars = command.chars();
     let mut command: String = chars.by_ref().take(LONGEST_COMMAND).collect();
     if !chars.as_str().is_empty() {
@@ -33,62 +33,95 @@ pub(crate) fn of_this_process(since: Date, fixed: bool, command: &[OsString]) ->
     )
 }
 
-/// With `***` for each user and password in an address, as the library's messages have it: `redis://***@db/`,
+/// These words on one line, with `***` for whatever may be a user or a password in an address: `redis://***@db/`,
 /// `redis+unix:///run/db?pass=***`.
-pub(crate) fn without_passwords(text: &str) -> String {
-    let mut masked = String::new();
-    for word in text.split_inclusive(char::is_whitespace) {
-        let address = word.trim_end();
-        masked.push_str(&without_parameter(&without_authority(address)));
-        masked.push_str(&word[address.len()..]);
+///
+/// A password may hold any character that nobody has encoded, blanks, `/` and `@` too. So all that stands between `://` and the last
+/// `@` of a word may belong to one, and all that follows `?pass=`.
+pub(crate) fn without_passwords(words: &[impl AsRef<str>]) -> String {
+    let mut masked = Vec::new();
+    let mut words = words;
+    while let [word, later @ ..] = words {
+        let (mut shown, goes_on) = mask(word.as_ref());
+        words = later;
+        // A blank that was not quoted has made several words of it.
+        if goes_on && let Some(last) = later.iter().rposition(|word| word.as_ref().contains('@')) {
+            shown.push_str(&mask(from_last_at(later[last].as_ref())).0);
+            words = &later[last + 1..];
+        }
+        masked.push(shown);
     }
-    masked
+    masked.join(" ")
 }
 
-fn without_authority(word: &str) -> String {
-    let mut masked = String::new();
-    let mut rest = word;
-    while let Some((before, address)) = rest.split_once("://") {
-        masked.push_str(before);
-        masked.push_str("://");
-        rest = address;
-        let end = address.find(['/', '?', '#']).unwrap_or(address.len());
-        let Some((user, secret)) = address[..end].split_once(':') else {
-            continue;
-        };
-        // One that is no port may be a password with a slash in it, which some programs take.
-        let is_port = secret.bytes().all(|b| b.is_ascii_digit());
-        let host = match address[..end].rfind('@') {
-            Some(at) => at,
-            None if is_port => continue,
-            None => match address.rfind('@') {
-                Some(at) => at,
-                None => continue,
-            },
-        };
-        // `ann@db:6379` has none.
-        if user.len() < host {
-            masked.push_str("***");
-            rest = &address[host..];
+/// A word as it may be shown, and whether what was hidden may go on in the next one.
+fn mask(word: &str) -> (String, bool) {
+    if let Some((before, address)) = word.split_once(SLASHES)
+        && address.contains('@')
+    {
+        let begin = before.len() + SLASHES.len();
+        let host = from_last_at(address);
+        // That may be the `@` of its value.
+        if let Some(value) = parameter(&word[..word.len() - host.len()]) {
+            return (format!("{}***", &word[..begin.min(value)]), false);
         }
+        let (host, goes_on) = mask(host);
+        return (format!("{}***{host}", &word[..begin]), goes_on);
     }
-    masked + rest
+    let (odd, parameter) = (odd_authority(word), parameter(word));
+    match odd.into_iter().chain(parameter).min() {
+        Some(begin) => (format!("{}***", &word[..begin]), odd.is_some()),
+        None => (word.to_owned(), false),
+    }
 }
 
-fn without_parameter(word: &str) -> String {
-    let mut parts = word.split_inclusive(['?', '&']);
-    let mut masked = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let name = part.split('=').next().unwrap_or_default();
-        if part.contains('=') && matches!(name, "pass" | "password" | "sentinel_pass") {
-            masked.push_str(name);
-            masked.push_str("=***");
-            masked.push_str(if part.ends_with('&') { "&" } else { "" });
-        } else {
-            masked.push_str(part);
-        }
-    }
-    masked
+const SLASHES: &str = "://";
+
+fn from_last_at(text: &str) -> &str {
+    text.rfind('@').map_or("", |at| &text[at..])
+}
+
+/// Where an address begins that does not begin with hosts and their ports.
+fn odd_authority(word: &str) -> Option<usize> {
+    let begins = word.match_indices(SLASHES);
+    let mut begins = begins.map(|(at, _)| at + SLASHES.len());
+    begins.find(|begin| {
+        let address = &word[*begin..];
+        let end = address.find(|c: char| "/?#".contains(c) || c.is_whitespace());
+        let authority = &address[..end.unwrap_or(address.len())];
+        !authority.is_empty() && !authority.split(',').all(is_host)
+    })
+}
+
+/// `db`, `db:6379`, `[::1]:6379`
+fn is_host(text: &str) -> bool {
+    let (name, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        Some((name, "")) => (name, None),
+        Some((name, port)) => (name, Some(port.strip_prefix(':').unwrap_or_default())),
+        None => match text.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (text, None),
+        },
+    };
+    !name.is_empty() && port.is_none_or(is_port)
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok()
+}
+
+/// Where the value of the first parameter begins that is called as passwords are.
+fn parameter(word: &str) -> Option<usize> {
+    let begins = word.match_indices(['?', '&']);
+    let mut begins = begins.map(|(at, mark)| at + mark.len());
+    begins.find_map(|begin| {
+        let (name, _) = word[begin..].split(['?', '&']).next()?.split_once('=')?;
+        let called = name.to_ascii_lowercase();
+        let is_secret = ["auth", "pass", "pwd", "secret", "token"]
+            .iter()
+            .any(|secret| called.contains(secret));
+        is_secret.then(|| begin + name.len() + 1)
+    })
 }
 
 /// A holder, as far as it says who it is.
@@ -233,15 +266,38 @@ mod tests {
         for (word, expected) in [
             ("redis://ann:secret@db/", "redis://***@db/"),
             ("--url=redis://:secret@db:1/0", "--url=redis://***@db:1/0"),
-            ("x://a:s@b@c,x://d:e@f", "x://***@c,x://***@f"),
-            ("x://a:s@b/,x://d:e@f/", "x://***@b/,x://***@f/"),
+            ("https://secret@h:443/a", "https://***@h:443/a"),
+            ("x://a:s@b@c,x://d:e@f", "x://***@f"),
             ("x://a:se/cr?e#t@db/0", "x://***@db/0"),
+            ("redis://:#secret@db/", "redis://***@db/"),
+            ("redis://:/secret@db/", "redis://***@db/"),
+            ("redis://:?secret@db/", "redis://***@db/"),
+            ("redis://ann:#secret@db/", "redis://***@db/"),
+            ("redis://ann:6379/secret@db/", "redis://***@db/"),
+            ("redis://se/cret:a@db/", "redis://***@db/"),
+            ("redis://ann:p@secret/cret@db/", "redis://***@db/"),
+            ("redis://ann: se cret @db/0", "redis://***@db/0"),
+            ("redis://:se\tcret\n@db/", "redis://***@db/"),
+            ("x://a:s://cret@db/", "x://***@db/"),
+            ("redis://ann:secret", "redis://***"),
+            ("redis://:secret", "redis://***"),
+            ("redis://:123", "redis://***"),
+            ("redis://ann:+123", "redis://***"),
+            ("redis://ann:/secret", "redis://***"),
+            ("redis://ann:123456", "redis://***"),
+            ("a x://h/ y://u:secret", "a x://h/ y://***"),
+            ("x://a:b@h/ y://u:secret", "x://***@h/ y://***"),
             ("sh -c 'a x://u:p@h b'", "sh -c 'a x://***@h b'"),
             (
                 "redis+unix:///s?user=a&pass=b&db=1",
-                "redis+unix:///s?user=a&pass=***&db=1",
+                "redis+unix:///s?user=a&pass=***",
             ),
-            ("x://h/?password=s", "x://h/?password=***"),
+            ("x:///s?pass=a b&c=d@e:f", "x://***"),
+            ("x:///s?pass=a b&c", "x:///s?pass=***"),
+            ("x://h:1/?pass=#a?b/c", "x://h:1/?pass=***"),
+            ("x://h/?Password=s", "x://h/?Password=***"),
+            ("x://u:a?pass=b@h", "x://***"),
+            ("a?token=secret x://u@h", "a?token=***"),
             (
                 "redis-sentinel://u:s@h:1,i:2/m/0?sentinel_pass=t",
                 "redis-sentinel://***@h:1,i:2/m/0?sentinel_pass=***",
@@ -250,18 +306,35 @@ mod tests {
             let label = of_this_process(since, false, &[word.into()]);
             assert!(label.ends_with(&format!(": {expected}")), "{label}");
         }
+        // A blank that was not quoted.
+        for (words, expected) in [
+            (
+                &["a", "redis://:se", "cret@db", "b"][..],
+                "a redis://***@db b",
+            ),
+            (&["redis://u:se", "c@r", "et@db", "b"], "redis://***@db b"),
+            (&["redis://u:se", "cret"], "redis://*** cret"),
+            (&["redis://h:1/", "ann@db"], "redis://h:1/ ann@db"),
+        ] {
+            assert_eq!(without_passwords(words), expected);
+        }
         for word in [
             "git@host:a/b",
-            "x://h:6379/a@b",
-            "x://ann@h:6379/",
+            "x://h:6379/a",
             "x://h/a:b",
+            "x://[::1]/a",
+            "x://[::1]:6379/a",
             "redis-sentinel://h:1,i:2/m/0",
+            "unix:///run/db",
             "x://",
+            "x://h/?a=b",
             "a?b=c&d",
-            "a: b://c: d@e",
+            "echo a && b=c",
+            "a: b c: d@e",
             " a\t b\n",
+            "",
         ] {
-            assert_eq!(without_passwords(word), word);
+            assert_eq!(without_passwords(&[word]), word);
         }
         let cut = of_this_process(
             since,

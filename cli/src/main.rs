@@ -37,11 +37,18 @@ mod tree;
 mod waiting;
 mod watch;
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+
+use rustix::io::Errno;
 
 use crate::args::Command;
 use crate::exit::Failure;
 use crate::out::say;
+
+/// Two open files each: an epoll, its copy and its waker, and the pair of the signals with a copy.
+const PAIRS: usize = 3;
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
@@ -55,11 +62,12 @@ fn main() -> ExitCode {
 }
 
 fn obey(command: Command) -> Result<u8, Failure> {
+    check_open_files()?;
     // One thread is enough: leases are renewed by the library's own.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(exit::SYSTEM, format!("cannot begin: {error}")))?;
+        .map_err(|error| cannot_begin(&error))?;
     let done = runtime.block_on(async {
         match command {
             Command::Acquire(args) => acquire::acquire(args).await,
@@ -77,6 +85,20 @@ fn obey(command: Command) -> Result<u8, Failure> {
     // What it waits for may be a host's name that nobody knows: it would take its time.
     runtime.shutdown_timeout(store::LONGEST_GOODBYE);
     done
+}
+
+/// Opens and closes as many files as tokio needs to begin: its registry of signals panics if there are too few.
+fn check_open_files() -> Result<(), Failure> {
+    let pairs: io::Result<Vec<_>> = (0..PAIRS).map(|_| UnixStream::pair()).collect();
+    pairs.map(drop).map_err(|error| cannot_begin(&error))
+}
+
+fn cannot_begin(error: &io::Error) -> Failure {
+    let way_out = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => "; raise the limit (`ulimit -n`)",
+        _ => "",
+    };
+    Failure::new(exit::SYSTEM, format!("cannot begin: {error}{way_out}"))
 }
 
 fn finish(done: Result<u8, Failure>) -> ExitCode {

@@ -11,7 +11,8 @@
 //! | | a signal | the command gets it |
 //! | ending | grace is over | everything left is killed |
 //! | | nothing is left | ends with 76 |
-//! | giving back | `--at-least` is over, or a signal that ends us | ends with the command's code |
+//! | giving back | the lock was lost before the command ended | ends with 76 |
+//! | | `--at-least` is over, or a signal that ends us | ends with the command's code |
 
 use std::time::{Duration, Instant};
 
@@ -112,7 +113,9 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     // A fixed lease ends, whoever is still at work.
     let leased = args.fixed || !store::sees_processes(&args.store);
     if let Some(code) = signals.asked_to_end() {
-        return give_back(taken, code, false, leased).await.map(Done::Ended);
+        return give_back(taken, code, Standing::Unknown, leased)
+            .await
+            .map(Done::Ended);
     }
     let environment = nested::environment(around, holds);
     // Only now: while we waited, somebody may have brought us to the foreground.
@@ -148,11 +151,19 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     let left = args
         .at_least
         .map(|least| least.saturating_sub(since.elapsed()));
-    let left = left.filter(|left| !left.is_zero());
-    if let Some(left) = left {
-        linger(left, &taken, signals).await;
-    }
-    let code = give_back(taken, code, left.is_some(), leased).await?;
+    let standing = match left.filter(|left| !left.is_zero()) {
+        Some(left) => {
+            // Asked now: a loss that is noticed later may be one from before the command ended.
+            let standing = standing(client, &taken).await;
+            if standing != Standing::Lost {
+                linger(left, &taken, signals).await;
+            }
+            standing
+        }
+        // The answer to the release tells.
+        None => Standing::Unknown,
+    };
+    let code = give_back(taken, code, standing, leased).await?;
     Ok(Done::by(code, child.ended_itself()))
 }
 
@@ -306,6 +317,37 @@ async fn end(child: &mut Child, grace: Duration) {
     }
 }
 
+/// What the store says of the lock once the command has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Standing {
+    Held,
+    Lost,
+    /// The store did not answer, or was not asked.
+    Unknown,
+}
+
+/// Asks the store whether all of them are still ours.
+async fn standing(client: &Client, taken: &Taken) -> Standing {
+    if !taken.is_held() {
+        return Standing::Lost;
+    }
+    for part in &taken.parts {
+        match client.admin().inspect(&part.name).await {
+            Ok(Some(seen)) if seen.holders.iter().any(|holder| holder.owner == part.owner) => {}
+            Ok(_) | Err(Error::WrongKind { .. }) => return Standing::Lost,
+            Err(error) => {
+                say(format!(
+                    "{error}; it is not known whether the lock was held until the command ended: if it turns out to be \
+                     lost, the exit code is {}",
+                    exit::LOST
+                ));
+                return Standing::Unknown;
+            }
+        }
+    }
+    Standing::Held
+}
+
 /// Keeps the lock for that long, unless it goes or somebody wants us to end.
 async fn linger(left: Duration, taken: &Taken, signals: &mut Signals) {
     let mut over = std::pin::pin!(tokio::time::sleep(left));
@@ -328,15 +370,26 @@ fn was_lost(error: &Error) -> bool {
     error.is_lost() || matches!(error, Error::WrongKind { .. })
 }
 
-/// Gives the lock back. A command that ended well has not run under the lock if that was lost before.
-async fn give_back(taken: Taken, code: u8, lingered: bool, leased: bool) -> Result<u8, Failure> {
+/// Gives the lock back. A command that ended well has not run under the lock if that was lost before. A loss does not count if
+/// the store said after the command's end that the lock was held.
+async fn give_back(
+    taken: Taken,
+    code: u8,
+    standing: Standing,
+    leased: bool,
+) -> Result<u8, Failure> {
+    let lost = |why: String| {
+        let message = format!("{why}; this was before the command ended, with exit code {code}");
+        Err(Failure::new(exit::LOST, message))
+    };
     match taken.release().await {
         Ok(()) => Ok(code),
-        Err(error) if was_lost(&error) && lingered => Ok(code),
-        Err(error) if was_lost(&error) => {
-            let message =
-                format!("{error}; this was before the command ended, with exit code {code}");
-            Err(Failure::new(exit::LOST, message))
+        Err(error) if was_lost(&error) => match standing {
+            Standing::Held => Ok(code),
+            Standing::Lost | Standing::Unknown => lost(error.to_string()),
+        },
+        Err(error) if standing == Standing::Lost => {
+            lost(format!("{error}; the lock is no longer held"))
         }
         Err(error) => {
             let end = if leased {

@@ -2,7 +2,9 @@
 
 use std::env;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -10,13 +12,14 @@ use url::Url;
 use super::{Connected, Store, masked};
 use crate::driver::clock::Clock;
 use crate::engine::sqlite::{Settings, Sqlite};
+use crate::engine::{Cause, Failure};
 use crate::error::Error;
 use crate::protocol::ClientId;
 use crate::protocol::holds_end_with::HoldsEndWith;
 
 pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
-    let path = path(store, url)?;
     let name = masked(store.url).into();
+    let path = path(store, url, &name)?;
     let background = store.background()?;
     let settings = Settings {
         path,
@@ -42,7 +45,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
     })
 }
 
-fn path(store: &Store<'_>, url: &Url) -> Result<PathBuf, Error> {
+fn path(store: &Store<'_>, url: &Url, name: &Arc<str>) -> Result<PathBuf, Error> {
     if url.host_str().is_some_and(|host| !host.is_empty()) {
         return Err(store.invalid("three slashes or none, please: sqlite:///path/to/file"));
     }
@@ -55,7 +58,7 @@ fn path(store: &Store<'_>, url: &Url) -> Result<PathBuf, Error> {
         std::ffi::OsString::from_vec(bytes).into()
     };
     if named.as_os_str().is_empty() {
-        return Ok(own_file());
+        return own_file().map_err(|failure| Error::from_failure(name, failure));
     }
     if named.starts_with("~") {
         let reason = "`~` is a shell's; write the path out, or leave it away for your own file";
@@ -66,18 +69,35 @@ fn path(store: &Store<'_>, url: &Url) -> Result<PathBuf, Error> {
 }
 
 /// This user's own file. By nothing that differs between a shell and a cron job: two files would be two locks.
-fn own_file() -> PathBuf {
+fn own_file() -> Result<PathBuf, Failure> {
     let user = rustix::process::geteuid().as_raw();
+    let users = || fs::read_to_string("/etc/passwd").unwrap_or_default();
     let home = env::var_os("HOME").map(PathBuf::from);
     let home = home.filter(|home| home.is_absolute());
-    let home =
-        home.or_else(|| home_of(user, &fs::read_to_string("/etc/passwd").unwrap_or_default()));
-    match home {
-        Some(home) => home.join(".local/state/distlock/locks.db"),
-        None => Path::new("/var/tmp")
-            .join(format!("distlock-{user}"))
-            .join("locks.db"),
+    let Some(home) = home.or_else(|| home_of(user, &users())) else {
+        let folder = Path::new("/var/tmp").join(format!("distlock-{user}"));
+        return Ok(folder.join("locks.db"));
+    };
+    if let Some((folder, owner)) = anothers_folder(&home, user) {
+        let users = users();
+        let detail = format!(
+            "`{}`: the home folder belongs to {}, and this process runs as {}; nothing was created in it; set HOME to \
+             this user's own folder (`sudo -H`), or name the file with sqlite:PATH",
+            folder.display(),
+            known_as(owner, &users),
+            known_as(user, &users)
+        );
+        return Err(Failure::new(Cause::Unusable, detail));
     }
+    Ok(home.join(".local/state/distlock/locks.db"))
+}
+
+/// The closest folder on the way to this one that is there, and its owner, if that is another user: `sudo -E`. Not if it is
+/// root: some users have a folder that all use, `/` or `/tmp`.
+fn anothers_folder(home: &Path, user: u32) -> Option<(PathBuf, u32)> {
+    let found = |folder: &Path| Some((folder.to_owned(), fs::metadata(folder).ok()?.uid()));
+    let closest = home.ancestors().find_map(found);
+    closest.filter(|(_, owner)| ![user, ROOT].contains(owner))
 }
 
 /// A user's folder, by the list of users.
@@ -90,6 +110,18 @@ fn home_of(user: u32, users: &str) -> Option<PathBuf> {
     })
 }
 
+/// A user as a message calls them, by the list of users.
+fn known_as(user: u32, users: &str) -> String {
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        (fields.nth(1)? == user.to_string()).then(|| format!("{name} (uid {user})"))
+    });
+    named.unwrap_or_else(|| format!("uid {user}"))
+}
+
+const ROOT: u32 = 0;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,5 +133,13 @@ mod tests {
         assert_eq!(home_of(0, users), Some("/root".into()));
         assert_eq!(home_of(7, users), None);
         assert_eq!(home_of(7, "garbage\n::7:\n"), None);
+    }
+
+    #[test]
+    fn a_message_calls_users_by_name_where_they_have_one() {
+        let users = "garbage\nroot:x:0:0:root:/root:/bin/bash\n:x:7:7::/:\n";
+        assert_eq!(known_as(0, users), "root (uid 0)");
+        assert_eq!(known_as(7, users), "uid 7");
+        assert_eq!(known_as(8, users), "uid 8");
     }
 }

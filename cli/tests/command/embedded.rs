@@ -75,6 +75,41 @@ fn a_folder_that_cannot_be_written_is_69_with_the_way_out() {
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
 }
 
+/// `sudo -E`: what root makes in a user's home keeps the user from a file of their own.
+#[test]
+fn another_users_home_is_69_and_stays_as_it_is() {
+    let stage = Stage::sqlite();
+    let home = stage.file("home");
+    std::fs::create_dir(&home).expect("there is room");
+    let words = ["run", "x", "--", "echo", "never"];
+    let refused = |mut command: Command, home: &str, folder: &str| {
+        command.env("HOME", home).env_remove("DISTLOCK_URL");
+        let ran = ran(command);
+        assert_eq!((ran.code, &*ran.out), (69, ""), "{ran:?}");
+        let message = format!("`{folder}`: the home folder belongs to ");
+        assert!(ran.err.contains(&message), "{ran:?}");
+        assert!(
+            ran.err
+                .contains("(uid 0); nothing was created in it; set HOME"),
+            "{ran:?}"
+        );
+        assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    };
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(&home, Some(65_534), None).expect("root may");
+        refused(distlock(&words), &home, &home);
+        refused(distlock(&words), &format!("{home}/not/there"), &home);
+        let left = std::fs::read_dir(&home).expect("root may").count();
+        assert_eq!(left, 0, "nothing is made in it");
+    } else {
+        // Root of a namespace, in which the system's folders belong to somebody else.
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user"]);
+        command.arg(env!("CARGO_BIN_EXE_distlock")).args(words);
+        refused(command, "/etc", "/etc");
+    }
+}
+
 #[test]
 fn another_users_file_is_69_with_the_way_out() {
     let stage = Stage::sqlite();

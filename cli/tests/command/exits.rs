@@ -6,6 +6,8 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::stage::{Stage, distlock, is_alive, pid_of, ran};
 
+const US: &str = env!("CARGO_BIN_EXE_distlock");
+
 on_every_store! {
     the_commands_own_code_is_passed_on,
     a_command_ended_by_a_signal_is_told_as_shells_do,
@@ -14,6 +16,7 @@ on_every_store! {
     what_cannot_be_run_gives_the_terminal_no_orders,
     the_lock_is_free_after_each_of_them,
     what_a_command_leaves_in_the_background_is_its_own_affair,
+    too_few_open_files_are_a_message_and_no_panic,
 }
 
 fn the_commands_own_code_is_passed_on(stage: &Stage) {
@@ -111,6 +114,21 @@ fn what_a_command_leaves_in_the_background_is_its_own_affair(stage: &Stage) {
     assert_eq!(run.end().code, 4);
     assert!(is_alive(&left) && !stage.is_held("x"));
     kill(pid_of(&left), Signal::SIGKILL).expect("it is there");
+}
+
+fn too_few_open_files_are_a_message_and_no_panic(stage: &Stage) {
+    for limit in 5..=14 {
+        let script = format!("ulimit -n {limit}; exec {US} run --wait 1m x -- true");
+        let ran = ran(stage.shell(&script));
+        let expected = if limit < 9 { &[71][..] } else { &[0, 69, 71] };
+        assert!(expected.contains(&ran.code), "{limit}: {ran:?}");
+        let lines = usize::from(ran.code != 0);
+        assert_eq!(ran.err.lines().count(), lines, "{limit}: {ran:?}");
+        if ran.code == 71 {
+            let message = "distlock: cannot begin: Too many open files (os error 24); raise the limit (`ulimit -n`)\n";
+            assert_eq!(ran.err, message, "{limit}");
+        }
+    }
 }
 
 #[test]

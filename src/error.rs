@@ -241,6 +241,27 @@ impl Error {
         }
     }
 
+    /// Whether an error of a release shows that the lock was not held until then: it was lost, other data
+    /// has replaced it, or the store is not the one that granted it. One such error among several is enough.
+    /// A reply that did not come shows nothing.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
+    /// let client = distlock::Client::connect("memory:").await?;
+    /// let guard = client.lock("stock").acquire().await?;
+    /// client.admin().force_release("stock").await?;
+    /// assert!(guard.release().await.unwrap_err().denies_hold());
+    /// # Ok(()) }
+    /// ```
+    pub fn denies_hold(&self) -> bool {
+        match self {
+            Self::Lost { .. } | Self::WrongKind { .. } | Self::Storage { .. } => true,
+            Self::Closed { forked, .. } => *forked,
+            Self::Several { errors } => errors.iter().any(Self::denies_hold),
+            _ => false,
+        }
+    }
+
     pub(crate) const fn lost(name: Arc<str>, reason: LostReason) -> Self {
         let cause = None;
         Self::Lost {

@@ -365,11 +365,6 @@ async fn linger(left: Duration, taken: &Taken, signals: &mut Signals) {
     }
 }
 
-/// Whether the lock was lost before its release: it is somebody else's or nobody's, or other data has replaced it.
-fn was_lost(error: &Error) -> bool {
-    error.is_lost() || matches!(error, Error::WrongKind { .. })
-}
-
 /// Gives the lock back. A command that ended well has not run under the lock if that was lost before. A loss does not count if
 /// the store said after the command's end that the lock was held.
 async fn give_back(
@@ -384,7 +379,7 @@ async fn give_back(
     };
     match taken.release().await {
         Ok(()) => Ok(code),
-        Err(error) if was_lost(&error) => match standing {
+        Err(error) if error.denies_hold() => match standing {
             Standing::Held => Ok(code),
             Standing::Lost | Standing::Unknown => lost(error.to_string()),
         },

@@ -49,6 +49,29 @@ fn a_command_whose_lock_was_replaced_by_other_data_is_76() {
     }
 }
 
+/// Each release is refused with an error of its own.
+#[test]
+fn a_command_both_of_whose_locks_were_replaced_by_other_data_is_76() {
+    let stage = Stage::redis();
+    let words = ["run", "a", "b", "--", "sh", "-c", "echo held; read line"];
+    let mut command = stage.command(&words);
+    let (input, end) = std::io::pipe().expect("pipes can be made");
+    command.stdin(input);
+    let mut run = Running::start(command);
+    run.says("held");
+    for name in ["a", "b"] {
+        stage.server().cmd(&["DEL", name]);
+        stage.server().cmd(&["RPUSH", name, "theirs"]);
+    }
+    drop(end);
+    let ended = run.end();
+    assert_eq!(ended.code, 76, "{ended:?}");
+    assert!(
+        ended.err.contains("`a`") && ended.err.contains("`b`"),
+        "{ended:?}"
+    );
+}
+
 on_every_store! {
     a_lock_taken_by_force_ends_the_command_with_76,
     a_command_that_ignores_term_is_killed_after_the_grace,

@@ -21,6 +21,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::dispatcher;
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
+
 mod admin;
 mod counting_semaphore;
 mod guard;
@@ -87,7 +91,12 @@ impl Client {
     /// ```
     pub fn connect_with(builder: crate::ClientBuilder) -> Result<Self, Error> {
         let worker = Arc::new(Worker::start()?);
-        let client = worker.run(builder.connect())??;
+        // The events of a client go to the subscriber that is current here, not where it connects.
+        let subscriber = dispatcher::get_default(Clone::clone);
+        let client = match subscriber.is::<NoSubscriber>() {
+            true => worker.run(builder.connect())??,
+            false => worker.run(builder.connect().with_subscriber(subscriber))??,
+        };
         Ok(Self { client, worker })
     }
 

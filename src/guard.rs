@@ -4,8 +4,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
+use tracing::field::debug;
+
 use crate::driver::claim::Claim;
 use crate::driver::release::{self, HandOff};
+use crate::engine::events::emit_in_call;
 use crate::error::Error;
 use crate::held::{Held, until_lost};
 use crate::lock::Plain;
@@ -155,7 +158,14 @@ impl<K> Guard<K> {
         let held = self.held;
         release::release(self.claim, HandOff::InMemory)
             .await
-            .inspect(|()| tracing::debug!(name = ?held.name(), owner = held.owner(), "given back"))
+            .inspect(|()| {
+                emit_in_call!(
+                    held.hold.core.events,
+                    DEBUG,
+                    { name: debug(held.hold.subject.name.clone()), owner: held.owner() },
+                    "given back"
+                );
+            })
             .map_err(|trouble| Error::of(&held.hold.subject.name, trouble))
     }
 

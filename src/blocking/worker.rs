@@ -1,46 +1,56 @@
 //! The thread that carries out blocking calls.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
 use std::sync::mpsc;
+use std::task::Poll;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::Error;
+use crate::driver::thread;
 
-/// A runtime with one worker thread. A runtime that only ran while somebody waits would let leases
+/// A thread with a runtime. A runtime that only ran while somebody waits would let leases
 /// lapse between calls.
 #[derive(Debug)]
 pub(super) struct Worker {
-    runtime: Option<tokio::runtime::Runtime>,
+    runtime: Handle,
+    /// The thread ends with it.
+    end: Option<oneshot::Sender<()>>,
     /// The process that has the thread; a forked child has not.
     pid: u32,
 }
 
 impl Worker {
     pub(super) fn start() -> Result<Self, Error> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("distlock-blocking")
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Unavailable {
-                name: "a thread for blocking calls".into(),
-                detail: error.to_string(),
-            })?;
+        let (end, ended) = oneshot::channel();
+        let main = async {
+            let _ = ended.await;
+        };
+        let runtime = thread::start("distlock-blocking", main);
+        let runtime = runtime.map_err(|error| Error::Unavailable {
+            name: "a thread for blocking calls".into(),
+            detail: error.to_string(),
+        })?;
         Ok(Self {
-            runtime: Some(runtime),
+            runtime,
+            end: Some(end),
             pid: std::process::id(),
         })
     }
 
     /// Carries out `work` on the worker and waits for it, without a runtime's own blocking calls:
-    /// those panic inside another runtime.
+    /// those panic inside another runtime. A panic of the work goes on here, and the worker goes on.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
         let (_, result) = self.start_work(work)?;
-        result.recv().map_err(|_| closed(false))
+        result.recv().map(resumed).map_err(|_| closed(false))
     }
 
     /// The same for at most so long: then `work` is dropped wherever it is.
@@ -51,33 +61,31 @@ impl Worker {
     ) -> Result<Option<T>, Error> {
         let (task, result) = self.start_work(work)?;
         match result.recv_timeout(limit) {
-            Ok(value) => Ok(Some(value)),
+            Ok(outcome) => Ok(Some(resumed(outcome))),
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(closed(false)),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 task.abort();
                 // If it has just ended, its result must not be lost.
-                Ok(result.recv().ok())
+                Ok(result.recv().ok().map(resumed))
             }
         }
     }
 
     /// Has the worker begin; the result comes out of the channel.
+    #[expect(clippy::disallowed_methods, reason = "its caller waits for its end")]
     fn start_work<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<(JoinHandle<()>, mpsc::Receiver<T>), Error> {
+    ) -> Result<(JoinHandle<()>, mpsc::Receiver<Outcome<T>>), Error> {
         if self.is_forked() {
             // Nobody would ever carry it out, and what it holds is the parent's.
             std::mem::forget(work);
             return Err(closed(true));
         }
-        let Some(runtime) = &self.runtime else {
-            return Err(closed(false));
-        };
         let (done, result) = mpsc::sync_channel(1);
-        let task = runtime.spawn(async move {
+        let task = self.runtime.spawn(async move {
             // The caller is waiting at the other end.
-            let _ = done.send(work.await);
+            let _ = done.send(caught(work).await);
         });
         Ok((task, result))
     }
@@ -89,20 +97,54 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        let Some(runtime) = self.runtime.take() else {
-            return;
-        };
         if self.is_forked() {
-            // Its threads are the parent's: not even to be waited for.
-            std::mem::forget(runtime);
-        } else {
-            // Dropping a runtime inside another one panics; this does not wait.
-            runtime.shutdown_background();
+            // The thread is the parent's, and so is the runtime: not even its memory is ours to free.
+            std::mem::forget((self.end.take(), self.runtime.clone()));
         }
     }
+}
+
+/// What work returned, or what it threw.
+type Outcome<T> = Result<T, Box<dyn Any + Send>>;
+
+fn resumed<T>(outcome: Outcome<T>) -> T {
+    outcome.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Drives work to its end, or to its panic.
+async fn caught<T>(work: impl Future<Output = T> + Send) -> Outcome<T> {
+    let mut work = pin!(work);
+    std::future::poll_fn(move |cx| {
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    })
+    .await
 }
 
 pub(super) fn closed(forked: bool) -> Error {
     let name = "all locks".into();
     Error::Closed { name, forked }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_goes_on_in_the_caller_and_the_next_call_is_carried_out() {
+        let worker = Worker::start().expect("a thread can be started");
+        let panics = |worker: &Worker| worker.run::<()>(async { panic!("the work panics") });
+        for _ in 0..2 {
+            let caught = catch_unwind(AssertUnwindSafe(|| panics(&worker)));
+            let panic = caught.expect_err("it goes on here");
+            assert_eq!(panic.downcast_ref(), Some(&"the work panics"));
+            let limit = Duration::from_secs(20);
+            let limited = || worker.run_for::<()>(limit, async { panic!("the work panics") });
+            let caught = catch_unwind(AssertUnwindSafe(limited));
+            assert!(caught.is_err(), "it goes on here as well");
+            assert_eq!(worker.run(async { 42 }).ok(), Some(42));
+        }
+    }
 }

@@ -128,6 +128,10 @@ fn told(store: &Store<'_>, unfit: Unfit) -> Error {
     let Unfit { part, reason } = unfit;
     let given = store.given;
     match part {
+        Part::Thread => Error::Unavailable {
+            name: masked(store.url).into(),
+            detail: reason,
+        },
         Part::Authority if given.authority.is_some() => Error::invalid_option("tls_ca", reason),
         Part::Certificate | Part::Key if given.identity.is_some() => {
             Error::invalid_option("tls_identity", reason)

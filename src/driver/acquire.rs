@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::field::{debug, display};
+
 use super::ask::{Asked, Manner, ask, ask_now};
 use super::claim::Claim;
 use super::head::{Attempt, Headed};
@@ -14,6 +16,7 @@ use super::spot::Spot;
 use super::waiters::Asker;
 use super::{Core, Trouble, needs_a_runtime};
 use crate::engine::Failure;
+use crate::engine::events::emit_in_call;
 use crate::protocol::acquire::Hearing;
 use crate::protocol::lease::{LostReason, Terms};
 use crate::protocol::{Kind, Moment, OwnerId, Subject, Wanted};
@@ -124,10 +127,14 @@ pub(crate) fn acquire(
             // A client that was closed meanwhile has given back what it knew of; not yet this. And what
             // came before a fork came to two processes.
             core.usable()?;
-            tracing::debug!(
-                name = ?wish.subject.name,
-                owner = %claim.hold().owner,
-                waited = ?core.clock.now().since(begun),
+            emit_in_call!(
+                core.events,
+                DEBUG,
+                {
+                    name: debug(wish.subject.name.clone()),
+                    owner: display(claim.hold().owner),
+                    waited: debug(core.clock.now().since(begun)),
+                },
                 "granted"
             );
         }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::{Core, cleanup, watchdog};
+use super::{Core, cleanup, thread, watchdog};
 use crate::engine::events::Events;
 use crate::engine::supervise::{Restarts, caught};
-use crate::engine::wakeups::{Wakeups, protect_this_thread, trust_this_waker};
+use crate::engine::wakeups::{Wakeups, is_protected, trust_this_waker};
 
 /// A place for work that must not stop when the caller's runtime is busy, blocked or gone.
 pub(crate) enum Background {
@@ -32,26 +32,15 @@ type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 impl Background {
     /// Starts a thread. It ends when the client's last work is done, or at once if this is dropped
     /// without having been given one.
-    #[expect(clippy::disallowed_methods, reason = "the driver's own thread")]
     pub(crate) fn thread() -> std::io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
         let (work, given) = oneshot::channel::<Work>();
-        std::thread::Builder::new()
-            .name("distlock".into())
-            .spawn(move || {
-                protect_this_thread();
-                // As a thread waits that blocks on a future.
-                runtime.handle().block_on(trust_this_waker());
-                runtime.block_on(async {
-                    trust_this_waker().await;
-                    if let Ok(work) = given.await {
-                        work.await;
-                    }
-                });
-            })?;
+        let main = async {
+            if let Ok(work) = given.await {
+                work.await;
+            }
+        };
         Ok(Self::Thread(Thread {
-            runtime: handle,
+            runtime: thread::start("distlock", main)?,
             work,
             events: Events::queued(),
             wakeups: Wakeups::threads(),
@@ -61,6 +50,8 @@ impl Background {
     /// Where background tasks emit their events: not on the thread that keeps leases alive.
     pub(crate) fn events(&self) -> Events {
         match self {
+            // The caller's runtime is the library's own where calls block.
+            Self::Caller(_) if is_protected() => Events::queued(),
             Self::Caller(_) => Events::inline(),
             Self::Thread(thread) => thread.events.clone(),
         }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::field::debug;
+
 use super::acquire::Wish;
 use super::ask::{Asked, Manner, ask};
 use super::claim::Claim;
@@ -12,6 +14,7 @@ use super::seat::Turn;
 use super::spot::Spot;
 use super::trouble::LastFailure;
 use super::{Core, Trouble, needs_a_runtime, no_answer};
+use crate::engine::events::emit_in_call;
 use crate::engine::{Failure, Listener};
 use crate::protocol::acquire::{Acquire, Step};
 use crate::protocol::lease::LostReason;
@@ -109,7 +112,12 @@ impl<'a> Attempt<'a> {
                             self.owner = Some(owner);
                             self.failure.forget();
                             if self.listener.is_none() {
-                                tracing::debug!(name = ?self.wish.subject.name, ?ttl, "waiting: somebody else holds it");
+                                emit_in_call!(
+                                    self.core.events,
+                                    DEBUG,
+                                    { name: debug(self.wish.subject.name.clone()), ttl: debug(ttl) },
+                                    "waiting: somebody else holds it"
+                                );
                             }
                             spot.sit(self.wish);
                             if self.wish.polls() && spot.has_listening_company() {
@@ -152,7 +160,15 @@ impl<'a> Attempt<'a> {
                             self.machine.listening()
                         }
                         Err(failure) if failure.is_passing() => {
-                            tracing::debug!(name = ?self.wish.subject.name, why = failure.detail, "cannot listen; asking now and then");
+                            emit_in_call!(
+                                self.core.events,
+                                DEBUG,
+                                {
+                                    name: debug(self.wish.subject.name.clone()),
+                                    why: failure.detail.clone(),
+                                },
+                                "cannot listen; asking now and then"
+                            );
                             self.machine.deaf(self.core.clock.now())
                         }
                         Err(failure) => return Err(Trouble::Failure(failure)),

@@ -10,6 +10,7 @@ use tracing::Level;
 use super::acquire::Wish;
 use super::claim::Claim;
 use super::job::Job;
+use super::outcome::Outcome;
 use super::owners::User;
 use super::{Core, Trouble};
 use crate::engine::Failure;
@@ -43,7 +44,9 @@ pub(super) struct HoldState {
     /// Numbers the acquires, so that one of them can be undone.
     pub(super) attempts: u32,
     /// A question of its owner was never answered, and may still come.
-    echoes: bool,
+    pub(super) echoes: bool,
+    /// What its release came to.
+    pub(super) outcome: Outcome,
     /// When the watchdog looks at it next.
     due: Option<Moment>,
     /// `valid_until` on the standard library's clock, so that it reads the same every time.
@@ -111,6 +114,7 @@ impl Hold {
                 lease,
                 attempts: 1,
                 echoes: false,
+                outcome: Outcome::default(),
                 due: None,
                 shown: None,
                 renewal_error: None,
@@ -133,14 +137,6 @@ impl Hold {
     /// A question of its owner may still come: it would bring a ghost.
     pub(super) fn echoes(&self) {
         self.state().echoes = true;
-    }
-
-    /// The store has nothing of it any more. What may still come is refused from now on.
-    pub(super) fn has_left(&self) {
-        if std::mem::take(&mut self.state().echoes) {
-            let undo = Job::undo(&self.core, &self.subject, self.owner, self.terms.lease);
-            self.core.cleanup.push(undo);
-        }
     }
 
     /// Its turn among re-entries and partial releases.
@@ -235,7 +231,7 @@ impl Hold {
     pub(crate) async fn ended(self: Arc<Self>) -> Option<LostReason> {
         loop {
             // Before the state is looked at: whoever ends it looks here afterwards.
-            let ended = self.ended.get_or_init(Box::default).notified();
+            let ended = self.news().notified();
             // By the clock, not only by the watchdog's word: it may be late, the clock is not.
             {
                 let state = self.state();
@@ -351,6 +347,16 @@ impl Hold {
         if let Some(user) = self.user {
             self.core.owners.remove(user, self);
         }
+        self.notify();
+    }
+
+    /// Where the end and the outcome are waited for.
+    pub(super) fn news(&self) -> &Notify {
+        self.ended.get_or_init(Box::default)
+    }
+
+    /// Wakes those who wait for the end or the outcome.
+    pub(super) fn notify(&self) {
         if let Some(ended) = self.ended.get() {
             ended.notify_waiters();
         }

@@ -141,6 +141,11 @@ impl Job {
                 Ok(()) => return,
                 Err(failure) => failure,
             };
+            if let Self::Release(hold) = self
+                && failure.leaves_doubt()
+            {
+                hold.release_in_doubt();
+            }
             // Whoever waits here must not wait for a store that does not answer us.
             self.tell_waiters(None);
             if !failure.may_be_mended() || core.clock.now() >= give_up_at {
@@ -205,10 +210,15 @@ impl Job {
         Some(subject.request(Action::Release { owner, left }))
     }
 
-    /// Where the store remembers what was done, it need not any more.
+    /// Nothing more is done: whoever waits for its outcome hears so. Where the store remembers what was done, it need not any more.
     fn settle(&self) {
         let (core, subject) = match self {
-            Self::Recount { hold, .. } | Self::Release(hold) => (&hold.core, &hold.subject),
+            Self::Recount { hold, .. } => (&hold.core, &hold.subject),
+            Self::Release(hold) => {
+                // Unless the store has answered.
+                hold.release_given_up();
+                (&hold.core, &hold.subject)
+            }
             Self::Undo { core, subject, .. } => (core, subject),
         };
         if subject.kind.is_nobodys() {
@@ -288,7 +298,7 @@ impl Job {
         };
         self.tell_waiters(listeners);
         if let Self::Release(hold) = self {
-            hold.has_left();
+            hold.has_left(reply);
         }
     }
 

@@ -5,7 +5,7 @@
 //! - [`queue`] waits in a line that the store keeps, and is known to stand there ([`lines`]); [`waiters`] keeps the line for each
 //!   name ([`place`]) and passes locks on in memory; a waiter has a [`spot`] in it, and a [`seat`] where it is told;
 //! - [`hold`] is one grant while it lasts, shared by its guards (a [`claim`] each) and the watchdog, with a longer lease on request
-//!   ([`extend`]); [`owners`] finds it again for who may re-enter, [`tokens`] is what its client has seen of them;
+//!   ([`extend`]) and the [`outcome`] of its release; [`owners`] finds it again for who may re-enter, [`tokens`] is what its client has seen of them;
 //! - [`multi`] acquires several locks, all or none, in one global order, with requests that are sent together, and releases all [`at_once`];
 //! - [`permits`] says how many a semaphore has; [`number`] changes what is nobody's, once for each of its [`deeds`]; [`gate`] waits
 //!   until there is none left;
@@ -15,7 +15,7 @@
 //! - [`watchdog`] renews what is held and notices what is lost;
 //! - [`lookup`] looks at locks from outside, [`watch`] follows them; [`label`] tells others what the client calls itself;
 //! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes. It and the watchdog
-//!   run in the [`background`], and a panic there is caught; [`clock`] is the only clock.
+//!   run in the [`background`], on a [`thread`] of its own, and a panic there is caught; [`clock`] is the only clock.
 //!
 //! Locks are taken in the order names → seat → hold → owners → schedule, a store's own last, and none across an await.
 //! Wakers are woken under the first two: one that runs its task on the spot, as no executor we know does, would meet
@@ -57,6 +57,7 @@ mod lines;
 pub(crate) mod lookup;
 pub(crate) mod multi;
 pub(crate) mod number;
+mod outcome;
 mod overdue;
 pub(crate) mod owners;
 #[cfg(test)]
@@ -69,6 +70,7 @@ mod reenter;
 pub(crate) mod release;
 mod seat;
 mod spot;
+pub(crate) mod thread;
 mod tokens;
 mod trouble;
 mod unfinished;

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::field::debug;
+
 use super::acquire::{Patience, Wish, acquire};
 use super::release::keep;
 use super::{Core, Trouble, unexpected};
+use crate::engine::events::emit_in_call;
 use crate::engine::{Cause, Failure};
 use crate::protocol::acquire::Hearing;
 use crate::protocol::deeds::is_remembered;
@@ -58,7 +61,12 @@ pub(crate) async fn alter(
         if hopeless || forgotten || !(in_time || once_more) {
             return Err(Trouble::Failure(told(failure, doubt)));
         }
-        tracing::debug!(name = ?subject.name, why = failure.detail, "no answer; asking again");
+        emit_in_call!(
+            core.events,
+            DEBUG,
+            { name: debug(subject.name.clone()), why: failure.detail.clone() },
+            "no answer; asking again"
+        );
         // Not all at the same instant, where many lost the same server.
         let rest = pause / 2 + spread(pause / 2, core.fresh_seed());
         core.clock.sleep_until(Some(core.clock.now() + rest)).await;

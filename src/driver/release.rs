@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use super::Trouble;
+use tracing::field::debug;
+
 use super::claim::Claim;
 use super::clock::within;
 use super::hold::Hold;
 use super::job::Job;
+use super::outcome::Outcome;
 use super::unfinished::Unfinished;
 use super::waiters::Handed;
+use super::{Trouble, no_answer};
+use crate::engine::events::emit_in_call;
 use crate::protocol::lease::{End, LostReason};
 use crate::protocol::{Action, Moment, OwnerId, Reply, Request};
 
@@ -35,12 +39,13 @@ pub(crate) enum HandOff {
 ///
 /// A missing reply does not fail it: by the clock the lock was held, and the release goes on in the background.
 pub(crate) async fn conclude(claim: Claim) -> Result<(), Trouble> {
-    let name = claim.hold().subject.name.clone();
+    let hold = claim.hold().clone();
     match release(claim, HandOff::ThroughStore).await {
         Err(trouble) if !trouble.denies_hold() => {
-            tracing::warn!(
-                ?name,
-                ?trouble,
+            emit_in_call!(
+                hold.core.events,
+                WARN,
+                { name: debug(hold.subject.name.clone()), trouble: debug(trouble) },
                 "the work is done, but the release was not confirmed"
             );
             Ok(())
@@ -128,6 +133,7 @@ pub(crate) fn forget(claim: Claim) {
     }
     // Over for us, however it ends: nobody is left to be told.
     let _ = state.lease.release(now);
+    state.outcome = Outcome::Left;
     hold.unwatch(&mut state);
     drop(state);
     hold.say_ended();
@@ -195,14 +201,17 @@ fn give_back(
         hold.say_ended();
         let (farewell, taker) = farewell(hold, wanted, sent);
         let unfinished = Unfinished::new(core, || {
+            hold.release_in_doubt();
             let undo = taker.map(|owner| Job::undo(core, &hold.subject, owner, hold.terms.lease));
             std::iter::once(Job::Release(hold.clone())).chain(undo)
         });
         let calling = core.call_at(farewell, sent);
         let at_once = calling.is_answered();
-        let reply = calling.await.map_err(Trouble::Failure)?;
+        let reply = calling.await;
+        let reply = reply.inspect_err(|failure| hold.release_failed(failure));
+        let reply = reply.map_err(Trouble::Failure)?;
         unfinished.settled();
-        hold.has_left();
+        hold.has_left(&reply);
         let now = if at_once { sent } else { hold.now() };
         match (reply, taker) {
             (Reply::Granted { token }, Some(owner)) => {
@@ -252,15 +261,17 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     });
     let limit = core.settings.command_timeout;
     // A re-entry that nobody polls would keep it for ever; after this long its request is no longer new.
-    let _order = within(limit, core.wakeups.shield(Box::pin(hold.recount().lock()))).await;
+    let order = within(limit, core.wakeups.shield(Box::pin(hold.recount().lock()))).await;
     let counted = hold.counted(|state| {
-        let left = state.lease.count();
+        // One that is left to its lease counts.
+        let left = state.lease.count() + u32::from(state.outcome.is_left());
         let owner = hold.owner;
         (left > 0).then_some(Action::Release { owner, left })
     });
     let Some((request, answer)) = counted else {
         unfinished.settled();
-        return Ok(());
+        drop(order);
+        return overtaken(hold).await;
     };
     let reply = match answer {
         Some(answer) => answer,
@@ -268,12 +279,33 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     };
     let reply = reply.map_err(Trouble::Failure)?;
     unfinished.settled();
-    // The last guard may have gone meanwhile, and its release have come first: nothing was lost.
-    let released = hold.state().lease.end() == Some(End::Released);
-    if reply == Reply::Kept || released {
+    drop(order);
+    if reply == Reply::Kept {
         return Ok(());
     }
-    Err(hold.refused(&reply))
+    let is_released = {
+        let state = hold.state();
+        state.lease.end() == Some(End::Released) && !state.outcome.is_left()
+    };
+    if !is_released {
+        return Err(hold.refused(&reply));
+    }
+    // The last guard has gone meanwhile, and its release may have come first: the lock was lost only if that found it so.
+    match overtaken(hold).await {
+        Err(Trouble::Failure(failure)) if !failure.leaves_doubt() => Err(Trouble::refused(&reply)),
+        outcome => outcome,
+    }
+}
+
+/// What the release of the last guard comes to, for a guard that it has overtaken.
+async fn overtaken(hold: &Arc<Hold>) -> Result<(), Trouble> {
+    let end = hold.state().lease.end();
+    if let Some(End::Lost(reason)) = end {
+        return Err(Trouble::Lost(find_out(hold, reason).await));
+    }
+    let limit = hold.core.settings.command_timeout;
+    let outcome = within(limit, Box::pin(hold.released())).await;
+    outcome.unwrap_or_else(|| Err(Trouble::Failure(no_answer(limit))))
 }
 
 /// Whether an expired hold was merely late or has been taken by somebody else.

@@ -1,7 +1,7 @@
 //! Events of background work, emitted where a subscriber that blocks or panics harms nothing else.
 //!
 //! A `tracing` subscriber is the application's code: it may wait for a full pipe, or panic because its pipe is closed.
-//! So no task that keeps leases alive calls it. An event is a closure in a bounded queue; a thread that exists only while
+//! So no task that keeps leases alive calls it, and no thread that carries out blocking calls. An event is a closure in a bounded queue; a thread that exists only while
 //! there are events calls the closures one after the other.
 
 use std::collections::VecDeque;
@@ -17,6 +17,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::subscriber::NoSubscriber;
 
 use super::process::Process;
+use super::wakeups::is_protected;
 
 /// How many events wait for a slow subscriber before further ones are dropped.
 const CAPACITY: usize = 1024;
@@ -88,6 +89,12 @@ impl Events {
             Some(handle) => handle.0.push(Box::new(event)),
             None => call(event),
         }
+    }
+
+    /// Where a call emits its events: here, among the spans of its caller (`None`), or in the queue, where a thread of the library's
+    /// carries it out.
+    pub fn of_calls(&self) -> Option<&Self> {
+        is_protected().then_some(self)
     }
 
     /// Resolves when all events so far have been emitted or dropped.
@@ -197,6 +204,22 @@ impl fmt::Debug for Emitter {
         f.debug_struct("Emitter").finish_non_exhaustive()
     }
 }
+
+/// Emits an event of a call, see [`Events::of_calls`]. The values are evaluated only if the event is wanted, or goes into the queue.
+macro_rules! emit_in_call {
+    ($events:expr, $level:ident, { $($field:ident: $value:expr),+ $(,)? }, $message:literal) => {
+        match $events.of_calls() {
+            None => tracing::event!(tracing::Level::$level, $($field = $value,)+ $message),
+            Some(events) => {
+                $(let $field = $value;)+
+                events.emit(tracing::Level::$level, move || {
+                    tracing::event!(tracing::Level::$level, $($field,)+ $message);
+                });
+            }
+        }
+    };
+}
+pub(crate) use emit_in_call;
 
 /// Calls the subscriber's code; its panics end here.
 fn call(event: impl FnOnce()) {

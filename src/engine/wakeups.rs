@@ -310,13 +310,18 @@ impl fmt::Debug for Pool {
 }
 
 thread_local! {
-    /// Whether this thread keeps leases alive, and is to run no code of the application's.
+    /// Whether this thread keeps leases alive, or carries out the calls of others: it is to run no code of the application's.
     static PROTECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as one that keeps leases alive.
+/// Marks this thread as one that keeps leases alive, or carries out the calls of others.
 pub fn protect_this_thread() {
     PROTECTED.set(true);
+}
+
+/// Whether this thread is to run no code of the application's.
+pub fn is_protected() -> bool {
+    PROTECTED.get()
 }
 
 /// The wakers of tokio's own tasks and threads: of a task, of a thread that blocks on a future, and of a runtime that

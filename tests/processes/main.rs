@@ -16,6 +16,8 @@ mod counted;
 mod counter;
 mod forked;
 mod killed;
+#[cfg(all(feature = "sqlite", feature = "tls", target_os = "linux"))]
+mod no_threads;
 mod permits;
 mod several;
 mod stopped;

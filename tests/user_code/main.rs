@@ -10,6 +10,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(feature = "blocking")]
+mod blocking;
 mod pipe;
 mod quorum;
 mod subscribers;
@@ -52,6 +54,12 @@ impl Store {
         let url = format!("sqlite:{}", folder.path().join("locks.db").display());
         let _folder = Some(folder);
         Self { url, _folder }
+    }
+
+    /// On the caller's runtime, which is the library's own for blocking calls.
+    fn memory() -> Self {
+        let url = "memory:".into();
+        Self { url, _folder: None }
     }
 
     fn builder(&self) -> ClientBuilder {

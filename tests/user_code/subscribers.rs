@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Wants every event and misbehaves at each.
-struct Bad(Arc<Misbehaviour>);
+pub(super) struct Bad(pub(super) Arc<Misbehaviour>);
 
 impl Subscriber for Bad {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {

@@ -47,6 +47,8 @@ pub enum Part {
     Key,
     /// Whom the system trusts.
     System,
+    /// The thread that was to read them.
+    Thread,
 }
 
 impl Papers {

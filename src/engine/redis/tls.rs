@@ -27,6 +27,7 @@ use rustls::ProtocolVersion;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -56,6 +57,28 @@ const NO_GREETING: &str =
     "no answer to a TLS greeting in time (does this port speak TLS? without it is redis://)";
 const NO_ANSWER: &str = "no answer in time";
 
+/// Reads files where nobody waits for a disk. Not tokio's threads: it panics where none can be started.
+async fn on_a_thread<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, Unfit> + Send + 'static,
+) -> Result<T, Unfit> {
+    let (done, outcome) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("distlock-tls".into());
+    let started = thread.spawn(move || {
+        // Nobody may be there to hear it.
+        let _ = done.send(read());
+    });
+    let unfit = |reason| {
+        let part = Part::Thread;
+        Err(Unfit { part, reason })
+    };
+    match started {
+        Ok(_) => outcome
+            .await
+            .unwrap_or_else(|_| unfit("the thread that reads the certificates panicked".into())),
+        Err(error) => unfit(format!("no thread can be started: {error}")),
+    }
+}
+
 /// How connections are made secure.
 #[derive(Clone)]
 pub struct Tls {
@@ -75,13 +98,7 @@ impl Tls {
     /// If something cannot be read, is not what it should be, or does not belong to the rest.
     pub async fn load(papers: Papers) -> Result<Self, Unfit> {
         let mine = papers.clone();
-        let loading = tokio::task::spawn_blocking(move || Trust::new(read(&mine)?, None));
-        let trust = loading.await.unwrap_or_else(|gone| {
-            Err(Unfit {
-                part: Part::System,
-                reason: gone.to_string(),
-            })
-        })?;
+        let trust = on_a_thread(move || Trust::new(read(&mine)?, None)).await?;
         Ok(Self {
             papers: Arc::new(papers),
             current: Arc::new(Mutex::new(Arc::new(trust))),
@@ -155,7 +172,7 @@ impl Tls {
             return before;
         }
         let (papers, known) = (self.papers.clone(), before.clone());
-        let looking = tokio::task::spawn_blocking(move || {
+        let looking = on_a_thread(move || {
             let pems = read(&papers)?;
             if known.pems == pems {
                 return Ok(None);
@@ -163,7 +180,7 @@ impl Tls {
             Trust::new(pems, known.system.clone()).map(Some)
         });
         match looking.await {
-            Ok(Ok(Some(new))) => {
+            Ok(Some(new)) => {
                 let new = Arc::new(new);
                 *self.lock() = new.clone();
                 self.events.emit(Level::INFO, || {
@@ -171,13 +188,13 @@ impl Tls {
                 });
                 new
             }
-            Ok(Err(Unfit { reason, .. })) => {
+            Err(Unfit { reason, .. }) => {
                 self.events.emit(Level::WARN, move || {
                     tracing::warn!(why = reason, "going on with the certificates from before");
                 });
                 before
             }
-            Ok(Ok(None)) | Err(_) => before,
+            Ok(None) => before,
         }
     }
 

@@ -67,7 +67,10 @@ impl Worker {
             }
             store.leave();
         });
-        started.map_err(|error| Failure::new(Cause::Unreachable, error.to_string()))?;
+        started.map_err(|error| {
+            let why = format!("no thread can be started: {error}");
+            Failure::new(Cause::Unreachable, why)
+        })?;
         outcome.await.unwrap_or_else(|_| Err(gone()))?;
         let process = Process::current();
         let jobs = Some(jobs);

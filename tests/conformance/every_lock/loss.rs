@@ -23,6 +23,9 @@ with_every_lock! {
     ;
     all_guards_of_an_owner_are_lost_together,
     a_partial_release_says_that_the_lock_was_lost,
+    guards_of_an_owner_that_are_released_together_all_say_that_the_lock_was_lost,
+    guards_of_an_owner_that_are_released_together_say_that_it_was_held,
+    a_guard_does_not_wait_for_the_release_of_another_that_is_dropped,
     a_lost_guard_never_becomes_valid_again,
     a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold,
     entering_again_finds_out_that_the_lock_was_lost,
@@ -292,6 +295,97 @@ async fn a_partial_release_says_that_the_lock_was_lost(stage: &Stage<impl Family
     );
     assert_eq!(count_seen(&b, &name).await?, 0);
     Ok(())
+}
+
+/// The first asks, the second waits for its turn to ask, and the last one's release comes before it.
+async fn guards_of_an_owner_that_are_released_together_all_say_that_the_lock_was_lost(
+    stage: &Stage<impl Family>,
+) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = a.lock(&*name).with_owner(&a.new_owner());
+    let lock = lock.with_lease(Lease::Fixed(LONG));
+    for is_taken in [false, true] {
+        let guards = (
+            lock.acquire().await?,
+            lock.acquire().await?,
+            lock.acquire().await?,
+        );
+        assert!(b.admin().force_release(&name).await?);
+        let taken = match is_taken {
+            true => b.lock(&*name).try_acquire().await?,
+            false => None,
+        };
+        let (first, second, third) = guards;
+        let released =
+            async { tokio::join!(biased; first.release(), second.release(), third.release()) };
+        let (first, second, third) = in_time(released).await;
+        for (which, released) in [first, second, third].into_iter().enumerate() {
+            let error = released.expect_err("it was lost");
+            assert!(error.is_lost(), "{which}: {error}");
+        }
+        if let Some(taken) = taken {
+            taken.release().await?;
+        }
+    }
+    Ok(())
+}
+
+async fn guards_of_an_owner_that_are_released_together_say_that_it_was_held(
+    stage: &Stage<impl Family>,
+) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = a.lock(&*name).with_owner(&a.new_owner());
+    for last_is_forgotten in [false, true] {
+        let guards = (
+            lock.acquire().await?,
+            lock.acquire().await?,
+            lock.acquire().await?,
+        );
+        let (first, second, third) = guards;
+        let last = async {
+            if last_is_forgotten {
+                third.forget();
+                return Ok(());
+            }
+            third.release().await
+        };
+        let released = async { tokio::join!(biased; first.release(), second.release(), last) };
+        let (first, second, last) = in_time(released).await;
+        first.and(second).and(last)?;
+        assert_eq!(count_seen(&b, &name).await? > 0, last_is_forgotten);
+        b.admin().force_release(&name).await?;
+    }
+    Ok(())
+}
+
+/// Whether its first request was carried out may never be known: then the others say nothing of a loss.
+async fn a_guard_does_not_wait_for_the_release_of_another_that_is_dropped(
+    stage: &Stage<impl Family>,
+) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let lock = a.lock(&*name).with_owner(&a.new_owner());
+    let guards = (
+        lock.acquire().await?,
+        lock.acquire().await?,
+        lock.acquire().await?,
+    );
+    let (first, second, third) = guards;
+    let (first, _) = asked(first.release()).await;
+    let (second, answer) = asked(second.release()).await;
+    let (third, _) = asked(third.release()).await;
+    drop((first, third));
+    match answer {
+        Some(answer) => answer?,
+        None => match in_time(second).await {
+            Ok(()) | Err(Error::Timeout { .. }) => {}
+            Err(error) => return Err(error),
+        },
+    }
+    let got = b.lock(&*name).acquire_timeout(PATIENCE).await?;
+    got.expect("it was given back").release().await
 }
 
 async fn a_lost_guard_takes_nothing_from_the_next_holder(stage: &Stage<impl Family>) -> Played {

@@ -28,6 +28,7 @@ with_every_lock! {
     work_that_panics_gives_the_lock_back,
     ;
     a_run_goes_through_inside_another_of_the_same_owner,
+    run_fails_if_the_lock_was_lost_though_another_guard_ends_with_it,
 }
 
 /// Long enough to see that work is being done under it.
@@ -283,6 +284,40 @@ async fn a_run_goes_through_inside_another_of_the_same_owner(stage: &Stage<impl 
     assert_eq!(in_time(outer).await??, (2, 1));
     let got = outside.try_acquire().await?;
     got.expect("it was given back").release().await
+}
+
+/// Each of the two may be the last one.
+async fn run_fails_if_the_lock_was_lost_though_another_guard_ends_with_it(
+    stage: &Stage<impl Family>,
+) -> Played {
+    let (a, b) = stage.clients().await?;
+    let name = stage.name("stock");
+    let admin = b.admin();
+    for run_is_last in [false, true] {
+        let lock = a.lock(&*name).with_owner(&a.new_owner());
+        let other = lock.acquire().await?;
+        let (done, is_done) = oneshot::channel();
+        let run = lock.run(async |_| {
+            let forced = admin.force_release(&name).await;
+            assert!(forced.is_ok_and(|forced| forced));
+            let _ = done.send(());
+        });
+        let release = async {
+            is_done.await.expect("the work ends");
+            other.release().await
+        };
+        let (ran, released) = match run_is_last {
+            false => tokio::join!(biased; run, release),
+            true => {
+                let (released, ran) = tokio::join!(biased; release, run);
+                (ran, released)
+            }
+        };
+        assert!(lost(ran).is_some(), "last: {run_is_last}");
+        let error = released.expect_err("it was not held to the end");
+        assert!(error.is_lost(), "last: {run_is_last}: {error}");
+    }
+    Ok(())
 }
 
 async fn a_run_that_is_dropped_gives_the_lock_back(stage: &Stage<impl Family>) -> Played {

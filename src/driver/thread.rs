@@ -1,0 +1,96 @@
+//! A thread of the library's with a runtime of its own.
+
+use std::io;
+use std::thread::Builder;
+
+use tokio::runtime::{self, Handle, Runtime};
+
+use crate::engine::wakeups::{protect_this_thread, trust_this_waker};
+
+/// Starts a thread that drives `main`, and what is spawned on its runtime meanwhile.
+///
+/// # Errors
+///
+/// If the system has no thread, or no file descriptor, for it.
+#[expect(clippy::disallowed_methods, reason = "the library's own thread")]
+pub(crate) fn start(
+    name: &str,
+    main: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<Handle> {
+    start_by(name, main, |thread, run| thread.spawn(run).map(drop))
+}
+
+fn start_by(
+    name: &str,
+    main: impl Future<Output = ()> + Send + 'static,
+    spawn: impl FnOnce(Builder, Run) -> io::Result<()>,
+) -> io::Result<Handle> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| because("no runtime can be started", &error))?;
+    let handle = runtime.handle().clone();
+    let mut undriven = Undriven(Some(runtime));
+    let run: Run = Box::new(move || {
+        let Some(runtime) = undriven.0.take() else {
+            return;
+        };
+        protect_this_thread();
+        // As a thread waits that blocks on a future.
+        runtime.handle().block_on(trust_this_waker());
+        runtime.block_on(async {
+            trust_this_waker().await;
+            main.await;
+        });
+    });
+    let started = spawn(Builder::new().name(name.into()), run);
+    started.map_err(|error| because("no thread can be started", &error))?;
+    Ok(handle)
+}
+
+fn because(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// What a thread runs.
+type Run = Box<dyn FnOnce() + Send>;
+
+/// A runtime whose thread does not run yet. Where that cannot be started this is dropped inside the caller's runtime, where dropping
+/// a runtime panics.
+struct Undriven(Option<Runtime>);
+
+impl Drop for Undriven {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn where_no_thread_can_be_started_the_error_says_so() {
+        let refused = |_, run: Run| {
+            drop(run);
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        let error = start_by("test", async {}, refused).expect_err("there is no thread");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(
+            error.to_string().starts_with("no thread can be started: "),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_thread_drives_what_is_spawned_on_it() {
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let main = async {
+            let _ = ended.await;
+        };
+        let runtime = start("test", main).expect("a thread can be started");
+        assert_eq!(runtime.spawn(async { 42 }).await.ok(), Some(42));
+        drop(end);
+    }
+}

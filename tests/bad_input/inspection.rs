@@ -364,6 +364,36 @@ async fn a_list_costs_a_few_round_trips_for_a_page_and_one_call_for_a_lock() {
     assert_eq!(names, ["permits", "plain"]);
 }
 
+/// A user may read the locks and no key beside them: what is denied is not tried again for every lock, since each denial is
+/// noted in the server's ACL LOG.
+#[tokio::test]
+async fn what_a_user_may_not_read_is_tried_once_and_not_for_every_lock() {
+    let server = RedisServer::start();
+    let holder = holder(&server).await;
+    let mut held = Vec::new();
+    for number in 0..20 {
+        let lock = holder.lock(format!("plain-{number}"));
+        held.push(lock.acquire().await.expect("it is free"));
+    }
+    let mut rules = rights::commands();
+    rules.extend(["resetkeys", "~plain-*", "+eval_ro", "+evalsha_ro"]);
+    rules.retain(|rule| server.knows("EVALSHA_RO") || !rule.ends_with("_ro"));
+    let reader = connect(&user(&server, &rules)).await;
+    server.cmd(&["CONFIG", "RESETSTAT"]);
+    for lock in &held {
+        let seen = reader.admin().inspect(lock.name()).await;
+        assert!(seen.expect("it may read it").is_some());
+    }
+    let stats: String = server.query(&["INFO", "commandstats"]);
+    let of_scripts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    let rejected = of_scripts.filter_map(|line| {
+        let (_, rest) = line.split_once("rejected_calls=")?;
+        rest.split(',').next()?.parse::<u64>().ok()
+    });
+    let rejected: u64 = rejected.sum();
+    assert!((1..20).contains(&rejected), "{rejected} denials");
+}
+
 #[tokio::test]
 async fn great_locks_are_read_page_by_page() {
     let server = RedisServer::start();

@@ -1,8 +1,10 @@
 //! What is held under a name: one call that reads, and one more for each further page of a very large lock.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use redis::{FromRedisValue, Pipeline, Value};
+use tokio::time::Instant;
 
 use super::format::{self, MOST_OWNERS};
 use super::scripts::{Call, Inspection, Readable};
@@ -12,6 +14,34 @@ use crate::protocol::{Action, FencingToken, HeldBy, Holding, Kind, OwnerId, Requ
 
 type Found = Result<Option<(Kind, Holding)>, Failure>;
 
+/// How long a denial is remembered: an administrator may allow more.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// The sets of keys that the server has denied lately, so that each is tried once and not for every lock: a denied call is
+/// noted in the server's ACL LOG.
+#[derive(Debug, Default)]
+pub(super) struct Unreadable(Mutex<Vec<(Readable, Instant)>>);
+
+impl Unreadable {
+    fn add(&self, readable: Readable) {
+        let mut denied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        denied.push((readable, Instant::now()));
+    }
+
+    /// Those that may be tried: all of them, where none is left.
+    fn others(&self) -> Vec<Readable> {
+        let mut denied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        denied.retain(|(_, since)| since.elapsed() < REMEMBERED);
+        let is_denied = |readable| denied.iter().any(|(known, _)| *known == readable);
+        let others = Readable::EACH.into_iter();
+        let others: Vec<_> = others.filter(|readable| !is_denied(*readable)).collect();
+        match others.is_empty() {
+            true => Readable::EACH.into(),
+            false => others,
+        }
+    }
+}
+
 /// Reports who holds it.
 pub(super) async fn inspect(redis: &Redis, name: Arc<str>) -> Found {
     if redis.unscripted.is_some() {
@@ -20,9 +50,10 @@ pub(super) async fn inspect(redis: &Redis, name: Arc<str>) -> Found {
     let request = Subject::new(Kind::Mutex, name).request(Action::Inspect);
     // A user may be allowed to read the lock, and not all keys beside it.
     let mut seen = Err(foreign());
-    for readable in Readable::EACH {
+    for readable in redis.unreadable.others() {
         let mut found = match page(redis, &request, readable, None).await {
             Err(failure) if failure.cause == Cause::Denied => {
+                redis.unreadable.add(readable);
                 seen = seen.or(Err(failure));
                 continue;
             }
@@ -67,9 +98,7 @@ async fn without_scripts(redis: &Redis, name: &str) -> Found {
     let mut answers = connection.send_all(&sizes).await?.into_iter();
     let of_type: String = read(answers.next())?;
     let ttl: i64 = read(answers.next())?;
-    let ttl = u64::try_from(ttl)
-        .ok()
-        .map(std::time::Duration::from_millis);
+    let ttl = u64::try_from(ttl).ok().map(Duration::from_millis);
     // A user without fenced locks may not be allowed to read it.
     let token = read::<String>(answers.next()).ok();
     let token = token

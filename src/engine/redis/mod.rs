@@ -86,6 +86,8 @@ pub struct Redis {
     /// In place of scripts: for those who wait, and for what nobody waits for.
     unscripted: Option<[Unscripted; 2]>,
     overhear: Overhear,
+    /// The sets of keys that an inspection may not read.
+    unreadable: inspect::Unreadable,
     events: Events,
 }
 
@@ -162,6 +164,7 @@ impl Redis {
                 keys: keys.clone(),
                 command_timeout: settings.command_timeout,
             },
+            unreadable: inspect::Unreadable::default(),
             events: settings.events.clone(),
             keys,
         })

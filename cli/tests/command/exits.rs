@@ -117,7 +117,7 @@ fn what_a_command_leaves_in_the_background_is_its_own_affair(stage: &Stage) {
 }
 
 fn too_few_open_files_are_a_message_and_no_panic(stage: &Stage) {
-    for limit in 5..=14 {
+    for limit in 6..=14 {
         let script = format!("ulimit -n {limit}; exec {US} run --wait 1m x -- true");
         let ran = ran(stage.shell(&script));
         let expected = if limit < 9 { &[71][..] } else { &[0, 69, 71] };

@@ -6,9 +6,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::engine::wakeups::{Shield, Wakeups, trust};
+
 /// All of them at the same time, each to its end. A wake-up polls only the future that it is for: thousands of them cost as much
-/// each as a few do.
+/// each as a few do. The task is woken where `wakeups` says.
 pub(super) async fn at_once<F: Future + Send>(
+    wakeups: &Wakeups,
     futures: impl IntoIterator<Item = F>,
 ) -> Vec<F::Output> {
     let shared = Arc::<Shared>::default();
@@ -18,16 +21,20 @@ pub(super) async fn at_once<F: Future + Send>(
         .map(|(place, future)| {
             let shared = shared.clone();
             let waker = Waker::from(Arc::new(Slot { place, shared }));
+            // It calls the task's waker only by its shield.
+            trust(&waker);
             Some((Box::pin(future), waker))
         })
         .collect();
     let mut left = futures.len();
     let mut done: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     shared.state().woken = (0..left).collect();
+    let mut shield = Shield::NONE;
     poll_fn(|cx| {
+        let waker = shield.waker(wakeups, cx.waker());
         let woken = {
             let mut state = shared.state();
-            state.all = Some(cx.waker().clone());
+            state.all = Some(waker.clone());
             take(&mut state.woken)
         };
         for place in woken {
@@ -118,10 +125,23 @@ mod tests {
                 sender.send(place).expect("it is waited for");
             }
         };
-        let (done, ()) = tokio::join!(at_once(counted), sending);
+        let wakeups = Wakeups::inline();
+        let (done, ()) = tokio::join!(at_once(&wakeups, counted), sending);
         assert!(done.into_iter().eq((0..MANY).map(Ok)));
         let polls = polls.load(Ordering::Relaxed);
         // A task that has used up its budget polls in vain now and then.
         assert!(polls <= 3 * MANY, "{polls} polls of {MANY} futures");
+    }
+
+    /// A waker that is shielded is called by a thread, which takes much longer.
+    #[tokio::test]
+    async fn the_wakers_of_the_futures_need_no_shield() {
+        let wakeups = Wakeups::threads();
+        let shielded = poll_fn(|cx| {
+            let mut shield = Shield::NONE;
+            let waker = shield.waker(&wakeups, cx.waker());
+            Poll::Ready(!waker.will_wake(cx.waker()))
+        });
+        assert_eq!(at_once(&wakeups, [shielded]).await, [false]);
     }
 }

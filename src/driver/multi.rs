@@ -20,6 +20,7 @@ use super::hold::Hold;
 use super::reenter::reenter;
 use super::release::{self, HandOff};
 use super::{Core, Trouble, TroubleWith};
+use crate::engine::wakeups::Wakeups;
 use crate::protocol::jitter::spread;
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Moment, Subject};
@@ -67,6 +68,7 @@ pub(crate) async fn take(
 
 /// Gives all of these back, whatever becomes of each; says what went wrong.
 pub(crate) async fn give_back(claims: Vec<Claim>) -> Result<(), Vec<TroubleWith>> {
+    let wakeups = wakeups_of(claims.first().map(Claim::hold));
     let giving = claims.into_iter().map(|claim| {
         let name = claim.hold().subject.name.clone();
         async move {
@@ -74,11 +76,12 @@ pub(crate) async fn give_back(claims: Vec<Claim>) -> Result<(), Vec<TroubleWith>
             released.map_err(|trouble| trouble.with(&name))
         }
     });
-    all_well(at_once(giving).await)
+    all_well(at_once(&wakeups, giving).await)
 }
 
 /// Releases all of these after work that was done under them; fails only if one of them was not held until now.
 pub(crate) async fn conclude(claims: Vec<Claim>) -> Result<(), Vec<TroubleWith>> {
+    let wakeups = wakeups_of(claims.first().map(Claim::hold));
     let concluding = claims.into_iter().map(|claim| {
         let name = claim.hold().subject.name.clone();
         async move {
@@ -86,16 +89,22 @@ pub(crate) async fn conclude(claims: Vec<Claim>) -> Result<(), Vec<TroubleWith>>
             concluded.map_err(|trouble| trouble.with(&name))
         }
     });
-    all_well(at_once(concluding).await)
+    all_well(at_once(&wakeups, concluding).await)
 }
 
 /// Makes each of these last this long from now, if it would end sooner; says what went wrong.
 pub(crate) async fn extend(holds: Vec<Arc<Hold>>, lease: Duration) -> Result<(), Vec<TroubleWith>> {
+    let wakeups = wakeups_of(holds.first());
     let extending = holds.into_iter().map(|hold| async move {
         let extended = hold.extend(lease).await;
         extended.map_err(|trouble| trouble.with(&hold.subject.name))
     });
-    all_well(at_once(extending).await)
+    all_well(at_once(&wakeups, extending).await)
+}
+
+/// Where a task is woken that waits for the client of this hold.
+fn wakeups_of(hold: Option<&Arc<Hold>>) -> Wakeups {
+    hold.map_or_else(Wakeups::inline, |hold| hold.core.wakeups.clone())
 }
 
 fn all_well(answers: Vec<Result<(), TroubleWith>>) -> Result<(), Vec<TroubleWith>> {
@@ -312,7 +321,8 @@ impl Search<'_> {
             let extended = hold.extend(hold.terms.lease).await;
             extended.err().map(|_| hold)
         });
-        let failed = at_once(extending).await.into_iter().flatten();
+        let wakeups = wakeups_of(claims.first().map(Claim::hold));
+        let failed = at_once(&wakeups, extending).await.into_iter().flatten();
         let lost = claims
             .iter()
             .map(Claim::hold)

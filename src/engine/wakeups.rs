@@ -324,21 +324,26 @@ pub fn is_protected() -> bool {
     PROTECTED.get()
 }
 
-/// The wakers of tokio's own tasks and threads: of a task, of a thread that blocks on a future, and of a runtime that
-/// does. Not a lock: every call looks here.
-static TRUSTED: [OnceLock<RawWakerVTable>; 4] = [const { OnceLock::new() }; 4];
+/// The wakers of tokio's own tasks and threads (of a task, of a thread that blocks on a future, and of a runtime that
+/// does), and those of this library that run no code of the application's. Not a lock: every call looks here.
+static TRUSTED: [OnceLock<RawWakerVTable>; 8] = [const { OnceLock::new() }; 8];
 
 /// Resolves at once. The waker that it is polled with is one of tokio's, as its caller knows: wakers like it
 /// are called directly from now on, which spares their tasks a detour.
 pub fn trust_this_waker() -> impl Future<Output = ()> + Send {
     std::future::poll_fn(|cx| {
-        if !is_trusted(cx.waker()) {
-            let vtable = *cx.waker().vtable();
-            // Where all are taken, the detour is taken.
-            let _ = TRUSTED.iter().find(|slot| slot.set(vtable).is_ok());
-        }
+        trust(cx.waker());
         Poll::Ready(())
     })
+}
+
+/// The waker runs no code of the application's, as its caller knows: wakers like it are called directly from now on.
+pub fn trust(waker: &Waker) {
+    if !is_trusted(waker) {
+        let vtable = *waker.vtable();
+        // Where all are taken, the detour is taken.
+        let _ = TRUSTED.iter().find(|slot| slot.set(vtable).is_ok());
+    }
 }
 
 fn is_trusted(waker: &Waker) -> bool {

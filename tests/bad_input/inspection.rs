@@ -385,7 +385,9 @@ async fn what_a_user_may_not_read_is_tried_once_and_not_for_every_lock() {
         assert!(seen.expect("it may read it").is_some());
     }
     let stats: String = server.query(&["INFO", "commandstats"]);
-    let of_scripts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    let of_scripts = stats
+        .lines()
+        .filter(|line| line.starts_with("cmdstat_eval"));
     let rejected = of_scripts.filter_map(|line| {
         let (_, rest) = line.split_once("rejected_calls=")?;
         rest.split(',').next()?.parse::<u64>().ok()

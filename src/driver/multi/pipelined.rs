@@ -25,11 +25,15 @@ pub(super) struct Attempts {
 
 /// Tries to acquire all of these, past the queues of this client.
 pub(super) async fn try_all(parts: &[&Part]) -> Result<Attempts, TroubleWith> {
+    let Some(first) = parts.first() else {
+        return split(Vec::new());
+    };
+    let wakeups = first.core.wakeups.clone();
     let attempts = parts.iter().map(|part| async move {
         let got = acquire(&part.core, &part.wish, Patience::Once).await;
         got.map_err(|trouble| part.with(trouble))
     });
-    split(at_once(attempts).await)
+    split(at_once(&wakeups, attempts).await)
 }
 
 /// Tries to acquire as many of these as no other caller of this client waits for, up to the first that one does. `None` if those
@@ -43,11 +47,12 @@ pub(super) async fn try_unwaited(
         return Ok(None);
     }
     let deadline = &deadline;
+    let wakeups = parts[0].core.wakeups.clone();
     let attempts = parts.iter().zip(spots).map(|(part, spot)| async move {
         let got = first_attempt(part, spot, deadline(part)).await;
         got.map_err(|trouble| part.with(trouble))
     });
-    split(at_once(attempts).await).map(Some)
+    split(at_once(&wakeups, attempts).await).map(Some)
 }
 
 /// Keeps the grants up to the first refusal apart from those behind it. An error drops all of them, which releases them.

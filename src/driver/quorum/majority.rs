@@ -23,6 +23,7 @@ use crate::driver::hold::Hold;
 use crate::driver::multi::Part;
 use crate::driver::release::{self, HandOff};
 use crate::driver::{Trouble, TroubleWith, no_answer};
+use crate::engine::wakeups::Wakeups;
 use crate::protocol::lease::{LostReason, Risk};
 use crate::protocol::quorum::{majority, relied_on};
 
@@ -200,7 +201,7 @@ impl Majority {
     pub(crate) async fn ended(self: Arc<Self>) -> End {
         loop {
             // Before it is looked at: whoever changes it tells afterwards.
-            let wakeups = &self.parts[0].core.wakeups;
+            let wakeups = self.wakeups();
             let mut changed = wakeups.shield(Box::pin(self.changed.notified()));
             if let Some(end) = self.look() {
                 return end;
@@ -252,7 +253,7 @@ impl Majority {
             let part = &self.parts[place];
             in_time(part, async move { hold.extend(lease).await })
         });
-        self.agreed(at_once(extending).await)
+        self.agreed(at_once(self.wakeups(), extending).await)
     }
 
     /// Gives it back everywhere at once. Says what went wrong if too few servers have agreed that it was ours; what is not
@@ -263,7 +264,7 @@ impl Majority {
             let released = release::release(claim, HandOff::InMemory);
             in_time(&self.parts[place], released)
         });
-        self.agreed(at_once(giving).await)
+        self.agreed(at_once(self.wakeups(), giving).await)
     }
 
     /// Releases it everywhere after work that was done under it; fails only if too few servers can have held it until now. A
@@ -279,7 +280,7 @@ impl Majority {
                     .map_err(|trouble| part.with(trouble))
             }
         });
-        self.agreed(at_once(concluding).await)
+        self.agreed(at_once(self.wakeups(), concluding).await)
     }
 
     /// Ends it and returns what it held; fails if it was lost.
@@ -325,6 +326,10 @@ impl Majority {
         claims
             .into_iter()
             .for_each(|(_, claim)| release::forget(claim));
+    }
+
+    fn wakeups(&self) -> &Wakeups {
+        &self.parts[0].core.wakeups
     }
 
     fn is_forked(&self) -> bool {

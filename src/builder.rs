@@ -46,6 +46,8 @@ pub struct ClientBuilder {
     handoff_limit: u32,
     handoff_window: Duration,
     holds_end_with: HoldsEndWith,
+    #[cfg(feature = "simulation")]
+    machine: Option<Arc<dyn crate::simulation::Host>>,
 }
 
 impl ClientBuilder {
@@ -65,6 +67,8 @@ impl ClientBuilder {
             handoff_limit: 32,
             handoff_window: Duration::from_millis(100),
             holds_end_with: HoldsEndWith::default(),
+            #[cfg(feature = "simulation")]
+            machine: None,
         }
     }
 
@@ -311,6 +315,8 @@ impl ClientBuilder {
             failover_delay: self.failover_delay,
             client: Uuid::new_v4(),
             holds_end_with: self.holds_end_with,
+            #[cfg(feature = "simulation")]
+            machine: self.machine,
         };
         let connected = store.connect().await?;
         let settings = Settings {
@@ -330,6 +336,17 @@ impl ClientBuilder {
             connected.background,
         );
         Ok(Client::new(core, lease))
+    }
+}
+
+/// For this project's own tests.
+#[cfg(feature = "simulation")]
+impl ClientBuilder {
+    /// The machine that the client runs on, with its network and its clock.
+    #[doc(hidden)]
+    pub fn simulated(mut self, machine: Arc<dyn crate::simulation::Host>) -> Self {
+        self.machine = Some(machine);
+        self
     }
 }
 

@@ -51,6 +51,9 @@ pub(crate) struct Store<'a> {
     pub(crate) client: Uuid,
     /// With what its holds end.
     pub(crate) holds_end_with: HoldsEndWith,
+    /// The machine that it runs on, if that is simulated.
+    #[cfg(feature = "simulation")]
+    pub(crate) machine: Option<Arc<dyn crate::simulation::Host>>,
 }
 
 /// An engine, the clock it is used with, and where its background work runs.
@@ -146,6 +149,10 @@ impl Store<'_> {
     /// A thread for what must go on while the caller's runtime is busy.
     #[cfg(any(feature = "redis", feature = "sqlite"))]
     fn background(&self) -> Result<Background, Error> {
+        #[cfg(feature = "simulation")]
+        if self.machine.is_some() {
+            return Ok(Background::Simulated(Handle::current()));
+        }
         Background::thread().map_err(|error| Error::Unavailable {
             name: masked(self.url).into(),
             detail: error.to_string(),

@@ -72,6 +72,9 @@ mod quorum_lock;
 mod run_error;
 mod rw_lock;
 mod semaphore;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod watch;
 
 pub use admin::{Admin, Holder, LockInfo};

@@ -11,6 +11,7 @@ use super::{Connected, Named, Store, masked};
 use crate::driver::clock::Clock;
 use crate::engine::redis::{
     Address, Assurance, Cluster, Manner, Place, Redis, Replicas, Sentinels, Settings, Tls,
+    Transport,
 };
 use crate::engine::{Cause, Engine, Failure};
 use crate::error::Error;
@@ -52,6 +53,7 @@ pub(super) async fn connect(
         assurance: assurance(store, scripts)?,
         shard: None,
         events: background.events(),
+        transport: store.transport(),
     };
     let runtime = background.runtime();
     let engine: Result<Arc<dyn Engine>, Failure> = if url.scheme() == "redis-cluster" {
@@ -76,11 +78,31 @@ pub(super) async fn connect(
     })?;
     Ok(Connected {
         engine,
-        clock: Clock::Boot,
+        clock: store.clock(),
         background,
         lapses: true,
         has_peers: true,
     })
+}
+
+impl Store<'_> {
+    /// What connections are made over.
+    fn transport(&self) -> Transport {
+        #[cfg(feature = "simulation")]
+        if let Some(machine) = &self.machine {
+            return Transport::Simulated(machine.clone());
+        }
+        Transport::System
+    }
+
+    /// What leases are counted by.
+    fn clock(&self) -> Clock {
+        #[cfg(feature = "simulation")]
+        if let Some(machine) = &self.machine {
+            return Clock::Simulated(machine.clone());
+        }
+        Clock::Boot
+    }
 }
 
 /// What it takes for a grant to count.

@@ -17,6 +17,9 @@ pub(crate) enum Background {
     Caller(Handle),
     /// A thread with a runtime of its own, waiting for a client.
     Thread(Thread),
+    /// The caller's runtime, for a server on a simulated network: all that a thread would do.
+    #[cfg(feature = "simulation")]
+    Simulated(Handle),
 }
 
 /// A thread that waits to be given a client, and ends with it.
@@ -53,6 +56,8 @@ impl Background {
             // The caller's runtime is the library's own where calls block.
             Self::Caller(_) if is_protected() => Events::queued(),
             Self::Caller(_) => Events::inline(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => Events::inline(),
             Self::Thread(thread) => thread.events.clone(),
         }
     }
@@ -61,6 +66,8 @@ impl Background {
     pub(crate) fn wakeups(&self) -> Wakeups {
         match self {
             Self::Caller(_) => Wakeups::inline(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => Wakeups::inline(),
             Self::Thread(thread) => thread.wakeups.clone(),
         }
     }
@@ -69,6 +76,8 @@ impl Background {
     pub(crate) const fn runtime(&self) -> &Handle {
         match self {
             Self::Caller(runtime) => runtime,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(runtime) => runtime,
             Self::Thread(thread) => &thread.runtime,
         }
     }
@@ -90,24 +99,36 @@ impl Background {
                 runtime.spawn(watchdog);
             }
             Self::Thread(thread) => {
-                let mut jobs = core.cleanup.open();
-                let overdue = core.overdue.clone();
-                let events = core.events.clone();
-                let work = Box::pin(async move {
-                    let counted = overdue.count(events.clone());
-                    let tasks = [tokio::spawn(watchdog), tokio::spawn(counted)];
-                    let mut working = JoinSet::new();
-                    let mut restarts = Restarts::of("cleanup", &events);
-                    while let Err(panicked) = caught(cleanup::run(&mut jobs, &mut working)).await {
-                        restarts.after(panicked).await;
-                    }
-                    for task in tasks {
-                        task.abort();
-                    }
-                });
                 // The thread is waiting: it only goes when it has been given something or dropped.
-                let _ = thread.work.send(work);
+                let _ = thread.work.send(Box::pin(everything(core, watchdog)));
             }
+            #[cfg(feature = "simulation")]
+            Self::Simulated(runtime) => {
+                runtime.spawn(everything(core, watchdog));
+            }
+        }
+    }
+}
+
+/// The watchdog, cleanup and the timer of all calls, for as long as the client needs them.
+#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
+fn everything(
+    core: &Arc<Core>,
+    watchdog: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let mut jobs = core.cleanup.open();
+    let overdue = core.overdue.clone();
+    let events = core.events.clone();
+    async move {
+        let counted = overdue.count(events.clone());
+        let tasks = [tokio::spawn(watchdog), tokio::spawn(counted)];
+        let mut working = JoinSet::new();
+        let mut restarts = Restarts::of("cleanup", &events);
+        while let Err(panicked) = caught(cleanup::run(&mut jobs, &mut working)).await {
+            restarts.after(panicked).await;
+        }
+        for task in tasks {
+            task.abort();
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The only clock.
 
 use std::pin::Pin;
+#[cfg(feature = "simulation")]
+use std::sync::Arc;
 use std::sync::LazyLock;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -19,6 +21,9 @@ pub(crate) enum Clock {
     Boot,
     /// Tokio's, which a test may pause; for stores in memory, which sleep when we sleep.
     Tokio(Handle),
+    /// That of a simulated machine.
+    #[cfg(feature = "simulation")]
+    Simulated(Arc<dyn crate::simulation::Host>),
 }
 
 impl Clock {
@@ -40,6 +45,18 @@ impl Clock {
                 };
                 Moment::at(now.saturating_duration_since(*LONG_AGO))
             }
+            #[cfg(feature = "simulation")]
+            Self::Simulated(host) => Moment::at(host.now()),
+        }
+    }
+
+    /// The same moment on the standard library's clock, for what is shown to users.
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    pub(crate) fn instant(&self) -> Instant {
+        match self {
+            Self::Boot | Self::Tokio(_) => Instant::now(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => tokio::time::Instant::now().into_std(),
         }
     }
 

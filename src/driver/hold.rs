@@ -191,7 +191,6 @@ impl Hold {
     }
 
     /// The same as a point on the standard library's clock, which is what users compare with.
-    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
     pub(crate) fn valid_until_instant(&self) -> Instant {
         let mut state = self.state();
         let until = state.lease.valid_until();
@@ -203,7 +202,7 @@ impl Hold {
             return *instant;
         }
         // The clock first: what is shown may be a moment late, never early, so that nobody is held at it.
-        let (now, instant) = (self.now(), Instant::now());
+        let (now, instant) = (self.now(), self.core.clock.instant());
         let shown = if until >= now {
             instant.checked_add(until.since(now))
         } else {

@@ -263,6 +263,7 @@ async fn connect(server: &RedisServer, scripts: bool) -> Arc<dyn Engine> {
         assurance: redis::Assurance::default(),
         shard: None,
         events: Events::inline(),
+        transport: Default::default(),
     };
     Redis::connect(address, settings, &Handle::current())
         .await

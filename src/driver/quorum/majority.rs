@@ -156,7 +156,6 @@ impl Majority {
     }
 
     /// The same as a point on the standard library's clock.
-    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
     pub(crate) fn valid_until(&self) -> Instant {
         let state = self.state();
         if let Some((_, at)) = state.end {
@@ -166,7 +165,7 @@ impl Majority {
         let mut ends: Vec<_> = held.map(|hold| hold.valid_until_instant()).collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
         let last = ends.get(self.needed() - 1).copied();
-        last.unwrap_or_else(Instant::now)
+        last.unwrap_or_else(|| self.instant())
     }
 
     /// How many servers hold it now.
@@ -332,14 +331,17 @@ impl Majority {
         &self.parts[0].core.wakeups
     }
 
+    fn instant(&self) -> Instant {
+        self.parts[0].core.clock.instant()
+    }
+
     fn is_forked(&self) -> bool {
         self.parts.iter().any(|part| part.core.is_forked())
     }
 
     /// Ends it, unless it has ended; what is held is no longer its own.
-    #[expect(clippy::disallowed_methods, reason = "the driver keeps the time")]
     fn finish(&self, mut state: MutexGuard<'_, State>, end: End) -> Vec<(usize, Claim)> {
-        state.end.get_or_insert_with(|| (end, Instant::now()));
+        state.end.get_or_insert_with(|| (end, self.instant()));
         let claims = state.claims.iter_mut().enumerate();
         let claims = claims.filter_map(|(place, claim)| Some((place, claim.take()?)));
         let claims = claims.collect();

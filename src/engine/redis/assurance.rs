@@ -1,8 +1,9 @@
 //! What it takes for a grant to count: so many replicas have it, and its server has been the one for long enough. Pure.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Value;
+use tokio::time::Instant;
 
 use super::failure;
 use super::identity::Identity;

@@ -15,11 +15,11 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use self::queue::{Item, Queue, Way};
 use super::assurance::{Ran, Said};

@@ -9,13 +9,14 @@
 )]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, PushInfo, PushKind, Value};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::Level;
 
 mod current;
@@ -268,8 +269,7 @@ impl Connection {
                 return Ok(live);
             }
             let Attempt { mut end, over_at } = self.attempt()?;
-            let ended =
-                tokio::time::timeout_at(over_at.into(), end.wait_for(Option::is_some)).await;
+            let ended = tokio::time::timeout_at(over_at, end.wait_for(Option::is_some)).await;
             match ended.as_ref().map(|end| end.as_deref()) {
                 Ok(Ok(Some(Err(failure)))) => return Err(failure.clone()),
                 Ok(Err(_)) => return Err(no_runtime()),

@@ -13,12 +13,14 @@ use redis::{
 };
 use tokio::runtime::Handle;
 
+#[cfg(feature = "simulation")]
+mod simulated;
 mod watched;
 
 use self::watched::Watched;
 pub(crate) use self::watched::{Begun, left};
 use super::sentinel::{Details, Sentinels, Stay};
-use super::settings::Settings;
+use super::settings::{Settings, Transport};
 use super::site::Site;
 use super::{Tls, failure};
 use crate::engine::{Cause, Failure};
@@ -94,6 +96,8 @@ pub(super) enum Road {
         /// Whether a connection was made before: then the port does not speak TLS.
         answered: Arc<AtomicBool>,
     },
+    #[cfg(feature = "simulation")]
+    Simulated(simulated::Simulated),
 }
 
 impl Address {
@@ -134,13 +138,20 @@ impl Road {
     pub(super) fn new(address: &Address, settings: &Settings) -> Result<Self, Failure> {
         let road = || {
             let info = info(address, settings)?;
-            Ok(match &address.tls {
-                Some(tls) => Self::Encrypted(tls.emitting_to(&settings.events), Box::new(info)),
-                None => Self::Plain {
+            match (&settings.transport, &address.tls) {
+                #[cfg(feature = "simulation")]
+                (Transport::Simulated(host), _) => {
+                    Ok(Self::Simulated(simulated::Simulated::new(host, info)))
+                }
+                (Transport::System, Some(tls)) => Ok(Self::Encrypted(
+                    tls.emitting_to(&settings.events),
+                    Box::new(info),
+                )),
+                (Transport::System, None) => Ok(Self::Plain {
                     client: Client::open(info)?,
                     answered: Arc::default(),
-                },
-            })
+                }),
+            }
         };
         road().map_err(|error| failure::of_connecting(&error))
     }
@@ -166,6 +177,8 @@ impl Road {
                 answered.store(true, Ordering::Relaxed);
                 Ok(made)
             }
+            #[cfg(feature = "simulation")]
+            Self::Simulated(simulated) => simulated.open(config, limit).await,
         }
     }
 
@@ -174,6 +187,8 @@ impl Road {
         match self {
             Self::Encrypted(_, info) => info.addr(),
             Self::Plain { client, .. } => client.get_connection_info().addr(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(simulated) => simulated.server(),
         }
     }
 }

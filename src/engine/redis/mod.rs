@@ -60,7 +60,7 @@ pub use self::papers::{Papers, Part, Pem, Unfit};
 use self::pubsub::PubSub;
 use self::record::Record;
 pub use self::sentinel::Sentinels;
-pub use self::settings::Settings;
+pub use self::settings::{Settings, Transport};
 pub use self::tls::Tls;
 use self::unscripted::{Unscripted, WaitedFor};
 use crate::engine::events::Events;

@@ -7,6 +7,17 @@ use super::assurance::Assurance;
 use super::manner::Manner;
 use crate::engine::events::Events;
 
+/// What connections are made over.
+#[derive(Clone, Debug, Default)]
+pub enum Transport {
+    /// The operating system's sockets.
+    #[default]
+    System,
+    /// A simulated network.
+    #[cfg(feature = "simulation")]
+    Simulated(Arc<dyn crate::simulation::Host>),
+}
+
 /// What the engine needs to know beside the address.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -26,6 +37,8 @@ pub struct Settings {
     pub shard: Option<Manner>,
     /// Where background tasks emit their events.
     pub events: Events,
+    /// What connections are made over.
+    pub transport: Transport,
 }
 
 impl Settings {

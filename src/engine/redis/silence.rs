@@ -1,6 +1,8 @@
 //! How long a connection that owes answers has given none: decided by the clock it is told.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// What a connection owes, and since when it has said nothing.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! What goes out next, and with whom: decided here, carried out in `batch.rs`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::Answer;
 use crate::engine::redis::connection::Generation;

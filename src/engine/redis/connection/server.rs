@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
+use tokio::time::Instant;
 
 use crate::engine::events::Events;
 use crate::engine::redis::assurance::Assurance;
@@ -45,7 +46,7 @@ impl Terms {
                 no_read_only_scripts: AtomicBool::new(false),
             })
         };
-        let server = tokio::time::timeout_at(by.into(), meeting).await;
+        let server = tokio::time::timeout_at(by, meeting).await;
         let server = server.unwrap_or_else(|_| {
             let why = "connected, but the server does not answer";
             Err(Failure::new(Cause::Unreachable, why))

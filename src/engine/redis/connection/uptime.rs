@@ -1,8 +1,8 @@
 //! For how long the server behind a connection has been up: asked once for each connection, since a restart ends it.
 
 use std::sync::OnceLock;
-use std::time::Instant;
 
+use tokio::time::Instant;
 use tracing::Level;
 
 use super::wait::Wait;

@@ -3,7 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "engines may read the clock")]
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use super::{Connection, Generation, Live, lock};
 use crate::engine::redis::silence::Silence;

@@ -5,11 +5,11 @@
     reason = "engines may read the clock and wait"
 )]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, Value};
 use tokio::runtime::{self, Handle};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{Address, Opened, Road};
 use crate::engine::redis::failure;

@@ -1,0 +1,170 @@
+//! One connection: requests in, replies and pushes out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::decoder::Decoder;
+use crate::server::Server;
+use crate::{Value, dispatch};
+
+/// What a connection's client has yet to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    bytes: Mutex<Vec<u8>>,
+    /// Something is to be sent, the connection is to be closed, or a stall has begun.
+    changed: Notify,
+    is_closed: AtomicBool,
+}
+
+impl Outbox {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends a reply or a push.
+    pub(crate) fn send(&self, value: &Value, protocol: u8) {
+        value.encode(protocol, &mut self.bytes());
+        self.changed.notify_one();
+    }
+
+    /// Ends the connection; nothing more is sent.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn wake(&self) {
+        self.changed.notify_one();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+}
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve<S>(server: &Server, stream: S)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let Some(connection) = Connection::open(server) else {
+        return;
+    };
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let mut decoder = Decoder::new();
+    let mut input = vec![0; 16 * 1024];
+    let mut has_ended = false;
+    // What was taken from the outbox and is being written.
+    let mut output = Vec::new();
+    loop {
+        let (stalled_until, is_last) = connection.execute(&mut decoder);
+        if connection.outbox.is_closed() {
+            break;
+        }
+        if output.is_empty() {
+            output = std::mem::take(&mut *connection.outbox.bytes());
+        }
+        // Whoever closes its side has what it asked for executed, and is sent nothing it could read.
+        if (is_last || has_ended) && output.is_empty() && stalled_until.is_none() {
+            break;
+        }
+        let is_stalled = stalled_until.is_some();
+        let resume = stalled_until.unwrap_or_else(Instant::now);
+        // In a fixed order: a run is to be the same each time.
+        tokio::select! {
+            biased;
+            () = connection.outbox.changed.notified() => {}
+            written = writer.write(&output), if !output.is_empty() => match written {
+                Ok(count @ 1..) => drop(output.drain(..count)),
+                Ok(_) | Err(_) => break,
+            },
+            read = reader.read(&mut input), if !has_ended && !is_last => match read {
+                Ok(0) => has_ended = true,
+                Ok(count) => decoder.feed(&input[..count]),
+                Err(_) => break,
+            },
+            () = sleep_until(resume), if is_stalled => {}
+        }
+    }
+    drop(connection);
+    // The client sees the end whether or not the stream is kept by others.
+    let _ = writer.shutdown().await;
+}
+
+/// A connection that the server knows; it forgets it when this is dropped.
+struct Connection<'a> {
+    server: &'a Server,
+    id: u64,
+    outbox: Arc<Outbox>,
+}
+
+impl<'a> Connection<'a> {
+    /// `None` if the server is dead.
+    fn open(server: &'a Server) -> Option<Self> {
+        let mut inner = server.lock();
+        if !inner.is_alive {
+            return None;
+        }
+        let core = inner.core();
+        let id = core.next_client;
+        core.next_client += 1;
+        core.connections += 1;
+        let outbox = Arc::clone(&core.connect(id).outbox);
+        drop(inner);
+        Some(Self { server, id, outbox })
+    }
+
+    /// Executes what has arrived whole. Returns until when the server stands still, if it does, and whether the connection is
+    /// to be closed once everything is sent.
+    fn execute(&self, decoder: &mut Decoder) -> (Option<Instant>, bool) {
+        let mut inner = self.server.lock();
+        while !self.outbox.is_closed() {
+            let core = inner.core();
+            if let Some(until) = core.stalled_until {
+                if until > Instant::now() {
+                    return (Some(until), false);
+                }
+                core.stalled_until = None;
+            }
+            let client = core.client(self.id);
+            if let Some((until, reply)) = client.blocked.take() {
+                if until > Instant::now() {
+                    client.blocked = Some((until, reply));
+                    return (Some(until), false);
+                }
+                self.outbox.send(&reply, client.protocol);
+            }
+            if client.is_closing {
+                return (None, true);
+            }
+            match decoder.next_request() {
+                Ok(None) => break,
+                Ok(Some(request)) => {
+                    let reply = dispatch::execute(&mut inner, self.id, &request);
+                    // By the protocol after the command: HELLO is answered in the one it has chosen.
+                    let protocol = inner.core().client(self.id).protocol;
+                    self.outbox.send(&reply, protocol);
+                }
+                Err(error) => {
+                    let text = format!("ERR Protocol error: {}", error.0);
+                    self.outbox.send(&Value::Error(text), 2);
+                    core.client(self.id).is_closing = true;
+                }
+            }
+        }
+        (None, false)
+    }
+}
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.server.lock();
+        // A restart has forgotten all; the ids that are given out afterwards are others.
+        inner.core().disconnect(self.id);
+    }
+}

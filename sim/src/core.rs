@@ -1,0 +1,133 @@
+//! What a server knows, scripts aside: a command sees this and its arguments.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use crate::Clock;
+use crate::acl::User;
+use crate::clients::Client;
+use crate::configuration::Configuration;
+use crate::keyspace::Keyspace;
+use crate::pubsub::PubSub;
+use crate::random::Random;
+use crate::server::Fault;
+
+/// What a server knows.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    pub(crate) keyspace: Keyspace,
+    pub(crate) clients: BTreeMap<u64, Client>,
+    pub(crate) next_client: u64,
+    pub(crate) pubsub: PubSub,
+    pub(crate) users: BTreeMap<String, User>,
+    pub(crate) configuration: Configuration,
+    pub(crate) run_id: String,
+    pub(crate) replication_id: String,
+    pub(crate) started_us: u64,
+    /// How many requests were executed since the server was made.
+    pub(crate) commands: u64,
+    /// How many connections there have been since the server started.
+    pub(crate) connections: u64,
+    pub(crate) fault: Option<Fault>,
+    /// Until when nothing is executed.
+    pub(crate) stalled_until: Option<Instant>,
+    /// A transaction is executed: nothing in it waits.
+    pub(crate) is_in_exec: bool,
+    /// How many scripts are in the cache, for `INFO`.
+    pub(crate) cached_scripts: usize,
+}
+
+/// One command as it is executed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) client: u64,
+    /// The protocol of the reply. A script sees the second.
+    pub(crate) protocol: u8,
+    /// The command's name, as the table has it.
+    pub(crate) name: &'static str,
+    /// The request: the command's name and its arguments.
+    pub(crate) args: &'a [Vec<u8>],
+    pub(crate) in_script: bool,
+}
+
+impl Core {
+    pub(crate) fn new(clock: Clock, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let (run_id, replication_id) = (random.run_id(), random.run_id());
+        let started_us = clock.now_us();
+        Self {
+            clock,
+            random,
+            keyspace: Keyspace::new(),
+            clients: BTreeMap::from([(Client::ADMINISTRATOR, Client::administrator())]),
+            next_client: 1,
+            pubsub: PubSub::default(),
+            users: BTreeMap::from([("default".to_owned(), User::default_user())]),
+            configuration: Configuration::new(),
+            run_id,
+            replication_id,
+            started_us,
+            commands: 0,
+            connections: 0,
+            fault: None,
+            stalled_until: None,
+            cached_scripts: 0,
+            is_in_exec: false,
+        }
+    }
+
+    /// Starts anew: no connections, no subscriptions, a run id of its own.
+    pub(crate) fn restart(&mut self, keep_data: bool) {
+        for client in self.clients.values() {
+            client.outbox.close();
+        }
+        self.clients.retain(|id, _| *id == Client::ADMINISTRATOR);
+        self.pubsub = PubSub::default();
+        let mut keyspace = Keyspace::new();
+        if keep_data {
+            std::mem::swap(&mut keyspace, &mut self.keyspace);
+            keyspace.forget_watches();
+        }
+        self.keyspace = keyspace;
+        self.run_id = self.random.run_id();
+        self.replication_id = self.random.run_id();
+        self.started_us = self.clock.now_us();
+        self.stalled_until = None;
+        self.cached_scripts = 0;
+        self.connections = 0;
+    }
+
+    /// Whether there is no memory for more data.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        self.fault == Some(Fault::OutOfMemory) || self.configuration.is_out_of_memory()
+    }
+
+    /// Returns the state of a connection, which is there as long as one of its requests is executed.
+    pub(crate) fn client(&mut self, id: u64) -> &mut Client {
+        self.clients
+            .entry(id)
+            .or_insert_with(|| Client::new(id, None))
+    }
+
+    /// Begins a connection. It needs no `AUTH` as long as the default user has no password.
+    pub(crate) fn connect(&mut self, id: u64) -> &mut Client {
+        let is_open = self
+            .users
+            .get("default")
+            .is_some_and(User::needs_no_password);
+        let user = is_open.then(|| "default".to_owned());
+        self.clients.entry(id).or_insert(Client::new(id, user))
+    }
+
+    /// Forgets a connection.
+    pub(crate) fn disconnect(&mut self, id: u64) {
+        self.keyspace.unwatch(id);
+        self.pubsub.forget(id);
+        if let Some(client) = self.clients.remove(&id) {
+            client.outbox.close();
+        }
+    }
+}

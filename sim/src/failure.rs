@@ -1,0 +1,40 @@
+//! Errors that a command is answered with.
+
+/// The text of an error reply: a code and a message.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure(String);
+
+/// What a command is answered.
+pub(crate) type Reply = Result<crate::Value, Failure>;
+
+impl Failure {
+    /// An error with the code `ERR`.
+    pub(crate) fn general(message: impl AsRef<str>) -> Self {
+        Self(format!("ERR {}", message.as_ref()))
+    }
+
+    /// An error with a code of its own, which the text begins with.
+    pub(crate) fn coded(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn syntax() -> Self {
+        Self::general("syntax error")
+    }
+
+    pub(crate) fn not_an_integer() -> Self {
+        Self::general("value is not an integer or out of range")
+    }
+
+    pub(crate) fn wrong_type() -> Self {
+        Self::coded("WRONGTYPE Operation against a key holding the wrong kind of value")
+    }
+
+    pub(crate) fn arity(command: &str) -> Self {
+        Self::general(format!("wrong number of arguments for '{command}' command"))
+    }
+
+    pub(crate) fn into_text(self) -> String {
+        self.0
+    }
+}

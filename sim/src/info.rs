@@ -1,0 +1,305 @@
+//! What a server says of itself.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::Value;
+use crate::arguments::{float, integer, text};
+use crate::clients::Client;
+use crate::commands::{Command, Handler, table};
+use crate::configuration::EMPTY_SERVER;
+use crate::core::{Call, Core};
+use crate::failure::{Failure, Reply};
+use crate::keyspace::DATABASES;
+use crate::server::Fault;
+
+/// The version of the server that this one is compared with.
+pub(crate) const VERSION: &str = "7.0.15";
+
+pub(crate) fn handler(name: &str) -> Option<Handler> {
+    Some(match name {
+        "info" => info,
+        "time" => |core, _| {
+            let now = core.clock.now_us();
+            Ok(Value::bulks([
+                (now / 1_000_000).to_string(),
+                (now % 1_000_000).to_string(),
+            ]))
+        },
+        "role" => |core, _| {
+            Ok(Value::Array(if is_replica(core) {
+                let link = [
+                    Value::Integer(6379),
+                    Value::bulk("connected"),
+                    Value::Integer(0),
+                ];
+                [Value::bulk("slave"), Value::bulk("127.0.0.1")]
+                    .into_iter()
+                    .chain(link)
+                    .collect()
+            } else {
+                vec![
+                    Value::bulk("master"),
+                    Value::Integer(0),
+                    Value::Array(Vec::new()),
+                ]
+            }))
+        },
+        "wait" => wait,
+        "debug" => debug,
+        "command" => |_, _| {
+            Ok(Value::Array(
+                table()
+                    .commands
+                    .iter()
+                    .filter(is_whole)
+                    .map(described)
+                    .collect(),
+            ))
+        },
+        "command|count" => |_, _| {
+            Ok(Value::count(
+                table().commands.iter().filter(is_whole).count(),
+            ))
+        },
+        "command|info" => |_, call| {
+            let found = call.args[2..].iter().map(|name| {
+                let number = table().by_name(name);
+                number.map_or(Value::NilArray, |number| {
+                    described(&table().commands[number])
+                })
+            });
+            Ok(Value::Array(found.collect()))
+        },
+        "command|docs" => |_, _| Ok(Value::Map(Vec::new())),
+        "memory|usage" => |core, call| {
+            let exists = core.keyspace.exists(&call.args[2]);
+            Ok(if exists {
+                Value::Integer(100)
+            } else {
+                Value::Nil
+            })
+        },
+        "lastsave" => |core, _| {
+            let seconds = core.started_us / 1_000_000;
+            Ok(Value::Integer(seconds.cast_signed()))
+        },
+        "save" | "bgsave" | "readonly" | "readwrite" => |_, _| Ok(Value::OK),
+        name if name.starts_with("cluster|") || name == "asking" => |_, _| {
+            Err(Failure::general(
+                "This instance has cluster support disabled",
+            ))
+        },
+        "slowlog|get" => |_, _| Ok(Value::Array(Vec::new())),
+        "slowlog|len" => |_, _| Ok(Value::Integer(0)),
+        "slowlog|reset" => |_, _| Ok(Value::OK),
+        _ => return None,
+    })
+}
+
+fn is_whole(command: &&Command) -> bool {
+    command.parent.is_none()
+}
+
+fn described(command: &Command) -> Value {
+    let flags = command
+        .flags()
+        .iter()
+        .map(|flag| Value::Simple((*flag).into()));
+    let categories = command.categories.iter();
+    let categories = categories.map(|category| Value::Simple(format!("@{category}").into()));
+    let mut fields = vec![
+        Value::bulk(command.name),
+        Value::Integer(command.arity),
+        Value::Set(flags.collect()),
+    ];
+    fields.extend(command.range.map(Value::Integer));
+    fields.push(Value::Set(categories.collect()));
+    Value::Array(fields)
+}
+
+fn is_replica(core: &Core) -> bool {
+    core.fault == Some(Fault::ReadOnly)
+}
+
+/// There are no replicas to wait for: the time passes, unless nobody is asked for.
+fn wait(core: &mut Core, call: &Call<'_>) -> Reply {
+    if is_replica(core) {
+        let text = "WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured \
+                    to be writable (which is not the default) writes to replicas are just local and are not propagated.";
+        return Err(Failure::general(text));
+    }
+    let wanted = integer(&call.args[1])?;
+    let Some(timeout) = crate::arguments::strict_integer(&call.args[2]) else {
+        return Err(Failure::general(
+            "timeout is not an integer or out of range",
+        ));
+    };
+    let timeout = u64::try_from(timeout).map_err(|_| Failure::general("timeout is negative"))?;
+    let is_blocking = wanted > 0 && call.client != Client::ADMINISTRATOR && !core.is_in_exec;
+    if !is_blocking {
+        return Ok(Value::Integer(0));
+    }
+    // Nobody waits for longer than a year; without a limit it is for ever.
+    let timeout = Duration::from_millis(if timeout == 0 {
+        YEAR_MS
+    } else {
+        timeout.min(YEAR_MS)
+    });
+    core.client(call.client).blocked = Some((Instant::now() + timeout, Value::Integer(0)));
+    Ok(Value::Several(Vec::new()))
+}
+
+fn debug(core: &mut Core, call: &Call<'_>) -> Reply {
+    match (
+        text(&call.args[1]).to_ascii_lowercase().as_str(),
+        call.args.get(2),
+    ) {
+        ("sleep", Some(seconds)) => {
+            let seconds = float(seconds).filter(|seconds| (0.0..1e9).contains(seconds));
+            let seconds = Duration::from_secs_f64(seconds.unwrap_or(0.0));
+            let until = Instant::now() + seconds;
+            core.stalled_until = Some(until);
+            if call.client == Client::ADMINISTRATOR {
+                return Ok(Value::OK);
+            }
+            // It is answered when it is over.
+            core.client(call.client).blocked = Some((until, Value::OK));
+            Ok(Value::Several(Vec::new()))
+        }
+        ("set-active-expire", Some(_)) => Ok(Value::OK),
+        (sub, _) => Err(crate::dispatch::unknown_subcommand(sub, "DEBUG")),
+    }
+}
+
+fn info(core: &mut Core, call: &Call<'_>) -> Reply {
+    let wanted: Vec<String> = call.args[1..]
+        .iter()
+        .map(|arg| text(arg).to_ascii_lowercase())
+        .collect();
+    let is_wanted = |section: &str| {
+        let all = ["all", "default", "everything"];
+        wanted.is_empty()
+            || wanted
+                .iter()
+                .any(|name| name == section || all.contains(&name.as_str()))
+    };
+    let mut sections = Vec::new();
+    for (section, title) in SECTIONS {
+        if is_wanted(section) {
+            let fields = fields(core, section);
+            let lines = fields
+                .into_iter()
+                .map(|(name, value)| format!("{name}:{value}\r\n"));
+            sections.push(format!("# {title}\r\n{}", lines.collect::<String>()));
+        }
+    }
+    Ok(Value::Verbatim(sections.join("\r\n")))
+}
+
+const SECTIONS: [(&str, &str); 9] = [
+    ("server", "Server"),
+    ("clients", "Clients"),
+    ("memory", "Memory"),
+    ("persistence", "Persistence"),
+    ("stats", "Stats"),
+    ("replication", "Replication"),
+    ("modules", "Modules"),
+    ("cluster", "Cluster"),
+    ("keyspace", "Keyspace"),
+];
+
+fn fields(core: &Core, section: &str) -> Vec<(String, String)> {
+    let now = core.clock.now_us();
+    let uptime = now.saturating_sub(core.started_us) / 1_000_000;
+    let loading = u8::from(core.fault == Some(Fault::Loading));
+    let used = if core.is_out_of_memory() {
+        EMPTY_SERVER * 2
+    } else {
+        EMPTY_SERVER
+    };
+    let owned = |fields: &[(&str, &dyn ToString)]| {
+        let fields = fields.iter();
+        fields
+            .map(|(name, value)| ((*name).to_owned(), value.to_string()))
+            .collect()
+    };
+    match section {
+        "server" => owned(&[
+            ("redis_version", &VERSION),
+            ("redis_mode", &"standalone"),
+            ("os", &"Linux simulated x86_64"),
+            ("arch_bits", &64),
+            ("process_id", &1),
+            ("run_id", &core.run_id),
+            ("tcp_port", &6379),
+            ("server_time_usec", &now),
+            ("uptime_in_seconds", &uptime),
+            ("uptime_in_days", &(uptime / 86_400)),
+            ("hz", &10),
+            ("executable", &"/usr/bin/redis-server"),
+            ("config_file", &""),
+        ]),
+        "clients" => owned(&[
+            ("connected_clients", &(core.clients.len() - 1)),
+            ("maxclients", &core.configuration.get("maxclients")),
+            ("blocked_clients", &0),
+        ]),
+        "memory" => owned(&[
+            ("used_memory", &used),
+            ("maxmemory", &core.configuration.get("maxmemory")),
+            (
+                "maxmemory_policy",
+                &core.configuration.get("maxmemory-policy"),
+            ),
+            ("number_of_cached_scripts", &core.cached_scripts),
+        ]),
+        "persistence" => owned(&[
+            ("loading", &loading),
+            ("async_loading", &0),
+            ("rdb_last_bgsave_status", &"ok"),
+            (
+                "aof_enabled",
+                &u8::from(core.configuration.get("appendonly") == "yes"),
+            ),
+            ("aof_last_write_status", &"ok"),
+        ]),
+        "stats" => owned(&[
+            ("total_connections_received", &core.connections),
+            ("total_commands_processed", &core.commands),
+            ("rejected_connections", &0),
+            ("evicted_keys", &0),
+        ]),
+        "replication" => owned(&[
+            ("role", &if is_replica(core) { "slave" } else { "master" }),
+            ("connected_slaves", &0),
+            ("master_failover_state", &"no-failover"),
+            ("master_replid", &core.replication_id),
+            ("master_replid2", &"0".repeat(40)),
+            ("master_repl_offset", &0),
+            ("second_repl_offset", &-1),
+        ]),
+        "cluster" => owned(&[("cluster_enabled", &0)]),
+        "keyspace" => (0..DATABASES)
+            .filter_map(|number| database(core, number))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn database(core: &Core, number: usize) -> Option<(String, String)> {
+    let keys = core.keyspace.entries_of(number).count();
+    let expiring = core.keyspace.entries_of(number);
+    let expiring = expiring
+        .filter(|(_, entry)| entry.expires.is_some())
+        .count();
+    (keys > 0).then(|| {
+        (
+            format!("db{number}"),
+            format!("keys={keys},expires={expiring},avg_ttl=0"),
+        )
+    })
+}
+
+const YEAR_MS: u64 = 365 * 24 * 3_600_000;

@@ -1,0 +1,80 @@
+//! Which arguments of a request are keys, and what the command does with them.
+
+/// Where some of a command's keys are, and how they are used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeySpec {
+    begin: usize,
+    extent: Extent,
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+    /// A shard channel, which is found like a key and is none.
+    is_no_key: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Extent {
+    /// Up to an argument, counted from the first key, or from the end if negative.
+    Range { last: i64, step: usize },
+    /// As many as an argument says, which is counted from the beginning of these.
+    Counted { first: usize },
+}
+
+impl KeySpec {
+    /// Reads one from the table, if it is of a form that is supported; the forms of `SORT` and `MIGRATE` are not.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let begin = parts.next()?.parse().ok()?;
+        let extent = parts.next()?;
+        let flags: Vec<&str> = parts.next()?.split(',').collect();
+        let numbers: Vec<i64> = extent[1..]
+            .split(':')
+            .filter_map(|number| number.parse().ok())
+            .collect();
+        let extent = if extent.starts_with('r') {
+            Extent::Range {
+                last: *numbers.first()?,
+                step: usize::try_from(*numbers.get(1)?).ok()?,
+            }
+        } else {
+            Extent::Counted {
+                first: usize::try_from(*numbers.get(1)?).ok()?,
+            }
+        };
+        // By Redis' rule: a key that is updated, inserted or deleted is written; one whose value is returned is read.
+        let any = |wanted: &[&str]| wanted.iter().any(|flag| flags.contains(flag));
+        Some(Self {
+            begin,
+            extent,
+            reads: any(&["access"]),
+            writes: any(&["update", "insert", "delete"]),
+            is_no_key: any(&["not_key"]),
+        })
+    }
+
+    /// Returns the keys in a request. None if the arguments do not fit.
+    pub(crate) fn keys<'a>(&self, request: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
+        if self.is_no_key || self.begin >= request.len() {
+            return Vec::new();
+        }
+        match self.extent {
+            Extent::Range { last, step } => {
+                let length = i64::try_from(request.len()).unwrap_or(i64::MAX);
+                let begin = i64::try_from(self.begin).unwrap_or(i64::MAX);
+                let end = if last < 0 {
+                    length + last
+                } else {
+                    begin + last
+                };
+                let end = usize::try_from(end.min(length - 1)).unwrap_or(0);
+                let places = (self.begin..=end).step_by(step.max(1));
+                places.map(|place| request[place].as_slice()).collect()
+            }
+            Extent::Counted { first } => {
+                let count = std::str::from_utf8(&request[self.begin]).ok();
+                let count = count.and_then(|text| text.parse::<usize>().ok());
+                let keys = request.iter().skip(self.begin + first);
+                keys.take(count.unwrap_or(0)).map(Vec::as_slice).collect()
+            }
+        }
+    }
+}

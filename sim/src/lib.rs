@@ -1,0 +1,53 @@
+//! A simulated Redis server in memory, for deterministic tests of the whole library.
+//!
+//! It answers as Redis 7.0.15 does, executes Lua scripts with the interpreter that Redis embeds, and takes its time from
+//! tokio's clock, which a test can pause. Two runs with the same seed and the same requests give the same replies: nothing
+//! depends on a hash map's order, on the machine's clock or on its speed. A standing differential test compares it with a real
+//! server.
+//!
+//! It is an opinion of what Redis does. Memory and processor time cost nothing here, and nothing is written to a disk.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a server reads its clock and waits; nothing of the library's layers is in here"
+)]
+
+mod acl;
+mod arguments;
+mod clients;
+mod clock;
+mod commands;
+mod configuration;
+mod connection;
+mod core;
+mod decoder;
+mod dispatch;
+mod failure;
+mod generic;
+mod glob;
+mod hashes;
+mod info;
+mod interpreter;
+mod keyspace;
+mod keyspec;
+mod lists;
+mod ordered_map;
+mod permissions;
+mod pubsub;
+mod random;
+mod scan;
+mod scripting;
+mod server;
+mod sets;
+mod sorted_set;
+mod sorted_sets;
+mod strings;
+mod struct_pack;
+mod transactions;
+mod value;
+mod zrange;
+
+pub use clock::Clock;
+pub use decoder::{Decoder, ProtocolError};
+pub use server::{Fault, KeyState, Server};
+pub use value::Value;

@@ -1,0 +1,201 @@
+//! Messages: channels, patterns of channels, and the channels of shards.
+
+use std::collections::BTreeMap;
+
+use crate::Value;
+use crate::commands::Handler;
+use crate::core::{Call, Core};
+use crate::failure::Reply;
+use crate::glob;
+
+/// Who has subscribed to what, in the order in which each has.
+#[derive(Debug, Default)]
+pub(crate) struct PubSub {
+    channels: Subscriptions,
+    patterns: Subscriptions,
+    shard_channels: Subscriptions,
+}
+
+type Subscriptions = BTreeMap<Vec<u8>, Vec<u64>>;
+
+/// One of the three ways to subscribe.
+#[derive(Clone, Copy, Debug)]
+enum Manner {
+    Channel,
+    Pattern,
+    Shard,
+}
+
+impl Manner {
+    /// What the command's name begins with, and the names of its messages with it.
+    fn of(command: &str) -> Self {
+        match command.as_bytes().first() {
+            Some(b'p') => Self::Pattern,
+            Some(b's') if command.starts_with("ss") || command.starts_with("sun") => Self::Shard,
+            _ => Self::Channel,
+        }
+    }
+}
+
+impl PubSub {
+    const fn of(&mut self, manner: Manner) -> &mut Subscriptions {
+        match manner {
+            Manner::Channel => &mut self.channels,
+            Manner::Pattern => &mut self.patterns,
+            Manner::Shard => &mut self.shard_channels,
+        }
+    }
+
+    /// Whether a connection has subscribed to anything.
+    pub(crate) fn is_subscribed(&self, client: u64) -> bool {
+        let all = [&self.channels, &self.patterns, &self.shard_channels];
+        all.into_iter()
+            .any(|subscriptions| count(subscriptions, client) > 0)
+    }
+
+    /// Counts a connection's channels and patterns.
+    pub(crate) fn counts(&self, client: u64) -> (usize, usize) {
+        (count(&self.channels, client), count(&self.patterns, client))
+    }
+
+    /// Ends all subscriptions of a connection.
+    pub(crate) fn forget(&mut self, client: u64) {
+        for manner in [Manner::Channel, Manner::Pattern, Manner::Shard] {
+            self.of(manner).retain(|_, clients| {
+                clients.retain(|&each| each != client);
+                !clients.is_empty()
+            });
+        }
+    }
+
+    /// The number that a subscription is confirmed with.
+    fn total(&self, manner: Manner, client: u64) -> Value {
+        Value::count(match manner {
+            Manner::Shard => count(&self.shard_channels, client),
+            Manner::Channel | Manner::Pattern => {
+                count(&self.channels, client) + count(&self.patterns, client)
+            }
+        })
+    }
+}
+
+fn count(subscriptions: &Subscriptions, client: u64) -> usize {
+    let subscriptions = subscriptions.values();
+    subscriptions
+        .filter(|clients| clients.contains(&client))
+        .count()
+}
+
+pub(crate) fn handler(name: &str) -> Option<Handler> {
+    Some(match name {
+        "subscribe" | "psubscribe" | "ssubscribe" => subscribe,
+        "unsubscribe" | "punsubscribe" | "sunsubscribe" => unsubscribe,
+        "publish" => |core, call| Ok(publish(core, &call.args[1], &call.args[2])),
+        "spublish" => |core, call| Ok(publish_to_shard(core, &call.args[1], &call.args[2])),
+        "pubsub|channels" => |core, call| Ok(names(&core.pubsub.channels, call)),
+        "pubsub|shardchannels" => |core, call| Ok(names(&core.pubsub.shard_channels, call)),
+        "pubsub|numsub" => |core, call| Ok(numbers(&core.pubsub.channels, call)),
+        "pubsub|shardnumsub" => |core, call| Ok(numbers(&core.pubsub.shard_channels, call)),
+        "pubsub|numpat" => |core, _| Ok(Value::count(core.pubsub.patterns.len())),
+        _ => return None,
+    })
+}
+
+fn subscribe(core: &mut Core, call: &Call<'_>) -> Reply {
+    let manner = Manner::of(call.name);
+    let mut replies = Vec::new();
+    for channel in &call.args[1..] {
+        let clients = core.pubsub.of(manner).entry(channel.clone()).or_default();
+        if !clients.contains(&call.client) {
+            clients.push(call.client);
+        }
+        let total = core.pubsub.total(manner, call.client);
+        replies.push(Value::Push(vec![
+            Value::bulk(call.name),
+            Value::bulk(channel),
+            total,
+        ]));
+    }
+    Ok(Value::Several(replies))
+}
+
+fn unsubscribe(core: &mut Core, call: &Call<'_>) -> Reply {
+    let manner = Manner::of(call.name);
+    let mut channels = call.args[1..].to_vec();
+    if channels.is_empty() {
+        let subscriptions = core.pubsub.of(manner).iter();
+        let own = subscriptions.filter(|(_, clients)| clients.contains(&call.client));
+        channels = own.map(|(channel, _)| channel.clone()).collect();
+    }
+    let mut replies = Vec::new();
+    for channel in &channels {
+        let subscriptions = core.pubsub.of(manner);
+        if let Some(clients) = subscriptions.get_mut(channel) {
+            clients.retain(|&each| each != call.client);
+            if clients.is_empty() {
+                subscriptions.remove(channel);
+            }
+        }
+        let total = core.pubsub.total(manner, call.client);
+        replies.push(Value::Push(vec![
+            Value::bulk(call.name),
+            Value::bulk(channel),
+            total,
+        ]));
+    }
+    if replies.is_empty() {
+        let total = core.pubsub.total(manner, call.client);
+        replies.push(Value::Push(vec![Value::bulk(call.name), Value::Nil, total]));
+    }
+    Ok(Value::Several(replies))
+}
+
+fn send(core: &Core, client: u64, words: &[&[u8]]) {
+    if let Some(client) = core.clients.get(&client) {
+        let message = Value::Push(words.iter().map(Value::bulk).collect());
+        client.outbox.send(&message, client.protocol);
+    }
+}
+
+fn publish(core: &Core, channel: &[u8], message: &[u8]) -> Value {
+    let mut receivers = 0;
+    for &client in core.pubsub.channels.get(channel).into_iter().flatten() {
+        send(core, client, &[b"message", channel, message]);
+        receivers += 1;
+    }
+    for (pattern, clients) in &core.pubsub.patterns {
+        if !glob::matches(pattern, channel) {
+            continue;
+        }
+        for &client in clients {
+            send(core, client, &[b"pmessage", pattern, channel, message]);
+            receivers += 1;
+        }
+    }
+    Value::Integer(receivers)
+}
+
+fn publish_to_shard(core: &Core, channel: &[u8], message: &[u8]) -> Value {
+    let clients = core.pubsub.shard_channels.get(channel);
+    let clients = clients.map_or(&[][..], Vec::as_slice);
+    for &client in clients {
+        send(core, client, &[b"smessage", channel, message]);
+    }
+    Value::count(clients.len())
+}
+
+fn names(subscriptions: &Subscriptions, call: &Call<'_>) -> Value {
+    let pattern = call.args.get(2);
+    let names = subscriptions.keys();
+    Value::bulks(names.filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name))))
+}
+
+fn numbers(subscriptions: &Subscriptions, call: &Call<'_>) -> Value {
+    let mut found = Vec::new();
+    for channel in &call.args[2..] {
+        found.push(Value::bulk(channel));
+        found.push(Value::count(subscriptions.get(channel).map_or(0, Vec::len)));
+    }
+    // An array in both protocols.
+    Value::Array(found)
+}

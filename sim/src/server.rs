@@ -1,0 +1,208 @@
+//! The handle of a simulated server: what tests do to it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+use crate::clients::Client;
+use crate::connection;
+use crate::core::Core;
+use crate::interpreter::Interpreter;
+use crate::keyspace::{DATABASES, Data};
+use crate::scripting::Scripts;
+use crate::{Clock, Value, dispatch};
+
+/// A simulated Redis server. Clones are the same server.
+///
+/// Its requests are executed one at a time, each at one moment of virtual time.
+#[derive(Clone)]
+pub struct Server {
+    pub(crate) shared: Arc<Mutex<Inner>>,
+}
+
+/// What a server is, with its interpreter of scripts.
+pub(crate) struct Inner {
+    /// Not there while a script has it.
+    pub(crate) core: Option<Box<Core>>,
+    pub(crate) scripts: Scripts,
+    pub(crate) is_alive: bool,
+}
+
+/// A state in which a real server refuses commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It reads its data from the disk: `LOADING`.
+    Loading,
+    /// A script runs for too long: `BUSY`.
+    Busy,
+    /// Its memory is used up: `OOM` for what needs more.
+    OutOfMemory,
+    /// It is a replica: `READONLY` for what writes.
+    ReadOnly,
+    /// The user's permissions were taken away: `NOPERM`.
+    NoPermission,
+}
+
+/// A key as [`Server::keyspace`] reports it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct KeyState {
+    /// The type, as `TYPE` names it.
+    pub kind: &'static str,
+    /// The value, in the order in which the server keeps it.
+    pub value: Value,
+    /// The remaining milliseconds, -1 if it does not expire.
+    pub pttl: i64,
+}
+
+impl Inner {
+    pub(crate) fn core(&mut self) -> &mut Core {
+        self.core
+            .as_mut()
+            .expect("a script gives it back before its request ends")
+    }
+}
+
+impl Server {
+    /// Starts a server. What it would draw at random, such as its run id, comes from the seed.
+    pub fn new(clock: Clock, seed: u64) -> Self {
+        let inner = Inner {
+            core: Some(Box::new(Core::new(clock, seed))),
+            scripts: Scripts::new(Interpreter::new()),
+            is_alive: true,
+        };
+        Self {
+            shared: Arc::new(Mutex::new(inner)),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves one connection until its stream ends, the server closes it, or the server is killed.
+    ///
+    /// # Cancel safety
+    /// Cancelling it is the end of the connection: what has arrived and was not executed never is.
+    pub async fn serve<S>(&self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        connection::serve(self, stream).await;
+    }
+
+    /// Executes a command as an administrator: no fault, stall or permission stands in its way.
+    pub fn call(&self, request: &[&[u8]]) -> Value {
+        let request: Vec<Vec<u8>> = request.iter().map(|word| word.to_vec()).collect();
+        dispatch::execute(&mut self.lock(), Client::ADMINISTRATOR, &request)
+    }
+
+    /// Lets the server refuse commands, or ends that.
+    pub fn set_fault(&self, fault: Option<Fault>) {
+        self.lock().core().fault = fault;
+    }
+
+    /// Executes nothing for so long. Requests are read, and executed afterwards.
+    pub fn stall(&self, duration: Duration) {
+        let mut inner = self.lock();
+        inner.core().stalled_until = Some(Instant::now() + duration);
+        wake_all(&mut inner);
+    }
+
+    /// Closes all connections and starts anew, with a new run id, no scripts and no subscriptions.
+    pub fn restart(&self, keep_data: bool) {
+        let mut inner = self.lock();
+        inner.core().restart(keep_data);
+        inner.scripts.flush();
+        inner.is_alive = true;
+    }
+
+    /// Kills the server: all connections end, and new ones do at once. Its data is kept, as if each write were on the disk.
+    pub fn kill(&self) {
+        let mut inner = self.lock();
+        inner.is_alive = false;
+        inner.core().restart(true);
+        inner.scripts.flush();
+    }
+
+    /// Starts a killed server again.
+    pub fn revive(&self) {
+        let mut inner = self.lock();
+        if !inner.is_alive {
+            inner.is_alive = true;
+            let core = inner.core();
+            core.started_us = core.clock.now_us();
+        }
+    }
+
+    /// Returns whether the server runs.
+    pub fn is_alive(&self) -> bool {
+        self.lock().is_alive
+    }
+
+    /// Returns how many requests were executed, a script or a transaction as one.
+    pub fn commands(&self) -> u64 {
+        self.lock().core().commands
+    }
+
+    /// Returns the id that changes with each start.
+    pub fn run_id(&self) -> String {
+        self.lock().core().run_id.clone()
+    }
+
+    /// Returns every key of every database, with its value and its remaining time.
+    pub fn keyspace(&self) -> Vec<(usize, Vec<u8>, KeyState)> {
+        let mut inner = self.lock();
+        let core = inner.core();
+        let now = core.clock.now_ms();
+        core.keyspace.select(0, now);
+        let mut found = Vec::new();
+        for database in 0..DATABASES {
+            for (key, entry) in core.keyspace.entries_of(database) {
+                let pttl = entry.expires.map_or(-1, |expires| {
+                    i64::try_from(expires.saturating_sub(now)).unwrap_or(i64::MAX)
+                });
+                let state = KeyState {
+                    kind: entry.data.type_name(),
+                    value: content(&entry.data),
+                    pttl,
+                };
+                found.push((database, key.clone(), state));
+            }
+        }
+        found
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+fn content(data: &Data) -> Value {
+    match data {
+        Data::Text(text) => Value::bulk(text),
+        Data::List(list) => Value::bulks(list),
+        Data::Set(set) => Value::bulks(set),
+        Data::Hash(hash) => {
+            let pairs = hash.iter();
+            let pairs = pairs.map(|(field, value)| (Value::bulk(field), Value::bulk(value)));
+            Value::Map(pairs.collect())
+        }
+        Data::SortedSet(set) => {
+            let pairs = set.iter().map(|(member, score)| (member.clone(), score));
+            Value::Scored(pairs.collect())
+        }
+    }
+}
+
+fn wake_all(inner: &mut Inner) {
+    for client in inner.core().clients.values() {
+        client.outbox.wake();
+    }
+}

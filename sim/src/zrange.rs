@@ -1,0 +1,233 @@
+//! Commands on ranges of a sorted set: by rank, by score and by the order of bytes.
+
+use crate::Value;
+use crate::arguments::{float, integer, is_word, range};
+use crate::commands::Handler;
+use crate::core::{Call, Core};
+use crate::failure::{Failure, Reply};
+use crate::sorted_set::SortedSet;
+
+pub(crate) fn handler(name: &str) -> Option<Handler> {
+    Some(match name {
+        "zrange" | "zrevrange" | "zrangebyscore" | "zrevrangebyscore" | "zrangebylex"
+        | "zrevrangebylex" => look,
+        "zcount" => |core, call| count(core, call, By::Score),
+        "zlexcount" => |core, call| count(core, call, By::Bytes),
+        "zremrangebyscore" => |core, call| remove(core, call, By::Score),
+        "zremrangebyrank" => |core, call| remove(core, call, By::Rank),
+        "zremrangebylex" => |core, call| remove(core, call, By::Bytes),
+        _ => return None,
+    })
+}
+
+/// What the bounds of a range are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Rank,
+    Score,
+    Bytes,
+}
+
+/// A range of members.
+#[derive(Debug)]
+enum Span {
+    Rank(i64, i64),
+    Score(Bound<f64>, Bound<f64>),
+    Bytes(Bound<Vec<u8>>, Bound<Vec<u8>>),
+}
+
+/// One end of a range.
+#[derive(Debug)]
+enum Bound<T> {
+    Before,
+    Behind,
+    At { value: T, is_in: bool },
+}
+
+impl<T: PartialOrd> Bound<T> {
+    /// Whether a value is behind this lower bound, or at it.
+    fn admits_above(&self, value: &T) -> bool {
+        match self {
+            Self::Before => true,
+            Self::Behind => false,
+            Self::At {
+                value: bound,
+                is_in,
+            } => value > bound || (*is_in && value == bound),
+        }
+    }
+
+    /// Whether a value is before this upper bound, or at it.
+    fn admits_below(&self, value: &T) -> bool {
+        match self {
+            Self::Before => false,
+            Self::Behind => true,
+            Self::At {
+                value: bound,
+                is_in,
+            } => value < bound || (*is_in && value == bound),
+        }
+    }
+}
+
+impl Span {
+    fn parse(by: By, low: &[u8], high: &[u8]) -> Result<Self, Failure> {
+        Ok(match by {
+            By::Rank => Self::Rank(integer(low)?, integer(high)?),
+            By::Score => Self::Score(score(low)?, score(high)?),
+            By::Bytes => Self::Bytes(bytes(low)?, bytes(high)?),
+        })
+    }
+
+    fn members(&self, set: &SortedSet, is_reversed: bool) -> Vec<(Vec<u8>, f64)> {
+        let owned = |(member, score): (&Vec<u8>, f64)| (member.clone(), score);
+        let mut found: Vec<_> = match self {
+            Self::Rank(first, last) => {
+                let mut places = range(*first, *last, set.len());
+                if is_reversed {
+                    places = set.len() - places.end..set.len() - places.start;
+                }
+                set.iter()
+                    .skip(places.start)
+                    .take(places.len())
+                    .map(owned)
+                    .collect()
+            }
+            Self::Score(low, high) => set
+                .iter()
+                .skip_while(|(_, score)| !low.admits_above(score))
+                .take_while(|(_, score)| high.admits_below(score))
+                .map(owned)
+                .collect(),
+            // The order is by bytes only among equal scores, as in Redis; other sets give what they give.
+            Self::Bytes(low, high) => set
+                .iter()
+                .skip_while(|(member, _)| !low.admits_above(member))
+                .take_while(|(member, _)| high.admits_below(member))
+                .map(owned)
+                .collect(),
+        };
+        if is_reversed {
+            found.reverse();
+        }
+        found
+    }
+}
+
+fn score(text: &[u8]) -> Result<Bound<f64>, Failure> {
+    let (is_in, number) = match text.strip_prefix(b"(") {
+        Some(rest) => (false, rest),
+        None => (true, text),
+    };
+    // Nothing is 0 for C's strtod, and so is it here.
+    let number = number.trim_ascii_start();
+    let value = if number.is_empty() {
+        Some(0.0)
+    } else {
+        float(number)
+    };
+    let value = value.ok_or_else(|| Failure::general("min or max is not a float"))?;
+    Ok(Bound::At { value, is_in })
+}
+
+fn bytes(text: &[u8]) -> Result<Bound<Vec<u8>>, Failure> {
+    let at = |value: &[u8], is_in| Bound::At {
+        value: value.to_vec(),
+        is_in,
+    };
+    match text {
+        b"-" => Ok(Bound::Before),
+        b"+" => Ok(Bound::Behind),
+        [b'(', rest @ ..] => Ok(at(rest, false)),
+        [b'[', rest @ ..] => Ok(at(rest, true)),
+        _ => Err(Failure::general("min or max not valid string range item")),
+    }
+}
+
+fn look(core: &mut Core, call: &Call<'_>) -> Reply {
+    let mut by = match call.name {
+        "zrangebyscore" | "zrevrangebyscore" => By::Score,
+        "zrangebylex" | "zrevrangebylex" => By::Bytes,
+        _ => By::Rank,
+    };
+    let is_open = call.name == "zrange";
+    let mut is_chosen = false;
+    let mut is_reversed = call.name.starts_with("zrev");
+    let mut is_reversal_chosen = false;
+    let (mut with_scores, mut offset, mut limit) = (false, 0, -1);
+    let mut options = call.args[4..].iter();
+    while let Some(option) = options.next() {
+        let rest = options.as_slice();
+        if is_word(option, "withscores") {
+            with_scores = true;
+        } else if is_word(option, "limit")
+            && let [first, most, ..] = rest
+        {
+            (offset, limit) = (integer(first)?, integer(most)?);
+            options = rest[2..].iter();
+        } else if is_open && !is_reversal_chosen && is_word(option, "rev") {
+            is_reversed = true;
+            is_reversal_chosen = true;
+        } else if is_open && !is_chosen && is_word(option, "bylex") {
+            by = By::Bytes;
+            is_chosen = true;
+        } else if is_open && !is_chosen && is_word(option, "byscore") {
+            by = By::Score;
+            is_chosen = true;
+        } else {
+            return Err(Failure::syntax());
+        }
+    }
+    if limit != -1 && by == By::Rank {
+        return Err(Failure::general(
+            "syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
+        ));
+    }
+    if with_scores && by == By::Bytes {
+        return Err(Failure::general(
+            "syntax error, WITHSCORES not supported in combination with BYLEX",
+        ));
+    }
+    let (mut low, mut high) = (&call.args[2], &call.args[3]);
+    if is_reversed && by != By::Rank {
+        std::mem::swap(&mut low, &mut high);
+    }
+    let span = Span::parse(by, low, high)?;
+    let set: Option<&SortedSet> = core.keyspace.read(&call.args[1])?;
+    let mut found = set.map_or_else(Vec::new, |set| span.members(set, is_reversed));
+    if by != By::Rank {
+        let offset = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(found.len());
+        found.drain(..offset);
+        found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    }
+    Ok(if with_scores {
+        Value::Scored(found)
+    } else {
+        Value::bulks(found.into_iter().map(|(member, _)| member))
+    })
+}
+
+fn count(core: &mut Core, call: &Call<'_>, by: By) -> Reply {
+    let span = Span::parse(by, &call.args[2], &call.args[3])?;
+    let set: Option<&SortedSet> = core.keyspace.read(&call.args[1])?;
+    Ok(Value::count(
+        set.map_or(0, |set| span.members(set, false).len()),
+    ))
+}
+
+fn remove(core: &mut Core, call: &Call<'_>, by: By) -> Reply {
+    let span = Span::parse(by, &call.args[2], &call.args[3])?;
+    let Some(set) = core.keyspace.write::<SortedSet>(&call.args[1])? else {
+        return Ok(Value::Integer(0));
+    };
+    let found = span.members(set, false);
+    for (member, _) in &found {
+        set.remove(member);
+    }
+    if !found.is_empty() {
+        core.keyspace.changed(&call.args[1]);
+    }
+    Ok(Value::count(found.len()))
+}

@@ -1,0 +1,201 @@
+//! What only the simulated server can do: virtual time, faults, restarts.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts the tasks of a world and waits in it"
+)]
+
+use std::time::Duration;
+
+use distlock_sim::{Clock, Fault, Server, Value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::{Instant, sleep};
+
+fn server() -> Server {
+    Server::new(Clock::new(), 1)
+}
+
+fn call(server: &Server, request: &str) -> Value {
+    let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+    server.call(&words)
+}
+
+/// Opens a connection to the server.
+fn connect(server: &Server) -> DuplexStream {
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let server = server.clone();
+    tokio::spawn(async move { server.serve(far).await });
+    near
+}
+
+/// Sends a request, and returns what is answered within a millisecond.
+async fn ask(stream: &mut DuplexStream, request: &str) -> String {
+    stream
+        .write_all(format!("{request}\r\n").as_bytes())
+        .await
+        .expect("the server reads");
+    sleep(Duration::from_millis(1)).await;
+    said(stream).await
+}
+
+async fn said(stream: &mut DuplexStream) -> String {
+    let mut buffer = vec![0; 65536];
+    tokio::select! {
+        biased;
+        read = stream.read(&mut buffer) => {
+            let length = read.unwrap_or(0);
+            String::from_utf8_lossy(&buffer[..length]).into_owned()
+        }
+        () = std::future::ready(()) => "nothing".to_owned(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_expires_in_virtual_time() {
+    let server = server();
+    call(&server, "SET lock a PX 30000");
+    sleep(Duration::from_millis(29_999)).await;
+    assert_eq!(call(&server, "GET lock"), Value::bulk("a"));
+    sleep(Duration::from_millis(2)).await;
+    assert_eq!(call(&server, "GET lock"), Value::Nil);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_server_answers_everything_afterwards() {
+    let server = server();
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, "PING").await, "+PONG\r\n");
+    server.stall(Duration::from_secs(5));
+    let begun = Instant::now();
+    assert_eq!(ask(&mut stream, "SET a 1").await, "nothing");
+    assert_eq!(ask(&mut stream, "GET a").await, "nothing");
+    let mut buffer = [0; 64];
+    let length = stream.read(&mut buffer).await.expect("it answers");
+    assert_eq!(&buffer[..length], b"+OK\r\n$1\r\n1\r\n");
+    assert_eq!(begun.elapsed(), Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_closes_connections_and_forgets_scripts() {
+    let server = server();
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, "SET a 1").await, "+OK\r\n");
+    let id = server.run_id();
+    let hash = server.call(&[b"SCRIPT", b"LOAD", b"return 1"]);
+    let Value::Bulk(hash) = hash else {
+        panic!("{hash:?}");
+    };
+    server.restart(true);
+    assert_ne!(server.run_id(), id);
+    assert_eq!(
+        stream.read(&mut [0; 8]).await.expect("an end is no error"),
+        0
+    );
+    assert_eq!(call(&server, "GET a"), Value::bulk("1"));
+    let reply = server.call(&[b"EVALSHA", &hash, b"0"]);
+    assert_eq!(
+        reply,
+        Value::Error("NOSCRIPT No matching script. Please use EVAL.".to_owned())
+    );
+    server.restart(false);
+    assert_eq!(call(&server, "DBSIZE"), Value::Integer(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_server_accepts_nobody_until_it_is_revived() {
+    let server = server();
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, "PING").await, "+PONG\r\n");
+    server.kill();
+    assert_eq!(
+        stream.read(&mut [0; 8]).await.expect("an end is no error"),
+        0
+    );
+    let mut stream = connect(&server);
+    assert_eq!(
+        stream.read(&mut [0; 8]).await.expect("an end is no error"),
+        0
+    );
+    server.revive();
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, "PING").await, "+PONG\r\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_fault_refuses_what_it_refuses_in_redis() {
+    let server = server();
+    let mut stream = connect(&server);
+    let write = "EVAL return(redis.call('set',KEYS[1],'1')) 1 k";
+    let free = "EVAL redis.call('del',KEYS[1])return(redis.call('set',KEYS[1],'1')) 1 k";
+    let oom = "OOM command not allowed when used memory > 'maxmemory'.";
+    let cases = [
+        (
+            Fault::Loading,
+            "GET k",
+            "-LOADING Redis is loading the dataset in memory\r\n",
+        ),
+        (
+            Fault::Loading,
+            "TTL a",
+            "-LOADING Redis is loading the dataset in memory\r\n",
+        ),
+        (Fault::Loading, "PUBLISH a b", ":0\r\n"),
+        (
+            Fault::Busy,
+            "PING",
+            "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n",
+        ),
+        (Fault::Busy, "MULTI", "+OK\r\n"),
+        (Fault::Busy, "EXEC", "*0\r\n"),
+        (Fault::OutOfMemory, "GET k", "$-1\r\n"),
+        (Fault::OutOfMemory, "SET k 1", &format!("-{oom}\r\n")),
+        (Fault::OutOfMemory, free, "+OK\r\n"),
+        (
+            Fault::ReadOnly,
+            "SET k 1",
+            "-READONLY You can't write against a read only replica.\r\n",
+        ),
+        (Fault::ReadOnly, "PUBLISH a b", ":0\r\n"),
+        (
+            Fault::NoPermission,
+            "GET k",
+            "-NOPERM this user has no permissions to run the 'get' command\r\n",
+        ),
+    ];
+    for (fault, request, expected) in cases {
+        server.set_fault(Some(fault));
+        assert_eq!(
+            ask(&mut stream, request).await,
+            expected,
+            "{fault:?} {request}"
+        );
+    }
+    server.set_fault(Some(Fault::OutOfMemory));
+    let reply = ask(&mut stream, write).await;
+    assert!(reply.starts_with(&format!("-{oom} script: ")), "{reply}");
+    server.set_fault(None);
+    assert_eq!(ask(&mut stream, "SET k 1").await, "+OK\r\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watched_key_that_expires_ends_the_transaction() {
+    let server = server();
+    let mut stream = connect(&server);
+    call(&server, "SET k 1 PX 10");
+    assert_eq!(ask(&mut stream, "WATCH k").await, "+OK\r\n");
+    assert_eq!(ask(&mut stream, "MULTI").await, "+OK\r\n");
+    assert_eq!(ask(&mut stream, "PING").await, "+QUEUED\r\n");
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!(ask(&mut stream, "EXEC").await, "*-1\r\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_replicas_that_are_not_there_takes_the_whole_time() {
+    let server = server();
+    let mut stream = connect(&server);
+    let begun = Instant::now();
+    assert_eq!(ask(&mut stream, "WAIT 1 1000").await, "nothing");
+    let mut buffer = [0; 64];
+    let length = stream.read(&mut buffer).await.expect("it answers");
+    assert_eq!(&buffer[..length], b":0\r\n");
+    assert_eq!(begun.elapsed(), Duration::from_secs(1));
+}

@@ -1,0 +1,229 @@
+//! A simulated network: latency, faults and partitions, all from one seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::Server;
+use crate::random::Random;
+use crate::stream::{self, Stream};
+
+/// A network between hosts that are known by name. Clones are the same network.
+#[derive(Clone, Debug)]
+pub struct Network {
+    shared: Arc<Mutex<Shared>>,
+}
+
+/// How often something goes wrong, in one of a million messages or connection attempts.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[expect(clippy::exhaustive_structs, reason = "a test lists what it wants")]
+pub struct Faults {
+    /// The connection breaks, and the message is lost.
+    pub cut: u32,
+    /// The message is delivered, then the connection breaks: the reply to it is lost.
+    pub cut_after: u32,
+    /// The message, and what is sent behind it, arrives up to ten seconds late.
+    pub stall: u32,
+    /// Nothing arrives on the connection any more, in either direction, and nobody is notified.
+    pub black_hole: u32,
+    /// A connection attempt is refused.
+    pub refuse: u32,
+    /// A connection attempt is not answered.
+    pub ignore: u32,
+}
+
+/// The fate of one message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fate {
+    Delivered,
+    Lost,
+    LastDelivered,
+    BlackHole,
+}
+
+#[derive(Debug)]
+struct Shared {
+    random: Random,
+    servers: BTreeMap<(String, u16), Server>,
+    faults: Faults,
+    /// The links, each from one host to another, on which nothing arrives.
+    blocked: BTreeSet<(Arc<str>, Arc<str>)>,
+    /// The readers behind blocked links.
+    waiting: Vec<Waker>,
+    counts: Counts,
+    begun: Instant,
+    trace: u64,
+}
+
+/// What has happened so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Connections that were made.
+    pub connections: u64,
+    /// Messages that were sent.
+    pub messages: u64,
+    /// Faults of all kinds.
+    pub faults: u64,
+}
+
+impl Network {
+    /// Makes a network without servers and faults.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            shared: Arc::new(Mutex::new(Shared {
+                random: Random::new(seed),
+                servers: BTreeMap::new(),
+                faults: Faults::default(),
+                blocked: BTreeSet::new(),
+                waiting: Vec::new(),
+                counts: Counts::default(),
+                begun: Instant::now(),
+                trace: 0xcbf2_9ce4_8422_2325,
+            })),
+        }
+    }
+
+    /// Puts a server at an address.
+    pub fn listen(&self, host: &str, port: u16, server: &Server) {
+        let mut shared = self.lock();
+        shared.servers.insert((host.into(), port), server.clone());
+    }
+
+    /// Sets how often something goes wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.lock().faults = faults;
+    }
+
+    /// Lets nothing arrive at `to` from `from` any more. What is sent arrives when the link is there again, as TCP sees
+    /// to it.
+    pub fn block(&self, from: &str, to: &str) {
+        self.lock().blocked.insert((from.into(), to.into()));
+    }
+
+    /// Ends all blocks.
+    pub fn heal(&self) {
+        let mut shared = self.lock();
+        shared.blocked.clear();
+        let waiting = std::mem::take(&mut shared.waiting);
+        drop(shared);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Makes a connection from the host `from`.
+    ///
+    /// # Errors
+    ///
+    /// If nobody listens there, or by a fault.
+    pub async fn connect(&self, from: &str, host: &str, port: u16) -> io::Result<Stream> {
+        let (latency, answered, refused) = {
+            let mut shared = self.lock();
+            let Faults { refuse, ignore, .. } = shared.faults;
+            let ignored = shared.happens(ignore) || shared.is_blocked(from, host);
+            let refused = shared.happens(refuse);
+            (shared.latency(), !ignored, refused)
+        };
+        if !answered {
+            pending::<()>().await;
+        }
+        sleep(latency * 2).await;
+        let server = self.lock().servers.get(&(host.to_owned(), port)).cloned();
+        let server = server.filter(|server| server.is_alive() && !refused);
+        let Some(server) = server else {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        };
+        self.lock().counts.connections += 1;
+        let (ours, theirs) = stream::pair(self, from, host);
+        tokio::spawn(async move { server.serve(theirs).await });
+        Ok(ours)
+    }
+
+    /// Returns what has happened so far.
+    pub fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    /// Returns a hash of every message that was sent, with its time and its hosts.
+    pub fn trace(&self) -> u64 {
+        self.lock().trace
+    }
+
+    /// Decides on a message, and on how long it takes.
+    pub(crate) fn send(&self, from: &str, to: &str, message: &[u8]) -> (Fate, Duration) {
+        let mut shared = self.lock();
+        shared.note(from, to, message);
+        let mut latency = shared.latency();
+        let Faults {
+            cut,
+            cut_after,
+            stall,
+            black_hole,
+            ..
+        } = shared.faults;
+        let fate = if shared.happens(cut) {
+            Fate::Lost
+        } else if shared.happens(cut_after) {
+            Fate::LastDelivered
+        } else if shared.happens(black_hole) {
+            Fate::BlackHole
+        } else {
+            if shared.happens(stall) {
+                latency += Duration::from_millis(shared.random.below(10_000));
+            }
+            Fate::Delivered
+        };
+        (fate, latency)
+    }
+
+    pub(crate) fn latency(&self) -> Duration {
+        self.lock().latency()
+    }
+
+    /// Whether nothing arrives on this link now. The reader is woken when that ends.
+    pub(crate) fn blocks(&self, from: &str, to: &str, reader: &Waker) -> bool {
+        let mut shared = self.lock();
+        let blocked = shared.is_blocked(from, to);
+        if blocked {
+            shared.waiting.push(reader.clone());
+        }
+        blocked
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn happens(&mut self, in_a_million: u32) -> bool {
+        let happens = in_a_million > 0 && self.random.below(1_000_000) < u64::from(in_a_million);
+        self.counts.faults += u64::from(happens);
+        happens
+    }
+
+    /// Short mostly, and now and then much longer.
+    fn latency(&mut self) -> Duration {
+        let longest = if self.random.below(50) == 0 { 60 } else { 3 };
+        Duration::from_millis(1 + self.random.below(longest))
+    }
+
+    fn is_blocked(&self, from: &str, to: &str) -> bool {
+        let mut blocked = self.blocked.iter();
+        blocked.any(|(one, other)| (&**one, &**other) == (from, to))
+    }
+
+    /// FNV-1a, over everything that can be seen on the wire.
+    fn note(&mut self, from: &str, to: &str, message: &[u8]) {
+        self.counts.messages += 1;
+        let now = self.begun.elapsed().as_micros().to_le_bytes();
+        let parts: [&[u8]; 4] = [&now, from.as_bytes(), to.as_bytes(), message];
+        for byte in parts.into_iter().flatten() {
+            self.trace = (self.trace ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What the simulation rests on: the library works in it, and time is virtual.
+
+use std::time::Duration;
+
+use distlock::{Lease, LostReason};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::world::simulate;
+
+const REPLAY: &str = "cargo test --all-features --test simulation basics";
+
+#[test]
+fn a_lock_is_acquired_and_released() {
+    simulate(1, REPLAY, async |world| {
+        let client = world.client("one").connect().await.expect("it is up");
+        let guard = client.lock("stock").acquire().await.expect("it is free");
+        assert_eq!(world.server.keyspace().len(), 1);
+        guard.release().await.expect("it was held");
+        assert_eq!(world.server.keyspace(), []);
+        client.close().await.expect("nothing is held");
+    });
+}
+
+#[test]
+fn a_waiter_gets_the_lock_when_it_is_released() {
+    simulate(2, REPLAY, async |world| {
+        let one = world.client("one").connect().await.expect("it is up");
+        let other = world.client("other").connect().await.expect("it is up");
+        let guard = one.lock("stock").acquire().await.expect("it is free");
+        let lock = other.lock("stock");
+        let waiting = tokio::spawn(async move {
+            let guard = lock.acquire().await.expect("it is released");
+            (guard, Instant::now())
+        });
+        sleep(Duration::from_secs(600)).await;
+        assert!(!waiting.is_finished(), "renewals kept it for ten minutes");
+        let released = Instant::now();
+        guard.release().await.expect("it was held");
+        let (_guard, granted) = waiting.await.expect("it does not panic");
+        let took = granted - released;
+        assert!(took < Duration::from_secs(1), "the message took {took:?}");
+    });
+}
+
+#[test]
+fn a_holder_that_cannot_renew_is_told_when_its_lease_ends_and_not_later() {
+    simulate(3, REPLAY, async |world| {
+        let lease = Duration::from_secs(30);
+        let client = world.client("one").connect().await.expect("it is up");
+        let lock = client.lock("stock").with_lease(Lease::KeepAlive(lease));
+        let begun = Instant::now();
+        let guard = lock.acquire().await.expect("it is free");
+        world.network.block("one", "redis");
+        let lost = timeout(lease * 2, guard.lost()).await;
+        let lost = lost.expect("it is told").expect("it was not released");
+        assert_eq!(lost.reason, LostReason::Expired);
+        let held = begun.elapsed();
+        assert!(held <= lease, "{held:?}");
+        assert!(held >= lease - lease / 50, "{held:?}");
+        world.network.heal();
+        let other = world.client("other").connect().await.expect("it is up");
+        let free = other.lock("stock").acquire_timeout(lease * 2).await;
+        assert!(free.expect("it is up").is_some());
+    });
+}

@@ -1,0 +1,129 @@
+//! The judges of a scenario. They see what a user sees, and share nothing with the code that they judge.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use distlock::{Error, FencingToken, Guard};
+
+/// How a guard may share the lock with others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Claim {
+    /// With nobody.
+    Alone,
+    /// With other readers.
+    Shared,
+    /// With holders of so many permits in all.
+    OneOf(usize),
+}
+
+/// All guards of one lock, and what was seen of them. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Ledger(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    entered: u64,
+    guards: BTreeMap<u64, Entry>,
+    greatest: Option<FencingToken>,
+    errors: u64,
+    losses: u64,
+    violations: Vec<String>,
+}
+
+struct Entry {
+    client: String,
+    claim: Claim,
+    is_held: Box<dyn Fn() -> bool + Send>,
+}
+
+/// What a scenario came to.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) grants: u64,
+    pub(crate) errors: u64,
+    pub(crate) losses: u64,
+}
+
+impl Ledger {
+    /// A guard was granted. Every other that counts as held at this moment must be one that it may share with.
+    pub(crate) fn enter<K: Send + Sync + 'static>(
+        &self,
+        client: &str,
+        claim: Claim,
+        guard: &Guard<K>,
+    ) -> u64 {
+        let held = guard.held();
+        let mut state = self.lock();
+        state.guards.retain(|_, entry| (entry.is_held)());
+        let others = state.guards.values();
+        let conflict = match claim {
+            Claim::Alone => state.guards.len() > 0,
+            Claim::Shared => others.clone().any(|entry| entry.claim == Claim::Alone),
+            Claim::OneOf(most) => state.guards.len() >= most,
+        };
+        if conflict && held.is_held() {
+            let names: Vec<_> = others.map(|entry| entry.client.as_str()).collect();
+            let violation = format!("{client} was granted {claim:?} while {names:?} held it");
+            state.violations.push(violation);
+        }
+        state.entered += 1;
+        let number = state.entered;
+        let client = client.to_owned();
+        let is_held = Box::new(move || held.is_held());
+        let entry = Entry {
+            client,
+            claim,
+            is_held,
+        };
+        state.guards.insert(number, entry);
+        number
+    }
+
+    /// The guard is released, or dropped: from here on it protects nothing.
+    pub(crate) fn leave(&self, number: u64) {
+        self.lock().guards.remove(&number);
+    }
+
+    /// Every grant has a greater token than all before.
+    pub(crate) fn token(&self, token: FencingToken) {
+        let mut state = self.lock();
+        if let Some(greatest) = state.greatest.filter(|greatest| *greatest >= token) {
+            let violation = format!("token {token} was granted after {greatest}");
+            state.violations.push(violation);
+        }
+        state.greatest = Some(token);
+    }
+
+    /// A call failed, which faults may cause for a while.
+    pub(crate) fn error(&self, error: &Error) {
+        let mut state = self.lock();
+        state.errors += 1;
+        if !error.is_transient() && !error.is_lost() {
+            let violation = format!("no fault explains this error: {error}");
+            state.violations.push(violation);
+        }
+    }
+
+    pub(crate) fn loss(&self) {
+        self.lock().losses += 1;
+    }
+
+    pub(crate) fn violation(&self, what: impl Into<String>) {
+        self.lock().violations.push(what.into());
+    }
+
+    /// Nothing may have been violated.
+    pub(crate) fn judge(&self) -> Summary {
+        let state = self.lock();
+        assert!(state.violations.is_empty(), "{:#?}", state.violations);
+        Summary {
+            grants: state.entered,
+            errors: state.errors,
+            losses: state.losses,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -197,6 +197,19 @@ fn has_several_hosts(url: &str) -> bool {
     })
 }
 
+const SCHEMES: [&str; 7] = [
+    "memory",
+    "redis",
+    "redis+unix",
+    "redis-cluster",
+    "redis-sentinel",
+    "rediss",
+    "sqlite",
+];
+
+/// Their paths are the number of a database.
+const NUMBERED: [&str; 3] = ["redis", "rediss", "redis-cluster"];
+
 const SEVERAL: [&str; 2] = ["redis-cluster://", "redis-sentinel://"];
 
 /// The address without anything that may be a password, also where it makes no sense as an address.
@@ -211,6 +224,15 @@ pub(crate) fn masked(url: &str) -> String {
     let Ok((parsed, _)) = parsed(url) else {
         return nothing();
     };
+    // Of what no scheme of ours explains, anything may be a password.
+    if !SCHEMES.contains(&parsed.scheme()) {
+        return nothing();
+    }
+    // Where a number belongs, there is perhaps the rest of a password whose host was forgotten.
+    let is_number = |path: &str| path.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'/'));
+    if NUMBERED.contains(&parsed.scheme()) && !is_number(parsed.path()) {
+        return nothing();
+    }
     // A password with a `/`, `?` or `#` in it that nobody encoded ends up behind the host.
     let behind = url.split_once("://").map_or(url, |(_, behind)| behind);
     let in_front = behind.split(['/', '?', '#']).next().unwrap_or(behind);
@@ -274,6 +296,16 @@ mod tests {
             ("redis-sentinel://u:1/se,cret@h,i/m", "redis-sentinel:***"),
             ("redis-sentinel://u:p@se?cret@h,i/m", "redis-sentinel:***"),
             ("redis-sentinel:u:secret@h,i/m", "redis-sentinel:***"),
+            ("redis-sentinel://u:/secret@h/0", "redis-sentinel:***"),
+            // The url crate takes `\` for `/` in some schemes.
+            (r"https://u:1\secret@h/0", "https:***"),
+            (r"https:\\u:1\secret@h/0", "https:***"),
+            ("mongodb:secret", "mongodb:***"),
+            ("http://u:1/secret", "http:***"),
+            ("redis://u:1/secret", "redis:***"),
+            ("redis-cluster://u:1/secret", "redis-cluster:***"),
+            ("redis+unix:///run/redis@1.sock", "redis+unix:***"),
+            ("sqlite:locks.db", "sqlite:locks.db"),
             ("memory:here", "memory:here"),
         ] {
             assert_eq!(masked(url), shown);

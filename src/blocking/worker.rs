@@ -7,8 +7,6 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::Error;
@@ -18,27 +16,20 @@ use crate::driver::thread;
 /// lapse between calls.
 #[derive(Debug)]
 pub(super) struct Worker {
-    runtime: Handle,
-    /// The thread ends with it.
-    end: Option<oneshot::Sender<()>>,
+    thread: Option<thread::OwnThread>,
     /// The process that has the thread; a forked child has not.
     pid: u32,
 }
 
 impl Worker {
     pub(super) fn start() -> Result<Self, Error> {
-        let (end, ended) = oneshot::channel();
-        let main = async {
-            let _ = ended.await;
-        };
-        let runtime = thread::start("distlock-blocking", main);
-        let runtime = runtime.map_err(|error| Error::Unavailable {
+        let thread = thread::OwnThread::start("distlock-blocking");
+        let thread = thread.map_err(|error| Error::Unavailable {
             name: "a thread for blocking calls".into(),
             detail: error.to_string(),
         })?;
         Ok(Self {
-            runtime,
-            end: Some(end),
+            thread: Some(thread),
             pid: std::process::id(),
         })
     }
@@ -72,7 +63,6 @@ impl Worker {
     }
 
     /// Has the worker begin; the result comes out of the channel.
-    #[expect(clippy::disallowed_methods, reason = "its caller waits for its end")]
     fn start_work<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -82,8 +72,11 @@ impl Worker {
             std::mem::forget(work);
             return Err(closed(true));
         }
+        let Some(thread) = &self.thread else {
+            return Err(closed(false));
+        };
         let (done, result) = mpsc::sync_channel(1);
-        let task = self.runtime.spawn(async move {
+        let task = thread.begin(async move {
             // The caller is waiting at the other end.
             let _ = done.send(caught(work).await);
         });
@@ -99,7 +92,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if self.is_forked() {
             // The thread is the parent's, and so is the runtime: not even its memory is ours to free.
-            std::mem::forget((self.end.take(), self.runtime.clone()));
+            std::mem::forget(self.thread.take());
         }
     }
 }

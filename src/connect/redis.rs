@@ -256,6 +256,11 @@ fn sentinels(
 ) -> Result<Address, Error> {
     parameters.has_no_address(store)?;
     let path = url.path();
+    // The name goes to whoever answers as a sentinel, and this may be a password with a `/` in it.
+    if path.contains('@') {
+        let reason = "`@` in a master's name must be written as %40, and `/` in a password as %2F";
+        return Err(store.invalid(reason));
+    }
     let path = path.strip_prefix('/').unwrap_or(path);
     let (name, number) = path.split_once('/').unwrap_or((path, ""));
     let name = decoded(store, name)?;

@@ -1,5 +1,6 @@
 //! What a client calls itself, for others who look who holds a lock.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -7,12 +8,16 @@ use tokio::sync::Notify;
 use tracing::Level;
 
 use super::clock::{Clock, within};
-use crate::engine::Engine;
+use super::{Core, Settings};
 use crate::engine::events::Events;
+use crate::engine::{Cause, Engine};
 use crate::protocol::Moment;
 
 /// How long a label outlives its last announcement, and three times how often it is announced.
 const TTL: Duration = Duration::from_secs(90);
+
+/// How often a closed client takes its label back over connections that end before the answer.
+const MOST_TRIES: u32 = 3;
 
 /// The label of one client, if it has one.
 #[derive(Debug, Default)]
@@ -108,6 +113,33 @@ pub(super) async fn announce(
             () = clock.sleep_until(next) => {}
             () = label.changed.notified() => {}
         }
+    }
+}
+
+impl Core {
+    /// Takes the label of a closed client back, or leaves it for as long as it is needed. Its time to live ends it where the store
+    /// does not answer as soon as it answers to a command.
+    pub(super) async fn take_leave(&self) {
+        let Settings {
+            label,
+            command_timeout,
+            ..
+        } = &self.settings;
+        let Some((text, ttl)) = label.farewell(self.clock.now()) else {
+            return;
+        };
+        let told = async {
+            for _ in 0..MOST_TRIES {
+                let engine = self.engine.clone();
+                let told = engine.announce(self.id.clone(), text.clone(), ttl).await;
+                // A connection that has been idle for long may have gone unnoticed.
+                match told {
+                    Err(failure) if failure.cause == Cause::Interrupted => {}
+                    Ok(()) | Err(_) => break,
+                }
+            }
+        };
+        within(*command_timeout, pin!(told)).await;
     }
 }
 

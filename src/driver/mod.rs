@@ -358,11 +358,7 @@ impl Core {
                 self.clock.sleep_until(Some(soon)).await;
             }
             self.cleanup.finished().await;
-            if let Some((label, ttl)) = self.settings.label.farewell(self.clock.now()) {
-                let engine = self.engine.clone();
-                // The label has a time to live; it goes by itself if this fails.
-                let _ = engine.announce(self.id.clone(), label, ttl).await;
-            }
+            self.take_leave().await;
             self.engine.clone().leave().await;
         };
         let finished = within(limit, self.wakeups.shield(pin!(finish))).await;

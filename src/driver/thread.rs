@@ -4,8 +4,39 @@ use std::io;
 use std::thread::Builder;
 
 use tokio::runtime::{self, Handle, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::engine::wakeups::{protect_this_thread, trust_this_waker};
+
+/// A thread for the work of callers that block. It ends with this, wherever its work is.
+#[derive(Debug)]
+pub(crate) struct OwnThread {
+    runtime: Handle,
+    _end: oneshot::Sender<()>,
+}
+
+impl OwnThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`].
+    pub(crate) fn start(name: &str) -> io::Result<Self> {
+        let (_end, ended) = oneshot::channel();
+        let main = async {
+            let _ = ended.await;
+        };
+        let runtime = start(name, main)?;
+        Ok(Self { runtime, _end })
+    }
+
+    /// Has the thread do this.
+    #[expect(clippy::disallowed_methods, reason = "its caller waits for its end")]
+    pub(crate) fn begin(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.runtime.spawn(work)
+    }
+}
 
 /// Starts a thread that drives `main`, and what is spawned on its runtime meanwhile.
 ///
@@ -84,13 +115,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_drives_what_is_spawned_on_it() {
-        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    async fn a_thread_drives_its_future() {
+        let (done, is_done) = tokio::sync::oneshot::channel();
         let main = async {
-            let _ = ended.await;
+            let _ = done.send(42);
         };
-        let runtime = start("test", main).expect("a thread can be started");
-        assert_eq!(runtime.spawn(async { 42 }).await.ok(), Some(42));
-        drop(end);
+        start("test", main).expect("a thread can be started");
+        assert_eq!(is_done.await, Ok(42));
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use distlock::{Client, Error, Lease};
+use tokio::net::TcpListener;
 
 use super::diary::Diary;
 use super::support::{RedisServer, eventually};
@@ -133,7 +134,16 @@ async fn a_password_is_hidden_in_addresses_that_make_no_sense() {
         format!("redis+unix:///s?PASS={CANARY}"),
         format!("redis+unix:///s?%70ass={CANARY}&db=x"),
         format!("redis+unix://u:{CANARY}@/s?db=x"),
+        format!("http://u:1\\{CANARY}@h/0"),
+        format!("https:\\\\u:1\\{CANARY}@h/0"),
+        format!("ws:u:1\\{CANARY}@h/0"),
+        format!("mongodb:{CANARY}"),
+        format!("http://u:1/{CANARY}"),
+        // The rest of the password would be a master's name.
+        format!("redis-sentinel://u:/{CANARY}@h/0"),
+        format!("redis-sentinel://u:1/m/{CANARY}@h"),
         // The host was forgotten.
+        format!("redis://u:1/{CANARY}"),
         format!("redis://u:{CANARY}"),
         format!("redis://:{CANARY}"),
         format!("redis://:{CANARY}/0"),
@@ -146,6 +156,22 @@ async fn a_password_is_hidden_in_addresses_that_make_no_sense() {
                 .unwrap_or_else(|| panic!("connected to {url}")),
         );
     }
+}
+
+/// What looks like a sentinel may be anybody.
+#[tokio::test]
+async fn what_may_be_a_password_is_not_sent_as_a_masters_name() {
+    let listening = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listening.local_addr().unwrap().port();
+    let url = format!("redis-sentinel://127.0.0.1:{port}/{CANARY}@h/0");
+    let error = tokio::select! {
+        biased;
+        _ = listening.accept() => panic!("it connects"),
+        connected = Client::connect(&url) => connected.expect_err("it is refused"),
+    };
+    let error = hidden(error);
+    assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
+    assert!(error.to_string().contains("%40"), "{error}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use distlock::{Client, Error, Guard, LostReason};
 use tokio::task::JoinSet;
 
-use super::support::{ChaosProxy, Fault, Match, RedisServer, paced};
+use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, paced};
 use super::{COMPANY, PATIENCE, connect};
 
 async fn hold(client: &Client, names: impl Iterator<Item = String>) -> Vec<Guard> {
@@ -189,6 +189,40 @@ async fn closing_takes_five_seconds_at_most_when_the_server_does_not_answer() {
         assert!(!text.ends_with('.') && text.contains("leases"), "{text}");
     }
     drop(guards);
+}
+
+/// A connection that nobody has used for long ends with the next request.
+#[tokio::test]
+async fn a_closed_client_leaves_no_label_though_its_connection_has_ended() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let builder = Client::builder(&proxy.url()).label("nightly");
+    let builder = builder.command_timeout(PATIENCE).connect_timeout(PATIENCE);
+    let client = builder.connect().await.unwrap();
+    eventually(PATIENCE, "the label is there", async || {
+        !server.keys().is_empty()
+    })
+    .await;
+    proxy.rule(Match::command("DEL").nth(1), Fault::CutBefore);
+    client.close().await.unwrap();
+    assert_eq!(server.keys(), [""; 0]);
+}
+
+#[tokio::test]
+async fn closing_a_client_with_a_label_needs_no_server() {
+    let _company = COMPANY.read().await;
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.addr());
+    let builder = Client::builder(&proxy.url()).label("nightly");
+    let builder = builder.command_timeout(Duration::from_millis(500));
+    let client = builder.connect_timeout(PATIENCE).connect().await.unwrap();
+    eventually(PATIENCE, "the label is there", async || {
+        !server.keys().is_empty()
+    })
+    .await;
+    proxy.partition(true);
+    client.close().await.expect("there is nothing to give back");
 }
 
 #[tokio::test]

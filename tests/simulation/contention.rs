@@ -149,7 +149,7 @@ async fn acquire_and_hold<S: Subject>(world: &World, client: &Client, name: &str
     }
 }
 
-async fn contend<S: Subject>(world: World) -> (Summary, Counts) {
+async fn contend<S: Subject>(world: World) -> Played {
     let ledger = Ledger::default();
     let mix = Mix::of(&world);
     let mut clients = Vec::new();
@@ -213,14 +213,40 @@ async fn contend<S: Subject>(world: World) -> (Summary, Counts) {
             ledger.violation(format!("`{key}` was left behind: {state:?}; {mix:?}"));
         }
     }
-    (ledger.judge(), world.network.counts())
+    Played {
+        summary: ledger.judge(),
+        counts: world.network.counts(),
+        trace: world.network.trace(),
+    }
+}
+
+/// What a seed came to.
+#[derive(Debug, Eq, PartialEq)]
+struct Played {
+    summary: Summary,
+    counts: Counts,
+    /// Of every message, with its time.
+    trace: u64,
+}
+
+/// Only where all that is random is seeded.
+#[cfg(tokio_unstable)]
+#[test]
+fn a_seed_repeats_every_byte() {
+    for seed in seeds() {
+        let replay = format!("scripts/simulate --seed {seed} a_seed_repeats_every_byte");
+        let [first, second] = [0; 2].map(|_| simulate(seed, &replay, contend::<OfFair>));
+        assert_eq!(first, second, "seed {seed}");
+    }
 }
 
 fn play<S: Subject>(name: &str) {
     let (mut sum, mut faults) = (Summary::default(), 0);
     for seed in seeds() {
         let replay = format!("scripts/simulate --seed {seed} {name}");
-        let (summary, counts) = simulate(seed, &replay, contend::<S>);
+        let Played {
+            summary, counts, ..
+        } = simulate(seed, &replay, contend::<S>);
         sum.grants += summary.grants;
         sum.errors += summary.errors;
         sum.losses += summary.losses;

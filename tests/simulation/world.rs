@@ -39,11 +39,13 @@ where
 {
     let (sender, receiver) = sync_channel(1);
     let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime needs only memory");
+        #[cfg(tokio_unstable)]
+        distlock_sim_entropy::seed(seed);
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true);
+        #[cfg(tokio_unstable)]
+        runtime.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
+        let runtime = runtime.build().expect("a runtime needs only memory");
         let played = runtime.block_on(async {
             let network = Network::new(seed);
             let server = Server::new(Clock::new(), seed);

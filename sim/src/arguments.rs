@@ -69,7 +69,8 @@ pub(crate) fn range(first: i64, last: i64, length: usize) -> std::ops::Range<usi
     if first >= end { 0..0 } else { first..end }
 }
 
-/// An argument as text, whatever its bytes are.
+/// An argument as text, up to its first zero byte: so is it shown in errors.
 pub(crate) fn text(argument: &[u8]) -> String {
-    String::from_utf8_lossy(argument).into_owned()
+    let shown = argument.split(|&byte| byte == 0).next();
+    String::from_utf8_lossy(shown.unwrap_or_default()).into_owned()
 }

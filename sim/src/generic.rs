@@ -42,7 +42,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
         "keys" => |core, call| {
             let keys = core.keyspace.keys().map(|(key, _)| key);
             Ok(Value::bulks(
-                keys.filter(|key| glob::matches(&call.args[1], key)),
+                keys.filter(|key| glob::selects(&call.args[1], key)),
             ))
         },
         "dbsize" => |core, _| Ok(Value::count(core.keyspace.len())),

@@ -1,28 +1,62 @@
 //! Patterns of keys and channels.
 
-/// Whether a text matches a pattern, by the rules of Redis' `stringmatchlen`.
+/// Whether a text matches a pattern, by the rules of Redis' `stringmatchlen`: nothing matches no pattern, not even `*`.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let Some((&first, rest)) = pattern.split_first() else {
-        return text.is_empty();
-    };
-    match first {
-        b'*' => {
-            let rest = &pattern[pattern.iter().take_while(|&&byte| byte == b'*').count()..];
-            rest.is_empty() || (0..=text.len()).any(|start| matches(rest, &text[start..]))
-        }
-        b'?' => !text.is_empty() && matches(rest, &text[1..]),
-        b'[' => {
-            let Some((&byte, tail)) = text.split_first() else {
+    is_match(pattern, text, &mut false)
+}
+
+/// Like [`matches`], but for `*`, which all keys and all members match.
+pub(crate) fn selects(pattern: &[u8], text: &[u8]) -> bool {
+    pattern == b"*" || matches(pattern, text)
+}
+
+/// No later part of the text can match either, once `gives_up` is set: what is behind the last `*` is nowhere in it.
+fn is_match(mut pattern: &[u8], mut text: &[u8], gives_up: &mut bool) -> bool {
+    while let (Some((&first, rest)), Some((&byte, tail))) =
+        (pattern.split_first(), text.split_first())
+    {
+        pattern = match first {
+            b'*' => {
+                let stars = pattern.iter().take_while(|&&byte| byte == b'*').count();
+                let rest = &pattern[stars..];
+                if rest.is_empty() {
+                    return true;
+                }
+                for start in 0..text.len() {
+                    if is_match(rest, &text[start..], gives_up) {
+                        return true;
+                    }
+                    if *gives_up {
+                        return false;
+                    }
+                }
+                *gives_up = true;
                 return false;
-            };
-            let (is_in, rest) = class(rest, byte);
-            is_in && matches(rest, tail)
+            }
+            b'?' => rest,
+            b'[' => {
+                let (is_in, rest) = class(rest, byte);
+                if !is_in {
+                    return false;
+                }
+                rest
+            }
+            b'\\' if !rest.is_empty() => {
+                if rest[0] != byte {
+                    return false;
+                }
+                &rest[1..]
+            }
+            literal if literal == byte => rest,
+            _ => return false,
+        };
+        text = tail;
+        if text.is_empty() {
+            let stars = pattern.iter().take_while(|&&byte| byte == b'*').count();
+            pattern = &pattern[stars..];
         }
-        b'\\' if !rest.is_empty() => {
-            text.first() == rest.first() && matches(&rest[1..], &text[1..])
-        }
-        literal => text.first() == Some(&literal) && matches(rest, &text[1..]),
     }
+    pattern.is_empty() && text.is_empty()
 }
 
 /// Whether a byte is in the class that begins here, and what follows the class.
@@ -64,7 +98,9 @@ mod tests {
     #[test]
     fn patterns_match_as_in_redis() {
         let cases = [
-            ("*", "", true),
+            ("*", "", false),
+            ("a*", "a", true),
+            ("*b", "aab", true),
             ("a*c", "abbc", true),
             ("a?c", "ac", false),
             ("h[a-c]llo", "hbllo", true),

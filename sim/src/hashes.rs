@@ -1,7 +1,7 @@
 //! Commands on hashes.
 
 use crate::Value;
-use crate::arguments::{float, integer, strict_integer};
+use crate::arguments::{float, integer, is_word, strict_integer};
 use crate::commands::Handler;
 use crate::core::{Call, Core};
 use crate::failure::{Failure, Reply};
@@ -68,6 +68,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
             }
             Ok(Value::count(removed))
         },
+        "hrandfield" => random_fields,
         "hincrby" => add,
         "hincrbyfloat" => add_float,
         _ => return None,
@@ -94,6 +95,44 @@ fn set(core: &mut Core, call: &Call<'_>) -> Reply {
     } else {
         Value::OK
     })
+}
+
+/// Draws fields; all of them, in their order, if as many are asked for as there are.
+fn random_fields(core: &mut Core, call: &Call<'_>) -> Reply {
+    let count = call.args.get(2).map(|count| integer(count)).transpose()?;
+    let with_values = match call.args.get(3..) {
+        None | Some([]) => false,
+        Some([option]) if is_word(option, "withvalues") => true,
+        Some(_) => return Err(Failure::syntax()),
+    };
+    let pairs = hash(core, call)?.into_iter().flat_map(OrderedMap::iter);
+    let pairs: Vec<(Vec<u8>, Vec<u8>)> = pairs.cloned().collect();
+    let mut draw = |limit: usize| {
+        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+        usize::try_from(core.random.next() % limit).unwrap_or(0)
+    };
+    let Some(count) = count else {
+        let chosen = (!pairs.is_empty()).then(|| pairs[draw(pairs.len())].0.clone());
+        return Ok(Value::optional(chosen));
+    };
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let mut chosen: Vec<usize> = (0..pairs.len()).collect();
+    if count < 0 && !pairs.is_empty() {
+        chosen = (0..wanted).map(|_| draw(pairs.len())).collect();
+    }
+    while count >= 0 && chosen.len() > wanted {
+        let dropped = draw(chosen.len());
+        chosen.remove(dropped);
+    }
+    let chosen = chosen.into_iter().map(|place| &pairs[place]);
+    if !with_values {
+        return Ok(Value::bulks(chosen.map(|(field, _)| field)));
+    }
+    let items = chosen.flat_map(|(field, value)| {
+        let pair = [Value::bulk(field), Value::bulk(value)];
+        if call.protocol >= 3 { vec![Value::Array(pair.into())] } else { pair.into() }
+    });
+    Ok(Value::Array(items.collect()))
 }
 
 fn add(core: &mut Core, call: &Call<'_>) -> Reply {

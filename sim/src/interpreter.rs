@@ -240,11 +240,9 @@ fn on_error(lua: &Lua, error: LuaValue) -> mlua::Result<Table> {
             )
         })
     };
-    // The function that raised it is one of Redis or of Lua itself: the script is whoever has called that.
-    let mut found = place(1);
-    if found.as_ref().is_some_and(|(is_native, ..)| *is_native) {
-        found = place(2);
-    }
+    // The function that raised it may be one of Redis or of Lua itself: the script is whoever has called that.
+    let mut levels = (1..).map_while(place);
+    let found = levels.find(|(is_native, ..)| !is_native);
     if let Some((_, Some(source), line)) = found {
         table.raw_set("source", source)?;
         table.raw_set("line", line)?;

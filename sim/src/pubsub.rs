@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::Value;
+use crate::arguments::text;
 use crate::commands::Handler;
 use crate::core::{Call, Core};
-use crate::failure::Reply;
+use crate::failure::{Failure, Reply};
 use crate::glob;
 
 /// Who has subscribed to what, in the order in which each has.
@@ -92,8 +93,8 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
         "unsubscribe" | "punsubscribe" | "sunsubscribe" => unsubscribe,
         "publish" => |core, call| Ok(publish(core, &call.args[1], &call.args[2])),
         "spublish" => |core, call| Ok(publish_to_shard(core, &call.args[1], &call.args[2])),
-        "pubsub|channels" => |core, call| Ok(names(&core.pubsub.channels, call)),
-        "pubsub|shardchannels" => |core, call| Ok(names(&core.pubsub.shard_channels, call)),
+        "pubsub|channels" => |core, call| names(&core.pubsub.channels, call),
+        "pubsub|shardchannels" => |core, call| names(&core.pubsub.shard_channels, call),
         "pubsub|numsub" => |core, call| Ok(numbers(&core.pubsub.channels, call)),
         "pubsub|shardnumsub" => |core, call| Ok(numbers(&core.pubsub.shard_channels, call)),
         "pubsub|numpat" => |core, _| Ok(Value::count(core.pubsub.patterns.len())),
@@ -184,10 +185,18 @@ fn publish_to_shard(core: &Core, channel: &[u8], message: &[u8]) -> Value {
     Value::count(clients.len())
 }
 
-fn names(subscriptions: &Subscriptions, call: &Call<'_>) -> Value {
+fn names(subscriptions: &Subscriptions, call: &Call<'_>) -> Reply {
+    if call.args.len() > 3 {
+        let sub = text(&call.args[1]);
+        return Err(Failure::general(format!(
+            "unknown subcommand or wrong number of arguments for '{sub}'. Try PUBSUB HELP."
+        )));
+    }
     let pattern = call.args.get(2);
     let names = subscriptions.keys();
-    Value::bulks(names.filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name))))
+    Ok(Value::bulks(names.filter(|name| {
+        pattern.is_none_or(|pattern| glob::matches(pattern, name))
+    })))
 }
 
 fn numbers(subscriptions: &Subscriptions, call: &Call<'_>) -> Value {

@@ -51,7 +51,7 @@ impl<'a> Options<'a> {
 
     fn matches(&self, name: &[u8]) -> bool {
         self.pattern
-            .is_none_or(|pattern| glob::matches(pattern, name))
+            .is_none_or(|pattern| glob::selects(pattern, name))
     }
 }
 

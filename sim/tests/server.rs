@@ -145,7 +145,7 @@ async fn each_fault_refuses_what_it_refuses_in_redis() {
             "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n",
         ),
         (Fault::Busy, "MULTI", "+OK\r\n"),
-        (Fault::Busy, "EXEC", "*0\r\n"),
+        (Fault::Busy, "DISCARD", "+OK\r\n"),
         (Fault::OutOfMemory, "GET k", "$-1\r\n"),
         (Fault::OutOfMemory, "SET k 1", &format!("-{oom}\r\n")),
         (Fault::OutOfMemory, free, "+OK\r\n"),

@@ -1,0 +1,47 @@
+//! The simulated server beside a real one: both are asked the same, and have to say the same.
+//!
+//! Without further ado a few thousand requests; as many as `DISTLOCK_DIFFERENTIAL` says, in thousands, if it is set, from the
+//! seed `DISTLOCK_DIFFERENTIAL_SEED`. Leases are hours and differ by minutes, and those that run out are ended by a command: what
+//! is compared does not depend on how fast the machine is.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts the tasks of a world, and a real server beside it"
+)]
+
+mod generator;
+mod replies;
+mod scripts;
+mod sequences;
+mod servers;
+
+use std::collections::BTreeMap;
+
+use distlock_sim::{Clock, Server};
+
+use crate::sequences::Sequence;
+use crate::servers::Real;
+
+#[tokio::test(start_paused = true)]
+async fn the_simulated_server_says_what_a_real_one_says() {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let requests = number("DISTLOCK_DIFFERENTIAL").unwrap_or(20) * 1000;
+    let first = number("DISTLOCK_DIFFERENTIAL_SEED").unwrap_or(1);
+    let real = Real::start();
+    let simulated = Server::new(Clock::new(), 1);
+    let scripts = scripts::all();
+    let mut outcomes = BTreeMap::new();
+    let mut asked = 0;
+    for seed in first.. {
+        if asked >= requests {
+            break;
+        }
+        let mut sequence = Sequence::begin(&real, &simulated, &scripts, seed, &mut outcomes).await;
+        sequence.play().await;
+        asked += sequence.asked;
+    }
+    let errors: u64 = outcomes.iter().filter(|((_, said), _)| said.starts_with(char::is_uppercase)).map(|(_, times)| times).sum();
+    eprintln!("{asked} requests, {errors} errors, {} different outcomes", outcomes.len());
+    let played = |script: &scripts::Script| outcomes.keys().any(|(name, _)| *name == script.name);
+    let missing: Vec<&str> = scripts.iter().filter(|script| !played(script)).map(|script| script.name.as_str()).collect();
+    assert!(missing.is_empty(), "never played: {missing:?}");
+}

@@ -1,0 +1,330 @@
+//! One sequence of requests to both servers, from the same empty state.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use distlock_sim::{Fault, Server};
+
+use crate::generator::{Generator, Request};
+use crate::replies::{Origins, Reply};
+use crate::scripts::Script;
+use crate::servers::{Pair, Real};
+
+/// How often each script or command had each outcome.
+pub(crate) type Outcomes = BTreeMap<(String, String), u64>;
+
+/// A sequence as it is played.
+pub(crate) struct Sequence<'a> {
+    pub(crate) asked: u64,
+    generator: Generator,
+    origins: Origins,
+    /// In the second version of the protocol, and in the third.
+    callers: [Pair; 2],
+    /// Those who have subscribed, in either version.
+    listeners: [Pair; 2],
+    scripts: &'a [Script],
+    hashes: Vec<String>,
+    simulated: &'a Server,
+    outcomes: &'a mut Outcomes,
+    /// What was asked, to be shown with a difference.
+    history: Vec<String>,
+    seed: u64,
+}
+
+impl<'a> Sequence<'a> {
+    pub(crate) async fn begin(
+        real: &Real,
+        simulated: &'a Server,
+        scripts: &'a [Script],
+        seed: u64,
+        outcomes: &'a mut Outcomes,
+    ) -> Self {
+        let pair = || Pair::connect(real, simulated);
+        let mut callers = [pair(), pair()];
+        let mut listeners = [pair(), pair()];
+        callers[0].ask_words("FLUSHALL").await;
+        if seed.is_multiple_of(3) {
+            callers[0].ask_words("SCRIPT FLUSH").await;
+        }
+        for three in [&mut callers[1], &mut listeners[1]] {
+            three.ask_words("HELLO 3").await;
+        }
+        let (one, two) = callers[0].ask_words("TIME").await;
+        let milliseconds = |time: &Reply| -> i128 {
+            let number = |place: usize| -> i128 {
+                let text = String::from_utf8_lossy(time.items()[place].bytes());
+                text.parse().expect("a time is two numbers")
+            };
+            number(0) * 1000 + number(1) / 1000
+        };
+        let origins = Origins {
+            real: milliseconds(&one),
+            simulated: milliseconds(&two),
+            begun: Instant::now(),
+        };
+        let hashes = scripts.iter().map(|script| sha1_smol::Sha1::from(&script.text).digest().to_string());
+        let mut sequence = Self {
+            asked: 0,
+            generator: Generator::new(seed),
+            origins,
+            callers,
+            listeners,
+            scripts,
+            hashes: hashes.collect(),
+            simulated,
+            outcomes,
+            history: Vec::new(),
+            seed,
+        };
+        for place in 0..2 {
+            for words in ["PSUBSCRIBE *", "SUBSCRIBE redisson_lock__channel:{a}", "SSUBSCRIBE redisson_lock__channel:{a}"] {
+                let (one, two) = sequence.listeners[place].ask_words(words).await;
+                sequence.compare(words, &one, &two);
+            }
+        }
+        sequence
+    }
+
+    pub(crate) async fn play(&mut self) {
+        for step in 0..400 {
+            match self.generator.below(100) {
+                0..65 => self.call_script().await,
+                65 => self.transaction().await,
+                66 => self.without_memory().await,
+                67 => self.read_only().await,
+                68 => self.as_user().await,
+                _ => {
+                    let request = self.generator.command();
+                    self.ask(&request).await;
+                }
+            }
+            if step % 20 == 19 {
+                self.compare_keyspaces().await;
+                self.compare_pushes().await;
+            }
+        }
+    }
+
+    async fn call_script(&mut self) {
+        let place = self.generator.below(self.scripts.len());
+        let request = self.generator.script_call(&self.scripts[place], &self.hashes[place]);
+        let name = self.scripts[place].name.clone();
+        let reply = self.ask_as(&request, &name).await;
+        if reply.outline().starts_with("NOSCRIPT") && self.generator.percent(80) {
+            let load = [b"SCRIPT".to_vec(), b"LOAD".to_vec(), self.scripts[place].text.clone().into_bytes()];
+            self.ask(&load).await;
+            self.ask_as(&request, &name).await;
+        }
+    }
+
+    async fn any_request(&mut self) {
+        if self.generator.percent(50) {
+            self.call_script().await;
+        } else {
+            let request = self.generator.command();
+            self.ask(&request).await;
+        }
+    }
+
+    /// Several commands in one, with keys that are watched and perhaps changed by another.
+    async fn transaction(&mut self) {
+        let caller = self.generator.below(2);
+        let other = 1 - caller;
+        let watched = self.generator.percent(60);
+        if watched {
+            let mut request = self.generator.command();
+            request[0] = b"WATCH".to_vec();
+            self.ask_at(caller, &request, "WATCH").await;
+            if self.generator.percent(50) {
+                let request = self.generator.command();
+                self.ask_at(other, &request, "").await;
+            }
+        }
+        self.ask_at(caller, &words("MULTI"), "MULTI").await;
+        for _ in 0..self.generator.below(5) {
+            let place = self.generator.below(self.scripts.len());
+            let request = if self.generator.percent(30) {
+                self.generator.script_call(&self.scripts[place], &self.hashes[place])
+            } else {
+                self.generator.command()
+            };
+            self.ask_at(caller, &request, "").await;
+        }
+        let end = self.generator.one(&["EXEC", "EXEC", "EXEC", "DISCARD", "MULTI"]);
+        self.ask_at(caller, &words(end), end).await;
+        if end == "MULTI" {
+            self.ask_at(caller, &words("WATCH a"), "WATCH").await;
+            self.ask_at(caller, &words("DISCARD"), "DISCARD").await;
+        }
+        self.ask_at(caller, &words("UNWATCH"), "UNWATCH").await;
+    }
+
+    async fn without_memory(&mut self) {
+        self.ask(&words("CONFIG SET maxmemory 1")).await;
+        for _ in 0..self.generator.below(10) {
+            self.any_request().await;
+        }
+        self.transaction().await;
+        self.ask(&words("CONFIG SET maxmemory 0")).await;
+    }
+
+    /// As a replica, whose master cannot be reached.
+    async fn read_only(&mut self) {
+        let replicate = words("REPLICAOF 127.0.0.1 1");
+        self.callers[0].send(&replicate).await;
+        self.callers[0].from_real();
+        self.callers[0].from_simulated().await;
+        self.simulated.set_fault(Some(Fault::ReadOnly));
+        for _ in 0..self.generator.below(10) {
+            self.any_request().await;
+        }
+        self.transaction().await;
+        self.simulated.set_fault(None);
+        self.callers[0].send(&words("REPLICAOF NO ONE")).await;
+        self.callers[0].from_real();
+        self.callers[0].from_simulated().await;
+    }
+
+    /// As a user who may not do everything.
+    async fn as_user(&mut self) {
+        let rules = [
+            "~lock:* ~rw:* ~redisson* +@all",
+            "~* &redisson* +@all -del -hset",
+            "~* &* -@all +@read +eval +evalsha +script|load",
+            "%R~lock:* %W~distlock* ~redisson* &* +@all",
+            "~* &* +@all -@dangerous -config|set",
+            "~* -@all +get +set +publish +multi +exec +eval",
+            "~* &* +@all -evalsha -time",
+        ];
+        let rules = self.generator.one(&rules);
+        let caller = self.generator.below(2);
+        self.ask_at(caller, &words(&format!("ACL SETUSER u reset on >p {rules}")), "ACL SETUSER").await;
+        self.ask_at(caller, &words("AUTH u wrong"), "AUTH").await;
+        self.ask_at(caller, &words("AUTH u p"), "AUTH").await;
+        self.ask_at(caller, &words("ACL WHOAMI"), "ACL WHOAMI").await;
+        for _ in 0..5 + self.generator.below(20) {
+            let place = self.generator.below(self.scripts.len());
+            let request = if self.generator.percent(50) {
+                self.generator.script_call(&self.scripts[place], &self.hashes[place])
+            } else {
+                self.generator.command()
+            };
+            self.ask_at(caller, &request, "as a user").await;
+        }
+        self.ask_at(caller, &words("AUTH default x"), "AUTH").await;
+    }
+
+    async fn ask(&mut self, request: &[Vec<u8>]) -> Reply {
+        let name = String::from_utf8_lossy(&request[0]).to_uppercase();
+        self.ask_as(request, &name).await
+    }
+
+    async fn ask_as(&mut self, request: &[Vec<u8>], name: &str) -> Reply {
+        let caller = self.generator.below(2);
+        self.ask_at(caller, request, name).await
+    }
+
+    async fn ask_at(&mut self, caller: usize, request: &[Vec<u8>], name: &str) -> Reply {
+        self.asked += 1;
+        let shown: Vec<String> = request.iter().map(|word| shown(word)).collect();
+        self.history.push(format!("RESP{} {name}: {}", caller + 2, shown.join(" ")));
+        let (mut one, mut two) = self.callers[caller].ask(request).await;
+        let command = request[0].to_ascii_uppercase();
+        let is_unordered = matches!(command.as_slice(), b"KEYS" | b"SMEMBERS" | b"SSCAN" | b"PUBSUB");
+        if is_unordered {
+            (one, two) = (one.sorted(), two.sorted());
+        }
+        if name.starts_with("promoted") {
+            // How long ago that was.
+            (one, two) = (since(one), since(two));
+        }
+        self.compare(name, &one, &two);
+        let key = (name.to_owned(), one.outline());
+        *self.outcomes.entry(key).or_default() += 1;
+        one
+    }
+
+    #[track_caller]
+    fn compare(&self, what: &str, real: &Reply, simulated: &Reply) {
+        if self.origins.agree(real, simulated) {
+            return;
+        }
+        let recent = self.history.len().saturating_sub(12);
+        panic!(
+            "seed {}, request {}, {what}:\n  real      {real:?}\n  simulated {simulated:?}\nbefore:\n  {}",
+            self.seed,
+            self.history.len(),
+            self.history[recent..].join("\n  ")
+        );
+    }
+
+    async fn compare_keyspaces(&mut self) {
+        let (one, two) = self.callers[0].ask_words("KEYS *").await;
+        let (one, two) = (one.sorted(), two.sorted());
+        self.compare("KEYS", &one, &two);
+        for key in one.items() {
+            let key = key.bytes();
+            let ask = |word: &str, rest: &[&str]| -> Request {
+                let mut request = vec![word.as_bytes().to_vec(), key.to_vec()];
+                request.extend(rest.iter().map(|word| word.as_bytes().to_vec()));
+                request
+            };
+            let (kind, other) = self.callers[0].ask(&ask("TYPE", &[])).await;
+            self.compare("TYPE", &kind, &other);
+            let (one, two) = self.callers[0].ask(&ask("PTTL", &[])).await;
+            self.compare(&format!("PTTL {}", shown(key)), &one, &two);
+            let request = match kind.bytes() {
+                b"string" => ask("GET", &[]),
+                b"list" => ask("LRANGE", &["0", "-1"]),
+                b"hash" => ask("HGETALL", &[]),
+                b"set" => ask("SMEMBERS", &[]),
+                b"zset" => ask("ZRANGE", &["0", "-1", "WITHSCORES"]),
+                other => panic!("{}", other.escape_ascii()),
+            };
+            let (mut one, mut two) = self.callers[1].ask(&request).await;
+            if kind.bytes() == b"set" {
+                (one, two) = (one.sorted(), two.sorted());
+            }
+            self.compare(&format!("the value of {}", shown(key)), &one, &two);
+        }
+    }
+
+    /// What has been sent to those who have subscribed: all of it comes before the answer to what they ask now.
+    async fn compare_pushes(&mut self) {
+        for place in 0..2 {
+            self.listeners[place].send(&words("PING")).await;
+            let mut count = 0;
+            loop {
+                let one = self.listeners[place].from_real();
+                let two = self.listeners[place].from_simulated().await;
+                self.compare("a push", &one, &two);
+                let is_answer = one == Reply::Line(b'+', b"PONG".to_vec())
+                    || one.items().first().is_some_and(|first| first.bytes() == b"pong");
+                if is_answer {
+                    break;
+                }
+                assert_eq!(one.is_push(), place == 1);
+                count += 1;
+            }
+            *self.outcomes.entry(("pushes".to_owned(), String::new())).or_default() += count;
+        }
+    }
+}
+
+fn since(reply: Reply) -> Reply {
+    match reply {
+        Reply::Line(b':', number) if !number.starts_with(b"-") => Reply::Line(b':', b"elapsed".to_vec()),
+        other => other,
+    }
+}
+
+fn words(text: &str) -> Request {
+    text.split(' ').map(Vec::from).collect()
+}
+
+fn shown(word: &[u8]) -> String {
+    if word.len() > 120 {
+        return format!("<{} bytes>", word.len());
+    }
+    format!("\"{}\"", word.escape_ascii())
+}

@@ -1,0 +1,129 @@
+//! The two servers, and one conversation with both.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use distlock_sim::Server;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use crate::replies::Reply;
+
+/// A real server that ends with this.
+pub(crate) struct Real {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Real {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let program = std::env::var("DISTLOCK_REDIS_SERVER");
+        let program = program.unwrap_or_else(|_| "redis-server".to_owned());
+        let child = Command::new(program)
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(folder.path().join("socket"))
+            .arg("--dir")
+            .arg(folder.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("`redis-server` is installed");
+        Self { child, folder }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// Connects, as soon as the server has begun.
+    fn connect(&self) -> UnixStream {
+        let begun = Instant::now();
+        loop {
+            match UnixStream::connect(self.path()) {
+                Ok(stream) => return stream,
+                Err(error) => assert!(begun.elapsed() < Duration::from_secs(60), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A connection to each of the servers, which are asked the same.
+pub(crate) struct Pair {
+    real: UnixStream,
+    real_bytes: Vec<u8>,
+    simulated: DuplexStream,
+    simulated_bytes: Vec<u8>,
+}
+
+impl Pair {
+    pub(crate) fn connect(real: &Real, simulated: &Server) -> Self {
+        let (near, far) = tokio::io::duplex(1 << 22);
+        let server = simulated.clone();
+        tokio::spawn(async move { server.serve(far).await });
+        Self {
+            real: real.connect(),
+            real_bytes: Vec::new(),
+            simulated: near,
+            simulated_bytes: Vec::new(),
+        }
+    }
+
+    /// Asks both, and returns what the real one says, and the simulated one.
+    pub(crate) async fn ask(&mut self, request: &[Vec<u8>]) -> (Reply, Reply) {
+        self.send(request).await;
+        (self.from_real(), self.from_simulated().await)
+    }
+
+    pub(crate) async fn ask_words(&mut self, words: &str) -> (Reply, Reply) {
+        let request: Vec<Vec<u8>> = words.split(' ').map(Vec::from).collect();
+        self.ask(&request).await
+    }
+
+    pub(crate) async fn send(&mut self, request: &[Vec<u8>]) {
+        let mut bytes = format!("*{}\r\n", request.len()).into_bytes();
+        for word in request {
+            bytes.extend(format!("${}\r\n", word.len()).bytes());
+            bytes.extend(word);
+            bytes.extend(b"\r\n");
+        }
+        self.real.write_all(&bytes).expect("the server reads");
+        let written = self.simulated.write_all(&bytes).await;
+        written.expect("the simulated server reads");
+    }
+
+    pub(crate) fn from_real(&mut self) -> Reply {
+        loop {
+            if let Some(reply) = Reply::take(&mut self.real_bytes) {
+                return reply;
+            }
+            let mut part = [0; 65536];
+            let length = self.real.read(&mut part).expect("the server answers");
+            assert_ne!(length, 0, "the server has closed the connection");
+            self.real_bytes.extend(&part[..length]);
+        }
+    }
+
+    pub(crate) async fn from_simulated(&mut self) -> Reply {
+        loop {
+            if let Some(reply) = Reply::take(&mut self.simulated_bytes) {
+                return reply;
+            }
+            let mut part = [0; 65536];
+            let length = self.simulated.read(&mut part).await;
+            let length = length.expect("the simulated server answers");
+            assert_ne!(length, 0, "the simulated server has closed the connection");
+            self.simulated_bytes.extend(&part[..length]);
+        }
+    }
+}

@@ -58,6 +58,7 @@ struct Shared {
     counts: Counts,
     begun: Instant,
     trace: u64,
+    prints: bool,
 }
 
 /// What has happened so far.
@@ -85,6 +86,7 @@ impl Network {
                 counts: Counts::default(),
                 begun: Instant::now(),
                 trace: 0xcbf2_9ce4_8422_2325,
+                prints: false,
             })),
         }
     }
@@ -153,6 +155,11 @@ impl Network {
         self.lock().trace
     }
 
+    /// Prints every message from now on, with its time, its hosts and its fate.
+    pub fn print(&self) {
+        self.lock().prints = true;
+    }
+
     /// Decides on a message, and on how long it takes.
     pub(crate) fn send(&self, from: &str, to: &str, message: &[u8]) -> (Fate, Duration) {
         let mut shared = self.lock();
@@ -177,6 +184,11 @@ impl Network {
             }
             Fate::Delivered
         };
+        if shared.prints {
+            let now = shared.begun.elapsed();
+            let text = message.escape_ascii();
+            eprintln!("{now:?} {from} -> {to} {fate:?} in {latency:?}: {text}");
+        }
         (fate, latency)
     }
 

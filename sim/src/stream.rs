@@ -35,6 +35,8 @@ struct State {
     last: Instant,
     end: Option<(Instant, End)>,
     is_black_hole: bool,
+    /// A message was lost: TCP delivers nothing behind it.
+    has_lost: bool,
     reader: Option<Waker>,
 }
 
@@ -65,6 +67,7 @@ impl Pipe {
             last: Instant::now(),
             end: None,
             is_black_hole: false,
+            has_lost: false,
             reader: None,
         })))
     }
@@ -103,9 +106,8 @@ impl State {
         if let Some((at, end)) = end {
             return match end {
                 _ if at > now => Err(Some(at)),
-                End::Closed => Ok(()),
-                // Told apart by its caller: nothing was read.
-                End::Broken => Ok(()),
+                // Its caller tells the two apart: nothing was read.
+                End::Closed | End::Broken => Ok(()),
             };
         }
         let Some((arrival, message)) = self.messages.front_mut() else {
@@ -178,7 +180,8 @@ impl AsyncWrite for Stream {
             let (fate, latency) = self.network.send(&state.from, &state.to, message);
             let arrival = state.last.max(now + latency);
             state.last = arrival;
-            if matches!(fate, Fate::Delivered | Fate::LastDelivered) {
+            state.has_lost |= matches!(fate, Fate::Lost | Fate::BlackHole);
+            if !state.has_lost {
                 let message = message.iter().copied().collect();
                 state.messages.push_back((arrival, message));
                 state.wake();

@@ -31,6 +31,7 @@ struct State {
 }
 
 struct Entry {
+    /// Who, and as which owner.
     client: String,
     claim: Claim,
     is_held: Box<dyn Fn() -> bool + Send>,
@@ -63,12 +64,13 @@ impl Ledger {
         };
         if conflict && held.is_held() {
             let names: Vec<_> = others.map(|entry| entry.client.as_str()).collect();
-            let violation = format!("{client} was granted {claim:?} while {names:?} held it");
+            let owner = guard.owner();
+            let violation = format!("{client} was granted {claim:?} as {owner} while {names:?} held it");
             state.violations.push(violation);
         }
         state.entered += 1;
         let number = state.entered;
-        let client = client.to_owned();
+        let client = format!("{client} as {}", guard.owner());
         let is_held = Box::new(move || held.is_held());
         let entry = Entry {
             client,

@@ -50,6 +50,9 @@ where
             let network = Network::new(seed);
             let server = Server::new(Clock::new(), seed);
             network.listen("redis", 6379, &server);
+            if std::env::var_os("DISTLOCK_TRACE").is_some() {
+                network.print();
+            }
             let random = Arc::new(Mutex::new(Random::new(!seed)));
             let world = World {
                 network,

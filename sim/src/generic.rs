@@ -93,10 +93,8 @@ fn remaining(core: &mut Core, call: &Call<'_>) -> Reply {
     };
     let left = if call.name.starts_with('p') {
         left
-    } else if call.name == "ttl" {
-        (left + 500) / 1000
     } else {
-        left / 1000
+        (left + 500) / 1000
     };
     Ok(Value::Integer(i64::try_from(left).unwrap_or(i64::MAX)))
 }

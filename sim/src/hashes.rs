@@ -130,7 +130,11 @@ fn random_fields(core: &mut Core, call: &Call<'_>) -> Reply {
     }
     let items = chosen.flat_map(|(field, value)| {
         let pair = [Value::bulk(field), Value::bulk(value)];
-        if call.protocol >= 3 { vec![Value::Array(pair.into())] } else { pair.into() }
+        if call.protocol >= 3 {
+            vec![Value::Array(pair.into())]
+        } else {
+            pair.into()
+        }
     });
     Ok(Value::Array(items.collect()))
 }

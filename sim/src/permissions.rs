@@ -107,9 +107,13 @@ impl Permissions {
         }
         if !self.all_keys {
             for spec in &command.keys {
+                // SET reads only if it is to return what was there.
+                let mut options = request.iter().skip(3);
+                let returns = options.any(|option| option.eq_ignore_ascii_case(b"get"));
+                let reads = spec.reads && (command.name != "set" || returns);
                 let keys = spec.keys(request);
                 let mut keys = keys.into_iter();
-                if !keys.all(|key| self.allows_key(key, spec.reads, spec.writes)) {
+                if !keys.all(|key| self.allows_key(key, reads, spec.writes)) {
                     return Err(Denied::Key);
                 }
             }

@@ -55,9 +55,24 @@ impl<'a> Options<'a> {
     }
 }
 
+/// As C's `strtoul` reads it: nothing is 0, and a sign is no mistake.
 fn cursor(argument: &[u8]) -> Result<u64, Failure> {
-    let cursor = text(argument).parse();
-    cursor.map_err(|_| Failure::general("invalid cursor"))
+    let text = text(argument);
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let (is_negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(&text)),
+    };
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let cursor = digits.parse::<u64>().ok().filter(|_| is_number);
+    let cursor = cursor.ok_or_else(|| Failure::general("invalid cursor"))?;
+    Ok(if is_negative {
+        cursor.wrapping_neg()
+    } else {
+        cursor
+    })
 }
 
 fn scan(core: &mut Core, call: &Call<'_>) -> Reply {

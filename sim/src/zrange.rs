@@ -119,7 +119,8 @@ fn score(text: &[u8]) -> Result<Bound<f64>, Failure> {
         Some(rest) => (false, rest),
         None => (true, text),
     };
-    // Nothing is 0 for C's strtod, and so is it here.
+    // Nothing is 0 for C's strtod, and a zero byte is the end of its text.
+    let number = number.split(|&byte| byte == 0).next().unwrap_or_default();
     let number = number.trim_ascii_start();
     let value = if number.is_empty() {
         Some(0.0)

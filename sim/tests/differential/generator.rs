@@ -59,7 +59,11 @@ impl Generator {
 
     /// A key of a kind, of one of two names; now and then of another kind.
     fn key(&mut self, kind: char) -> String {
-        let kind = if self.percent(2) { self.one(&KINDS) } else { kind };
+        let kind = if self.percent(2) {
+            self.one(&KINDS)
+        } else {
+            kind
+        };
         let name = self.one(&["a", "b"]);
         match kind {
             'l' => format!("lock:{{{name}}}"),
@@ -84,7 +88,13 @@ impl Generator {
 
     fn argument(&mut self, kind: char) -> Vec<u8> {
         if self.percent(2) {
-            return self.junk();
+            // A script may count to a number that it is told: it would never end. And a lease is not to be so short that it
+            // runs out by itself, nor so great that it is written in other digits with each of the two clocks.
+            return match kind {
+                'n' | 'h' => self.one(&["", "x", "-1", "1.5", "0"]).into(),
+                'L' | 'm' | 'w' => self.one(&["", "x", "-7200000"]).into(),
+                _ => self.junk(),
+            };
         }
         let uuid = |owner: usize| format!("0000000{owner}-0000-4000-8000-000000000000:{owner}");
         let text = match kind {
@@ -107,7 +117,9 @@ impl Generator {
             'L' | 'm' => self.lease().to_string(),
             'w' if self.percent(40) => "0".to_owned(),
             'w' => self.lease().to_string(),
-            'c' => self.one(&["redisson_lock__channel:{a}", "redisson_lock__channel:{b}"]).to_owned(),
+            'c' => self
+                .one(&["redisson_lock__channel:{a}", "redisson_lock__channel:{b}"])
+                .to_owned(),
             'x' => self.one(&["", "", "", "", "twin"]).to_owned(),
             'k' => self.one(&["0", "0", "7", "9007199254740000"]).to_owned(),
             'b' => self.one(&["rw:{a}:", "{rw:{a}}:", ""]).to_owned(),
@@ -115,9 +127,15 @@ impl Generator {
             'h' => self.one(&["", "2", "5"]).to_owned(),
             'z' => self.one(&["once", "set", "return", "forget"]).to_owned(),
             'y' => self.one(&["once", "once", "down", "forget"]).to_owned(),
-            'Y' => self.one(&["add", "drain", "forget", "once", "set"]).to_owned(),
+            'Y' => self
+                .one(&["add", "drain", "forget", "once", "set"])
+                .to_owned(),
             'i' | 'e' => self.below(40).to_string(),
-            'j' => format!("0000000{}-0000-4000-8000-000000000000:{}", self.below(4), self.below(40)),
+            'j' => format!(
+                "0000000{}-0000-4000-8000-000000000000:{}",
+                self.below(4),
+                self.below(40)
+            ),
             'f' => self.one(&["abc", "def"]).to_owned(),
             literal => literal.to_string(),
         };
@@ -133,7 +151,13 @@ impl Generator {
         let (mut keys, mut arguments): (Vec<String>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
         let times = if script.repeats { 1 + self.below(3) } else { 1 };
         for _ in 0..times {
-            keys.extend(script.keys.chars().filter(|&kind| kind != '?').map(|kind| self.key(kind)));
+            keys.extend(
+                script
+                    .keys
+                    .chars()
+                    .filter(|&kind| kind != '?')
+                    .map(|kind| self.key(kind)),
+            );
             arguments.extend(script.arguments.chars().map(|kind| self.argument(kind)));
         }
         if script.keys == "?" {
@@ -143,7 +167,10 @@ impl Generator {
             let chosen: Vec<char> = beside.into_iter().filter(|_| self.percent(70)).collect();
             keys.push(self.key(lock));
             keys.extend(chosen.iter().map(|&kind| self.key(kind)));
-            let letters: String = chosen.iter().map(|kind| kind.to_ascii_lowercase()).collect();
+            let letters: String = chosen
+                .iter()
+                .map(|kind| kind.to_ascii_lowercase())
+                .collect();
             let cursor = self.one(&["0", "0", "0", "1", "x"]);
             arguments.push(cursor.as_bytes().to_vec());
             arguments.push(format!("l{letters}").into_bytes());
@@ -160,9 +187,21 @@ impl Generator {
         }
         let by_hash = self.percent(50);
         let read_only = if self.percent(3) { "_RO" } else { "" };
-        let (word, body) = if by_hash { ("EVALSHA", hash) } else { ("EVAL", script.text.as_str()) };
-        let count = if self.percent(1) { "1" } else { &keys.len().to_string() };
-        let head = [format!("{word}{read_only}"), body.to_owned(), count.to_owned()];
+        let (word, body) = if by_hash {
+            ("EVALSHA", hash)
+        } else {
+            ("EVAL", script.text.as_str())
+        };
+        let count = if self.percent(1) {
+            "1"
+        } else {
+            &keys.len().to_string()
+        };
+        let head = [
+            format!("{word}{read_only}"),
+            body.to_owned(),
+            count.to_owned(),
+        ];
         let head = head.into_iter().chain(keys).map(String::into_bytes);
         head.chain(arguments).collect()
     }
@@ -178,9 +217,14 @@ impl Generator {
                     self.key(kind).into_bytes()
                 }
                 "V" => self.one(&VALUES).to_vec(),
-                "I" => self.one(&["0", "1", "-1", "2", "-2", "5", "-100", "100"]).into(),
-                "S" => self.one(&["0", "1.5", "-3", "(1", "+inf", "-inf", "(2.5", ""]).into(),
+                "I" => self
+                    .one(&["0", "1", "-1", "2", "-2", "5", "-100", "100"])
+                    .into(),
+                "S" => self
+                    .one(&["0", "1.5", "-3", "(1", "+inf", "-inf", "(2.5", ""])
+                    .into(),
                 "X" => self.one(&["-", "+", "[a", "(b", "[", "x"]).into(),
+                "E" => (self.lease() / 1000).to_string().into_bytes(),
                 "L" => self.lease().to_string().into_bytes(),
                 "H" => self.one(&["a*", "*", "lock:*", "[lr]*", "x"]).into(),
                 other => other.into(),
@@ -197,37 +241,177 @@ impl Generator {
     }
 }
 
-const KINDS: [char; 17] =
-    ['l', 'r', 's', 'u', 't', 'q', 'T', 'A', 'W', 'P', 'O', 'N', 'B', 'C', 'n', 'd', 'R'];
+const KINDS: [char; 17] = [
+    'l', 'r', 's', 'u', 't', 'q', 'T', 'A', 'W', 'P', 'O', 'N', 'B', 'C', 'n', 'd', 'R',
+];
 
 const JUNK: [&[u8]; 18] = [
-    b"", b"0", b"-1", b"1", b"x", b"1.5", b"nan", b"inf", b"-0", b"01", b" 1", b"9223372036854775807", b"9223372036854775808",
-    b"\x00\xff\r\n", b"0x10", b"1e3", b"lock:{a}", b"-9223372036854775808",
+    b"",
+    b"0",
+    b"-1",
+    b"1",
+    b"x",
+    b"1.5",
+    b"nan",
+    b"inf",
+    b"-0",
+    b"01",
+    b" 1",
+    b"9223372036854775807",
+    b"9223372036854775808",
+    b"\x00\xff\r\n",
+    b"0x10",
+    b"1e3",
+    b"lock:{a}",
+    b"-9223372036854775808",
 ];
 
 const VALUES: [&[u8]; 10] = [
-    b"", b"1", b"2", b"a", b"b", b"hello world", b"3", b"-7",
-    b"00000001-0000-4000-8000-000000000000:1", b"\x00\xff binary \r\n",
+    b"",
+    b"1",
+    b"2",
+    b"a",
+    b"b",
+    b"hello world",
+    b"3",
+    b"-7",
+    b"00000001-0000-4000-8000-000000000000:1",
+    b"\x00\xff binary \r\n",
 ];
 
-/// Commands with places for what is drawn: keys, values, indexes, scores, bounds of bytes, leases and patterns.
+/// Commands with places for what is drawn: keys, values, indexes, scores, bounds of bytes, leases in seconds and in
+/// milliseconds, and patterns.
 const COMMANDS: [&str; 132] = [
-    "GET K", "SET K V", "SET K V PX L", "SET K V NX PX L", "SET K V XX GET", "SET K V KEEPTTL", "SET K V NX XX", "SET K V EX L PX L",
-    "SETNX K V", "SETEX K L V", "PSETEX K L V", "GETSET K V", "GETDEL K", "MGET K K K", "MSET K V K V", "MSETNX K V K V",
-    "APPEND K V", "STRLEN K", "GETRANGE K I I", "SETRANGE K I V", "INCR K", "DECR K", "INCRBY K I", "DECRBY K I",
-    "SETBIT K I 1", "DEL K", "DEL K K", "UNLINK K", "EXISTS K K", "TYPE K", "TTL K", "PTTL K", "EXPIRETIME K", "PEXPIRETIME K",
-    "EXPIRE K L", "PEXPIRE K L", "PEXPIRE K 0", "PEXPIRE K L GT", "PEXPIRE K L NX", "PEXPIRE K L LT", "PEXPIRE K L XX", "EXPIRE K L GT LT",
-    "PEXPIRE K -1", "PEXPIREAT K 1000", "PERSIST K", "RENAME K K", "RENAMENX K K", "COPY K K", "COPY K K REPLACE", "KEYS H",
-    "DBSIZE", "TOUCH K K", "HSET K V V", "HSET K V V V V", "HSETNX K V V", "HMSET K V V", "HGET K V", "HMGET K V V", "HGETALL K", "HKEYS K",
-    "HVALS K", "HLEN K", "HSTRLEN K V", "HEXISTS K V", "HDEL K V V", "HINCRBY K V I", "LPUSH K V V", "RPUSH K V V", "LPUSHX K V",
-    "RPUSHX K V", "LPOP K", "RPOP K", "LPOP K I", "RPOP K I", "LLEN K", "LINDEX K I", "LRANGE K I I", "LSET K I V", "LREM K I V",
-    "LTRIM K I I", "LINSERT K BEFORE V V", "LINSERT K AFTER V V", "LPOS K V", "LPOS K V RANK I COUNT I", "LPOS K V MAXLEN I",
-    "LMOVE K K LEFT RIGHT", "RPOPLPUSH K K", "SADD K V V", "SREM K V", "SCARD K", "SISMEMBER K V", "SMEMBERS K", "ZADD K S V S V",
-    "ZADD K NX S V", "ZADD K XX GT CH S V", "ZADD K LT S V", "ZADD K INCR S V", "ZADD K NX GT S V", "ZINCRBY K S V", "ZREM K V V",
-    "ZCARD K", "ZSCORE K V", "ZMSCORE K V V", "ZRANK K V", "ZREVRANK K V", "ZPOPMIN K", "ZPOPMAX K I", "ZRANGE K I I",
-    "ZRANGE K I I WITHSCORES", "ZRANGE K I I REV", "ZRANGE K S S BYSCORE LIMIT I I", "ZRANGE K X X BYLEX", "ZREVRANGE K I I WITHSCORES",
-    "ZRANGEBYSCORE K S S WITHSCORES", "ZRANGEBYSCORE K S S LIMIT I I", "ZREVRANGEBYSCORE K S S", "ZCOUNT K S S", "ZLEXCOUNT K X X",
-    "ZREMRANGEBYSCORE K S S", "ZREMRANGEBYRANK K I I", "PUBLISH V V", "SPUBLISH V V", "PUBSUB NUMSUB redisson_lock__channel:{a} x",
-    "PUBSUB SHARDNUMSUB redisson_lock__channel:{a}", "PUBSUB CHANNELS H", "PUBSUB NUMPAT", "HSCAN K 0 COUNT 1000", "SSCAN K 0 MATCH H",
-    "ZSCAN K 0", "SCRIPT EXISTS x", "ECHO V", "PING V",
+    "GET K",
+    "SET K V",
+    "SET K V PX L",
+    "SET K V NX PX L",
+    "SET K V XX GET",
+    "SET K V KEEPTTL",
+    "SET K V NX XX",
+    "SET K V EX E PX L",
+    "SETNX K V",
+    "SETEX K E V",
+    "PSETEX K L V",
+    "GETSET K V",
+    "GETDEL K",
+    "MGET K K K",
+    "MSET K V K V",
+    "MSETNX K V K V",
+    "APPEND K V",
+    "STRLEN K",
+    "GETRANGE K I I",
+    "SETRANGE K I V",
+    "INCR K",
+    "DECR K",
+    "INCRBY K I",
+    "DECRBY K I",
+    "SETBIT K I 1",
+    "DEL K",
+    "DEL K K",
+    "UNLINK K",
+    "EXISTS K K",
+    "TYPE K",
+    "TTL K",
+    "PTTL K",
+    "EXPIRETIME K",
+    "PEXPIRETIME K",
+    "EXPIRE K E",
+    "PEXPIRE K L",
+    "PEXPIRE K 0",
+    "PEXPIRE K L GT",
+    "PEXPIRE K L NX",
+    "PEXPIRE K L LT",
+    "PEXPIRE K L XX",
+    "EXPIRE K E GT LT",
+    "PEXPIRE K -1",
+    "PEXPIREAT K 1000",
+    "PERSIST K",
+    "RENAME K K",
+    "RENAMENX K K",
+    "COPY K K",
+    "COPY K K REPLACE",
+    "KEYS H",
+    "DBSIZE",
+    "TOUCH K K",
+    "HSET K V V",
+    "HSET K V V V V",
+    "HSETNX K V V",
+    "HMSET K V V",
+    "HGET K V",
+    "HMGET K V V",
+    "HGETALL K",
+    "HKEYS K",
+    "HVALS K",
+    "HLEN K",
+    "HSTRLEN K V",
+    "HEXISTS K V",
+    "HDEL K V V",
+    "HINCRBY K V I",
+    "LPUSH K V V",
+    "RPUSH K V V",
+    "LPUSHX K V",
+    "RPUSHX K V",
+    "LPOP K",
+    "RPOP K",
+    "LPOP K I",
+    "RPOP K I",
+    "LLEN K",
+    "LINDEX K I",
+    "LRANGE K I I",
+    "LSET K I V",
+    "LREM K I V",
+    "LTRIM K I I",
+    "LINSERT K BEFORE V V",
+    "LINSERT K AFTER V V",
+    "LPOS K V",
+    "LPOS K V RANK I COUNT I",
+    "LPOS K V MAXLEN I",
+    "LMOVE K K LEFT RIGHT",
+    "RPOPLPUSH K K",
+    "SADD K V V",
+    "SREM K V",
+    "SCARD K",
+    "SISMEMBER K V",
+    "SMEMBERS K",
+    "ZADD K S V S V",
+    "ZADD K NX S V",
+    "ZADD K XX GT CH S V",
+    "ZADD K LT S V",
+    "ZADD K INCR S V",
+    "ZADD K NX GT S V",
+    "ZINCRBY K S V",
+    "ZREM K V V",
+    "ZCARD K",
+    "ZSCORE K V",
+    "ZMSCORE K V V",
+    "ZRANK K V",
+    "ZREVRANK K V",
+    "ZPOPMIN K",
+    "ZPOPMAX K I",
+    "ZRANGE K I I",
+    "ZRANGE K I I WITHSCORES",
+    "ZRANGE K I I REV",
+    "ZRANGE K S S BYSCORE LIMIT I I",
+    "ZRANGE K X X BYLEX",
+    "ZREVRANGE K I I WITHSCORES",
+    "ZRANGEBYSCORE K S S WITHSCORES",
+    "ZRANGEBYSCORE K S S LIMIT I I",
+    "ZREVRANGEBYSCORE K S S",
+    "ZCOUNT K S S",
+    "ZLEXCOUNT K X X",
+    "ZREMRANGEBYSCORE K S S",
+    "ZREMRANGEBYRANK K I I",
+    "PUBLISH V V",
+    "SPUBLISH V V",
+    "PUBSUB NUMSUB redisson_lock__channel:{a} x",
+    "PUBSUB SHARDNUMSUB redisson_lock__channel:{a}",
+    "PUBSUB CHANNELS H",
+    "PUBSUB NUMPAT",
+    "HSCAN K 0 COUNT 1000",
+    "SSCAN K 0 MATCH H",
+    "ZSCAN K 0",
+    "SCRIPT EXISTS x",
+    "ECHO V",
+    "PING V",
 ];

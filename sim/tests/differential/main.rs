@@ -23,7 +23,11 @@ use crate::servers::Real;
 
 #[tokio::test(start_paused = true)]
 async fn the_simulated_server_says_what_a_real_one_says() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     let requests = number("DISTLOCK_DIFFERENTIAL").unwrap_or(20) * 1000;
     let first = number("DISTLOCK_DIFFERENTIAL_SEED").unwrap_or(1);
     let real = Real::start();
@@ -39,9 +43,20 @@ async fn the_simulated_server_says_what_a_real_one_says() {
         sequence.play().await;
         asked += sequence.asked;
     }
-    let errors: u64 = outcomes.iter().filter(|((_, said), _)| said.starts_with(char::is_uppercase)).map(|(_, times)| times).sum();
-    eprintln!("{asked} requests, {errors} errors, {} different outcomes", outcomes.len());
+    let errors: u64 = outcomes
+        .iter()
+        .filter(|((_, said), _)| said.starts_with(char::is_uppercase))
+        .map(|(_, times)| times)
+        .sum();
+    eprintln!(
+        "{asked} requests, {errors} errors, {} different outcomes",
+        outcomes.len()
+    );
     let played = |script: &scripts::Script| outcomes.keys().any(|(name, _)| *name == script.name);
-    let missing: Vec<&str> = scripts.iter().filter(|script| !played(script)).map(|script| script.name.as_str()).collect();
+    let missing: Vec<&str> = scripts
+        .iter()
+        .filter(|script| !played(script))
+        .map(|script| script.name.as_str())
+        .collect();
     assert!(missing.is_empty(), "never played: {missing:?}");
 }

@@ -32,12 +32,37 @@ const SCRIPTS: [(&str, &str, &str, &str); 41] = [
     ("", "simple/release", "s", "onc"),
     ("", "simple/renew", "s*", "oL"),
     ("", "simple/undo", "su", "oamc"),
-    ("format/owner format/lock fenced/token", "fenced/acquire", "lut", "oanLk"),
+    (
+        "format/owner format/lock fenced/token",
+        "fenced/acquire",
+        "lut",
+        "oanLk",
+    ),
     ("fenced/token", "fenced/pass", "lut", "oOLnck"),
-    ("format/twin format/owner format/lock format/queue fair/line", "fair/acquire", "luqTA", "oanLwx"),
-    ("format/owner format/queue fair/line", "fair/release", "lqTA", "onc"),
-    ("format/owner format/lock format/queue fair/line", "fair/force_release", "lqTA", "c"),
-    ("format/owner format/queue fair/line", "fair/undo", "luqTA", "oanmc"),
+    (
+        "format/twin format/owner format/lock format/queue fair/line",
+        "fair/acquire",
+        "luqTA",
+        "oanLwx",
+    ),
+    (
+        "format/owner format/queue fair/line",
+        "fair/release",
+        "lqTA",
+        "onc",
+    ),
+    (
+        "format/owner format/lock format/queue fair/line",
+        "fair/force_release",
+        "lqTA",
+        "c",
+    ),
+    (
+        "format/owner format/queue fair/line",
+        "fair/undo",
+        "luqTA",
+        "oanmc",
+    ),
     (RW, "rw/read", "ruW", "oanLbvgx"),
     (RW, "rw/release_read", "r", "oncb"),
     (RW, "rw/renew_read", "r*", "oLb"),
@@ -57,9 +82,24 @@ const SCRIPTS: [(&str, &str, &str, &str); 41] = [
     (NUMBER, "latch/alter", "nd", "iemcyn"),
     (NUMBER, "number/look", "n", ""),
     (NUMBER, "number/undo", "nd", "imc"),
-    ("format/number number/deeds format/twin", "counting/alter", "nd", "iemcYnx"),
-    ("format/number number/deeds semaphore/line", "counting/release", "ndNB", "ij0c"),
-    ("format/number number/deeds format/twin semaphore/line", "counting/take", "ndNB", "iemcjnwx"),
+    (
+        "format/number number/deeds format/twin",
+        "counting/alter",
+        "nd",
+        "iemcYnx",
+    ),
+    (
+        "format/number number/deeds semaphore/line",
+        "counting/release",
+        "ndNB",
+        "ij0c",
+    ),
+    (
+        "format/number number/deeds format/twin semaphore/line",
+        "counting/take",
+        "ndNB",
+        "iemcjnwx",
+    ),
     ("", "promoted", "R", "fm"),
 ];
 
@@ -71,9 +111,36 @@ const INSPECT: &str = "format/owner format/lock format/read_write format/number 
 /// For each lock that goes in batches: where its five scripts are, how many keys each has, and the arguments that a batch
 /// leaves out.
 const BATCHES: [(&str, [(&str, &str, &str); 5]); 3] = [
-    ("mutex", [("acquire", "lu", "o11L"), ("release", "l", "o0c"), ("pass", "lu", "oOLnc"), ("acquire", "lu", "oanL"), ("release", "l", "onc")]),
-    ("simple", [("acquire", "su", "o1L"), ("release", "s", "o0c"), ("pass", "su", "oOLnc"), ("acquire", "su", "oaL"), ("release", "s", "onc")]),
-    ("fenced", [("acquire", "lut", "o11Lk"), ("release", "l", "o0c"), ("pass", "lut", "oOLnck"), ("acquire", "lut", "oanLk"), ("release", "l", "onc")]),
+    (
+        "mutex",
+        [
+            ("acquire", "lu", "o11L"),
+            ("release", "l", "o0c"),
+            ("pass", "lu", "oOLnc"),
+            ("acquire", "lu", "oanL"),
+            ("release", "l", "onc"),
+        ],
+    ),
+    (
+        "simple",
+        [
+            ("acquire", "su", "o1L"),
+            ("release", "s", "o0c"),
+            ("pass", "su", "oOLnc"),
+            ("acquire", "su", "oaL"),
+            ("release", "s", "onc"),
+        ],
+    ),
+    (
+        "fenced",
+        [
+            ("acquire", "lut", "o11Lk"),
+            ("release", "l", "o0c"),
+            ("pass", "lut", "oOLnck"),
+            ("acquire", "lut", "oanLk"),
+            ("release", "l", "onc"),
+        ],
+    ),
 ];
 
 fn folder() -> PathBuf {
@@ -135,14 +202,27 @@ pub(crate) fn all() -> Vec<Script> {
 }
 
 /// As `batch.rs` of the library does.
-fn batch(kind: &str, passengers: &[(&str, &'static str, &'static str)], scripts: &[Script]) -> Script {
-    let mut batch = String::from("local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\nlocal scripts = {\n");
+fn batch(
+    kind: &str,
+    passengers: &[(&str, &'static str, &'static str)],
+    scripts: &[Script],
+) -> Script {
+    let mut batch = String::from(
+        "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\nlocal scripts = {\n",
+    );
     for (place, (script, keys, arguments)) in (1..).zip(passengers) {
         let name = format!("{kind}/{script}");
         // What is given back of a fenced lock is a plain one.
         let known = scripts.iter().find(|script| script.name == name);
-        let known = known.or_else(|| scripts.iter().find(|known| known.name == format!("mutex/{script}")));
-        let mut body = known.expect("it is listed").text.replace("KEYS[", "KEYS[k + ");
+        let known = known.or_else(|| {
+            scripts
+                .iter()
+                .find(|known| known.name == format!("mutex/{script}"))
+        });
+        let mut body = known
+            .expect("it is listed")
+            .text
+            .replace("KEYS[", "KEYS[k + ");
         let mut count = 0;
         for (number, letter) in (1..).zip(arguments.chars()) {
             let here = if letter.is_ascii_digit() {
@@ -153,7 +233,10 @@ fn batch(kind: &str, passengers: &[(&str, &'static str, &'static str)], scripts:
             };
             body = body.replace(&format!("ARGV[{number}]"), &here);
         }
-        batch += &format!("['{place}'] = {{function(k, a)\n{body}\nend, {}, {count}}},\n", keys.len());
+        batch += &format!(
+            "['{place}'] = {{function(k, a)\n{body}\nend, {}, {count}}},\n",
+            keys.len()
+        );
     }
     batch += "}\n";
     batch += &text("batch");
@@ -163,7 +246,10 @@ fn batch(kind: &str, passengers: &[(&str, &'static str, &'static str)], scripts:
         keys: "",
         arguments: "",
         repeats: false,
-        passengers: passengers.iter().map(|(_, keys, arguments)| (*keys, *arguments)).collect(),
+        passengers: passengers
+            .iter()
+            .map(|(_, keys, arguments)| (*keys, *arguments))
+            .collect(),
     }
 }
 
@@ -183,7 +269,10 @@ fn assert_all_files_are_used() {
                 folders.push(path);
                 continue;
             }
-            let path = path.strip_prefix(folder()).expect("it is below").with_extension("");
+            let path = path
+                .strip_prefix(folder())
+                .expect("it is below")
+                .with_extension("");
             found.insert(path.display().to_string());
         }
     }

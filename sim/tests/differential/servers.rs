@@ -24,7 +24,15 @@ impl Real {
         let program = std::env::var("DISTLOCK_REDIS_SERVER");
         let program = program.unwrap_or_else(|_| "redis-server".to_owned());
         let child = Command::new(program)
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .args([
+                "--port",
+                "0",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--unixsocket",
+            ])
             .arg(folder.path().join("socket"))
             .arg("--dir")
             .arg(folder.path())
@@ -43,7 +51,11 @@ impl Real {
         let begun = Instant::now();
         loop {
             match UnixStream::connect(self.path()) {
-                Ok(stream) => return stream,
+                Ok(stream) => {
+                    let limit = stream.set_read_timeout(Some(Duration::from_secs(60)));
+                    limit.expect("it is more than nothing");
+                    return stream;
+                }
                 Err(error) => assert!(begun.elapsed() < Duration::from_secs(60), "{error}"),
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -1,5 +1,5 @@
 //! Shows that the test support does what it claims, against a real server: a proxy that quietly
-//! injects nothing would make every test built on it pass. So would a script that tries again what fails.
+//! injects nothing would make every test built on it pass. So would a script that runs again what has failed.
 
 #![cfg(feature = "redis")]
 #![expect(
@@ -10,8 +10,8 @@
 mod support;
 
 // By path, since modules of a file directly under `tests/` would be test targets of their own.
-#[path = "support_selftest/again.rs"]
-mod again;
+#[path = "support_selftest/alone.rs"]
+mod alone;
 #[path = "support_selftest/faults.rs"]
 mod faults;
 #[path = "support_selftest/network.rs"]

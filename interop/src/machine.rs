@@ -1,4 +1,4 @@
-//! A machine that is not ours alone, and what it does to what is played on it. `scripts/lib/machine.sh` goes by the same.
+//! A machine that is not ours alone, and what it does to what is played on it.
 
 use std::fs;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};

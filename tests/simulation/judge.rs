@@ -65,7 +65,8 @@ impl Ledger {
         if conflict && held.is_held() {
             let names: Vec<_> = others.map(|entry| entry.client.as_str()).collect();
             let owner = guard.owner();
-            let violation = format!("{client} was granted {claim:?} as {owner} while {names:?} held it");
+            let violation =
+                format!("{client} was granted {claim:?} as {owner} while {names:?} held it");
             state.violations.push(violation);
         }
         state.entered += 1;

@@ -132,6 +132,9 @@ fn state(args: &Named, count: PermitCount) -> String {
 }
 
 fn none(name: &str) -> Failure {
-    let message = format!("nobody has said how many permits `{}` has", shown(name));
+    let message = format!(
+        "nobody has said how many permits `{}` has, or the number is 0",
+        shown(name)
+    );
     Failure::new(exit::NO, message)
 }

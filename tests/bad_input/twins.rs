@@ -59,6 +59,36 @@ async fn a_key_prefix_is_part_of_the_name_that_is_compared() {
     }
 }
 
+/// Whoever asks for `{y}` is not told of the permits of `y`, and a number is not set where it could not be used.
+#[tokio::test]
+async fn permits_are_reported_for_the_name_whose_number_is_there() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let (plain, braced) = (client.semaphore("y"), client.semaphore("{y}"));
+    plain.set(2).await.expect("it is new");
+    let _permit = plain.permit().acquire().await.expect("two are free");
+    let refused = braced.count().await;
+    assert!(
+        matches!(refused, Err(Error::WrongKind { .. })),
+        "{refused:?}"
+    );
+    assert!(
+        client
+            .admin()
+            .inspect("{y}")
+            .await
+            .expect("it is up")
+            .is_none()
+    );
+    let refused = braced.try_set(1).await;
+    assert!(
+        matches!(refused, Err(Error::WrongKind { .. })),
+        "{refused:?}"
+    );
+    let count = plain.count().await.expect("it is up");
+    assert_eq!((count.available, count.out), (1, 1));
+}
+
 /// A permit of `y` that expires is not one of `{y}`, although both are made by another program.
 #[tokio::test]
 async fn no_permit_is_made_up_by_two_semaphores_that_share_their_permits() {

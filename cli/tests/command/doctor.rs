@@ -106,6 +106,19 @@ fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
     ] {
         assert_eq!(verdict(what).as_deref(), Some(expected), "{what}: {ran:?}");
     }
+    // The channels of this user's own locks are enough.
+    stage.server().cmd(&[
+        "ACL",
+        "SETUSER",
+        "ann",
+        "resetchannels",
+        "&redisson_lock__channel:{mine*",
+    ]);
+    let ran = stage.run(&["doctor", "--url", &url]);
+    assert!(
+        ran.out.contains("not tried: ") && !ran.out.contains("every two seconds"),
+        "{ran:?}"
+    );
 }
 
 /// A file has no server that could run, nor has an address that makes no sense.

@@ -23,7 +23,7 @@ fn a_name_that_was_a_semaphores_is_free_again_when_its_number_is_deleted(stage: 
     assert_eq!((deleted.code, &*deleted.out, &*deleted.err), (0, "", ""));
     assert_eq!(stage.run(&plain).code, 0);
     let again = stage.run(&["permits", "delete", "x"]);
-    let message = "distlock: nobody has said how many permits `x` has\n";
+    let message = "distlock: nobody has said how many permits `x` has, or the number is 0\n";
     assert_eq!((again.code, &*again.err), (1, message));
 }
 
@@ -31,7 +31,10 @@ fn how_many_there_are_is_said_and_seen_without_taking_one(stage: &Stage) {
     let none = stage.run(&["permits", "show", "x"]);
     assert_eq!(
         (none.code, &*none.err),
-        (1, "distlock: nobody has said how many permits `x` has\n")
+        (
+            1,
+            "distlock: nobody has said how many permits `x` has, or the number is 0\n"
+        )
     );
     let set = stage.run(&["permits", "set", "x", "2"]);
     assert_eq!((set.code, &*set.out, &*set.err), (0, "", ""));

@@ -168,10 +168,15 @@ pub(super) fn listening(tried: Result<(), Failure>) -> Finding {
     let what = "messages";
     match tried {
         Ok(()) => Finding::ok(what, "releases are heard of at once"),
+        Err(failure) if is_about_names(&failure) => Finding::warn(
+            what,
+            format!("not tried: {}", said(&failure)),
+            "allow the channels `&redisson_lock__channel:{distlock_doctor:*` to have it tried",
+        ),
         Err(failure) => Finding::warn(
             what,
             format!("{}: waiters ask every two seconds instead", failure.detail),
-            "allow +subscribe and the channels `&redisson_lock__channel:*`",
+            "allow +subscribe and the channels of your locks, such as `&redisson_lock__channel:*`",
         ),
     }
 }

@@ -4,6 +4,7 @@
 -- KEYS  the lock and, as far as the user may read them, keys beside it
 -- ARGV  1 what the readers' keys begin with   2 the cursor: 0 for the first page   3 a letter for each key: l the lock, t the last
 --       token, q the queue, w the waiting writers, o the permits that are out, c their clients, n the waiters for several permits
+--       4 the other name with the same side keys, or nothing
 -- Returns  {'free'}  also for permits without a number whose clients distlock has not noted, or the user may not read
 --          {'number'}  an integer, of which no permit is out
 --          {'hash', remaining ms (-1 no end), the token or '', the first hundred waiters, owner, count, ...}
@@ -207,5 +208,6 @@ elseif kind == 'string' then
 elseif kind ~= 'none' then
   return foreign()
 end
--- A semaphore whose number was deleted may still have permits that are out.
-return is_there(key.o, 'zset') and of_permits(nil) or {'free'}
+-- A semaphore whose number was deleted may still have permits that are out. Those of the other name are not its own.
+local twin = ARGV[4] ~= '' and redis.pcall('EXISTS', ARGV[4]) == 1
+return not twin and is_there(key.o, 'zset') and of_permits(nil) or {'free'}

@@ -7,7 +7,7 @@ use redis::{FromRedisValue, Value};
 
 use super::answers::{remaining, text, unexpected};
 use super::words::Words;
-use super::{Place, Script};
+use super::{Place, Script, write_twin};
 use crate::engine::redis::keys::Keys;
 use crate::engine::{Cause, Failure};
 use crate::protocol::semaphore::holding;
@@ -88,6 +88,7 @@ pub(super) fn args(
     words.text(&keys.base(&request.subject.name));
     words.bytes(cursor.as_bytes());
     words.bytes(readable.letters().as_bytes());
+    write_twin(request, keys, words);
 }
 
 /// The first page, by all keys.

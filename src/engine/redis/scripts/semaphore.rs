@@ -96,7 +96,10 @@ impl Primitive for Scripts {
             }
             Action::Count(count) => {
                 match count {
-                    Count::Look => return,
+                    Count::Look => {
+                        write_twin(request, keys, words);
+                        return;
+                    }
                     Count::Forget => {
                         words.bytes(b"forget");
                         words.nothing();

@@ -23,6 +23,7 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 pub(super) struct Unreadable(Mutex<Vec<(Readable, Instant)>>);
 
 impl Unreadable {
+    #[expect(clippy::disallowed_methods, reason = "engines have a clock")]
     fn add(&self, readable: Readable) {
         let mut denied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         denied.push((readable, Instant::now()));

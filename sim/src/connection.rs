@@ -75,6 +75,10 @@ where
         }
         let is_stalled = stalled_until.is_some();
         let resume = stalled_until.unwrap_or_else(Instant::now);
+        // Whoever closes its side does not wait for replicas any more.
+        if has_ended && connection.is_blocked() {
+            break;
+        }
         // In a fixed order: a run is to be the same each time.
         tokio::select! {
             biased;
@@ -117,6 +121,13 @@ impl<'a> Connection<'a> {
         let outbox = Arc::clone(&core.connect(id).outbox);
         drop(inner);
         Some(Self { server, id, outbox })
+    }
+
+    /// Whether the client waits for a reply, other than because the server stands still.
+    fn is_blocked(&self) -> bool {
+        let mut inner = self.server.lock();
+        let core = inner.core();
+        core.stalled_until.is_none() && core.client(self.id).blocked.is_some()
     }
 
     /// Executes what has arrived whole. Returns until when the server stands still, if it does, and whether the connection is

@@ -9,7 +9,8 @@ use crate::arguments::{integer, is_word, text};
 use crate::clients::Client;
 use crate::core::Call;
 use crate::failure::{Failure, Reply};
-use crate::interpreter::{Interpreter, Run};
+use crate::interpreter::Interpreter;
+use crate::script_run::Run;
 use crate::server::{Fault, Inner};
 
 /// The scripts that the server knows, by their hashes.

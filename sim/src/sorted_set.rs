@@ -17,6 +17,8 @@ impl SortedSet {
 
     /// Sets a member's score, and returns the one it had.
     pub(crate) fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
+        // The two zeros are one: as a small sorted set keeps them.
+        let score = score + 0.0;
         let before = self.scores.insert(member.to_vec(), score);
         if let Some(before) = before {
             self.order.remove(&(Score(before), member.to_vec()));

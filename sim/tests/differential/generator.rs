@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::scripts::Script;
+use crate::words::{COMMANDS, JUNK, KINDS, KINDS_WITHOUT_MOMENTS, SNIPPETS, VALUES};
 
 /// Draws what is asked next. The same seed draws the same.
 #[derive(Debug)]
@@ -64,6 +65,10 @@ impl Generator {
         } else {
             kind
         };
+        self.key_of(kind)
+    }
+
+    fn key_of(&mut self, kind: char) -> String {
         let name = self.one(&["a", "b"]);
         match kind {
             'l' => format!("lock:{{{name}}}"),
@@ -206,6 +211,21 @@ impl Generator {
         head.chain(arguments).collect()
     }
 
+    /// A small script of one's own: what Redis gives to scripts, and how their results and errors come out.
+    pub(crate) fn snippet(&mut self) -> Request {
+        let text = self.one(SNIPPETS);
+        let (kind, value) = (self.one(&KINDS), self.one(&VALUES));
+        let read_only = if self.percent(10) { "_RO" } else { "" };
+        let head = [
+            format!("EVAL{read_only}"),
+            text.to_owned(),
+            "1".to_owned(),
+            self.key(kind),
+        ];
+        let head = head.into_iter().map(String::into_bytes);
+        head.chain([value.to_vec()]).collect()
+    }
+
     /// One command by itself.
     pub(crate) fn command(&mut self) -> Request {
         let template = self.one(&COMMANDS);
@@ -215,6 +235,11 @@ impl Generator {
                 "K" => {
                     let kind = self.one(&KINDS);
                     self.key(kind).into_bytes()
+                }
+                // None that holds a moment: a part of one could not be compared.
+                "N" => {
+                    let kind = self.one(&KINDS_WITHOUT_MOMENTS);
+                    self.key_of(kind).into_bytes()
                 }
                 "V" => self.one(&VALUES).to_vec(),
                 "I" => self
@@ -240,178 +265,3 @@ impl Generator {
         request
     }
 }
-
-const KINDS: [char; 17] = [
-    'l', 'r', 's', 'u', 't', 'q', 'T', 'A', 'W', 'P', 'O', 'N', 'B', 'C', 'n', 'd', 'R',
-];
-
-const JUNK: [&[u8]; 18] = [
-    b"",
-    b"0",
-    b"-1",
-    b"1",
-    b"x",
-    b"1.5",
-    b"nan",
-    b"inf",
-    b"-0",
-    b"01",
-    b" 1",
-    b"9223372036854775807",
-    b"9223372036854775808",
-    b"\x00\xff\r\n",
-    b"0x10",
-    b"1e3",
-    b"lock:{a}",
-    b"-9223372036854775808",
-];
-
-const VALUES: [&[u8]; 10] = [
-    b"",
-    b"1",
-    b"2",
-    b"a",
-    b"b",
-    b"hello world",
-    b"3",
-    b"-7",
-    b"00000001-0000-4000-8000-000000000000:1",
-    b"\x00\xff binary \r\n",
-];
-
-/// Commands with places for what is drawn: keys, values, indexes, scores, bounds of bytes, leases in seconds and in
-/// milliseconds, and patterns.
-const COMMANDS: [&str; 132] = [
-    "GET K",
-    "SET K V",
-    "SET K V PX L",
-    "SET K V NX PX L",
-    "SET K V XX GET",
-    "SET K V KEEPTTL",
-    "SET K V NX XX",
-    "SET K V EX E PX L",
-    "SETNX K V",
-    "SETEX K E V",
-    "PSETEX K L V",
-    "GETSET K V",
-    "GETDEL K",
-    "MGET K K K",
-    "MSET K V K V",
-    "MSETNX K V K V",
-    "APPEND K V",
-    "STRLEN K",
-    "GETRANGE K I I",
-    "SETRANGE K I V",
-    "INCR K",
-    "DECR K",
-    "INCRBY K I",
-    "DECRBY K I",
-    "SETBIT K I 1",
-    "DEL K",
-    "DEL K K",
-    "UNLINK K",
-    "EXISTS K K",
-    "TYPE K",
-    "TTL K",
-    "PTTL K",
-    "EXPIRETIME K",
-    "PEXPIRETIME K",
-    "EXPIRE K E",
-    "PEXPIRE K L",
-    "PEXPIRE K 0",
-    "PEXPIRE K L GT",
-    "PEXPIRE K L NX",
-    "PEXPIRE K L LT",
-    "PEXPIRE K L XX",
-    "EXPIRE K E GT LT",
-    "PEXPIRE K -1",
-    "PEXPIREAT K 1000",
-    "PERSIST K",
-    "RENAME K K",
-    "RENAMENX K K",
-    "COPY K K",
-    "COPY K K REPLACE",
-    "KEYS H",
-    "DBSIZE",
-    "TOUCH K K",
-    "HSET K V V",
-    "HSET K V V V V",
-    "HSETNX K V V",
-    "HMSET K V V",
-    "HGET K V",
-    "HMGET K V V",
-    "HGETALL K",
-    "HKEYS K",
-    "HVALS K",
-    "HLEN K",
-    "HSTRLEN K V",
-    "HEXISTS K V",
-    "HDEL K V V",
-    "HINCRBY K V I",
-    "LPUSH K V V",
-    "RPUSH K V V",
-    "LPUSHX K V",
-    "RPUSHX K V",
-    "LPOP K",
-    "RPOP K",
-    "LPOP K I",
-    "RPOP K I",
-    "LLEN K",
-    "LINDEX K I",
-    "LRANGE K I I",
-    "LSET K I V",
-    "LREM K I V",
-    "LTRIM K I I",
-    "LINSERT K BEFORE V V",
-    "LINSERT K AFTER V V",
-    "LPOS K V",
-    "LPOS K V RANK I COUNT I",
-    "LPOS K V MAXLEN I",
-    "LMOVE K K LEFT RIGHT",
-    "RPOPLPUSH K K",
-    "SADD K V V",
-    "SREM K V",
-    "SCARD K",
-    "SISMEMBER K V",
-    "SMEMBERS K",
-    "ZADD K S V S V",
-    "ZADD K NX S V",
-    "ZADD K XX GT CH S V",
-    "ZADD K LT S V",
-    "ZADD K INCR S V",
-    "ZADD K NX GT S V",
-    "ZINCRBY K S V",
-    "ZREM K V V",
-    "ZCARD K",
-    "ZSCORE K V",
-    "ZMSCORE K V V",
-    "ZRANK K V",
-    "ZREVRANK K V",
-    "ZPOPMIN K",
-    "ZPOPMAX K I",
-    "ZRANGE K I I",
-    "ZRANGE K I I WITHSCORES",
-    "ZRANGE K I I REV",
-    "ZRANGE K S S BYSCORE LIMIT I I",
-    "ZRANGE K X X BYLEX",
-    "ZREVRANGE K I I WITHSCORES",
-    "ZRANGEBYSCORE K S S WITHSCORES",
-    "ZRANGEBYSCORE K S S LIMIT I I",
-    "ZREVRANGEBYSCORE K S S",
-    "ZCOUNT K S S",
-    "ZLEXCOUNT K X X",
-    "ZREMRANGEBYSCORE K S S",
-    "ZREMRANGEBYRANK K I I",
-    "PUBLISH V V",
-    "SPUBLISH V V",
-    "PUBSUB NUMSUB redisson_lock__channel:{a} x",
-    "PUBSUB SHARDNUMSUB redisson_lock__channel:{a}",
-    "PUBSUB CHANNELS H",
-    "PUBSUB NUMPAT",
-    "HSCAN K 0 COUNT 1000",
-    "SSCAN K 0 MATCH H",
-    "ZSCAN K 0",
-    "SCRIPT EXISTS x",
-    "ECHO V",
-    "PING V",
-];

@@ -13,6 +13,7 @@ mod replies;
 mod scripts;
 mod sequences;
 mod servers;
+mod words;
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ async fn the_simulated_server_says_what_a_real_one_says() {
             .ok()
             .and_then(|text| text.parse::<u64>().ok())
     };
-    let requests = number("DISTLOCK_DIFFERENTIAL").unwrap_or(20) * 1000;
+    let requests = number("DISTLOCK_DIFFERENTIAL").unwrap_or(12) * 1000;
     let first = number("DISTLOCK_DIFFERENTIAL_SEED").unwrap_or(1);
     let real = Real::start();
     let simulated = Server::new(Clock::new(), 1);

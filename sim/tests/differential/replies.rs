@@ -68,6 +68,16 @@ impl Reply {
         }
     }
 
+    /// Sorts each of the items for itself.
+    pub(crate) fn with_sorted_items(self) -> Self {
+        match self {
+            Self::Items(kind, items) => {
+                Self::Items(kind, items.into_iter().map(Self::sorted).collect())
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn items(&self) -> &[Self] {
         match self {
             Self::Items(_, items) => items,

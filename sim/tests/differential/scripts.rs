@@ -110,7 +110,7 @@ const INSPECT: &str = "format/owner format/lock format/read_write format/number 
 
 /// For each lock that goes in batches: where its five scripts are, how many keys each has, and the arguments that a batch
 /// leaves out.
-const BATCHES: [(&str, [(&str, &str, &str); 5]); 3] = [
+const BATCHES: [(&str, [Passenger; 5]); 3] = [
     (
         "mutex",
         [
@@ -142,6 +142,9 @@ const BATCHES: [(&str, [(&str, &str, &str); 5]); 3] = [
         ],
     ),
 ];
+
+/// A script in a batch, its keys and its arguments.
+type Passenger = (&'static str, &'static str, &'static str);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/engine/redis/lua")
@@ -202,11 +205,7 @@ pub(crate) fn all() -> Vec<Script> {
 }
 
 /// As `batch.rs` of the library does.
-fn batch(
-    kind: &str,
-    passengers: &[(&str, &'static str, &'static str)],
-    scripts: &[Script],
-) -> Script {
+fn batch(kind: &str, passengers: &[Passenger], scripts: &[Script]) -> Script {
     let mut batch = String::from(
         "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\nlocal scripts = {\n",
     );

@@ -99,6 +99,12 @@ impl<'a> Sequence<'a> {
                 66 => self.without_memory().await,
                 67 => self.read_only().await,
                 68 => self.as_user().await,
+                69 => self.subscribe().await,
+                70..75 => {
+                    let request = self.generator.snippet();
+                    let name = shown(&request[1]);
+                    self.ask_as(&request, &name).await;
+                }
                 _ => {
                     let request = self.generator.command();
                     self.ask(&request).await;
@@ -126,6 +132,40 @@ impl<'a> Sequence<'a> {
             ];
             self.ask(&load).await;
             self.ask_as(&request, &name).await;
+        }
+    }
+
+    /// Other channels for those who listen. What is sent to them is compared before: it would come between the replies.
+    async fn subscribe(&mut self) {
+        self.compare_pushes().await;
+        let place = self.generator.below(2);
+        let command = self.generator.one(&[
+            "SUBSCRIBE",
+            "PSUBSCRIBE",
+            "SSUBSCRIBE",
+            "UNSUBSCRIBE",
+            "PUNSUBSCRIBE",
+            "SUNSUBSCRIBE",
+        ]);
+        let channels = 1 + self.generator.below(2);
+        let mut request = words(command);
+        for _ in 0..channels {
+            // Which of several patterns comes first is nobody's promise: only one of these matches anything.
+            let channels = ["x", "1", "redisson_lock__channel:{b}"];
+            let patterns = ["*", "nothing*", "nothing?"];
+            let is_pattern = command.starts_with('P');
+            let channel = self
+                .generator
+                .one(if is_pattern { &patterns } else { &channels });
+            request.push(channel.into());
+        }
+        self.history
+            .push(format!("listener {place}: {command} {channels}"));
+        self.listeners[place].send(&request).await;
+        for _ in 0..channels {
+            let one = self.listeners[place].real_reply();
+            let two = self.listeners[place].simulated_reply().await;
+            self.compare(command, &one, &two);
         }
     }
 
@@ -189,8 +229,8 @@ impl<'a> Sequence<'a> {
     async fn read_only(&mut self) {
         let replicate = words("REPLICAOF 127.0.0.1 1");
         self.callers[0].send(&replicate).await;
-        self.callers[0].from_real();
-        self.callers[0].from_simulated().await;
+        self.callers[0].real_reply();
+        self.callers[0].simulated_reply().await;
         self.simulated.set_fault(Some(Fault::ReadOnly));
         for _ in 0..self.generator.below(10) {
             self.any_request().await;
@@ -198,8 +238,8 @@ impl<'a> Sequence<'a> {
         self.transaction().await;
         self.simulated.set_fault(None);
         self.callers[0].send(&words("REPLICAOF NO ONE")).await;
-        self.callers[0].from_real();
-        self.callers[0].from_simulated().await;
+        self.callers[0].real_reply();
+        self.callers[0].simulated_reply().await;
     }
 
     /// As a user who may not do everything.
@@ -272,6 +312,10 @@ impl<'a> Sequence<'a> {
         if is_unordered {
             (one, two) = (one.sorted(), two.sorted());
         }
+        if command == b"EXEC" {
+            // One of the replies may be without an order.
+            (one, two) = (one.with_sorted_items(), two.with_sorted_items());
+        }
         if name.starts_with("promoted") {
             // How long ago that was.
             (one, two) = (since(one), since(two));
@@ -333,8 +377,8 @@ impl<'a> Sequence<'a> {
             self.listeners[place].send(&words("PING")).await;
             let mut count = 0;
             loop {
-                let one = self.listeners[place].from_real();
-                let two = self.listeners[place].from_simulated().await;
+                let one = self.listeners[place].real_reply();
+                let two = self.listeners[place].simulated_reply().await;
                 self.compare("a push", &one, &two);
                 let is_answer = one == Reply::Line(b'+', b"PONG".to_vec())
                     || one

@@ -94,7 +94,7 @@ impl Pair {
     /// Asks both, and returns what the real one says, and the simulated one.
     pub(crate) async fn ask(&mut self, request: &[Vec<u8>]) -> (Reply, Reply) {
         self.send(request).await;
-        (self.from_real(), self.from_simulated().await)
+        (self.real_reply(), self.simulated_reply().await)
     }
 
     pub(crate) async fn ask_words(&mut self, words: &str) -> (Reply, Reply) {
@@ -114,7 +114,7 @@ impl Pair {
         written.expect("the simulated server reads");
     }
 
-    pub(crate) fn from_real(&mut self) -> Reply {
+    pub(crate) fn real_reply(&mut self) -> Reply {
         loop {
             if let Some(reply) = Reply::take(&mut self.real_bytes) {
                 return reply;
@@ -126,7 +126,7 @@ impl Pair {
         }
     }
 
-    pub(crate) async fn from_simulated(&mut self) -> Reply {
+    pub(crate) async fn simulated_reply(&mut self) -> Reply {
         loop {
             if let Some(reply) = Reply::take(&mut self.simulated_bytes) {
                 return reply;

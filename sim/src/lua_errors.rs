@@ -1,0 +1,93 @@
+//! Errors on their way through Lua: as Redis makes tables of them, with where in the script they come from.
+
+use mlua::{Lua, Table, Value as LuaValue};
+
+/// What a function of Redis raises: mlua can raise no table, so it is made of this where it is caught.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Raised {
+    /// A table with this error, which has a code.
+    #[error("{0}")]
+    Table(String),
+    /// A text.
+    #[error("{0}")]
+    Text(String),
+}
+
+/// An error's text has a code; one of a single word gets the usual one.
+pub(crate) fn coded(text: &str) -> String {
+    let text = text.trim_matches(['\r', '\n']);
+    if text.contains(' ') {
+        text.to_owned()
+    } else {
+        format!("ERR {text}")
+    }
+}
+
+/// An error whose text begins with the line of the script that has caused it.
+pub(crate) fn located(lua: &Lua, text: &str) -> mlua::Error {
+    let place = lua.inspect_stack(1, |debug| {
+        let source = debug.source();
+        let line = debug.current_line()?;
+        Some(format!("{}:{line}: ", source.short_src.as_deref()?))
+    });
+    let place = place.flatten().unwrap_or_default();
+    mlua::Error::external(Raised::Text(format!("{place}{text}")))
+}
+
+/// The error's table, with where in the script it was raised.
+pub(crate) fn on_error(lua: &Lua, error: LuaValue) -> mlua::Result<Table> {
+    let table = match &error {
+        LuaValue::Table(table) => table.clone(),
+        LuaValue::Error(error) => match text_of(error) {
+            (text, true) => error_table(lua, &text)?,
+            (text, false) => error_table(lua, &format!("ERR {text}"))?,
+        },
+        LuaValue::String(text) => {
+            let table = lua.create_table()?;
+            let text = [b"ERR ", &text.as_bytes()[..]].concat();
+            table.raw_set("err", lua.create_string(text)?)?;
+            table
+        }
+        other => error_table(lua, &format!("ERR {}", other.to_string()?))?,
+    };
+    let place = |level| {
+        lua.inspect_stack(level, |debug| {
+            let source = debug.source();
+            let line = debug
+                .current_line()
+                .map_or(-1, |line| i64::try_from(line).unwrap_or(-1));
+            (
+                source.what == "C",
+                source.source.map(|source| source.into_owned()),
+                line,
+            )
+        })
+    };
+    // The function that raised it may be one of Redis or of Lua itself: the script is whoever has called that.
+    let mut levels = (1..).map_while(place);
+    let found = levels.find(|(is_native, ..)| !is_native);
+    if let Some((_, Some(source), line)) = found {
+        table.raw_set("source", source)?;
+        table.raw_set("line", line)?;
+    }
+    Ok(table)
+}
+
+/// The text of an error, and whether it is a table's.
+pub(crate) fn text_of(error: &mlua::Error) -> (String, bool) {
+    match error {
+        mlua::Error::CallbackError { cause, .. } => text_of(cause),
+        mlua::Error::RuntimeError(text) => (text.clone(), false),
+        other => match other.downcast_ref::<Raised>() {
+            Some(Raised::Table(text)) => (text.clone(), true),
+            Some(Raised::Text(text)) => (text.clone(), false),
+            None => (other.to_string(), false),
+        },
+    }
+}
+
+pub(crate) fn error_table(lua: &Lua, text: &str) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    table.raw_set("err", text)?;
+    Ok(table)
+}

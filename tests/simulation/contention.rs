@@ -257,7 +257,7 @@ fn play<S: Subject>(name: &str) {
         errors,
         losses,
     } = sum;
-    println!(
+    eprintln!(
         "{name}: {} seeds, {grants} grants, {errors} errors, {losses} losses, {faults} faults of the network, 0 violations",
         seeds().count()
     );

@@ -58,7 +58,7 @@ impl Ledger {
         state.guards.retain(|_, entry| (entry.is_held)());
         let others = state.guards.values();
         let conflict = match claim {
-            Claim::Alone => state.guards.len() > 0,
+            Claim::Alone => !state.guards.is_empty(),
             Claim::Shared => others.clone().any(|entry| entry.claim == Claim::Alone),
             Claim::OneOf(most) => state.guards.len() >= most,
         };

@@ -29,7 +29,22 @@ pub(crate) struct Client {
     /// It is to be closed once its replies are sent.
     pub(crate) is_closing: bool,
     /// It waits for the reply to its last request: until when, and what it is. Its next requests wait behind.
-    pub(crate) blocked: Option<(Instant, Value)>,
+    pub(crate) blocked: Option<(Instant, Blocked)>,
+    /// The master's offset behind its last write.
+    pub(crate) written: u64,
+}
+
+/// What a client waits for.
+#[derive(Debug)]
+pub(crate) enum Blocked {
+    /// The moment itself; then it is answered this.
+    Moment(Value),
+    /// So many replicas that have received what was written up to an offset, or the end of its patience.
+    Replicas {
+        wanted: usize,
+        offset: u64,
+        deadline: Instant,
+    },
 }
 
 impl Client {
@@ -47,6 +62,7 @@ impl Client {
             outbox: Arc::default(),
             is_closing: false,
             blocked: None,
+            written: 0,
         }
     }
 
@@ -153,7 +169,7 @@ fn hello(core: &mut Core, call: &Call<'_>) -> Reply {
             }
         }
     }
-    let role = if core.fault == Some(crate::Fault::ReadOnly) {
+    let role = if core.is_replica() {
         "replica"
     } else {
         "master"

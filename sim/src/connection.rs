@@ -8,6 +8,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use crate::clients::Blocked;
+use crate::core::Core;
 use crate::decoder::Decoder;
 use crate::server::Server;
 use crate::{Value, dispatch};
@@ -123,6 +125,34 @@ impl<'a> Connection<'a> {
         Some(Self { server, id, outbox })
     }
 
+    /// Answers a client that has waited long enough, or returns until when it waits.
+    fn go_on(&self, core: &mut Core) -> Option<Instant> {
+        let client = core.client(self.id);
+        let protocol = client.protocol;
+        let (until, blocked) = client.blocked.take()?;
+        let now = Instant::now();
+        let (reply, next) = match &blocked {
+            Blocked::Moment(reply) => (reply.clone(), until),
+            Blocked::Replicas {
+                wanted,
+                offset,
+                deadline,
+            } => {
+                let count = core.acknowledgements(*offset);
+                let is_done = count >= *wanted || now >= *deadline;
+                let arrival = core.acknowledged_at(*offset, *wanted);
+                let next = arrival.unwrap_or(*deadline).min(*deadline);
+                (Value::count(count), if is_done { now } else { next })
+            }
+        };
+        if next > now {
+            core.client(self.id).blocked = Some((next, blocked));
+            return Some(next);
+        }
+        self.outbox.send(&reply, protocol);
+        None
+    }
+
     /// Whether the client waits for a reply, other than because the server stands still.
     fn is_blocked(&self) -> bool {
         let mut inner = self.server.lock();
@@ -142,15 +172,10 @@ impl<'a> Connection<'a> {
                 }
                 core.stalled_until = None;
             }
-            let client = core.client(self.id);
-            if let Some((until, reply)) = client.blocked.take() {
-                if until > Instant::now() {
-                    client.blocked = Some((until, reply));
-                    return (Some(until), false);
-                }
-                self.outbox.send(&reply, client.protocol);
+            if let Some(until) = self.go_on(core) {
+                return (Some(until), false);
             }
-            if client.is_closing {
+            if core.client(self.id).is_closing {
                 return (None, true);
             }
             match decoder.next_request() {

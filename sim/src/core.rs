@@ -11,6 +11,7 @@ use crate::configuration::Configuration;
 use crate::keyspace::Keyspace;
 use crate::pubsub::PubSub;
 use crate::random::Random;
+use crate::replication::Link;
 use crate::server::Fault;
 
 /// What a server knows.
@@ -27,6 +28,15 @@ pub(crate) struct Core {
     pub(crate) run_id: String,
     pub(crate) replication_id: String,
     pub(crate) started_us: u64,
+    /// The replication id before the last promotion.
+    pub(crate) replication_id_before: String,
+    /// How much has been written, in bytes as it were.
+    pub(crate) offset: u64,
+    /// What it follows, if it is a replica.
+    pub(crate) master: Option<Link>,
+    pub(crate) replicas: Vec<Link>,
+    /// Where it can be reached.
+    pub(crate) address: (String, u16),
     /// How many requests were executed since the server was made.
     pub(crate) commands: u64,
     /// How many connections there have been since the server started.
@@ -69,6 +79,11 @@ impl Core {
             configuration: Configuration::new(),
             run_id,
             replication_id,
+            replication_id_before: "0".repeat(40),
+            offset: 0,
+            master: None,
+            replicas: Vec::new(),
+            address: ("127.0.0.1".to_owned(), 6379),
             started_us,
             commands: 0,
             connections: 0,
@@ -86,12 +101,12 @@ impl Core {
         }
         self.clients.retain(|id, _| *id == Client::ADMINISTRATOR);
         self.pubsub = PubSub::default();
-        let mut keyspace = Keyspace::new();
-        if keep_data {
-            std::mem::swap(&mut keyspace, &mut self.keyspace);
-            keyspace.forget_watches();
+        if !keep_data {
+            self.keyspace.flush(true);
+            // Its replicas follow it there.
+            self.replicate();
         }
-        self.keyspace = keyspace;
+        self.keyspace.forget_watches();
         self.run_id = self.random.run_id();
         self.replication_id = self.random.run_id();
         self.started_us = self.clock.now_us();

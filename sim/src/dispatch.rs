@@ -12,7 +12,19 @@ use crate::{scripting, transactions};
 
 /// Executes a request of a connection, or refuses it.
 pub(crate) fn execute(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Value {
-    inner.core().commands += 1;
+    let core = inner.core();
+    core.commands += 1;
+    core.catch_up();
+    let reply = checked(inner, client, request);
+    let core = inner.core();
+    if core.replicate() {
+        let offset = core.offset;
+        core.client(client).written = offset;
+    }
+    reply
+}
+
+fn checked(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Value {
     let number = match table().find(request) {
         Lookup::Found(number) => number,
         Lookup::Unknown => return refuse(inner, client, unknown(request)),
@@ -93,6 +105,7 @@ fn check(
     let script_flags = scripting::declared_flags(inner, command.name, request);
     let core = inner.core();
     let fault = core.fault;
+    let is_replica = core.is_replica();
     let is_out_of_memory = core.is_out_of_memory();
     let needs_pubsub = core.pubsub.is_subscribed(client);
     let state = core.client(client);
@@ -136,7 +149,7 @@ fn check(
     if is_out_of_memory && (denies_oom || (in_transaction && !leaves)) {
         return Err(out_of_memory());
     }
-    if fault == Some(Fault::ReadOnly) && is_write {
+    if is_replica && is_write {
         return Err(read_only());
     }
     let is_of_pubsub =

@@ -6,12 +6,13 @@ use tokio::time::Instant;
 
 use crate::Value;
 use crate::arguments::{float, integer, text};
-use crate::clients::Client;
+use crate::clients::{Blocked, Client};
 use crate::commands::{Command, Handler, table};
 use crate::configuration::EMPTY_SERVER;
 use crate::core::{Call, Core};
 use crate::failure::{Failure, Reply};
 use crate::keyspace::DATABASES;
+use crate::replication::Link;
 use crate::server::Fault;
 
 /// The version of the server that this one is compared with.
@@ -27,25 +28,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
                 (now % 1_000_000).to_string(),
             ]))
         },
-        "role" => |core, _| {
-            Ok(Value::Array(if is_replica(core) {
-                let link = [
-                    Value::Integer(6379),
-                    Value::bulk("connected"),
-                    Value::Integer(0),
-                ];
-                [Value::bulk("slave"), Value::bulk("127.0.0.1")]
-                    .into_iter()
-                    .chain(link)
-                    .collect()
-            } else {
-                vec![
-                    Value::bulk("master"),
-                    Value::Integer(0),
-                    Value::Array(Vec::new()),
-                ]
-            }))
-        },
+        "role" => |core, _| Ok(role(core)),
         "wait" => wait,
         "debug" => debug,
         "command" => |_, _| {
@@ -120,10 +103,38 @@ fn described(command: &Command) -> Value {
 }
 
 fn is_replica(core: &Core) -> bool {
-    core.fault == Some(Fault::ReadOnly)
+    core.is_replica()
 }
 
-/// There are no replicas to wait for: the time passes, unless nobody is asked for.
+fn role(core: &Core) -> Value {
+    let offset = |offset: u64| Value::Integer(offset.cast_signed());
+    if !is_replica(core) {
+        let replicas = core
+            .replicas
+            .iter()
+            .filter(|link| link.is_up())
+            .map(|link| {
+                let (host, port) = &link.replica;
+                Value::bulks([host, &port.to_string(), &link.acknowledged().to_string()])
+            });
+        let replicas = Value::Array(replicas.collect());
+        return Value::Array(vec![Value::bulk("master"), offset(core.offset), replicas]);
+    }
+    let (host, port) = core
+        .master
+        .as_ref()
+        .map_or(("127.0.0.1", 6379), |link| (&link.master.0, link.master.1));
+    let is_up = core.master.as_ref().is_none_or(Link::is_up);
+    Value::Array(vec![
+        Value::bulk("slave"),
+        Value::bulk(host),
+        Value::Integer(port.into()),
+        Value::bulk(if is_up { "connected" } else { "connect" }),
+        offset(core.offset),
+    ])
+}
+
+/// Waits for replicas: where there are too few, for the whole time.
 fn wait(core: &mut Core, call: &Call<'_>) -> Reply {
     if is_replica(core) {
         let text = "WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured \
@@ -137,9 +148,12 @@ fn wait(core: &mut Core, call: &Call<'_>) -> Reply {
         ));
     };
     let timeout = u64::try_from(timeout).map_err(|_| Failure::general("timeout is negative"))?;
-    let is_blocking = wanted > 0 && call.client != Client::ADMINISTRATOR && !core.is_in_exec;
-    if !is_blocking {
-        return Ok(Value::Integer(0));
+    let wanted = usize::try_from(wanted).unwrap_or(0);
+    let offset = core.client(call.client).written;
+    let count = core.acknowledgements(offset);
+    let may_block = call.client != Client::ADMINISTRATOR && !core.is_in_exec;
+    if count >= wanted || !may_block {
+        return Ok(Value::count(count));
     }
     // Nobody waits for longer than a year; without a limit it is for ever.
     let timeout = Duration::from_millis(if timeout == 0 {
@@ -147,7 +161,17 @@ fn wait(core: &mut Core, call: &Call<'_>) -> Reply {
     } else {
         timeout.min(YEAR_MS)
     });
-    core.client(call.client).blocked = Some((Instant::now() + timeout, Value::Integer(0)));
+    let deadline = Instant::now() + timeout;
+    let until = core
+        .acknowledged_at(offset, wanted)
+        .unwrap_or(deadline)
+        .min(deadline);
+    let blocked = Blocked::Replicas {
+        wanted,
+        offset,
+        deadline,
+    };
+    core.client(call.client).blocked = Some((until, blocked));
     Ok(Value::Several(Vec::new()))
 }
 
@@ -165,7 +189,7 @@ fn debug(core: &mut Core, call: &Call<'_>) -> Reply {
                 return Ok(Value::OK);
             }
             // It is answered when it is over.
-            core.client(call.client).blocked = Some((until, Value::OK));
+            core.client(call.client).blocked = Some((until, Blocked::Moment(Value::OK)));
             Ok(Value::Several(Vec::new()))
         }
         ("set-active-expire", Some(_)) => Ok(Value::OK),
@@ -271,21 +295,46 @@ fn fields(core: &Core, section: &str) -> Vec<(String, String)> {
             ("rejected_connections", &0),
             ("evicted_keys", &0),
         ]),
-        "replication" => owned(&[
-            ("role", &if is_replica(core) { "slave" } else { "master" }),
-            ("connected_slaves", &0),
-            ("master_failover_state", &"no-failover"),
-            ("master_replid", &core.replication_id),
-            ("master_replid2", &"0".repeat(40)),
-            ("master_repl_offset", &0),
-            ("second_repl_offset", &-1),
-        ]),
+        "replication" => replication(core),
         "cluster" => owned(&[("cluster_enabled", &0)]),
         "keyspace" => (0..DATABASES)
             .filter_map(|number| database(core, number))
             .collect(),
         _ => Vec::new(),
     }
+}
+
+fn replication(core: &Core) -> Vec<(String, String)> {
+    let mut fields = vec![(
+        "role".to_owned(),
+        if is_replica(core) { "slave" } else { "master" }.to_owned(),
+    )];
+    let mut field =
+        |name: &str, value: &dyn ToString| fields.push((name.to_owned(), value.to_string()));
+    if is_replica(core) {
+        let (host, port) = core
+            .master
+            .as_ref()
+            .map_or(("127.0.0.1", 6379), |link| (&link.master.0, link.master.1));
+        let is_up = core.master.as_ref().is_none_or(Link::is_up);
+        field("master_host", &host);
+        field("master_port", &port);
+        field("master_link_status", &if is_up { "up" } else { "down" });
+        field("slave_repl_offset", &core.offset);
+        field("slave_read_only", &1);
+    }
+    let replicas: Vec<&Link> = core.replicas.iter().filter(|link| link.is_up()).collect();
+    field("connected_slaves", &replicas.len());
+    for (number, link) in replicas.into_iter().enumerate() {
+        let ((host, port), offset) = (&link.replica, link.acknowledged());
+        let text = format!("ip={host},port={port},state=online,offset={offset},lag=0");
+        field(&format!("slave{number}"), &text);
+    }
+    field("master_failover_state", &"no-failover");
+    field("master_replid", &core.replication_id);
+    field("master_replid2", &core.replication_id_before);
+    field("master_repl_offset", &core.offset);
+    fields
 }
 
 fn database(core: &Core, number: usize) -> Option<(String, String)> {

@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use crate::failure::Failure;
 use crate::ordered_map::OrderedMap;
+use crate::replication::Changed;
 use crate::sorted_set::SortedSet;
 
 /// A key's value.
@@ -100,6 +101,8 @@ pub(crate) struct Keyspace {
     selected: usize,
     now: u64,
     watched: BTreeMap<(usize, Vec<u8>), Vec<Watched>>,
+    /// What was changed and has not been sent to replicas.
+    changed: Changed,
     /// Whose transactions are not to be executed.
     pub(crate) dirty: BTreeSet<u64>,
 }
@@ -111,6 +114,7 @@ impl Keyspace {
             selected: 0,
             now: 0,
             watched: BTreeMap::new(),
+            changed: Changed::new(),
             dirty: BTreeSet::new(),
         }
     }
@@ -272,6 +276,7 @@ impl Keyspace {
     }
 
     fn touch(&mut self, key: &[u8]) {
+        self.changed.insert((self.selected, key.to_vec()));
         if self.watched.is_empty() {
             return;
         }
@@ -284,6 +289,39 @@ impl Keyspace {
                 self.dirty.insert(watched.client);
             }
         }
+    }
+
+    /// Returns what was changed since this was asked last.
+    pub(crate) fn take_changed(&mut self) -> Changed {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Returns these keys as they are now.
+    pub(crate) fn copies(&self, changed: &Changed) -> Vec<(usize, Vec<u8>, Option<Entry>)> {
+        let copies = changed.iter().map(|(database, key)| {
+            let entry = self.databases[*database].get(key).cloned();
+            (*database, key.clone(), entry)
+        });
+        copies.collect()
+    }
+
+    /// Sets or removes a key of any database.
+    pub(crate) fn replace(&mut self, database: usize, key: &[u8], entry: Option<Entry>) {
+        let selected = std::mem::replace(&mut self.selected, database);
+        if let Some(entry) = entry {
+            self.set(key, entry);
+        } else {
+            self.databases[database].remove(key);
+            self.touch(key);
+        }
+        self.selected = selected;
+    }
+
+    /// Takes over all databases of another.
+    pub(crate) fn become_copy_of(&mut self, other: &Self) {
+        self.flush(true);
+        self.databases.clone_from(&other.databases);
+        self.changed.clear();
     }
 
     /// Returns up to a number of keys, and those that share a hash with the last of them, in the order of their hashes,

@@ -5,6 +5,10 @@
 //! depends on a hash map's order, on the machine's clock or on its speed. A standing differential test compares it with a real
 //! server.
 //!
+//! Not there: streams, geography, HyperLogLog and bit fields; blocking pops; `DUMP`, `RESTORE`, `MONITOR`, tracking and keyspace
+//! notifications; replicas of replicas, sentinels and clusters; selectors of access lists; in scripts `cjson`, `cmsgpack`, `bit`,
+//! random numbers and the third version of the protocol. What is missing is answered by an error that says so.
+//!
 //! It is an opinion of what Redis does. Memory and processor time cost nothing here, and nothing is written to a disk.
 #![forbid(unsafe_code)]
 #![expect(
@@ -39,6 +43,7 @@ mod permissions;
 mod pubsub;
 mod random;
 mod redis_library;
+mod replication;
 mod scan;
 mod script_run;
 mod scripting;

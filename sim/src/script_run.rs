@@ -7,7 +7,6 @@ use crate::commands::{Lookup, table};
 use crate::core::{Call, Core};
 use crate::dispatch;
 use crate::failure::Failure;
-use crate::server::Fault;
 
 /// Where what the running script may reach lies, for the functions that Lua calls.
 pub(crate) type Slot = Arc<Mutex<Option<Box<Run>>>>;
@@ -72,7 +71,10 @@ impl Run {
             ));
         }
         let is_first_write = command.is_write && !self.has_written;
-        if is_first_write && core.fault == Some(Fault::ReadOnly) {
+        if is_first_write
+            && core.is_replica()
+            && self.client != crate::clients::Client::ADMINISTRATOR
+        {
             return Err(dispatch::read_only());
         }
         let is_refused = self.is_out_of_memory && !self.may_exceed_memory && !self.has_written;

@@ -11,7 +11,7 @@ use crate::core::Call;
 use crate::failure::{Failure, Reply};
 use crate::interpreter::Interpreter;
 use crate::script_run::Run;
-use crate::server::{Fault, Inner};
+use crate::server::Inner;
 
 /// The scripts that the server knows, by their hashes.
 pub(crate) struct Scripts {
@@ -158,7 +158,7 @@ fn prepared(inner: &mut Inner, call: &Call<'_>) -> Reply {
     core.cached_scripts = cached;
     let is_out_of_memory = core.is_out_of_memory() && !is_administrator;
     if let Some(flags) = script.flags {
-        if !flags.no_writes && core.fault == Some(Fault::ReadOnly) && !is_administrator {
+        if !flags.no_writes && core.is_replica() && !is_administrator {
             let text = "READONLY Can not run script with write flag on readonly replica";
             return Err(Failure::coded(text));
         }

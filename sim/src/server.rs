@@ -126,6 +126,7 @@ impl Server {
         let mut inner = self.lock();
         inner.is_alive = false;
         inner.core().restart(true);
+        inner.core().cut_links(true);
         inner.scripts.flush();
     }
 
@@ -135,6 +136,7 @@ impl Server {
         if !inner.is_alive {
             inner.is_alive = true;
             let core = inner.core();
+            core.cut_links(false);
             core.started_us = core.clock.now_us();
         }
     }
@@ -142,6 +144,47 @@ impl Server {
     /// Returns whether the server runs.
     pub fn is_alive(&self) -> bool {
         self.lock().is_alive
+    }
+
+    /// Sets where the server can be reached, as it and its replicas report it. Links made before keep what they had.
+    pub fn set_address(&self, host: &str, port: u16) {
+        self.lock().core().address = (host.to_owned(), port);
+    }
+
+    /// Makes a replica of this server, which has everything that the server has now.
+    pub fn replica(&self, seed: u64, lag: Duration) -> Self {
+        let clock = self.lock().core().clock.clone();
+        let replica = Self::new(clock, seed);
+        replica.follow(self, lag);
+        replica
+    }
+
+    /// Becomes a replica of another server. Everything of its own is replaced by what that one has.
+    ///
+    /// # Panics
+    /// A server cannot follow itself.
+    pub fn follow(&self, master: &Self, lag: Duration) {
+        assert!(!Arc::ptr_eq(&self.shared, &master.shared), "it is itself");
+        self.lock().core().follow(master.lock().core(), lag);
+    }
+
+    /// Becomes a master with what has arrived by now. What its master wrote later than that is lost to it.
+    pub fn promote(&self) {
+        self.lock().core().promote();
+    }
+
+    /// Sets how long after a write this replica has it.
+    pub fn set_lag(&self, lag: Duration) {
+        if let Some(link) = &self.lock().core().master {
+            link.set_lag(lag);
+        }
+    }
+
+    /// Cuts this replica off from its master, or ends that: what was written meanwhile arrives then.
+    pub fn cut_replication(&self, is_cut: bool) {
+        if let Some(link) = &self.lock().core().master {
+            link.set_cut(is_cut);
+        }
     }
 
     /// Returns how many requests were executed, a script or a transaction as one.
@@ -158,6 +201,7 @@ impl Server {
     pub fn keyspace(&self) -> Vec<(usize, Vec<u8>, KeyState)> {
         let mut inner = self.lock();
         let core = inner.core();
+        core.catch_up();
         let now = core.clock.now_ms();
         core.keyspace.select(0, now);
         let mut found = Vec::new();

@@ -99,19 +99,62 @@ impl Span {
                 .take_while(|(_, score)| high.admits_below(score))
                 .map(owned)
                 .collect(),
-            // The order is by bytes only among equal scores, as in Redis; other sets give what they give.
-            Self::Bytes(low, high) => set
-                .iter()
-                .skip_while(|(member, _)| !low.admits_above(member))
-                .take_while(|(member, _)| high.admits_below(member))
-                .map(owned)
-                .collect(),
+            Self::Bytes(low, high) => return by_bytes(set, low, high, is_reversed),
         };
         if is_reversed {
             found.reverse();
         }
         found
     }
+}
+
+/// The order is by bytes only among equal scores. Of other sets Redis gives what it finds between the first and the last member,
+/// unless these say that there is nothing to be found.
+fn by_bytes(
+    set: &SortedSet,
+    low: &Bound<Vec<u8>>,
+    high: &Bound<Vec<u8>>,
+    is_reversed: bool,
+) -> Vec<(Vec<u8>, f64)> {
+    let owned = |(member, score): (&Vec<u8>, f64)| (member.clone(), score);
+    let (first, last) = (set.iter().next(), set.iter().next_back());
+    let (Some((first, _)), Some((last, _))) = (first, last) else {
+        return Vec::new();
+    };
+    let is_empty = match (low, high) {
+        (
+            Bound::At {
+                value: low,
+                is_in: one,
+            },
+            Bound::At {
+                value: high,
+                is_in: two,
+            },
+        ) => low > high || (low == high && !(*one && *two)),
+        (Bound::Behind, _) | (_, Bound::Before) => true,
+        _ => false,
+    };
+    if is_empty || !low.admits_above(last) || !high.admits_below(first) {
+        return Vec::new();
+    }
+    if is_reversed {
+        let members = set
+            .iter()
+            .rev()
+            .skip_while(|(member, _)| !high.admits_below(member));
+        return members
+            .take_while(|(member, _)| low.admits_above(member))
+            .map(owned)
+            .collect();
+    }
+    let members = set
+        .iter()
+        .skip_while(|(member, _)| !low.admits_above(member));
+    members
+        .take_while(|(member, _)| high.admits_below(member))
+        .map(owned)
+        .collect()
 }
 
 fn score(text: &[u8]) -> Result<Bound<f64>, Failure> {

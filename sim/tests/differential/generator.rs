@@ -254,7 +254,15 @@ impl Generator {
                 "H" => self.one(&["a*", "*", "lock:*", "[lr]*", "x"]).into(),
                 other => other.into(),
             };
-            request.push(if self.percent(2) { self.junk() } else { word });
+            // As with scripts: no time so short that it runs out by itself.
+            let is_time = template.contains("EX") || template.contains("PX");
+            request.push(if !self.percent(2) {
+                word
+            } else if is_time && request.len() > 1 {
+                self.one(&["", "x", "-7200000"]).into()
+            } else {
+                self.junk()
+            });
         }
         if self.percent(2) {
             request.push(self.junk());

@@ -124,7 +124,7 @@ fn parse(bytes: &[u8]) -> Option<(Reply, usize)> {
     Some((reply, place))
 }
 
-/// When a sequence began: by the clocks of both servers, in milliseconds since 1970, and by ours. The simulated clock stands still
+/// When a sequence began: by the clocks of both servers, in milliseconds since 1970, and by ours. The simulated clock hardly moves
 /// meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origins {

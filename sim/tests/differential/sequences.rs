@@ -1,7 +1,7 @@
 //! One sequence of requests to both servers, from the same empty state.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use distlock_sim::{Fault, Server};
 
@@ -303,6 +303,8 @@ impl<'a> Sequence<'a> {
                 self.history.last().expect("it was just added")
             );
         }
+        // No two requests come in the same microsecond, nor do they with the real server.
+        tokio::time::advance(Duration::from_micros(5)).await;
         let (mut one, mut two) = self.callers[caller].ask(request).await;
         let command = request[0].to_ascii_uppercase();
         let is_unordered = matches!(

@@ -44,7 +44,7 @@ pub(crate) const VALUES: [&[u8]; 10] = [
 
 /// Commands with places for what is drawn: keys, values, indexes, scores, bounds of bytes, leases in seconds and in
 /// milliseconds, and patterns.
-pub(crate) const COMMANDS: [&str; 132] = [
+pub(crate) const COMMANDS: [&str; 131] = [
     "GET K",
     "SET K V",
     "SET K V PX L",
@@ -75,7 +75,6 @@ pub(crate) const COMMANDS: [&str; 132] = [
     "UNLINK K",
     "EXISTS K K",
     "TYPE K",
-    "TTL K",
     "PTTL K",
     "EXPIRETIME K",
     "PEXPIRETIME K",
@@ -308,6 +307,8 @@ pub(crate) const SNIPPETS: &[&str] = &[
     "redis.call('hset', KEYS[1], 'f', ARGV[1]) redis.call('nonsense')",
     "redis.call('del', KEYS[1]) return redis.call('rpush', KEYS[1], ARGV[1], 'b')",
     "return redis.call('pexpire', KEYS[1], 0)",
+    "redis.call('set', KEYS[1], ARGV[1], 'px', 7200490) return redis.call('ttl', KEYS[1])",
+    "return redis.call('ttl', 'nothing')",
     "return redis.call('exists', KEYS[1]) == 1",
     "for i = 1, 3 do redis.call('publish', 'x', i) end",
     "return redis.call('scan', 0, 'count', 1000)[1]",

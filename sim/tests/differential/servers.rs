@@ -42,6 +42,24 @@ impl Real {
         Self { child, folder }
     }
 
+    /// What it says of its version: `7.0.15`.
+    pub(crate) fn version(&self) -> String {
+        let mut connection = self.connect();
+        let asked = connection.write_all(b"INFO server\r\n");
+        asked.expect("it listens");
+        let mut said = String::new();
+        while !said.contains("os:") {
+            let mut some = [0; 1024];
+            let count = connection.read(&mut some).expect("it answers");
+            assert_ne!(count, 0, "{said}");
+            said += &String::from_utf8_lossy(&some[..count]);
+        }
+        let version = said
+            .lines()
+            .find_map(|line| line.strip_prefix("redis_version:"));
+        version.expect("it says it").to_owned()
+    }
+
     fn path(&self) -> PathBuf {
         self.folder.path().join("socket")
     }

@@ -51,12 +51,25 @@ impl Mix {
     }
 }
 
+/// What goes so wrong that a judge has to see it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Sabotage {
+    None,
+    /// The server forgets everything when it restarts.
+    Forgets,
+    /// Somebody leaves a key behind.
+    Orphan,
+    /// The server does not come back.
+    StaysDown,
+}
+
 /// Restarts, stalls and partitions, until it is dropped.
-async fn misbehave(world: &World, mix: Mix) {
+async fn misbehave(world: &World, mix: Mix, sabotage: Sabotage) {
     world.network.set_faults(mix.faults);
     loop {
         sleep(Duration::from_secs(1) + world.up_to(Duration::from_secs(9))).await;
         match world.below(3) {
+            _ if sabotage == Sabotage::Forgets => world.server.restart(false),
             0 if mix.restarts => {
                 world.server.kill();
                 sleep(world.up_to(Duration::from_secs(2))).await;
@@ -149,7 +162,7 @@ async fn acquire_and_hold<S: Subject>(world: &World, client: &Client, name: &str
     }
 }
 
-async fn contend<S: Subject>(world: World) -> Played {
+async fn contend<S: Subject>(world: World, sabotage: Sabotage) -> Played {
     let ledger = Ledger::default();
     let mix = Mix::of(&world);
     let mut clients = Vec::new();
@@ -175,12 +188,15 @@ async fn contend<S: Subject>(world: World) -> Played {
         })
         .collect();
     tokio::select! {
-        () = misbehave(&world, mix) => {}
+        () = misbehave(&world, mix, sabotage) => {}
         () = tokio::time::sleep_until(end) => {}
     }
     world.network.set_faults(Faults::default());
     world.network.heal();
-    world.server.revive();
+    match sabotage {
+        Sabotage::StaysDown => world.server.kill(),
+        _ => world.server.revive(),
+    }
     for worker in workers {
         match timeout(RECOVERY, worker).await {
             Ok(ended) => ended.expect("a worker does not panic"),
@@ -206,6 +222,11 @@ async fn contend<S: Subject>(world: World) -> Played {
             ledger.error(&error);
         }
     }
+    if sabotage == Sabotage::Orphan {
+        world
+            .server
+            .call(&[b"SET", b"distlock_client:orphan", b"1"]);
+    }
     sleep(LONG).await;
     for (_, key, state) in world.server.keyspace() {
         let key = String::from_utf8_lossy(&key).into_owned();
@@ -214,7 +235,7 @@ async fn contend<S: Subject>(world: World) -> Played {
         }
     }
     Played {
-        summary: ledger.judge(),
+        summary: ledger.summary(),
         counts: world.network.counts(),
         trace: world.network.trace(),
     }
@@ -235,8 +256,32 @@ struct Played {
 fn a_seed_repeats_every_byte() {
     for seed in seeds() {
         let replay = format!("scripts/simulate --seed {seed} a_seed_repeats_every_byte");
-        let [first, second] = [0; 2].map(|_| simulate(seed, &replay, contend::<OfFair>));
+        let [first, second] = [0; 2].map(|_| {
+            simulate(seed, &replay, |world| {
+                contend::<OfFair>(world, Sabotage::None)
+            })
+        });
         assert_eq!(first, second, "seed {seed}");
+    }
+}
+
+/// The judges are no judges if they see nothing. Some of these seeds must be found wrong, by the judge whose matter it is.
+#[test]
+fn the_judges_see_what_they_are_there_for() {
+    for (sabotage, judged) in [
+        (Sabotage::Forgets, "was granted Alone as"),
+        (Sabotage::Orphan, "was left behind"),
+        (Sabotage::StaysDown, "was not served again"),
+    ] {
+        let replay = "scripts/simulate the_judges_see";
+        let seen = (1..=5).any(|seed| {
+            let scenario = move |world| contend::<OfPlain>(world, sabotage);
+            let violations = simulate(seed, replay, scenario).summary.violations;
+            violations
+                .iter()
+                .any(|violation| violation.contains(judged))
+        });
+        assert!(seen, "{sabotage:?} was not seen");
     }
 }
 
@@ -246,7 +291,12 @@ fn play<S: Subject>(name: &str) {
         let replay = format!("scripts/simulate --seed {seed} {name}");
         let Played {
             summary, counts, ..
-        } = simulate(seed, &replay, contend::<S>);
+        } = simulate(seed, &replay, |world| contend::<S>(world, Sabotage::None));
+        let violations = summary.violations;
+        assert!(
+            violations.is_empty(),
+            "{violations:#?}; replay it with: {replay}"
+        );
         sum.grants += summary.grants;
         sum.errors += summary.errors;
         sum.losses += summary.losses;
@@ -256,6 +306,7 @@ fn play<S: Subject>(name: &str) {
         grants,
         errors,
         losses,
+        ..
     } = sum;
     eprintln!(
         "{name}: {} seeds, {grants} grants, {errors} errors, {losses} losses, {faults} faults of the network, 0 violations",

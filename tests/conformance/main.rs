@@ -5,9 +5,19 @@
 //! [`Family`](stage::Family), and a module for what is its own; a new engine a line in [`on_every_engine!`] and a
 //! constructor of [`Stage`](stage::Stage).
 //!
-//! In memory time is paused, so a case that waits for a lease takes none; on a server it is real.
+//! In memory time is paused, so a case that waits for a lease takes none. So it is in the columns `redis` and
+//! `redis_without_scripts`: there a case has a world of its own, with a simulated server and network (`support/world.rs`). They
+//! are played on a real server if `DISTLOCK_REAL_SERVERS` is set, or what names a server, an arrangement of several or the
+//! rights of a user there: `DISTLOCK_REDIS_SERVER`, `DISTLOCK_TOPOLOGY`, `DISTLOCK_LEAST_PRIVILEGE`. Always on a real one are
+//! `real_redis` and `real_redis_without_scripts`, which play each story with one kind of lock, `redis_over_tls`, and what
+//! blocks threads.
 
-#![cfg(all(feature = "redis", feature = "sqlite", feature = "tls"))]
+#![cfg(all(
+    feature = "redis",
+    feature = "sqlite",
+    feature = "tls",
+    feature = "simulation"
+))]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
 /// Makes one test of each async case with each kind of lock on each engine: `plain::redis::a_case`. Cases behind a `;` are
@@ -20,19 +30,19 @@ macro_rules! with_every_lock {
         }
         mod fenced {
             use super::*;
-            on_every_engine! { play with Fenced: $($case,)* $($($again,)+)? }
+            on_every_engine_but_a_real_server! { Fenced: $($case,)* $($($again,)+)? }
         }
         mod fair {
             use super::*;
-            on_every_engine_with_scripts! { play with Fair: $($case,)* $($($again,)+)? }
+            on_every_engine_with_scripts_but_a_real_server! { Fair: $($case,)* $($($again,)+)? }
         }
         mod write {
             use super::*;
-            on_every_engine_with_scripts! { play with Write: $($case,)* $($($again,)+)? }
+            on_every_engine_with_scripts_but_a_real_server! { Write: $($case,)* $($($again,)+)? }
         }
         mod simple {
             use super::*;
-            on_every_engine! { play with Simple: $($case,)* $($($again,)+)? }
+            on_every_engine_but_a_real_server! { Simple: $($case,)* $($($again,)+)? }
         }
         with_the_only_permit! { $($case,)* }
     };
@@ -44,34 +54,62 @@ macro_rules! with_the_only_permit {
     ($($case:ident,)+) => {
         mod semaphore {
             use super::*;
-            on_every_engine_with_scripts! { play with Semaphore: $($case,)+ }
+            on_every_engine_with_scripts_but_a_real_server! { Semaphore: $($case,)+ }
         }
     };
 }
 
-/// Makes one test of each case on each engine: `redis::a_case`, `memory::a_case`, `sqlite::a_case`.
+/// Makes one test of each case on each engine: `redis::a_case`, `memory::a_case`, `sqlite::a_case`, and once more on a real
+/// server, `real_redis::a_case`: what every kind of lock does is shown there with the plain one, what one kind does with it.
 ///
 /// The first word is how a case is run: [`play`](stage::Stage::play) if it is async,
-/// [`call`](stage::Stage::call) if it blocks.
+/// [`call`](stage::Stage::call) if it blocks. Simulated time stands still while a thread blocks, and the runtime that it
+/// would have to pass on has no thread but that: what blocks is played on a real server only.
 macro_rules! on_every_engine {
-    ($run:ident with $family:ident: $($case:ident,)+) => {
-        on_every_engine_with_scripts! { $run with $family: $($case,)+ }
-        on_engine!(redis_without_scripts, $run, $family: $($case,)+);
+    (play with $family:ident: $($case:ident,)+) => {
+        on_every_engine_but_a_real_server! { $family: $($case,)+ }
+        on_engine!(real_redis: real_redis, play, $family: $($case,)+);
+        on_engine!(real_redis_without_scripts: real_redis_without_scripts, play, $family: $($case,)+);
+    };
+    (call with $family:ident: $($case:ident,)+) => {
+        on_every_engine_with_scripts! { call with $family: $($case,)+ }
+        on_engine!(redis_without_scripts: real_redis_without_scripts, call, $family: $($case,)+);
     };
 }
 
 /// The same, where the store knows who waits: not without scripts.
 macro_rules! on_every_engine_with_scripts {
-    ($run:ident with $family:ident: $($case:ident,)+) => {
-        on_engine!(memory, $run, $family: $($case,)+);
-        on_engine!(redis, $run, $family: $($case,)+);
-        on_engine!(sqlite, $run, $family: $($case,)+);
+    (play with $family:ident: $($case:ident,)+) => {
+        on_every_engine_with_scripts_but_a_real_server! { $family: $($case,)+ }
+        on_engine!(real_redis: real_redis, play, $family: $($case,)+);
+    };
+    (call with $family:ident: $($case:ident,)+) => {
+        on_engine!(memory: memory, call, $family: $($case,)+);
+        on_engine!(redis: real_redis, call, $family: $($case,)+);
+        on_engine!(sqlite: sqlite, call, $family: $($case,)+);
     };
 }
 
+/// For what a real server is shown with another kind of lock.
+macro_rules! on_every_engine_but_a_real_server {
+    ($family:ident: $($case:ident,)+) => {
+        on_every_engine_with_scripts_but_a_real_server! { $family: $($case,)+ }
+        on_engine!(redis_without_scripts: redis_without_scripts, play, $family: $($case,)+);
+    };
+}
+
+macro_rules! on_every_engine_with_scripts_but_a_real_server {
+    ($family:ident: $($case:ident,)+) => {
+        on_engine!(memory: memory, play, $family: $($case,)+);
+        on_engine!(redis: redis, play, $family: $($case,)+);
+        on_engine!(sqlite: sqlite, play, $family: $($case,)+);
+    };
+}
+
+/// The name of the column, and the stage of its cases.
 macro_rules! on_engine {
-    ($engine:ident, $run:ident, $family:ident: $($case:ident,)+) => {
-        mod $engine {
+    ($column:ident: $engine:ident, $run:ident, $family:ident: $($case:ident,)+) => {
+        mod $column {
             $(
                 #[test]
                 fn $case() {
@@ -87,7 +125,7 @@ macro_rules! on_engine {
 /// a server and nothing above that, so a few cases of each manner of talking to it show that it works.
 macro_rules! over_tls {
     ($($case:ident,)+) => {
-        on_engine!(redis_over_tls, play, Plain: $($case,)+);
+        on_engine!(redis_over_tls: redis_over_tls, play, Plain: $($case,)+);
     };
 }
 
@@ -112,3 +150,5 @@ mod stage;
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/world.rs"]
+mod world;

@@ -4,21 +4,23 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, LazyLock, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Error, LockInfo};
+use distlock_sim::Value;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::store::{scripts, shared_server, shared_tls_server};
-use crate::support::Servers;
+use crate::store::{real_servers, scripts, shared_server, shared_tls_server};
 pub(crate) use crate::support::family::{
     Fair, Family, Fenced, Plain, Player, Semaphore, Simple, Write,
 };
+use crate::support::{SeededRng, Servers};
+use crate::world::{HOST, PORT, World};
 
 /// Far longer than anything here takes; who waits so long waits for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -46,8 +48,22 @@ pub(crate) struct Stage<F = Plain> {
     url: String,
     prefix: String,
     runtime: fn() -> std::io::Result<Runtime>,
-    server: Option<Arc<Servers>>,
-    folder: Option<TempDir>,
+    store: Store,
+}
+
+/// Where its locks are.
+enum Store {
+    Memory,
+    File {
+        _folder: TempDir,
+    },
+    /// And what a client needs to be let in, in a folder.
+    Real {
+        server: Arc<Servers>,
+        _folder: Option<TempDir>,
+    },
+    /// Made by the first who asks for it, by whose runtime its time passes.
+    Simulated(LazyLock<World>),
 }
 
 impl<F: Family> Stage<F> {
@@ -58,12 +74,8 @@ impl<F: Family> Stage<F> {
             family: PhantomData,
             url: format!("memory:{own}"),
             prefix: format!("{own}/"),
-            runtime: || {
-                let mut paused = Builder::new_current_thread();
-                paused.enable_all().start_paused(true).build()
-            },
-            server: None,
-            folder: None,
+            runtime: paused,
+            store: Store::Memory,
         }
     }
 
@@ -75,68 +87,89 @@ impl<F: Family> Stage<F> {
             url: format!("sqlite:{}/locks.db", folder.path().display()),
             prefix: format!("{}/", unique(case)),
             runtime: real,
-            server: None,
-            folder: Some(folder),
+            store: Store::File { _folder: folder },
+        }
+    }
+
+    /// A simulated server, under paused time, unless the environment asks for a real one.
+    pub(crate) fn redis(case: &str) -> Self {
+        if real_servers() {
+            return Self::real_redis(case);
+        }
+        Self::simulated(case, format!("redis://{HOST}:{PORT}/"), || {
+            let world = new_world();
+            // As on a real one.
+            for script in scripts() {
+                ask(&world, &["SCRIPT", "LOAD", script]);
+            }
+            world
+        })
+    }
+
+    /// The same, where a server runs no scripts for us.
+    pub(crate) fn redis_without_scripts(case: &str) -> Self {
+        if real_servers() {
+            return Self::real_redis_without_scripts(case);
+        }
+        let url = format!("redis://plain:secret@{HOST}:{PORT}/?scripts=off");
+        Self::simulated(case, url, || {
+            let world = new_world();
+            ask(&world, &WITHOUT_SCRIPTS);
+            world
+        })
+    }
+
+    fn simulated(case: &str, url: String, world: fn() -> World) -> Self {
+        Self {
+            family: PhantomData,
+            url,
+            prefix: format!("{}/", unique(case)),
+            runtime: paused,
+            store: Store::Simulated(LazyLock::new(world)),
         }
     }
 
     /// A real server, in real time.
-    pub(crate) fn redis(case: &str) -> Self {
-        Self::on(case, shared_server())
-    }
-
-    fn on(case: &str, server: Arc<Servers>) -> Self {
+    pub(crate) fn real_redis(case: &str) -> Self {
+        let server = shared_server();
         // Known before the case begins: a question that is polled once and left alone could not send a
         // script again.
         server.make_known(scripts());
+        let url = server.url();
+        Self::on(case, server, url, None)
+    }
+
+    fn on(case: &str, server: Arc<Servers>, url: String, folder: Option<TempDir>) -> Self {
         Self {
             family: PhantomData,
-            url: server.url(),
+            url,
             prefix: format!("{}/", unique(case)),
             runtime: real,
-            server: Some(server),
-            folder: None,
+            store: Store::Real {
+                server,
+                _folder: folder,
+            },
         }
     }
 
     /// A real server, over a connection that nobody else can read.
     pub(crate) fn redis_over_tls(case: &str) -> Self {
         let (server, authority) = shared_tls_server();
+        // As on any.
+        server.make_known(scripts());
         let folder = TempDir::with_prefix("distlock-").expect("there is room");
         let ca = folder.path().join("ca.pem");
         std::fs::write(&ca, authority).expect("the folder is ours");
-        let plain = Self::on(case, server);
-        Self {
-            url: format!("{}?ca={}", plain.url, ca.display()),
-            folder: Some(folder),
-            ..plain
-        }
+        let url = format!("{}?ca={}", server.url(), ca.display());
+        Self::on(case, server, url, Some(folder))
     }
 
     /// A real server that runs no scripts for us.
-    pub(crate) fn redis_without_scripts(case: &str) -> Self {
+    pub(crate) fn real_redis_without_scripts(case: &str) -> Self {
         let server = shared_server();
-        let user = [
-            "ACL",
-            "SETUSER",
-            "plain",
-            "on",
-            ">secret",
-            "~*",
-            "&*",
-            "+@all",
-            "-@scripting",
-        ];
-        server.cmd(&user);
+        server.cmd(&WITHOUT_SCRIPTS);
         let url = server.url().replace("://", "://plain:secret@");
-        Self {
-            family: PhantomData,
-            url: format!("{url}?scripts=off"),
-            prefix: format!("{}/", unique(case)),
-            runtime: real,
-            server: Some(server),
-            folder: None,
-        }
+        Self::on(case, server, format!("{url}?scripts=off"), None)
     }
 
     /// Runs an async case to its end.
@@ -184,7 +217,11 @@ impl<F: Family> Stage<F> {
 
     /// Options for another client. A server on a busy machine is slow to answer, and not down.
     pub(crate) fn builder(&self) -> ClientBuilder {
-        Client::builder(&self.url)
+        let builder = match &self.store {
+            Store::Simulated(world) => world.client_of(&self.url, "client"),
+            Store::Memory | Store::File { .. } | Store::Real { .. } => Client::builder(&self.url),
+        };
+        builder
             .command_timeout(PATIENCE / 2)
             .connect_timeout(PATIENCE / 2)
     }
@@ -192,47 +229,56 @@ impl<F: Family> Stage<F> {
     /// How late something may come that need not be told of: exactly where time is paused, while a
     /// server's time is the machine's.
     pub(crate) const fn slack(&self) -> Duration {
-        if self.is_in_memory() { SOON } else { PATIENCE }
+        if self.is_paused() { SOON } else { PATIENCE }
     }
 
     /// How many of those who watch would hear of a lock, where the store can say.
     pub(crate) fn patterns(&self, name: &str) -> Option<u64> {
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        match &**self.server.as_ref()? {
-            // Nobody hears of more than one lock there.
-            Servers::Cluster(..) => None,
-            server => Some(server.query(&["PUBLISH", &channel, "0"])),
+        let question = ["PUBLISH", &*channel, "0"];
+        match &self.store {
+            Store::Memory | Store::File { .. } => None,
+            Store::Real { server, .. } => match &**server {
+                // Nobody hears of more than one lock there.
+                Servers::Cluster(..) => None,
+                server => Some(server.query(&question)),
+            },
+            Store::Simulated(world) => Some(number(&ask(world, &question))),
         }
     }
 
     /// Whether the store tells who watches of every grant and every end, or of releases only.
     pub(crate) const fn tells_all(&self) -> bool {
-        self.server.is_none()
+        matches!(self.store, Store::Memory | Store::File { .. })
     }
 
     /// Whether the store tells who watches of releases: if not, what is over between two looks is not told.
     pub(crate) fn tells_releases(&self) -> bool {
-        !matches!(self.server.as_deref(), Some(Servers::Cluster(..)))
+        !self.is_cluster()
     }
 
     /// Whether the store can have no lock of that name: in a cluster all that belongs to one has to be in one slot.
     pub(crate) fn refuses(&self, name: &str) -> bool {
-        let is_cluster = matches!(self.server.as_deref(), Some(Servers::Cluster(..)));
         let tagged = |(_, behind): (&str, &str)| behind.find('}').is_some_and(|length| length > 0);
-        is_cluster && name.contains(['{', '}']) && !name.split_once('{').is_some_and(tagged)
+        self.is_cluster() && name.contains(['{', '}']) && !name.split_once('{').is_some_and(tagged)
     }
 
-    const fn is_in_memory(&self) -> bool {
-        self.server.is_none() && self.folder.is_none()
+    fn is_cluster(&self) -> bool {
+        matches!(&self.store, Store::Real { server, .. } if matches!(**server, Servers::Cluster(..)))
     }
 
-    /// A wait in vain, which ends with none. Anew, if a busy machine kept its last answer back until it was over; which
-    /// no answer of memory's is.
+    const fn is_paused(&self) -> bool {
+        matches!(self.store, Store::Memory | Store::Simulated(_))
+    }
+
+    /// A wait in vain, which ends with none. Anew, if a busy machine or the network kept its last answer back until it was
+    /// over; which no answer of memory's is.
     pub(crate) async fn in_vain<T>(
         &self,
         mut wait: impl AsyncFnMut() -> Result<Option<T>, Error>,
     ) -> Played {
-        let mut tries = if self.is_in_memory() { 1 } else { TRIES };
+        let is_in_memory = matches!(self.store, Store::Memory);
+        let mut tries = if is_in_memory { 1 } else { TRIES };
         loop {
             tries -= 1;
             match wait().await {
@@ -242,9 +288,18 @@ impl<F: Family> Stage<F> {
         }
     }
 
+    /// How soon somebody drops a call who drops it at every await. It lasts for most answers, as slow as they are: a watch that
+    /// is dropped before each of them asks anew for ever.
+    pub(crate) const fn impatience(&self) -> Duration {
+        match self.store {
+            Store::Simulated(_) => Duration::from_millis(9),
+            Store::Memory | Store::File { .. } | Store::Real { .. } => Duration::from_micros(200),
+        }
+    }
+
     /// Takes this long without an await, as code does that computes or blocks its thread.
     pub(crate) fn block(&self, time: Duration) {
-        if !self.is_in_memory() {
+        if !self.is_paused() {
             return thread::sleep(time);
         }
         // The first poll moves the paused clock.
@@ -261,22 +316,74 @@ impl<F: Family> Stage<F> {
 
     /// How many clients listen for releases of a lock, where the store can say: one for all its waiters, or for each.
     pub(crate) fn listeners(&self, name: &str) -> Option<u64> {
-        let server = self.server.as_ref()?;
-        let (count, channels) = match &**server {
-            Servers::Cluster(..) => ("SHARDNUMSUB", "SHARDCHANNELS"),
-            Servers::Alone(_) | Servers::Watched(_) => ("NUMSUB", "CHANNELS"),
-        };
         let channel = format!("redisson_lock__channel:{{{name}}}");
         let shared = format!("redisson_rwlock:{{{name}}}");
         let permits = format!("redisson_sc:{{{name}}}");
+        let each = format!("{channel}:*");
+        let (server, is_cluster) = match &self.store {
+            Store::Memory | Store::File { .. } => return None,
+            Store::Simulated(world) => {
+                let Value::Array(all) =
+                    ask(world, &["PUBSUB", "NUMSUB", &channel, &shared, &permits])
+                else {
+                    panic!("channels and their numbers");
+                };
+                let Value::Array(each) = ask(world, &["PUBSUB", "CHANNELS", &each]) else {
+                    panic!("channels");
+                };
+                let all = all.chunks(2).map(|pair| number(&pair[1]));
+                return Some(all.sum::<u64>() + each.len() as u64);
+            }
+            Store::Real { server, .. } => (server, self.is_cluster()),
+        };
+        let (count, channels) = if is_cluster {
+            ("SHARDNUMSUB", "SHARDCHANNELS")
+        } else {
+            ("NUMSUB", "CHANNELS")
+        };
         let mut listeners = 0;
         for server in server.masters() {
             let all: Vec<(String, u64)> =
                 server.query(&["PUBSUB", count, &channel, &shared, &permits]);
-            let each: Vec<String> = server.query(&["PUBSUB", channels, &format!("{channel}:*")]);
+            let each: Vec<String> = server.query(&["PUBSUB", channels, &each]);
             listeners += all.iter().map(|(_, count)| count).sum::<u64>() + each.len() as u64;
         }
         Some(listeners)
+    }
+}
+
+/// Who may do everything but run scripts.
+const WITHOUT_SCRIPTS: [&str; 9] = [
+    "ACL",
+    "SETUSER",
+    "plain",
+    "on",
+    ">secret",
+    "~*",
+    "&*",
+    "+@all",
+    "-@scripting",
+];
+
+fn new_world() -> World {
+    World::new(SeededRng::from_env_or(1).next_u64())
+}
+
+/// What the server of a world says.
+fn ask(world: &World, question: &[&str]) -> Value {
+    let words: Vec<&[u8]> = question.iter().map(|word| word.as_bytes()).collect();
+    let answer = world.server.call(&words);
+    assert!(
+        !matches!(answer, Value::Error(_)),
+        "{question:?}: {answer:?}"
+    );
+    answer
+}
+
+fn number(answer: &Value) -> u64 {
+    match answer {
+        Value::Integer(number) => u64::try_from(*number).expect("it counts"),
+        other => panic!("this is no number: {other:?}"),
     }
 }
 
@@ -350,6 +457,11 @@ pub(crate) async fn count_seen(by: &Client, name: &str) -> Result<u64, Error> {
         assert_eq!(lock.holders.len(), 1, "a plain lock has one owner");
         lock.holders[0].hold_count
     }))
+}
+
+fn paused() -> std::io::Result<Runtime> {
+    let mut paused = Builder::new_current_thread();
+    paused.enable_all().start_paused(true).build()
 }
 
 fn real() -> std::io::Result<Runtime> {

@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tempfile::TempDir;
 
 use crate::certificates::{Authority, HERE};
+use crate::support::login::LEAST_PRIVILEGE;
+use crate::support::redis::PROGRAM;
+use crate::support::servers::TOPOLOGY;
 use crate::support::{Arrangement, Cluster, RedisServer, Script, Servers};
 
 /// One with a port that speaks TLS, and the authority that has signed for it.
@@ -31,6 +34,13 @@ pub(crate) fn shared_tls_server() -> (Arc<Servers>, String) {
     ])));
     *shared = (Arc::downgrade(&server), authority.pem.clone());
     (server, authority.pem)
+}
+
+/// Whether the environment asks for real servers where simulated ones would do: by itself, or since it says which ones, or who
+/// we are to them.
+pub(crate) fn real_servers() -> bool {
+    let asks = ["DISTLOCK_REAL_SERVERS", TOPOLOGY, PROGRAM, LEAST_PRIVILEGE];
+    asks.iter().any(|name| std::env::var_os(name).is_some())
 }
 
 /// It goes with the last of them.

@@ -8,6 +8,7 @@
 mod basics;
 mod contention;
 mod judge;
+#[path = "../support/world.rs"]
 mod world;
 
 use std::env;

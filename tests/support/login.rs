@@ -94,7 +94,7 @@ impl Rights {
 }
 
 /// Has every test be somebody who may do what the documentation says that locks need, and no more.
-const LEAST_PRIVILEGE: &str = "DISTLOCK_LEAST_PRIVILEGE";
+pub(crate) const LEAST_PRIVILEGE: &str = "DISTLOCK_LEAST_PRIVILEGE";
 
 /// Who may do everything where others may not; the password is the same.
 const ROOT: &str = "root";

@@ -29,7 +29,7 @@ pub(crate) enum Arrangement {
 impl Arrangement {
     /// The one that the environment names.
     pub(crate) fn named() -> Self {
-        match std::env::var(NAME).as_deref() {
+        match std::env::var(TOPOLOGY).as_deref() {
             Err(_) => Self::Alone,
             Ok("cluster") => Self::Cluster,
             Ok("cluster-both") => Self::ClusterBoth,
@@ -147,4 +147,5 @@ fn in_manner(url: String, form: Form) -> String {
     }
 }
 
-const NAME: &str = "DISTLOCK_TOPOLOGY";
+/// Names the arrangement, as `scripts/topologies` does.
+pub(crate) const TOPOLOGY: &str = "DISTLOCK_TOPOLOGY";

@@ -1,4 +1,8 @@
 //! A simulated world: one thread, one runtime under virtual time, a network, and the machines that clients run on.
+#![allow(
+    dead_code,
+    reason = "each test target compiles this module for itself and uses a part of it"
+)]
 
 use std::io;
 use std::panic::resume_unwind;
@@ -13,6 +17,10 @@ use tokio::time::Instant;
 
 /// How long one seed may take in real time before it counts as hung.
 const LONGEST: Duration = Duration::from_secs(300);
+
+/// Where the server is.
+pub(crate) const HOST: &str = "redis";
+pub(crate) const PORT: u16 = 6379;
 
 /// What a scenario is played in. Clones are the same world.
 #[derive(Clone)]
@@ -46,21 +54,7 @@ where
         #[cfg(tokio_unstable)]
         runtime.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
         let runtime = runtime.build().expect("a runtime needs only memory");
-        let played = runtime.block_on(async {
-            let network = Network::new(seed);
-            let server = Server::new(Clock::new(), seed);
-            network.listen("redis", 6379, &server);
-            if std::env::var_os("DISTLOCK_TRACE").is_some() {
-                network.print();
-            }
-            let random = Arc::new(Mutex::new(Random::new(!seed)));
-            let world = World {
-                network,
-                server,
-                random,
-            };
-            scenario(world).await
-        });
+        let played = runtime.block_on(async { scenario(World::new(seed)).await });
         // Nobody may be there to take it any more.
         let _ = sender.send(played);
     });
@@ -80,9 +74,30 @@ where
 }
 
 impl World {
+    /// A world whose time begins now, by the clock of the runtime that it is made on.
+    pub(crate) fn new(seed: u64) -> Self {
+        let network = Network::new(seed);
+        let server = Server::new(Clock::new(), seed);
+        network.listen(HOST, PORT, &server);
+        if std::env::var_os("DISTLOCK_TRACE").is_some() {
+            network.print();
+        }
+        let random = Arc::new(Mutex::new(Random::new(!seed)));
+        Self {
+            network,
+            server,
+            random,
+        }
+    }
+
     /// A client on a machine of that name.
     pub(crate) fn client(&self, name: &str) -> ClientBuilder {
-        Client::builder("redis://redis:6379/").simulated(Arc::new(Machine {
+        self.client_of(&format!("redis://{HOST}:{PORT}/"), name)
+    }
+
+    /// The same with an address of its own choice.
+    pub(crate) fn client_of(&self, url: &str, name: &str) -> ClientBuilder {
+        Client::builder(url).simulated(Arc::new(Machine {
             name: name.to_owned(),
             network: self.network.clone(),
             started: Instant::now(),

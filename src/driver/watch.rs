@@ -1,7 +1,7 @@
 //! Follows locks: by what the store tells, and by a look at everything now and then.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::lookup::{self, is_foreign_or_denied};
@@ -27,8 +27,15 @@ const LONG_SILENCE: Duration = Duration::from_secs(5);
 /// How soon after a client's first grant its label is in the store.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// One watch.
+/// One watch. What it is doing goes on where it was when a call is dropped and made again.
 pub(crate) struct Watching {
+    pattern: String,
+    /// The way to the next event. The mutex is never locked: it makes a watch `Sync`.
+    step: Mutex<Answer<(Follower, Result<Event, TroubleWith>)>>,
+}
+
+/// What a watch knows, and what it is doing.
+struct Follower {
     core: Arc<Core>,
     pattern: String,
     ledger: Ledger,
@@ -44,7 +51,7 @@ enum Hearing {
     Deaf(Moment),
     On(Feed),
     /// From this moment on, looks do without it.
-    Trying(Kept<Option<Feed>>, Moment),
+    Trying(Answer<Option<Feed>>, Moment),
 }
 
 /// The look at all that is held.
@@ -53,31 +60,48 @@ enum Look {
     Due(Moment),
     /// It has shown this, and has taken that long; what was heard meanwhile comes first.
     Done(Vec<Seen>, Duration),
-    UnderWay(Kept<Result<Vec<Seen>, TroubleWith>>, Moment),
+    UnderWay(Answer<Result<Vec<Seen>, TroubleWith>>, Moment),
 }
-
-/// Goes on where it was when a call is dropped and made again. The mutex is never locked: it makes a watch `Sync`.
-type Kept<T> = Mutex<Answer<T>>;
 
 impl Watching {
     pub(crate) fn new(core: Arc<Core>, pattern: String) -> Self {
         let now = core.clock.now();
-        Self {
+        let follower = Follower {
             core,
-            pattern,
+            pattern: pattern.clone(),
             ledger: Ledger::default(),
             hearing: Hearing::Deaf(now),
             freed: BTreeSet::new(),
             look: Look::Due(now),
-        }
+        };
+        let step = Mutex::new(follower.step());
+        Self { pattern, step }
     }
 
     pub(crate) fn pattern(&self) -> &str {
         &self.pattern
     }
 
-    /// The next event. May be dropped at any await: no event is lost.
+    /// The next event. May be dropped at any await: no event is lost, and nothing begins anew.
     pub(crate) async fn next(&mut self) -> Result<Event, TroubleWith> {
+        let step = self.step.get_mut();
+        let step = step.unwrap_or_else(PoisonError::into_inner);
+        let (follower, event) = step.as_mut().await;
+        *step = follower.step();
+        event
+    }
+}
+
+impl Follower {
+    /// The way to the next event, which begins when it is polled.
+    fn step(mut self) -> Answer<(Self, Result<Event, TroubleWith>)> {
+        Box::pin(async move {
+            let event = self.next().await;
+            (self, event)
+        })
+    }
+
+    async fn next(&mut self) -> Result<Event, TroubleWith> {
         loop {
             let ripe = self.ledger.waits_since().map(|since| since + GRACE);
             if let Some(late) = ripe.filter(|ripe| *ripe <= self.now()) {
@@ -141,7 +165,7 @@ impl Watching {
             let (core, pattern) = (self.core.clone(), self.pattern.clone());
             let feed = async move { lookup::overhear(&core, pattern).await.ok() };
             let long = now + self.core.settings.command_timeout;
-            self.hearing = Hearing::Trying(Mutex::new(Box::pin(feed)), long);
+            self.hearing = Hearing::Trying(Box::pin(feed), long);
         }
         // A look that begins before we listen would miss what happens in between. It is made up for then.
         let may_look = match &self.hearing {
@@ -154,7 +178,7 @@ impl Watching {
         {
             let (core, pattern) = (self.core.clone(), self.pattern.clone());
             let looking = async move { lookup::list(&core, &pattern, |_| {}).await };
-            self.look = Look::UnderWay(Mutex::new(Box::pin(looking)), now);
+            self.look = Look::UnderWay(Box::pin(looking), now);
             self.ledger.begin_look();
         }
     }
@@ -273,7 +297,7 @@ impl Hearing {
             Self::Deaf(_) => std::future::pending().await,
             Self::On(feed) => feed.next().await.map_or(News::Ended, News::Notice),
             Self::Trying(trying, _) => {
-                let feed = kept(trying).await;
+                let feed = trying.as_mut().await;
                 feed.map_or(News::NotHeard, News::Began)
             }
         }
@@ -284,7 +308,7 @@ impl Look {
     /// What the look under way shows, and when it began. May be dropped at any await.
     async fn end(&mut self) -> (Result<Vec<Seen>, TroubleWith>, Moment) {
         match self {
-            Self::UnderWay(looking, begun) => (kept(looking).await, *begun),
+            Self::UnderWay(looking, begun) => (looking.as_mut().await, *begun),
             Self::Due(_) | Self::Done(..) => std::future::pending().await,
         }
     }
@@ -295,11 +319,4 @@ impl Look {
             *due = by.min(*due);
         }
     }
-}
-
-async fn kept<T>(kept: &mut Kept<T>) -> T {
-    kept.get_mut()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-        .as_mut()
-        .await
 }

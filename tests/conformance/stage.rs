@@ -288,15 +288,6 @@ impl<F: Family> Stage<F> {
         }
     }
 
-    /// How soon somebody drops a call who drops it at every await. It lasts for most answers, as slow as they are: a watch that
-    /// is dropped before each of them asks anew for ever.
-    pub(crate) const fn impatience(&self) -> Duration {
-        match self.store {
-            Store::Simulated(_) => Duration::from_millis(9),
-            Store::Memory | Store::File { .. } | Store::Real { .. } => Duration::from_micros(200),
-        }
-    }
-
     /// Takes this long without an await, as code does that computes or blocks its thread.
     pub(crate) fn block(&self, time: Duration) {
         if !self.is_paused() {

@@ -317,7 +317,7 @@ async fn end(child: &mut Child, grace: Duration) {
     }
 }
 
-/// What the store says of the lock once the command has ended.
+/// The state of the lock when the command has ended, as the store reports it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Standing {
     Held,

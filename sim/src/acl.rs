@@ -14,7 +14,7 @@ pub(crate) struct User {
     needs_none: bool,
     passwords: Vec<Vec<u8>>,
     permissions: Permissions,
-    /// What was set last, as `ACL LIST` would begin to show it.
+    /// The rules in the order in which they were set, as `ACL LIST` shows them.
     rules: Vec<String>,
 }
 

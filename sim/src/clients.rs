@@ -1,4 +1,4 @@
-//! What the server keeps of each connection, and the commands about connections.
+//! The state of each connection, and the commands about connections.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct Client {
     pub(crate) database: usize,
     /// `None` before `AUTH`, if that is needed.
     pub(crate) user: Option<String>,
-    /// What is queued since `MULTI`.
+    /// The commands since `MULTI`.
     pub(crate) transaction: Option<Transaction>,
     pub(crate) outbox: Arc<Outbox>,
     /// It is to be closed once its replies are sent.
@@ -34,7 +34,7 @@ pub(crate) struct Client {
     pub(crate) written: u64,
 }
 
-/// What a client waits for.
+/// The event that a client waits for.
 #[derive(Debug)]
 pub(crate) enum Blocked {
     /// The moment itself; then it is answered this.
@@ -48,7 +48,7 @@ pub(crate) enum Blocked {
 }
 
 impl Client {
-    /// Whose connection never ends and who may do everything: the test itself.
+    /// The client of the test itself, which may do everything and never disconnects.
     pub(crate) const ADMINISTRATOR: u64 = 0;
 
     pub(crate) fn new(id: u64, user: Option<String>) -> Self {

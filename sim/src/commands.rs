@@ -12,7 +12,7 @@ use crate::{scan, sets, sorted_sets, strings, transactions, zrange};
 /// Executes one command.
 pub(crate) type Handler = fn(&mut Core, &Call<'_>) -> Reply;
 
-/// What is known of a command or of one of its subcommands.
+/// The properties of a command or of one of its subcommands.
 #[derive(Debug)]
 pub(crate) struct Command {
     /// Its name in lower case; a subcommand's behind its command's name and `|`.
@@ -85,7 +85,7 @@ impl Table {
     }
 }
 
-/// What a request's name stands for.
+/// The command that a request names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lookup {
     Found(usize),

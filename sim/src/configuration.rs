@@ -96,7 +96,7 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// What a server of Redis 7.0 uses before anything is in it.
+/// The memory that an empty server of Redis 7.0 uses.
 pub(crate) const EMPTY_SERVER: u64 = 900_000;
 
 /// The settings that the library or its tests ask for, as a server has them that is told nothing.

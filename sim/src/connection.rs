@@ -14,7 +14,7 @@ use crate::decoder::Decoder;
 use crate::server::Server;
 use crate::{Value, dispatch};
 
-/// What a connection's client has yet to be sent.
+/// The bytes that are to be sent to a connection's client.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Mutex<Vec<u8>>,

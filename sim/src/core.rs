@@ -1,4 +1,4 @@
-//! What a server knows, scripts aside: a command sees this and its arguments.
+//! The state of a server without its scripts: a command sees this state and its arguments.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::random::Random;
 use crate::replication::Link;
 use crate::server::Fault;
 
-/// What a server knows.
+/// The state of a server without its scripts.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) clock: Clock,
@@ -32,7 +32,7 @@ pub(crate) struct Core {
     pub(crate) replication_id_before: String,
     /// How much has been written, in bytes as it were.
     pub(crate) offset: u64,
-    /// What it follows, if it is a replica.
+    /// The master, if this server is a replica.
     pub(crate) master: Option<Link>,
     pub(crate) replicas: Vec<Link>,
     /// Where it can be reached.

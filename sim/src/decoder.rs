@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: VecDeque<u8>,
-    /// What has been read of a request that has not arrived whole.
+    /// The bytes of a request that has not arrived whole.
     pending: Vec<Vec<u8>>,
     /// How many more arguments that request has.
     missing: usize,

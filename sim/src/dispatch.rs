@@ -1,4 +1,4 @@
-//! What becomes of a request: the checks of Redis' `processCommand`, in its order, then the command.
+//! The execution of a request: the checks of Redis' `processCommand`, in its order, then the command.
 
 use crate::Value;
 use crate::arguments::text;

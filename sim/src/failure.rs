@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure(String);
 
-/// What a command is answered.
+/// The reply to a command.
 pub(crate) type Reply = Result<crate::Value, Failure>;
 
 impl Failure {

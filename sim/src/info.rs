@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! The replies of `INFO`.
 
 use std::time::Duration;
 

@@ -13,11 +13,11 @@ use crate::{Value, redis_library, struct_pack};
 /// A Lua state with what Redis puts into it.
 pub(crate) struct Interpreter {
     lua: Lua,
-    /// What the running script may reach. A function in Lua cannot borrow it, so it lies here for as long as the script runs.
+    /// The state that the running script may reach. A function in Lua cannot borrow it, so it lies here for as long as the script runs.
     run: Slot,
     /// The globals, without the protection that scripts see.
     globals: Table,
-    /// What scripts see: reads the globals, and refuses to be written to.
+    /// The environment of scripts: a table that reads the globals and refuses writes.
     environment: Table,
     xpcall: Function,
     on_error: Function,

@@ -101,9 +101,9 @@ pub(crate) struct Keyspace {
     selected: usize,
     now: u64,
     watched: BTreeMap<(usize, Vec<u8>), Vec<Watched>>,
-    /// What was changed and has not been sent to replicas.
+    /// Changes that have not been sent to replicas.
     changed: Changed,
-    /// Whose transactions are not to be executed.
+    /// Connections whose transactions are not to be executed.
     pub(crate) dirty: BTreeSet<u64>,
 }
 

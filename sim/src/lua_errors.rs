@@ -2,7 +2,7 @@
 
 use mlua::{Lua, Table, Value as LuaValue};
 
-/// What a function of Redis raises: mlua can raise no table, so it is made of this where it is caught.
+/// The error that a function of Redis raises. mlua can raise no table, so the code that catches this error makes the table.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Raised {
     /// A table with this error, which has a code.

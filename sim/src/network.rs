@@ -61,7 +61,7 @@ struct Shared {
     prints: bool,
 }
 
-/// What has happened so far.
+/// The number of events so far.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Counts {

@@ -1,4 +1,4 @@
-//! What a user may do: which commands, on which keys and channels.
+//! The permissions of a user: commands, keys and channels.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::commands::table;
 use crate::failure::Failure;
 use crate::glob;
 
-/// What somebody was not allowed.
+/// The part of a request that its user is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     Command,

@@ -9,7 +9,7 @@ use crate::core::{Call, Core};
 use crate::failure::{Failure, Reply};
 use crate::glob;
 
-/// Who has subscribed to what, in the order in which each has.
+/// The subscriptions, in the order in which clients have subscribed.
 #[derive(Debug, Default)]
 pub(crate) struct PubSub {
     channels: Subscriptions,
@@ -28,7 +28,7 @@ enum Manner {
 }
 
 impl Manner {
-    /// What the command's name begins with, and the names of its messages with it.
+    /// The beginning of the command's name, and of the names of its messages.
     fn of(command: &str) -> Self {
         match command.as_bytes().first() {
             Some(b'p') => Self::Pattern,

@@ -26,7 +26,7 @@ pub(crate) struct Link {
 
 #[derive(Debug)]
 struct State {
-    /// What has been written and was not received, with the master's offset behind it.
+    /// Writes that no replica has received, each with the master's offset behind it.
     pending: VecDeque<(u64, Instant, Vec<Change>)>,
     /// The offset up to which everything was received.
     received: u64,
@@ -130,7 +130,7 @@ impl Link {
 }
 
 impl Core {
-    /// Whether it follows a master, or refuses writes as if it did.
+    /// Whether the server follows a master, or refuses writes as if it did.
     pub(crate) fn is_replica(&self) -> bool {
         self.fault == Some(crate::Fault::ReadOnly) || self.master.is_some()
     }

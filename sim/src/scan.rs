@@ -94,7 +94,7 @@ fn scan(core: &mut Core, call: &Call<'_>) -> Reply {
     ]))
 }
 
-/// What is within one key comes in one page, as that of a small value does in Redis.
+/// The content of one key comes in one page, as that of a small value does in Redis.
 fn scan_within(core: &mut Core, call: &Call<'_>) -> Reply {
     cursor(&call.args[2])?;
     let wanted = match call.name {

@@ -26,14 +26,14 @@ struct Script {
     flags: Option<ScriptFlags>,
 }
 
-/// What a script's first line declares.
+/// The declarations of a script's first line.
 #[derive(Clone, Copy, Debug, Default)]
 struct ScriptFlags {
     no_writes: bool,
     allow_oom: bool,
 }
 
-/// What a command is by what its script declares.
+/// The properties of a command that its script declares.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Declared {
     pub(crate) writes: bool,

@@ -23,7 +23,7 @@ pub struct Server {
     pub(crate) shared: Arc<Mutex<Inner>>,
 }
 
-/// What a server is, with its interpreter of scripts.
+/// The state of a server, with its interpreter of scripts.
 pub(crate) struct Inner {
     /// Not there while a script has it.
     pub(crate) core: Option<Box<Core>>,

@@ -29,7 +29,7 @@ struct Pipe(Arc<Mutex<State>>);
 struct State {
     from: Arc<str>,
     to: Arc<str>,
-    /// What is under way, and when each part arrives.
+    /// The messages under way, and when each of them arrives.
     messages: VecDeque<(Instant, VecDeque<u8>)>,
     /// When the last part arrives.
     last: Instant,
@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    /// What can be read at this moment, or when there is something to look at again.
+    /// Reads the bytes that have arrived, or returns when the next may.
     fn next(&mut self, now: Instant, buffer: &mut ReadBuf<'_>) -> Result<(), Option<Instant>> {
         if self.is_black_hole {
             return Err(None);
@@ -103,12 +103,9 @@ impl State {
             let first = self.messages.front();
             first.is_none_or(|(arrival, _)| at < arrival)
         });
-        if let Some((at, end)) = end {
-            return match end {
-                _ if at > now => Err(Some(at)),
-                // Its caller tells the two apart: nothing was read.
-                End::Closed | End::Broken => Ok(()),
-            };
+        if let Some((at, _)) = end {
+            // The caller tells the two ends apart: nothing was read.
+            return if at > now { Err(Some(at)) } else { Ok(()) };
         }
         let Some((arrival, message)) = self.messages.front_mut() else {
             return Err(None);

@@ -6,7 +6,7 @@ use crate::dispatch;
 use crate::failure::Failure;
 use crate::server::Inner;
 
-/// What a connection has queued.
+/// The commands that a connection has queued.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
     /// The numbers of the commands, and the requests.

@@ -20,7 +20,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
     })
 }
 
-/// What the bounds of a range are.
+/// The kind of a range's bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Rank,

@@ -1,4 +1,4 @@
-//! What only the simulated server can do: virtual time, faults, restarts.
+//! The abilities that only the simulated server has: virtual time, faults, restarts.
 #![expect(
     clippy::disallowed_methods,
     reason = "a test starts the tasks of a world and waits in it"

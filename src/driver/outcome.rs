@@ -1,4 +1,4 @@
-//! What the release of a hold came to: the guards that it overtook report the same.
+//! The outcome of a hold's release: the guards that the release overtook report the same.
 //!
 //! | state    | means                                                           | left when                            |
 //! |----------|-----------------------------------------------------------------|--------------------------------------|
@@ -14,7 +14,7 @@ use super::{Trouble, no_answer};
 use crate::engine::Failure;
 use crate::protocol::Reply;
 
-/// What the release of a hold came to, as far as it is known.
+/// The outcome of a hold's release, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) enum Outcome {
     #[default]

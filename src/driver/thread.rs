@@ -81,7 +81,7 @@ fn because(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// What a thread runs.
+/// The work of a thread.
 type Run = Box<dyn FnOnce() + Send>;
 
 /// A runtime whose thread does not run yet. Where that cannot be started this is dropped inside the caller's runtime, where dropping

@@ -27,14 +27,14 @@ const LONG_SILENCE: Duration = Duration::from_secs(5);
 /// How soon after a client's first grant its label is in the store.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// One watch. What it is doing goes on where it was when a call is dropped and made again.
+/// One watch. Its requests under way go on when a call is dropped and made again.
 pub(crate) struct Watching {
     pattern: String,
     /// The way to the next event. The mutex is never locked: it makes a watch `Sync`.
     step: Mutex<Answer<(Follower, Result<Event, TroubleWith>)>>,
 }
 
-/// What a watch knows, and what it is doing.
+/// The state of a watch, and its requests under way.
 struct Follower {
     core: Arc<Core>,
     pattern: String,

@@ -1,4 +1,4 @@
-//! What the simulation rests on: the library works in it, and time is virtual.
+//! The basis of the simulation: the library works in it, and time is virtual.
 
 use std::time::Duration;
 

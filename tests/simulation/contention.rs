@@ -19,7 +19,7 @@ const LEASE: Duration = Duration::from_secs(3);
 /// Longer than anything that the library leaves in the store.
 const LONG: Duration = Duration::from_secs(3 * 3600);
 
-/// What goes wrong besides the network: chosen anew for each seed, since faults hide one another.
+/// The faults, of the network and others: chosen anew for each seed, since faults hide one another.
 #[derive(Clone, Copy, Debug)]
 struct Mix {
     faults: Faults,
@@ -51,7 +51,7 @@ impl Mix {
     }
 }
 
-/// What goes so wrong that a judge has to see it.
+/// A fault that breaks a promise, so that a judge has to see it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Sabotage {
     None,
@@ -241,7 +241,7 @@ async fn contend<S: Subject>(world: World, sabotage: Sabotage) -> Played {
     }
 }
 
-/// What a seed came to.
+/// The result of a seed.
 #[derive(Debug, Eq, PartialEq)]
 struct Played {
     summary: Summary,

@@ -37,13 +37,13 @@ struct Entry {
     is_held: Box<dyn Fn() -> bool + Send>,
 }
 
-/// What a scenario came to.
+/// The result of a scenario.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) grants: u64,
     pub(crate) errors: u64,
     pub(crate) losses: u64,
-    /// What must never be.
+    /// Broken promises.
     pub(crate) violations: Vec<String>,
 }
 

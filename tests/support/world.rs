@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 pub(crate) const HOST: &str = "redis";
 pub(crate) const PORT: u16 = 6379;
 
-/// What a scenario is played in. Clones are the same world.
+/// The network, the server and the random numbers of a scenario. Clones are the same world.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) network: Network,

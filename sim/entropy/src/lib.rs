@@ -15,7 +15,7 @@ pub fn seed(seed: u64) {
     STATE.set(Some(seed));
 }
 
-/// What the C library promises: fills the buffer, and returns how many bytes it has written.
+/// The C library's `getrandom`: fills the buffer, and returns how many bytes were written.
 ///
 /// # Safety
 ///

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use distlock_sim::Random;
+
 use crate::scripts::Script;
 use crate::words::{COMMANDS, JUNK, KINDS, KINDS_WITHOUT_MOMENTS, SNIPPETS, VALUES};
 
 /// Draws what is asked next. The same seed draws the same.
 #[derive(Debug)]
 pub(crate) struct Generator {
-    state: u64,
+    random: Random,
     /// The leases that were drawn. Each differs by minutes from all others, so that their order never depends on how fast a
     /// server is.
     leases: BTreeSet<u64>,
-    /// Whose turn it is: other arguments of the same request belong to it.
+    /// The script or command that is being composed: other arguments of the same request belong to it.
     owner: usize,
 }
 
@@ -21,23 +23,15 @@ pub(crate) type Request = Vec<Vec<u8>>;
 impl Generator {
     pub(crate) const fn new(seed: u64) -> Self {
         Self {
-            state: seed,
+            random: Random::new(seed),
             leases: BTreeSet::new(),
             owner: 0,
         }
     }
 
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         let limit = u64::try_from(limit).expect("it is small");
-        usize::try_from(self.next() % limit).expect("it is small")
+        usize::try_from(self.random.next() % limit).expect("it is small")
     }
 
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
@@ -51,7 +45,7 @@ impl Generator {
     fn lease(&mut self) -> u64 {
         loop {
             // Between an hour and a month, in steps that no sequence takes as long as.
-            let lease = 3_600_000 + 600_000 * (self.next() % 4000);
+            let lease = 3_600_000 + 600_000 * (self.random.next() % 4000);
             if self.leases.insert(lease) {
                 return lease;
             }

@@ -200,6 +200,6 @@ fn split(text: &[u8]) -> Vec<Part<'_>> {
     parts.collect()
 }
 
-/// What a script lets a key live for at least; less is a count.
+/// The shortest lease that a script gives a key; a smaller number is a count.
 const LEAST_LEASE: i128 = 10_000;
 const MONTH: i128 = 40 * 24 * 3_600_000;

@@ -26,7 +26,7 @@ pub(crate) struct Sequence<'a> {
     hashes: Vec<String>,
     simulated: &'a Server,
     outcomes: &'a mut Outcomes,
-    /// What was asked, to be shown with a difference.
+    /// The requests so far, to be shown with a difference.
     history: Vec<String>,
     seed: u64,
 }
@@ -373,7 +373,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// What has been sent to those who have subscribed: all of it comes before the answer to what they ask now.
+    /// The pushes to the subscribers: all of them come before the reply to the next request.
     async fn compare_pushes(&mut self) {
         for place in 0..2 {
             self.listeners[place].send(&words("PING")).await;

@@ -42,7 +42,7 @@ impl Real {
         Self { child, folder }
     }
 
-    /// What it says of its version: `7.0.15`.
+    /// The version that the server reports, such as `7.0.15`.
     pub(crate) fn version(&self) -> String {
         let mut connection = self.connect();
         let asked = connection.write_all(b"INFO server\r\n");

@@ -1,4 +1,4 @@
-//! What requests are made of: kinds of keys, values, commands, small scripts, and junk.
+//! The parts of requests: kinds of keys, values, commands, small scripts, and junk.
 
 pub(crate) const KINDS: [char; 17] = [
     'l', 'r', 's', 'u', 't', 'q', 'T', 'A', 'W', 'P', 'O', 'N', 'B', 'C', 'n', 'd', 'R',

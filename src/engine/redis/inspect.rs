@@ -26,7 +26,9 @@ impl Unreadable {
     #[expect(clippy::disallowed_methods, reason = "engines have a clock")]
     fn add(&self, readable: Readable) {
         let mut denied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        denied.push((readable, Instant::now()));
+        if !denied.iter().any(|(known, _)| *known == readable) {
+            denied.push((readable, Instant::now()));
+        }
     }
 
     /// Those that may be tried: all of them, where none is left.

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::core::{Call, Core};
 use crate::failure::Reply;
 use crate::keyspec::KeySpec;
-use crate::{acl, clients, configuration, generic, hashes, info, lists, pubsub};
+use crate::{acl, clients, configuration, generic, hashes, info, lists, monitor, pubsub};
 use crate::{scan, sets, sorted_sets, strings, transactions, zrange};
 
 /// Executes one command.
@@ -148,7 +148,7 @@ fn parsed(line: &'static str, table: &Table) -> Command {
 }
 
 fn handler(name: &str) -> Option<Handler> {
-    let parts: [fn(&str) -> Option<Handler>; 13] = [
+    let parts: [fn(&str) -> Option<Handler>; 15] = [
         acl::handler,
         clients::handler,
         configuration::handler,
@@ -156,15 +156,14 @@ fn handler(name: &str) -> Option<Handler> {
         hashes::handler,
         info::handler,
         lists::handler,
+        monitor::handler,
         pubsub::handler,
         scan::handler,
         sets::handler,
         sorted_sets::handler,
         strings::handler,
         transactions::handler,
+        zrange::handler,
     ];
-    parts
-        .into_iter()
-        .find_map(|part| part(name))
-        .or_else(|| zrange::handler(name))
+    parts.into_iter().find_map(|part| part(name))
 }

@@ -1,6 +1,6 @@
 //! The state of a server without its scripts: a command sees this state and its arguments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
@@ -39,6 +39,10 @@ pub(crate) struct Core {
     pub(crate) address: (String, u16),
     /// How many requests were executed since the server was made.
     pub(crate) commands: u64,
+    /// How often each command was executed since the server started, by requests and by scripts.
+    pub(crate) calls: BTreeMap<&'static str, u64>,
+    /// The connections that have sent `MONITOR`.
+    pub(crate) monitors: BTreeSet<u64>,
     /// How many connections there have been since the server started.
     pub(crate) connections: u64,
     pub(crate) fault: Option<Fault>,
@@ -86,6 +90,8 @@ impl Core {
             address: ("127.0.0.1".to_owned(), 6379),
             started_us,
             commands: 0,
+            calls: BTreeMap::new(),
+            monitors: BTreeSet::new(),
             connections: 0,
             fault: None,
             stalled_until: None,
@@ -113,6 +119,8 @@ impl Core {
         self.stalled_until = None;
         self.cached_scripts = 0;
         self.connections = 0;
+        self.calls.clear();
+        self.monitors.clear();
     }
 
     /// Whether there is no memory for more data.
@@ -141,6 +149,7 @@ impl Core {
     pub(crate) fn disconnect(&mut self, id: u64) {
         self.keyspace.unwatch(id);
         self.pubsub.forget(id);
+        self.monitors.remove(&id);
         if let Some(client) = self.clients.remove(&id) {
             client.outbox.close();
         }

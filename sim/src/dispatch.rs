@@ -8,7 +8,7 @@ use crate::core::Call;
 use crate::failure::Failure;
 use crate::permissions::Denied;
 use crate::server::{Fault, Inner};
-use crate::{scripting, transactions};
+use crate::{monitor, scripting, transactions};
 
 /// Executes a request of a connection, or refuses it.
 pub(crate) fn execute(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Value {
@@ -67,6 +67,8 @@ pub(crate) fn run(inner: &mut Inner, client: u64, number: usize, request: &[Vec<
     let state = core.client(client);
     let (database, protocol) = (state.database, state.protocol);
     core.keyspace.select(database, now);
+    *core.calls.entry(command.name).or_default() += 1;
+    monitor::feed(core, client, command, request);
     let call = Call {
         client,
         protocol,

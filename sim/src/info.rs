@@ -203,11 +203,12 @@ fn info(core: &mut Core, call: &Call<'_>) -> Reply {
         .map(|arg| text(arg).to_ascii_lowercase())
         .collect();
     let is_wanted = |section: &str| {
-        let all = ["all", "default", "everything"];
-        wanted.is_empty()
-            || wanted
-                .iter()
-                .any(|name| name == section || all.contains(&name.as_str()))
+        let is_named = |name: &str| wanted.iter().any(|wanted| wanted == name);
+        let is_default = wanted.is_empty() || is_named("default");
+        is_named(section)
+            || is_named("all")
+            || is_named("everything")
+            || is_default && section != "commandstats"
     };
     let mut sections = Vec::new();
     for (section, title) in SECTIONS {
@@ -222,7 +223,7 @@ fn info(core: &mut Core, call: &Call<'_>) -> Reply {
     Ok(Value::Verbatim(sections.join("\r\n")))
 }
 
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("server", "Server"),
     ("clients", "Clients"),
     ("memory", "Memory"),
@@ -230,6 +231,7 @@ const SECTIONS: [(&str, &str); 9] = [
     ("stats", "Stats"),
     ("replication", "Replication"),
     ("modules", "Modules"),
+    ("commandstats", "Commandstats"),
     ("cluster", "Cluster"),
     ("keyspace", "Keyspace"),
 ];
@@ -296,6 +298,11 @@ fn fields(core: &Core, section: &str) -> Vec<(String, String)> {
             ("evicted_keys", &0),
         ]),
         "replication" => replication(core),
+        "commandstats" => core
+            .calls
+            .iter()
+            .map(|(name, calls)| (format!("cmdstat_{name}"), format!("calls={calls},usec=0")))
+            .collect(),
         "cluster" => owned(&[("cluster_enabled", &0)]),
         "keyspace" => (0..DATABASES)
             .filter_map(|number| database(core, number))

@@ -5,7 +5,7 @@
 //! depends on a hash map's order, on the machine's clock or on its speed. A standing differential test compares it with a real
 //! server.
 //!
-//! Not there: streams, geography, HyperLogLog and bit fields; blocking pops; `DUMP`, `RESTORE`, `MONITOR`, tracking and keyspace
+//! Not there: streams, geography, HyperLogLog and bit fields; blocking pops; `DUMP`, `RESTORE`, tracking and keyspace
 //! notifications; replicas of replicas, sentinels and clusters; selectors of access lists; in scripts `cjson`, `cmsgpack`, `bit`,
 //! random numbers and the third version of the protocol. What is missing is answered by an error that says so.
 //!
@@ -37,6 +37,7 @@ mod keyspec;
 mod lists;
 mod lua_errors;
 mod lua_values;
+mod monitor;
 mod network;
 mod ordered_map;
 mod permissions;
@@ -60,7 +61,7 @@ mod zrange;
 
 pub use clock::Clock;
 pub use decoder::{Decoder, ProtocolError};
-pub use network::{Counts, Faults, Network};
+pub use network::{Counts, Faults, Network, Service};
 pub use random::Random;
 pub use server::{Fault, KeyState, Server};
 pub use stream::Stream;

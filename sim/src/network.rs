@@ -1,8 +1,10 @@
 //! A simulated network: latency, faults and partitions, all from one seed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::pending;
+use std::fmt;
+use std::future::{Future, pending};
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -17,6 +19,28 @@ use crate::stream::{self, Stream};
 #[derive(Clone, Debug)]
 pub struct Network {
     shared: Arc<Mutex<Shared>>,
+}
+
+/// A service that accepts connections at an address: a server, or a proxy before one.
+pub trait Service: fmt::Debug + Send + Sync {
+    /// Returns whether connections are accepted. A connection to a service that is down is refused.
+    fn is_up(&self) -> bool {
+        true
+    }
+
+    /// Serves one connection until it ends.
+    fn serve(&self, stream: Stream) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+impl Service for Server {
+    fn is_up(&self) -> bool {
+        self.is_alive()
+    }
+
+    fn serve(&self, stream: Stream) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let server = self.clone();
+        Box::pin(async move { Self::serve(&server, stream).await })
+    }
 }
 
 /// How often something goes wrong, in one of a million messages or connection attempts.
@@ -49,7 +73,7 @@ pub(crate) enum Fate {
 #[derive(Debug)]
 struct Shared {
     random: Random,
-    servers: BTreeMap<(String, u16), Server>,
+    services: BTreeMap<(String, u16), Arc<dyn Service>>,
     faults: Faults,
     /// The links, each from one host to another, on which nothing arrives.
     blocked: BTreeSet<(Arc<str>, Arc<str>)>,
@@ -79,7 +103,7 @@ impl Network {
         Self {
             shared: Arc::new(Mutex::new(Shared {
                 random: Random::new(seed),
-                servers: BTreeMap::new(),
+                services: BTreeMap::new(),
                 faults: Faults::default(),
                 blocked: BTreeSet::new(),
                 waiting: Vec::new(),
@@ -93,8 +117,21 @@ impl Network {
 
     /// Puts a server at an address.
     pub fn listen(&self, host: &str, port: u16, server: &Server) {
+        self.serve(host, port, server.clone());
+    }
+
+    /// Puts a service at an address, in place of the service that was there.
+    pub fn serve(&self, host: &str, port: u16, service: impl Service + 'static) {
         let mut shared = self.lock();
-        shared.servers.insert((host.into(), port), server.clone());
+        let address = (host.to_owned(), port);
+        shared.services.insert(address, Arc::new(service));
+    }
+
+    /// Removes the service at an address. Its connections stay.
+    pub fn remove(&self, host: &str, port: u16) {
+        let service = self.lock().services.remove(&(host.to_owned(), port));
+        // Its destructor may use the network.
+        drop(service);
     }
 
     /// Sets how often something goes wrong from now on.
@@ -134,14 +171,13 @@ impl Network {
             pending::<()>().await;
         }
         sleep(latency * 2).await;
-        let server = self.lock().servers.get(&(host.to_owned(), port)).cloned();
-        let server = server.filter(|server| server.is_alive() && !refused);
-        let Some(server) = server else {
+        let service = self.lock().services.get(&(host.to_owned(), port)).cloned();
+        let Some(service) = service.filter(|service| service.is_up() && !refused) else {
             return Err(io::ErrorKind::ConnectionRefused.into());
         };
         self.lock().counts.connections += 1;
         let (ours, theirs) = stream::pair(self, from, host);
-        tokio::spawn(async move { server.serve(theirs).await });
+        tokio::spawn(service.serve(theirs));
         Ok(ours)
     }
 

@@ -91,6 +91,7 @@ impl Run {
             args: request,
             in_script: true,
         };
+        *core.calls.entry(command.name).or_default() += 1;
         let Some(handler) = command.handler else {
             let name = command.name;
             return Err(Failure::general(format!(

@@ -199,3 +199,28 @@ async fn waiting_for_replicas_that_are_not_there_takes_the_whole_time() {
     assert_eq!(&buffer[..length], b":0\r\n");
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_monitor_is_shown_what_others_ask_for_and_commands_are_counted() {
+    let server = server();
+    let (mut monitor, mut other) = (connect(&server), connect(&server));
+    assert_eq!(ask(&mut monitor, "MONITOR").await, "+OK\r\n");
+    ask(&mut other, "SET lock a\"b").await;
+    ask(&mut other, "AUTH secret").await;
+    let shown = said(&mut monitor).await;
+    assert!(
+        shown.ends_with("] \"SET\" \"lock\" \"a\\\"b\"\r\n"),
+        "{shown}"
+    );
+    call(&server, "EVAL return{redis.call('get','lock')} 0");
+    let Value::Verbatim(stats) = call(&server, "INFO commandstats") else {
+        panic!("a text");
+    };
+    for counted in [
+        "cmdstat_get:calls=1",
+        "cmdstat_set:calls=1",
+        "cmdstat_eval:calls=1",
+    ] {
+        assert!(stats.contains(counted), "{stats}");
+    }
+}

@@ -212,11 +212,6 @@ fn ping(core: &mut Core, call: &Call<'_>) -> Reply {
 }
 
 fn select(core: &mut Core, call: &Call<'_>) -> Reply {
-    if call.in_script {
-        return Err(Failure::general(
-            "the simulated server selects no database in a script",
-        ));
-    }
     let number =
         strict_integer(&call.args[1]).ok_or_else(|| Failure::general("invalid DB index"))?;
     let database = usize::try_from(number)

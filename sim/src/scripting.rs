@@ -168,7 +168,9 @@ fn prepared(inner: &mut Inner, call: &Call<'_>) -> Reply {
         }
     }
     let flags = script.flags.unwrap_or_default();
-    let core = inner.core.take().expect("no other script runs");
+    let mut core = inner.core.take().expect("no other script runs");
+    // SELECT in a script lasts until the script ends.
+    let database = core.client(call.client).database;
     let run = Run {
         core,
         client: call.client,
@@ -179,7 +181,8 @@ fn prepared(inner: &mut Inner, call: &Call<'_>) -> Reply {
     };
     let (keys, arguments) = arguments.split_at(count);
     let interpreter = &inner.scripts.interpreter;
-    let (core, reply) = interpreter.execute(run, &script.function, &hash, keys, arguments);
+    let (mut core, reply) = interpreter.execute(run, &script.function, &hash, keys, arguments);
+    core.client(call.client).database = database;
     inner.core = Some(core);
     Ok(reply)
 }

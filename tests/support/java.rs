@@ -3,20 +3,21 @@
 //! The scripts are written anew from what Redisson's do; it is state and messages that must fit, not
 //! text.
 
+#[path = "java/rw.rs"]
 mod rw;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::redis::FromRedisValue;
 use ::redis::aio::MultiplexedConnection;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::time::Instant;
 
 pub(crate) use self::rw::{rw_channel, timeout_key};
 use super::redis::{RedisServer, patient_connection};
 use super::resp::{Frames, words};
+use super::transport::{Stream, connect};
 
 /// One Redisson instance; its threads are told apart by number.
 pub(crate) struct Java {
@@ -123,15 +124,15 @@ impl Java {
 /// Subscribed to a lock's channel, as a thread of Redisson's that waits for it.
 pub(crate) struct Subscriber {
     channel: String,
-    frames: Frames<OwnedReadHalf>,
+    frames: Frames<ReadHalf<Stream>>,
     // Closing it would end the subscription.
-    to: OwnedWriteHalf,
+    to: WriteHalf<Stream>,
 }
 
 impl Subscriber {
     pub(crate) async fn start(server: &RedisServer, channel: &str) -> Self {
-        let stream = TcpStream::connect(server.addr());
-        let (from, mut to) = stream.await.expect("the server is up").into_split();
+        let stream = connect(server.addr()).await;
+        let (from, mut to) = split(stream.expect("the server is up"));
         let length = channel.len();
         let subscribe = format!("*2\r\n$9\r\nSUBSCRIBE\r\n${length}\r\n{channel}\r\n");
         to.write_all(subscribe.as_bytes())

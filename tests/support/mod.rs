@@ -37,6 +37,7 @@ pub(crate) mod rights;
 pub(crate) mod seed;
 pub(crate) mod sentinel;
 pub(crate) mod servers;
+pub(crate) mod transport;
 pub(crate) mod witness;
 
 use std::time::{Duration, Instant};

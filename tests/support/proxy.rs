@@ -2,32 +2,31 @@
 //! server.
 //!
 //! Requests and replies are forwarded frame by frame, and each reply is matched with its request,
-//! so that a [`Fault`] can hit exactly the exchange a test is about. The proxy runs on a thread of
-//! its own: blocking tests can use it, and a test that freezes its runtime does not freeze the
-//! network with it.
+//! so that a [`Fault`] can hit exactly the exchange a test is about. On a real network (`transport.rs`) the proxy runs on a
+//! thread of its own: blocking tests can use it, and a test that freezes its runtime does not freeze the network with it.
 //!
 //! What a request-side fault has taken in is delivered for as long as the proxy lives, even if the
 //! client closes its connection in the meantime. That is what kernels and middleboxes do, and how a
 //! request comes to be executed after its undo.
 
+#[path = "proxy/connection.rs"]
 mod connection;
+#[path = "proxy/places.rs"]
 mod places;
+#[path = "proxy/rule.rs"]
 mod rule;
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::panic::resume_unwind;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
 
 use self::connection::{Answer, Cut};
 use self::places::Places;
 pub(crate) use self::rule::{Fault, Match};
 use self::rule::{Injection, Rule};
+use super::transport::{Listener, Port, Stream};
 
 /// A proxy on a port of its own, without rules: until told otherwise it changes nothing.
 pub(crate) struct ChaosProxy {
@@ -36,9 +35,8 @@ pub(crate) struct ChaosProxy {
     url: String,
     /// Before the servers that tell of the first.
     others: Vec<Self>,
-    /// Dropping it ends the thread, and with the thread every connection.
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Every connection ends when this is dropped.
+    _listener: Listener,
 }
 
 impl ChaosProxy {
@@ -52,21 +50,19 @@ impl ChaosProxy {
         servers: &[SocketAddr],
         url: impl FnOnce(&[SocketAddr]) -> String,
     ) -> Self {
-        let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("some port is free");
-        let listeners: Vec<TcpListener> = servers.iter().map(bind).collect();
-        let addr = |listener: &TcpListener| listener.local_addr().expect("it is bound");
-        let doors: Vec<SocketAddr> = listeners.iter().map(addr).collect();
+        let ports: Vec<Port> = servers.iter().map(|_| Port::bind()).collect();
+        let doors: Vec<SocketAddr> = ports.iter().map(Port::addr).collect();
         let places = Arc::new(Places::new(servers, &doors));
-        let each = listeners.into_iter().zip(servers);
-        let mut each = each.map(|(listener, server)| Self::on(listener, *server, places.clone()));
+        let each = ports.into_iter().zip(servers);
+        let mut each = each.map(|(port, server)| Self::on(port, *server, places.clone()));
         let mut first = each.next().expect("there is a server");
         first.url = url(&doors);
         first.others = each.collect();
         first
     }
 
-    fn on(listener: TcpListener, upstream: SocketAddr, places: Arc<Places>) -> Self {
-        let addr = listener.local_addr().expect("it is bound");
+    fn on(port: Port, upstream: SocketAddr, places: Arc<Places>) -> Self {
+        let addr = port.addr();
         let shared = Arc::new(Shared {
             upstream,
             places,
@@ -74,21 +70,16 @@ impl ChaosProxy {
             let_go: watch::Sender::new(0),
             partitioned: watch::Sender::new(false),
         });
-        let (stop, stopped) = oneshot::channel();
-        let thread = thread::Builder::new()
-            .name("chaos-proxy".to_owned())
-            .spawn({
-                let shared = Arc::clone(&shared);
-                move || serve(listener, shared, stopped)
-            })
-            .expect("threads can be started");
+        let listener = port.serve({
+            let shared = Arc::clone(&shared);
+            move |number, client| accept(number, client, &shared)
+        });
         Self {
             shared,
             addr,
             url: String::new(),
             others: Vec::new(),
-            stop: Some(stop),
-            thread: Some(thread),
+            _listener: listener,
         }
     }
 
@@ -187,18 +178,6 @@ impl ChaosProxy {
     }
 }
 
-impl Drop for ChaosProxy {
-    fn drop(&mut self) {
-        self.stop.take();
-        let ended = self.thread.take().map(JoinHandle::join);
-        if let Some(Err(panic)) = ended
-            && !thread::panicking()
-        {
-            resume_unwind(panic);
-        }
-    }
-}
-
 /// What the proxy's handle and its connections share.
 struct Shared {
     upstream: SocketAddr,
@@ -272,52 +251,19 @@ struct Book {
     refusing: bool,
 }
 
-fn serve(listener: TcpListener, shared: Arc<Shared>, stopped: oneshot::Receiver<()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime can be had");
-    runtime.block_on(accept(listener, shared, stopped));
-}
-
-/// Owns the connections' tasks: they end with it.
-async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
-    listener
-        .set_nonblocking(true)
-        .expect("sockets can be nonblocking");
-    let listener = tokio::net::TcpListener::from_std(listener).expect("this is a runtime");
-    let mut connections = JoinSet::new();
-    for number in 0.. {
-        let accepted = tokio::select! {
-            // In this order: a panic is passed on even if the test ends because of it.
-            biased;
-            Some(ended) = connections.join_next() => {
-                // A closure in a rule is the test's own code; its panic must reach the test.
-                if let Err(error) = ended
-                    && let Ok(panic) = error.try_into_panic()
-                {
-                    resume_unwind(panic);
-                }
-                continue;
-            }
-            _ = &mut stopped => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((client, _)) = accepted else {
-            // Out of file descriptors, most likely; the next attempt would only spin.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            continue;
-        };
-        let cut = Arc::new(Cut::new());
-        {
-            let mut book = shared.book();
-            if book.refusing {
-                continue;
-            }
-            book.cuts.retain(|cut| cut.strong_count() > 0);
-            book.cuts.push(Arc::downgrade(&cut));
+/// Takes in a connection, or closes it.
+fn accept(number: u64, client: Stream, shared: &Arc<Shared>) -> impl Future<Output = ()> + use<> {
+    let cut = Arc::new(Cut::new());
+    let mut book = shared.book();
+    let refused = book.refusing;
+    book.cuts.retain(|cut| cut.strong_count() > 0);
+    book.cuts.push(Arc::downgrade(&cut));
+    drop(book);
+    let shared = Arc::clone(shared);
+    async move {
+        if !refused {
+            connection::run(number, client, shared, cut).await;
         }
-        connections.spawn(connection::run(number, client, Arc::clone(&shared), cut));
     }
 }
 

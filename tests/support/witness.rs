@@ -5,12 +5,12 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::batch::{apart, batches};
 use super::form::Form;
 use super::login::Rights;
+use super::transport::connect;
 use super::{RedisServer, eventually};
 
 /// Reads along with the server (`MONITOR`): which script calls it has executed, those that travelled
@@ -25,9 +25,7 @@ pub(crate) type Words = Vec<String>;
 
 impl Witness {
     pub(crate) async fn start(server: &RedisServer) -> Self {
-        let mut stream = TcpStream::connect(server.addr())
-            .await
-            .expect("the server runs");
+        let mut stream = connect(server.addr()).await.expect("the server runs");
         let login = Rights::from_env().greeting();
         let asked = format!("{login}MONITOR\r\n");
         stream

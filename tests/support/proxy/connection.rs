@@ -12,45 +12,47 @@
 use std::io;
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::resp::{self, Frames};
+use super::super::transport::{Stream, connect};
 use super::Shared;
 use super::rule::{Fault, Injection};
 
 /// Ends when both sides have closed and nothing waits any more.
-pub(super) async fn run(number: u64, client: TcpStream, shared: Arc<Shared>, cut: Arc<Cut>) {
+pub(super) async fn run(number: u64, client: Stream, shared: Arc<Shared>, cut: Arc<Cut>) {
     tokio::select! {
         () = shared.healed() => {}
         () = cut.made() => return,
     }
-    let Ok(server) = TcpStream::connect(shared.upstream).await else {
+    let Ok(server) = connect(shared.upstream).await else {
         return;
     };
-    // Small frames must not wait for each other. It fails only for a socket that has already
-    // closed.
-    let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
+    let (from_client, mut to_client) = split(client);
+    let (from_server, mut to_server) = split(server);
     let (request_lane, requests) = mpsc::unbounded_channel();
     let (reply_lane, replies) = mpsc::unbounded_channel();
     let (expect, expected) = mpsc::unbounded_channel();
 
+    // Closing fails only where the other side has closed.
     let to_client = async {
         tokio::select! {
-            () = forward(replies, to_client, &shared) => {}
+            () = forward(replies, &mut to_client, &shared) => {}
             () = cut.made() => {}
         }
         cut.make();
+        let _ = to_client.shutdown().await;
+    };
+    let to_server = async {
+        forward(requests, &mut to_server, &shared).await;
+        let _ = to_server.shutdown().await;
     };
     tokio::join!(
         read_requests(number, from_client, request_lane, expect, &shared, &cut),
-        forward(requests, to_server, &shared),
+        to_server,
         read_replies(from_server, reply_lane, Expected::new(expected), &shared),
         to_client,
     );
@@ -79,7 +81,7 @@ impl Cut {
 
 async fn read_requests(
     number: u64,
-    client: OwnedReadHalf,
+    client: ReadHalf<Stream>,
     lane: UnboundedSender<Parcel>,
     expect: UnboundedSender<Answer>,
     shared: &Shared,
@@ -140,7 +142,7 @@ async fn read_requests(
 }
 
 async fn read_replies(
-    server: OwnedReadHalf,
+    server: ReadHalf<Stream>,
     lane: UnboundedSender<Parcel>,
     mut expected: Expected,
     shared: &Shared,
@@ -177,8 +179,8 @@ async fn read_replies(
     }
 }
 
-/// Writes what comes down a lane, each parcel when it is due, and closes behind the last.
-async fn forward(mut lane: UnboundedReceiver<Parcel>, mut to: OwnedWriteHalf, shared: &Shared) {
+/// Writes what comes down a lane, each parcel when it is due. The caller closes behind the last.
+async fn forward(mut lane: UnboundedReceiver<Parcel>, to: &mut WriteHalf<Stream>, shared: &Shared) {
     while let Some(Parcel { bytes, due }) = lane.recv().await {
         match due {
             Due::At(moment) => sleep_until(moment).await,

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use redis::{FromRedisValue, RedisResult, Value};
+use redis::{FromRedisValue, Value};
 
-use super::{PATIENCE, RedisServer};
+use super::RedisServer;
 
 impl RedisServer {
     /// Runs one command on a connection of its own.
@@ -17,25 +17,6 @@ impl RedisServer {
     pub(crate) fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_query(words)
             .unwrap_or_else(|error| panic!("`{}` failed: {error}", words.join(" ")))
-    }
-
-    /// [`query`](Self::query) for commands that may fail.
-    pub(crate) fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
-        loop {
-            // The end of a child of ours interrupts a read that has a time-out.
-            match self.query_once(words) {
-                Err(error) if LOOKS.contains(&words[0]) && was_interrupted(&error) => {}
-                answer => return answer,
-            }
-        }
-    }
-
-    fn query_once<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
-        let (name, args) = words.split_first().expect("a command has a name");
-        let mut connection =
-            redis::Client::open(self.socket_url())?.get_connection_with_timeout(PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
-        redis::cmd(name).arg(args).query(&mut connection)
     }
 
     /// For how long it has been up, in whole seconds.
@@ -130,16 +111,4 @@ impl RedisServer {
     pub(crate) fn config_set(&self, name: &str, value: &str) {
         self.cmd(&["CONFIG", "SET", name, value]);
     }
-}
-
-/// What may be asked again, since it changes nothing.
-const LOOKS: [&str; 17] = [
-    "EXISTS", "GET", "HGET", "HGETALL", "INFO", "KEYS", "LLEN", "LRANGE", "PING", "PTTL", "PUBSUB",
-    "ROLE", "TIME", "TYPE", "ZCARD", "ZRANGE", "ZSCORE",
-];
-
-fn was_interrupted(error: &redis::RedisError) -> bool {
-    let kind = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-    let kind = kind.map(std::io::Error::kind);
-    kind == Some(std::io::ErrorKind::Interrupted) || error.to_string().contains("os error 4)")
 }

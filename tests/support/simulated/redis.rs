@@ -1,0 +1,136 @@
+//! A simulated `redis-server` of a test's own, on a port of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use distlock_sim::{Clock, Server};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, FromRedisValue, IntoConnectionInfo, RedisResult, Value};
+
+use super::login::Rights;
+use super::transport::{self, HOST, Port};
+use super::{PATIENCE, world};
+
+#[path = "../redis/ask.rs"]
+mod ask;
+
+/// A simulated server without persistence, as [`distlock_sim::Server`] has it. What the fixture itself asks is executed at
+/// once, whatever state the network is in.
+pub(crate) struct RedisServer {
+    server: Server,
+    port: Port,
+    rights: Rights,
+}
+
+impl RedisServer {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with further arguments, such as `&["--maxmemory", "3mb"]`.
+    pub(crate) fn start_with(args: &[&str]) -> Self {
+        let (world, port) = (world(), Port::bind());
+        let number = port.number();
+        let server = Server::new(Clock::new(), world.below(u64::MAX));
+        server.set_address(HOST, number);
+        world.network.listen(HOST, number, &server);
+        let started = Self {
+            server,
+            port,
+            rights: Rights::from_env(),
+        };
+        let mut password = None;
+        for pair in args.chunks(2) {
+            let [name, value] = pair else {
+                panic!("{args:?}: an argument has no value");
+            };
+            started.config_set(name.trim_start_matches('-'), value);
+            password = password.or((*name == "--requirepass").then_some(*value));
+        }
+        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        for user in started.rights.users(&args, password) {
+            let words: Vec<&str> = ["ACL", "SETUSER"]
+                .into_iter()
+                .chain(user.split(' '))
+                .collect();
+            started.cmd(&words);
+        }
+        started
+    }
+
+    /// The server, for what only a simulated one can do.
+    pub(crate) fn simulated(&self) -> &Server {
+        &self.server
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}/", self.addr())
+    }
+
+    /// The address for what a test does there itself, whatever others may do.
+    pub(crate) fn own_url(&self) -> String {
+        self.rights.own(&self.url())
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.port.addr()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// [`query`](Self::query) for commands that may fail.
+    pub(crate) fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        if !self.server.is_alive() {
+            return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        }
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let mut reply = Vec::new();
+        self.server.call(&words).encode(2, &mut reply);
+        let reply = redis::parse_redis_value(&reply)?;
+        Ok(redis::from_redis_value(reply.extract_error()?)?)
+    }
+
+    /// Ends all connections and accepts none.
+    pub(crate) fn kill(&self) {
+        self.server.kill();
+    }
+
+    /// Starts again, without data.
+    pub(crate) fn restart(&self) {
+        self.server.kill();
+        self.server.revive();
+        self.server.restart(false);
+    }
+
+    /// The server keeps its connections and answers nothing.
+    pub(crate) fn stop_process(&self) {
+        self.server.stall(FOREVER);
+    }
+
+    /// After [`stop_process`](Self::stop_process).
+    pub(crate) fn continue_process(&self) {
+        self.server.stall(Duration::ZERO);
+    }
+}
+
+/// A connection of a test's own.
+pub(crate) async fn patient_connection(url: &str) -> MultiplexedConnection {
+    let info = url.into_connection_info();
+    let info = info.expect("a server's address is right");
+    let redis::ConnectionAddr::Tcp(_, port) = info.addr() else {
+        panic!("{url}: a simulated network has nothing but TCP");
+    };
+    let stream = transport::connect(([127, 0, 0, 1], *port).into()).await;
+    let stream = stream.expect("the server is up");
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+    let made = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config);
+    let (connection, driver) = made.await.expect("the server is up");
+    tokio::spawn(driver);
+    connection
+}
+
+/// Longer than any test.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -2,15 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 use distlock::{Backoff, Client, Wait};
 use tokio::task::JoinSet;
 
 use super::support::java::Subscriber;
-use super::support::{Java, RedisServer, eventually};
+use super::support::{Java, RedisServer, eventually, simulated};
 use super::{
-    COMPANY, PATIENCE, channel, connect, give_back, hold_as_stranger, patient, release_as_stranger,
+    PATIENCE, channel, connect, give_back, hold_as_stranger, patient, release_as_stranger,
     until_listeners,
 };
 
@@ -73,111 +74,117 @@ impl Crowd {
 
 const HOLDS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(1)];
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_clients_that_contend_all_the_time_share_the_lock() {
-    let _alone = COMPANY.write().await;
-    let server = RedisServer::start();
-    for hold in HOLDS {
-        let mut crowds = Vec::new();
-        for _ in 0..2 {
-            let client = connect(&server.url()).await;
-            crowds.push(Crowd::start(&client, "shared", 16, hold));
-        }
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        eventually(PATIENCE, "there is something to share", async || {
-            crowds.iter().map(Crowd::grants).sum::<u64>() > 300
-        })
-        .await;
-        let grants: Vec<u64> = crowds.iter().map(Crowd::grants).collect();
-        for crowd in crowds {
-            crowd.stop().await;
-        }
-        let all: u64 = grants.iter().sum();
-        let least = *grants.iter().min().unwrap() as f64 / all as f64;
-        eprintln!("held for {hold:?}: {grants:?} grants, the smaller share is {least:.2}");
-        assert!(all > 100, "only {all} grants");
-        assert!(least >= 0.15, "{grants:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_stands_back_after_its_turn_while_others_listen() {
-    let _alone = COMPANY.write().await;
-    let server = RedisServer::start();
-    let client = patient(&server.url()).handoff_limit(0);
-    let client = client.connect().await.unwrap();
-    // Any waiter does, and this one never asks for the lock.
-    let _listens = Subscriber::start(&server, &channel("back")).await;
-    // Somebody else has it first, so that this client listens, too: it hears its own releases.
-    hold_as_stranger(&server, "back", PATIENCE);
-    let released = Arc::new(Mutex::new(None::<Instant>));
-    let pauses = Arc::new(Mutex::new(Vec::new()));
-    let mut tasks = JoinSet::new();
-    for _ in 0..40 {
-        let (lock, released, pauses) = (client.lock("back"), released.clone(), pauses.clone());
-        tasks.spawn(async move {
-            let guard = lock.acquire().await.unwrap();
-            if let Some(released) = *released.lock().unwrap() {
-                pauses.lock().unwrap().push(released.elapsed());
+#[test]
+fn two_clients_that_contend_all_the_time_share_the_lock() {
+    simulated(async || {
+        let server = RedisServer::start();
+        for hold in HOLDS {
+            let mut crowds = Vec::new();
+            for _ in 0..2 {
+                let client = connect(&server.url()).await;
+                crowds.push(Crowd::start(&client, "shared", 16, hold));
             }
-            *released.lock().unwrap() = Some(Instant::now());
-            give_back(guard).await;
-        });
-    }
-    until_listeners(&server, "back", 2).await;
-    release_as_stranger(&server, "back");
-    while let Some(ended) = tokio::time::timeout(PATIENCE, tasks.join_next())
-        .await
-        .unwrap()
-    {
-        ended.unwrap();
-    }
-    let pauses = pauses.lock().unwrap();
-    assert_eq!(pauses.len(), 39);
-    let shortest = pauses.iter().min().unwrap();
-    // Others had that long to be first.
-    assert!(*shortest >= Duration::from_millis(2), "{shortest:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redisson_waiter_gets_its_turn_against_a_crowd_of_ours() {
-    let _alone = COMPANY.write().await;
-    let server = RedisServer::start();
-    for hold in HOLDS {
-        let client = connect(&server.url()).await;
-        let crowd = Crowd::start(&client, "java", 64, hold);
-        let java = Java::start(&server).await;
-        let mut waits = Vec::new();
-        for round in 0..10 {
-            crowd.goes_round().await;
-            let begun = Instant::now();
-            assert!(
-                java.try_lock(&server, "java", 47, TURN_WITHIN).await,
-                "kept out in round {round}"
-            );
-            waits.push(begun.elapsed());
-            let freed = java.unlock("java", 47).await;
-            assert_eq!(freed, Some(true), "somebody broke into Redisson's lock");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            eventually(PATIENCE, "there is something to share", async || {
+                crowds.iter().map(Crowd::grants).sum::<u64>() > 300
+            })
+            .await;
+            let grants: Vec<u64> = crowds.iter().map(Crowd::grants).collect();
+            for crowd in crowds {
+                crowd.stop().await;
+            }
+            let all: u64 = grants.iter().sum();
+            let least = *grants.iter().min().unwrap() as f64 / all as f64;
+            eprintln!("held for {hold:?}: {grants:?} grants, the smaller share is {least:.2}");
+            assert!(all > 100, "only {all} grants");
+            assert!(least >= 0.15, "{grants:?}");
         }
-        crowd.stop().await;
-        report(hold, waits);
-    }
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_of_another_client_gets_its_turn_against_a_crowd_of_ours() {
-    alone_against_a_crowd(Wait::Notify).await;
+#[test]
+fn a_client_stands_back_after_its_turn_while_others_listen() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = patient(&server.url()).handoff_limit(0);
+        let client = client.connect().await.unwrap();
+        // Any waiter does, and this one never asks for the lock.
+        let _listens = Subscriber::start(&server, &channel("back")).await;
+        // Somebody else has it first, so that this client listens, too: it hears its own releases.
+        hold_as_stranger(&server, "back", PATIENCE);
+        let released = Arc::new(Mutex::new(None::<Instant>));
+        let pauses = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = JoinSet::new();
+        for _ in 0..40 {
+            let (lock, released, pauses) = (client.lock("back"), released.clone(), pauses.clone());
+            tasks.spawn(async move {
+                let guard = lock.acquire().await.unwrap();
+                if let Some(released) = *released.lock().unwrap() {
+                    pauses.lock().unwrap().push(released.elapsed());
+                }
+                *released.lock().unwrap() = Some(Instant::now());
+                give_back(guard).await;
+            });
+        }
+        until_listeners(&server, "back", 2).await;
+        release_as_stranger(&server, "back");
+        while let Some(ended) = tokio::time::timeout(PATIENCE, tasks.join_next())
+            .await
+            .unwrap()
+        {
+            ended.unwrap();
+        }
+        let pauses = pauses.lock().unwrap();
+        assert_eq!(pauses.len(), 39);
+        let shortest = pauses.iter().min().unwrap();
+        // Others had that long to be first.
+        assert!(*shortest >= Duration::from_millis(2), "{shortest:?}");
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_poller_that_asks_often_gets_its_turn_against_a_crowd_of_ours() {
-    // Nobody hears of a poller: it has to find the lock free in one of the pauses made for its like.
-    let often = Duration::from_millis(8);
-    alone_against_a_crowd(Wait::Poll(Backoff::new(often, often))).await;
+#[test]
+fn a_redisson_waiter_gets_its_turn_against_a_crowd_of_ours() {
+    simulated(async || {
+        let server = RedisServer::start();
+        for hold in HOLDS {
+            let client = connect(&server.url()).await;
+            let crowd = Crowd::start(&client, "java", 64, hold);
+            let java = Java::start(&server).await;
+            let mut waits = Vec::new();
+            for round in 0..10 {
+                crowd.goes_round().await;
+                let begun = Instant::now();
+                assert!(
+                    java.try_lock(&server, "java", 47, TURN_WITHIN).await,
+                    "kept out in round {round}"
+                );
+                waits.push(begun.elapsed());
+                let freed = java.unlock("java", 47).await;
+                assert_eq!(freed, Some(true), "somebody broke into Redisson's lock");
+            }
+            crowd.stop().await;
+            report(hold, waits);
+        }
+    });
+}
+
+#[test]
+fn a_waiter_of_another_client_gets_its_turn_against_a_crowd_of_ours() {
+    simulated(async || {
+        alone_against_a_crowd(Wait::Notify).await;
+    });
+}
+
+#[test]
+fn a_poller_that_asks_often_gets_its_turn_against_a_crowd_of_ours() {
+    simulated(async || {
+        // Nobody hears of a poller: it has to find the lock free in one of the pauses made for its like.
+        let often = Duration::from_millis(8);
+        alone_against_a_crowd(Wait::Poll(Backoff::new(often, often))).await;
+    });
 }
 
 async fn alone_against_a_crowd(wait: Wait) {
-    let _alone = COMPANY.write().await;
     let server = RedisServer::start();
     for hold in HOLDS {
         let client = connect(&server.url()).await;

@@ -1,10 +1,10 @@
 //! Waiting: no message, connection or server that gets lost makes a waiter hang, nobody waits longer
 //! than it said, and everyone gets a turn.
 
-#![cfg(feature = "redis")]
+#![cfg(feature = "simulation")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
-#[path = "../support/mod.rs"]
+#[path = "../support/simulated/mod.rs"]
 mod support;
 
 mod deadlines;
@@ -17,16 +17,12 @@ mod outages;
 use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Guard, Lease, Lock};
-use tokio::sync::RwLock;
 
-use support::{RedisServer, eventually};
-
-/// Taken by every test, and alone by those whose outcome is a matter of milliseconds.
-static COMPANY: RwLock<()> = RwLock::const_new(());
+use support::{RedisServer, builder, eventually};
 
 /// A server on a busy machine is slow to answer, and not down.
 fn patient(url: &str) -> ClientBuilder {
-    Client::builder(url)
+    builder(url)
         .command_timeout(PATIENCE)
         .connect_timeout(PATIENCE)
 }

@@ -61,7 +61,7 @@ mod zrange;
 
 pub use clock::Clock;
 pub use decoder::{Decoder, ProtocolError};
-pub use network::{Counts, Faults, Network, Service};
+pub use network::{Counts, Faults, MessageFault, Network, Service};
 pub use random::Random;
 pub use server::{Fault, KeyState, Server};
 pub use stream::Stream;

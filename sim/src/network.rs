@@ -1,6 +1,6 @@
 //! A simulated network: latency, faults and partitions, all from one seed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::{Future, pending};
 use std::io;
@@ -61,6 +61,20 @@ pub struct Faults {
     pub ignore: u32,
 }
 
+/// A fault of one message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum MessageFault {
+    /// The connection breaks, and the message is lost.
+    Cut,
+    /// The message is delivered, then the connection breaks: the reply to it is lost.
+    CutAfter,
+    /// The message, and what is sent behind it, arrives this much later.
+    Stall(Duration),
+    /// Nothing arrives on the connection any more, in either direction, and neither end is notified.
+    BlackHole,
+}
+
 /// The fate of one message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Fate {
@@ -70,13 +84,20 @@ pub(crate) enum Fate {
     BlackHole,
 }
 
+/// From one host to another.
+type Link = (String, String);
+
 #[derive(Debug)]
 struct Shared {
     random: Random,
     services: BTreeMap<(String, u16), Arc<dyn Service>>,
     faults: Faults,
-    /// The links, each from one host to another, on which nothing arrives.
-    blocked: BTreeSet<(Arc<str>, Arc<str>)>,
+    /// The faults of the next messages on each link.
+    next: BTreeMap<Link, VecDeque<MessageFault>>,
+    /// The links on which nothing arrives, and how many blocks each has.
+    blocked: BTreeMap<Link, u32>,
+    /// The hosts whose connection attempts are refused, and how many reasons there are for it.
+    refused: BTreeMap<String, u32>,
     /// The readers behind blocked links.
     waiting: Vec<Waker>,
     counts: Counts,
@@ -105,7 +126,9 @@ impl Network {
                 random: Random::new(seed),
                 services: BTreeMap::new(),
                 faults: Faults::default(),
-                blocked: BTreeSet::new(),
+                next: BTreeMap::new(),
+                blocked: BTreeMap::new(),
+                refused: BTreeMap::new(),
                 waiting: Vec::new(),
                 counts: Counts::default(),
                 begun: Instant::now(),
@@ -142,13 +165,41 @@ impl Network {
     /// Lets nothing arrive at `to` from `from` any more. What is sent arrives when the link is there again, as TCP sees
     /// to it.
     pub fn block(&self, from: &str, to: &str) {
-        self.lock().blocked.insert((from.into(), to.into()));
+        let mut shared = self.lock();
+        *shared.blocked.entry((from.into(), to.into())).or_default() += 1;
     }
 
-    /// Ends all blocks.
+    /// Ends one block of a link.
+    pub fn unblock(&self, from: &str, to: &str) {
+        let mut shared = self.lock();
+        let link = (from.into(), to.into());
+        release(&mut shared.blocked, &link);
+        shared.wake_readers();
+    }
+
+    /// Refuses the connection attempts of a host.
+    pub fn refuse(&self, from: &str) {
+        *self.lock().refused.entry(from.into()).or_default() += 1;
+    }
+
+    /// Ends one refusal of a host's connection attempts.
+    pub fn accept(&self, from: &str) {
+        release(&mut self.lock().refused, &from.to_owned());
+    }
+
+    /// Lets something go wrong with the next message on a link.
+    pub fn fault_next(&self, from: &str, to: &str, fault: MessageFault) {
+        let mut shared = self.lock();
+        let link = (from.into(), to.into());
+        shared.next.entry(link).or_default().push_back(fault);
+    }
+
+    /// Ends all blocks and refusals, and takes back what was to go wrong with the next messages.
     pub fn heal(&self) {
         let mut shared = self.lock();
+        shared.next.clear();
         shared.blocked.clear();
+        shared.refused.clear();
         let waiting = std::mem::take(&mut shared.waiting);
         drop(shared);
         waiting.into_iter().for_each(Waker::wake);
@@ -164,7 +215,7 @@ impl Network {
             let mut shared = self.lock();
             let Faults { refuse, ignore, .. } = shared.faults;
             let ignored = shared.happens(ignore) || shared.is_blocked(from, host);
-            let refused = shared.happens(refuse);
+            let refused = shared.happens(refuse) || shared.refused.contains_key(from);
             (shared.latency(), !ignored, refused)
         };
         if !answered {
@@ -208,7 +259,18 @@ impl Network {
             black_hole,
             ..
         } = shared.faults;
-        let fate = if shared.happens(cut) {
+        let fault = shared.next_fault(from, to);
+        let fate = if let Some(fault) = fault {
+            match fault {
+                MessageFault::Cut => Fate::Lost,
+                MessageFault::CutAfter => Fate::LastDelivered,
+                MessageFault::BlackHole => Fate::BlackHole,
+                MessageFault::Stall(by) => {
+                    latency += by;
+                    Fate::Delivered
+                }
+            }
+        } else if shared.happens(cut) {
             Fate::Lost
         } else if shared.happens(cut_after) {
             Fate::LastDelivered
@@ -261,8 +323,23 @@ impl Shared {
     }
 
     fn is_blocked(&self, from: &str, to: &str) -> bool {
-        let mut blocked = self.blocked.iter();
+        let mut blocked = self.blocked.keys();
         blocked.any(|(one, other)| (&**one, &**other) == (from, to))
+    }
+
+    fn next_fault(&mut self, from: &str, to: &str) -> Option<MessageFault> {
+        if self.next.is_empty() {
+            return None;
+        }
+        let fault = self.next.get_mut(&(from.into(), to.into()))?.pop_front();
+        self.counts.faults += u64::from(fault.is_some());
+        fault
+    }
+
+    fn wake_readers(&mut self) {
+        for reader in std::mem::take(&mut self.waiting) {
+            reader.wake();
+        }
     }
 
     /// FNV-1a, over everything that can be seen on the wire.
@@ -272,6 +349,16 @@ impl Shared {
         let parts: [&[u8]; 4] = [&now, from.as_bytes(), to.as_bytes(), message];
         for byte in parts.into_iter().flatten() {
             self.trace = (self.trace ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// Takes one reason away.
+fn release<K: Ord>(reasons: &mut BTreeMap<K, u32>, key: &K) {
+    if let Some(count) = reasons.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            reasons.remove(key);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Seeded random numbers.
 
+use std::time::Duration;
+
 /// A small generator (SplitMix64): what it gives depends on its seed alone.
 #[derive(Debug)]
 pub struct Random(u64);
@@ -23,6 +25,22 @@ impl Random {
     /// A number below the limit, which is not zero.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
+    }
+
+    /// Starts another sequence, which depends on the seed and its number alone.
+    pub const fn stream(seed: u64, number: u64) -> Self {
+        Self(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93))
+    }
+
+    /// A duration below the limit, in whole milliseconds.
+    pub fn up_to(&mut self, limit: Duration) -> Duration {
+        let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(self.below(limit.max(1)))
+    }
+
+    /// Whether an event occurs that occurs this many times out of a hundred.
+    pub fn percent(&mut self, times: u64) -> bool {
+        self.below(100) < times
     }
 
     /// Forty hexadecimal digits: the form of a run id.

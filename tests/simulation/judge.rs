@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use distlock::{Error, FencingToken, Guard};
+use distlock::{Error, FencingToken};
+
+use crate::workload::View;
 
 /// How a guard may share the lock with others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Claim {
-    /// With nobody.
+    /// With no other guard.
     Alone,
     /// With other readers.
     Shared,
-    /// With holders of so many permits in all.
-    OneOf(usize),
+    /// As one that has this many of all permits.
+    Permits { count: usize, total: usize },
 }
 
 /// All guards of one lock, and what was seen of them. Clones are the same.
@@ -31,10 +33,10 @@ struct State {
 }
 
 struct Entry {
-    /// Who, and as which owner.
+    /// The client's name and the owner.
     client: String,
     claim: Claim,
-    is_held: Box<dyn Fn() -> bool + Send>,
+    view: Arc<dyn View>,
 }
 
 /// The result of a scenario.
@@ -49,54 +51,50 @@ pub(crate) struct Summary {
 
 impl Ledger {
     /// A guard was granted. Every other that counts as held at this moment must be one that it may share with.
-    pub(crate) fn enter<K: Send + Sync + 'static>(
-        &self,
-        client: &str,
-        claim: Claim,
-        guard: &Guard<K>,
-    ) -> u64 {
-        let held = guard.held();
+    pub(crate) fn enter(&self, client: &str, claim: Claim, view: &Arc<dyn View>) -> u64 {
         let mut state = self.lock();
-        state.guards.retain(|_, entry| (entry.is_held)());
-        let others = state.guards.values();
+        state.guards.retain(|_, entry| entry.view.is_held());
+        let client = format!("{client} as {}", view.owner());
+        let mut others = state.guards.values();
         let conflict = match claim {
-            Claim::Alone => !state.guards.is_empty(),
-            Claim::Shared => others.clone().any(|entry| entry.claim == Claim::Alone),
-            Claim::OneOf(most) => state.guards.len() >= most,
+            Claim::Alone => others.len() > 0,
+            Claim::Shared => others.any(|entry| entry.claim == Claim::Alone),
+            Claim::Permits { count, total } => {
+                let others = others.map(|entry| match entry.claim {
+                    Claim::Permits { count, .. } => count,
+                    Claim::Alone | Claim::Shared => total,
+                });
+                others.sum::<usize>() + count > total
+            }
         };
-        if conflict && held.is_held() {
-            let names: Vec<_> = others.map(|entry| entry.client.as_str()).collect();
-            let owner = guard.owner();
-            let violation =
-                format!("{client} was granted {claim:?} as {owner} while {names:?} held it");
+        if conflict && view.is_held() {
+            let others = state.guards.values();
+            let others: Vec<_> = others.map(|entry| entry.client.as_str()).collect();
+            let violation = format!("{client} was granted {claim:?} while {others:?} held it");
             state.violations.push(violation);
         }
         state.entered += 1;
         let number = state.entered;
-        let client = format!("{client} as {}", guard.owner());
-        let is_held = Box::new(move || held.is_held());
         let entry = Entry {
             client,
             claim,
-            is_held,
+            view: view.clone(),
         };
         state.guards.insert(number, entry);
+        // Every grant has a greater token than all before.
+        if let Some(token) = view.token() {
+            if let Some(greatest) = state.greatest.filter(|greatest| *greatest >= token) {
+                let violation = format!("token {token} was granted after {greatest}");
+                state.violations.push(violation);
+            }
+            state.greatest = Some(token);
+        }
         number
     }
 
     /// The guard is released, or dropped: from here on it protects nothing.
     pub(crate) fn leave(&self, number: u64) {
         self.lock().guards.remove(&number);
-    }
-
-    /// Every grant has a greater token than all before.
-    pub(crate) fn token(&self, token: FencingToken) {
-        let mut state = self.lock();
-        if let Some(greatest) = state.greatest.filter(|greatest| *greatest >= token) {
-            let violation = format!("token {token} was granted after {greatest}");
-            state.violations.push(violation);
-        }
-        state.greatest = Some(token);
     }
 
     /// A call failed, which faults may cause for a while.

@@ -7,7 +7,10 @@
 
 mod basics;
 mod contention;
+mod faults;
 mod judge;
+mod run;
+mod workload;
 #[path = "../support/world.rs"]
 mod world;
 

@@ -64,7 +64,6 @@ pub(crate) struct Call<'a> {
     pub(crate) name: &'static str,
     /// The request: the command's name and its arguments.
     pub(crate) args: &'a [Vec<u8>],
-    pub(crate) in_script: bool,
 }
 
 impl Core {

@@ -74,7 +74,6 @@ pub(crate) fn run(inner: &mut Inner, client: u64, number: usize, request: &[Vec<
         protocol,
         name: command.name,
         args: request,
-        in_script: false,
     };
     match command.name {
         "exec" => return transactions::exec(inner, client),

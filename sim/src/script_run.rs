@@ -89,7 +89,6 @@ impl Run {
             protocol: 2,
             name: command.name,
             args: request,
-            in_script: true,
         };
         *core.calls.entry(command.name).or_default() += 1;
         let Some(handler) = command.handler else {

@@ -325,7 +325,8 @@ fn dry_run(core: &mut Core, call: &Call<'_>) -> Reply {
         return Err(Failure::general(format!("User '{name}' not found")));
     };
     let request = &call.args[3..];
-    let crate::commands::Lookup::Found(number) = table().find(request) else {
+    let crate::commands::Lookup::Found(number) = table().find(request, core.sentinel.is_some())
+    else {
         let command = text(&request[0]);
         return Err(Failure::general(format!("Command '{command}' not found")));
     };

@@ -174,6 +174,12 @@ fn hello(core: &mut Core, call: &Call<'_>) -> Reply {
     } else {
         "master"
     };
+    let in_sentinel = core.sentinel.is_some();
+    let mode = if in_sentinel {
+        "sentinel"
+    } else {
+        "standalone"
+    };
     let client = core.client(call.client);
     if client.user.is_none() {
         return Err(Failure::coded(
@@ -187,13 +193,14 @@ fn hello(core: &mut Core, call: &Call<'_>) -> Reply {
         ("version", Value::bulk(crate::info::VERSION)),
         ("proto", Value::Integer(client.protocol.into())),
         ("id", Value::Integer(call.client.cast_signed())),
-        ("mode", Value::bulk("standalone")),
+        ("mode", Value::bulk(mode)),
         ("role", Value::bulk(role)),
         ("modules", Value::Array(Vec::new())),
     ];
     let fields = fields.into_iter();
     Ok(Value::Map(
         fields
+            .filter(|(name, _)| *name != "role" || !in_sentinel)
             .map(|(name, value)| (Value::bulk(name), value))
             .collect(),
     ))

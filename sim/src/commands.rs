@@ -7,7 +7,7 @@ use crate::core::{Call, Core};
 use crate::failure::Reply;
 use crate::keyspec::KeySpec;
 use crate::{acl, clients, configuration, generic, hashes, info, lists, monitor, pubsub};
-use crate::{scan, sets, sorted_sets, strings, transactions, zrange};
+use crate::{scan, sentinel_commands, sets, sorted_sets, strings, transactions, zrange};
 
 /// Executes one command.
 pub(crate) type Handler = fn(&mut Core, &Call<'_>) -> Reply;
@@ -41,6 +41,16 @@ impl Command {
         &self.flags
     }
 
+    /// Whether a sentinel knows the command, or a server.
+    pub(crate) fn exists_in(&self, sentinel: bool) -> bool {
+        let whole = self.name.split('|').next().unwrap_or_default();
+        if sentinel {
+            IN_SENTINELS.contains(&whole)
+        } else {
+            whole != "sentinel"
+        }
+    }
+
     pub(crate) fn takes(&self, arguments: usize) -> bool {
         let arguments = i64::try_from(arguments).unwrap_or(i64::MAX);
         if self.arity < 0 {
@@ -51,6 +61,25 @@ impl Command {
     }
 }
 
+/// The commands of a sentinel.
+const IN_SENTINELS: [&str; 15] = [
+    "acl",
+    "auth",
+    "client",
+    "command",
+    "hello",
+    "info",
+    "ping",
+    "psubscribe",
+    "publish",
+    "punsubscribe",
+    "role",
+    "sentinel",
+    "shutdown",
+    "subscribe",
+    "unsubscribe",
+];
+
 /// All commands, by number and by name.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -59,10 +88,12 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Returns the number of the command or subcommand that a request names.
-    pub(crate) fn find(&self, request: &[Vec<u8>]) -> Lookup {
+    /// Returns the number of the command or subcommand that a request names, in a server or in a sentinel.
+    pub(crate) fn find(&self, request: &[Vec<u8>], in_sentinel: bool) -> Lookup {
         let name = request.first().map_or(&[][..], Vec::as_slice);
-        let Some(number) = self.by_name(name) else {
+        let number = self.by_name(name);
+        let Some(number) = number.filter(|&number| self.commands[number].exists_in(in_sentinel))
+        else {
             return Lookup::Unknown;
         };
         if !self.commands[number].has_subcommands || request.len() == 1 {
@@ -148,7 +179,7 @@ fn parsed(line: &'static str, table: &Table) -> Command {
 }
 
 fn handler(name: &str) -> Option<Handler> {
-    let parts: [fn(&str) -> Option<Handler>; 15] = [
+    let parts: [fn(&str) -> Option<Handler>; 16] = [
         acl::handler,
         clients::handler,
         configuration::handler,
@@ -159,6 +190,7 @@ fn handler(name: &str) -> Option<Handler> {
         monitor::handler,
         pubsub::handler,
         scan::handler,
+        sentinel_commands::handler,
         sets::handler,
         sorted_sets::handler,
         strings::handler,

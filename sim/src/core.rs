@@ -1,6 +1,7 @@
 //! The state of a server without its scripts: a command sees this state and its arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -12,6 +13,7 @@ use crate::keyspace::Keyspace;
 use crate::pubsub::PubSub;
 use crate::random::Random;
 use crate::replication::Link;
+use crate::sentinel::{self, Greeting};
 use crate::server::Fault;
 
 /// The state of a server without its scripts.
@@ -35,6 +37,12 @@ pub(crate) struct Core {
     /// The master, if this server is a replica.
     pub(crate) master: Option<Link>,
     pub(crate) replicas: Vec<Link>,
+    /// How long after a write this server has it, when it becomes a replica by a sentinel's command.
+    pub(crate) lag: Duration,
+    /// The last message of each sentinel on the channel on which sentinels greet each other.
+    pub(crate) greetings: BTreeMap<String, Greeting>,
+    /// This server is a sentinel.
+    pub(crate) sentinel: Option<Box<sentinel::State>>,
     /// Where it can be reached.
     pub(crate) address: (String, u16),
     /// How many requests were executed since the server was made.
@@ -86,6 +94,9 @@ impl Core {
             offset: 0,
             master: None,
             replicas: Vec::new(),
+            lag: Duration::ZERO,
+            greetings: BTreeMap::new(),
+            sentinel: None,
             address: ("127.0.0.1".to_owned(), 6379),
             started_us,
             commands: 0,
@@ -120,6 +131,7 @@ impl Core {
         self.connections = 0;
         self.calls.clear();
         self.monitors.clear();
+        self.greetings.clear();
     }
 
     /// Whether there is no memory for more data.

@@ -1,8 +1,12 @@
 //! The execution of a request: the checks of Redis' `processCommand`, in its order, then the command.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use crate::Value;
-use crate::arguments::text;
-use crate::clients::Client;
+use crate::arguments::{is_word, text};
+use crate::clients::{Blocked, Client};
 use crate::commands::{Command, Lookup, table};
 use crate::core::Call;
 use crate::failure::Failure;
@@ -21,11 +25,26 @@ pub(crate) fn execute(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Va
         let offset = core.offset;
         core.client(client).written = offset;
     }
-    reply
+    let delay = core
+        .sentinel
+        .as_ref()
+        .map_or(Duration::ZERO, |sentinel| sentinel.delay);
+    if delay.is_zero() || client == Client::ADMINISTRATOR || !is_slow(request) {
+        return reply;
+    }
+    let until = Instant::now() + delay;
+    core.client(client).blocked = Some((until, Blocked::Moment(reply)));
+    Value::Several(Vec::new())
+}
+
+/// Whether a sentinel that is slow takes its time for this request: the first on a connection, and the first of each look.
+fn is_slow(request: &[Vec<u8>]) -> bool {
+    let is = |place: usize, name| request.get(place).is_some_and(|word| is_word(word, name));
+    is(0, "hello") || is(0, "sentinel") && is(1, "master")
 }
 
 fn checked(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Value {
-    let number = match table().find(request) {
+    let number = match table().find(request, inner.core().sentinel.is_some()) {
         Lookup::Found(number) => number,
         Lookup::Unknown => return refuse(inner, client, unknown(request)),
         Lookup::UnknownSubcommand(parent) => {

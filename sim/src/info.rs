@@ -31,21 +31,8 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
         "role" => |core, _| Ok(role(core)),
         "wait" => wait,
         "debug" => debug,
-        "command" => |_, _| {
-            Ok(Value::Array(
-                table()
-                    .commands
-                    .iter()
-                    .filter(is_whole)
-                    .map(described)
-                    .collect(),
-            ))
-        },
-        "command|count" => |_, _| {
-            Ok(Value::count(
-                table().commands.iter().filter(is_whole).count(),
-            ))
-        },
+        "command" => |core, _| Ok(Value::Array(commands(core).map(described).collect())),
+        "command|count" => |core, _| Ok(Value::count(commands(core).count())),
         "command|info" => |_, call| {
             let found = call.args[2..].iter().map(|name| {
                 let number = table().by_name(name);
@@ -81,8 +68,11 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
     })
 }
 
-fn is_whole(command: &&Command) -> bool {
-    command.parent.is_none()
+/// All commands, without their subcommands.
+fn commands(core: &Core) -> impl Iterator<Item = &'static Command> {
+    let in_sentinel = core.sentinel.is_some();
+    let commands = table().commands.iter();
+    commands.filter(move |command| command.parent.is_none() && command.exists_in(in_sentinel))
 }
 
 fn described(command: &Command) -> Value {
@@ -107,6 +97,10 @@ fn is_replica(core: &Core) -> bool {
 }
 
 fn role(core: &Core) -> Value {
+    if let Some(sentinel) = &core.sentinel {
+        let names = Value::bulks(sentinel.names());
+        return Value::Array(vec![Value::bulk("sentinel"), names]);
+    }
     let offset = |offset: u64| Value::Integer(offset.cast_signed());
     if !is_replica(core) {
         let replicas = core
@@ -212,8 +206,11 @@ fn info(core: &mut Core, call: &Call<'_>) -> Reply {
     };
     let mut sections = Vec::new();
     for (section, title) in SECTIONS {
-        if is_wanted(section) {
+        if is_wanted(section) && (core.sentinel.is_none() || IN_SENTINELS.contains(&section)) {
             let fields = fields(core, section);
+            if fields.is_empty() && section == "sentinel" {
+                continue;
+            }
             let lines = fields
                 .into_iter()
                 .map(|(name, value)| format!("{name}:{value}\r\n"));
@@ -223,7 +220,10 @@ fn info(core: &mut Core, call: &Call<'_>) -> Reply {
     Ok(Value::Verbatim(sections.join("\r\n")))
 }
 
-const SECTIONS: [(&str, &str); 10] = [
+/// The sections of a sentinel.
+const IN_SENTINELS: [&str; 4] = ["server", "clients", "stats", "sentinel"];
+
+const SECTIONS: [(&str, &str); 11] = [
     ("server", "Server"),
     ("clients", "Clients"),
     ("memory", "Memory"),
@@ -234,6 +234,7 @@ const SECTIONS: [(&str, &str); 10] = [
     ("commandstats", "Commandstats"),
     ("cluster", "Cluster"),
     ("keyspace", "Keyspace"),
+    ("sentinel", "Sentinel"),
 ];
 
 fn fields(core: &Core, section: &str) -> Vec<(String, String)> {
@@ -254,7 +255,14 @@ fn fields(core: &Core, section: &str) -> Vec<(String, String)> {
     match section {
         "server" => owned(&[
             ("redis_version", &VERSION),
-            ("redis_mode", &"standalone"),
+            (
+                "redis_mode",
+                &if core.sentinel.is_some() {
+                    "sentinel"
+                } else {
+                    "standalone"
+                },
+            ),
             ("os", &"Linux simulated x86_64"),
             ("arch_bits", &64),
             ("process_id", &1),
@@ -303,6 +311,10 @@ fn fields(core: &Core, section: &str) -> Vec<(String, String)> {
             .iter()
             .map(|(name, calls)| (format!("cmdstat_{name}"), format!("calls={calls},usec=0")))
             .collect(),
+        "sentinel" => core
+            .sentinel
+            .as_ref()
+            .map_or_else(Vec::new, |state| state.info()),
         "cluster" => owned(&[("cluster_enabled", &0)]),
         "keyspace" => (0..DATABASES)
             .filter_map(|number| database(core, number))

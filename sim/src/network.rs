@@ -30,6 +30,11 @@ pub trait Service: fmt::Debug + Send + Sync {
 
     /// Serves one connection until it ends.
     fn serve(&self, stream: Stream) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// Returns the server that this service is, which sentinels watch.
+    fn server(&self) -> Option<&Server> {
+        None
+    }
 }
 
 impl Service for Server {
@@ -40,6 +45,10 @@ impl Service for Server {
     fn serve(&self, stream: Stream) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let server = self.clone();
         Box::pin(async move { Self::serve(&server, stream).await })
+    }
+
+    fn server(&self) -> Option<&Server> {
+        Some(self)
     }
 }
 
@@ -155,6 +164,14 @@ impl Network {
         let service = self.lock().services.remove(&(host.to_owned(), port));
         // Its destructor may use the network.
         drop(service);
+    }
+
+    /// Returns the server at an address, if one is there, and each host receives what the other sends.
+    pub(crate) fn reach(&self, from: &str, (host, port): (&str, u16)) -> Option<Server> {
+        let shared = self.lock();
+        let is_cut = shared.is_blocked(from, host) || shared.is_blocked(host, from);
+        let service = shared.services.get(&(host.to_owned(), port));
+        service.filter(|_| !is_cut)?.server().cloned()
     }
 
     /// Sets how often something goes wrong from now on.

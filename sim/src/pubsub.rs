@@ -91,7 +91,12 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
     Some(match name {
         "subscribe" | "psubscribe" | "ssubscribe" => subscribe,
         "unsubscribe" | "punsubscribe" | "sunsubscribe" => unsubscribe,
-        "publish" => |core, call| Ok(publish(core, &call.args[1], &call.args[2])),
+        "publish" => |core, call| match core.sentinel {
+            Some(_) => Err(Failure::general(
+                "Only HELLO messages are accepted by Sentinel instances.",
+            )),
+            None => Ok(publish(core, &call.args[1], &call.args[2])),
+        },
         "spublish" => |core, call| Ok(publish_to_shard(core, &call.args[1], &call.args[2])),
         "pubsub|channels" => |core, call| names(&core.pubsub.channels, call),
         "pubsub|shardchannels" => |core, call| names(&core.pubsub.shard_channels, call),
@@ -158,7 +163,7 @@ fn send(core: &Core, client: u64, words: &[&[u8]]) {
     }
 }
 
-fn publish(core: &Core, channel: &[u8], message: &[u8]) -> Value {
+pub(crate) fn publish(core: &Core, channel: &[u8], message: &[u8]) -> Value {
     let mut receivers = 0;
     for &client in core.pubsub.channels.get(channel).into_iter().flatten() {
         send(core, client, &[b"message", channel, message]);

@@ -31,8 +31,8 @@ struct State {
     /// The offset up to which everything was received.
     received: u64,
     lag: Duration,
-    /// Nothing arrives.
-    is_cut: bool,
+    /// Nothing has arrived since.
+    cut: Option<Instant>,
     /// One of both has gone: the replica was promoted, or follows another.
     is_over: bool,
 }
@@ -43,7 +43,7 @@ impl Link {
             pending: VecDeque::new(),
             received: master.offset,
             lag,
-            is_cut: false,
+            cut: None,
             is_over: false,
         };
         Self {
@@ -58,12 +58,14 @@ impl Link {
     }
 
     fn end(&self) {
-        self.state().is_over = true;
+        let mut state = self.state();
+        state.is_over = true;
+        state.cut.get_or_insert_with(Instant::now);
     }
 
     pub(crate) fn is_up(&self) -> bool {
         let state = self.state();
-        !state.is_cut && !state.is_over
+        state.cut.is_none() && !state.is_over
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -75,7 +77,11 @@ impl Link {
     }
 
     pub(crate) fn set_cut(&self, is_cut: bool) {
-        self.state().is_cut = is_cut;
+        let mut state = self.state();
+        let since = *state.cut.get_or_insert_with(Instant::now);
+        if !state.is_over {
+            state.cut = is_cut.then_some(since);
+        }
     }
 
     fn send(&self, offset: u64, changes: Vec<Change>) {
@@ -87,14 +93,12 @@ impl Link {
     /// Takes what has arrived by now.
     fn arrived(&self) -> Vec<Change> {
         let mut state = self.state();
-        let (now, lag) = (Instant::now(), state.lag);
+        let (until, lag) = (state.until(), state.lag);
         let mut found = Vec::new();
-        let is_up = !state.is_cut && !state.is_over;
-        while is_up
-            && state
-                .pending
-                .front()
-                .is_some_and(|item| item.1 + lag <= now)
+        while state
+            .pending
+            .front()
+            .is_some_and(|item| item.1 + lag <= until)
         {
             if let Some((offset, _, changes)) = state.pending.pop_front() {
                 state.received = offset;
@@ -107,25 +111,29 @@ impl Link {
     /// The offset that the replica has acknowledged by now.
     pub(crate) fn acknowledged(&self) -> u64 {
         let state = self.state();
-        if state.is_cut || state.is_over {
-            return state.received;
-        }
-        let now = Instant::now();
+        let until = state.until();
         let arrived = state
             .pending
             .iter()
-            .take_while(|item| item.1 + state.lag <= now);
+            .take_while(|item| item.1 + state.lag <= until);
         arrived.last().map_or(state.received, |item| item.0)
     }
 
     /// When the replica will have received everything up to an offset, if nothing happens to it.
     pub(crate) fn arrival(&self, offset: u64) -> Option<Instant> {
         let state = self.state();
-        if state.is_cut || state.is_over {
+        if state.cut.is_some() || state.is_over {
             return None;
         }
         let item = state.pending.iter().find(|item| item.0 >= offset);
         item.map(|item| item.1 + state.lag)
+    }
+}
+
+impl State {
+    /// Until when whatever was to arrive has arrived: now, or when the link was cut.
+    fn until(&self) -> Instant {
+        self.cut.unwrap_or_else(Instant::now)
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn command(slot: &Slot, request: &[Vec<u8>]) -> Value {
 
 impl Run {
     fn command(&mut self, request: &[Vec<u8>]) -> Result<Value, Failure> {
-        let Lookup::Found(number) = table().find(request) else {
+        let Lookup::Found(number) = table().find(request, false) else {
             return Err(Failure::general("Unknown Redis command called from script"));
         };
         let command = &table().commands[number];

@@ -151,6 +151,11 @@ impl Server {
         self.lock().core().address = (host.to_owned(), port);
     }
 
+    /// Returns where the server can be reached.
+    pub fn address(&self) -> (String, u16) {
+        self.lock().core().address.clone()
+    }
+
     /// Makes a replica of this server, which has everything that the server has now.
     pub fn replica(&self, seed: u64, lag: Duration) -> Self {
         let clock = self.lock().core().clock.clone();
@@ -165,7 +170,9 @@ impl Server {
     /// A server cannot follow itself.
     pub fn follow(&self, master: &Self, lag: Duration) {
         assert!(!Arc::ptr_eq(&self.shared, &master.shared), "it is itself");
-        self.lock().core().follow(master.lock().core(), lag);
+        let mut inner = self.lock();
+        inner.core().lag = lag;
+        inner.core().follow(master.lock().core(), lag);
     }
 
     /// Becomes a master with what has arrived by now. What its master wrote later than that is lost to it.
@@ -173,9 +180,12 @@ impl Server {
         self.lock().core().promote();
     }
 
-    /// Sets how long after a write this replica has it.
+    /// Sets how long after a write this server has it, while it is a replica.
     pub fn set_lag(&self, lag: Duration) {
-        if let Some(link) = &self.lock().core().master {
+        let mut inner = self.lock();
+        let core = inner.core();
+        core.lag = lag;
+        if let Some(link) = &core.master {
             link.set_lag(lag);
         }
     }
@@ -185,6 +195,18 @@ impl Server {
         if let Some(link) = &self.lock().core().master {
             link.set_cut(is_cut);
         }
+    }
+
+    /// Returns the master that this server follows, if the link to it is up.
+    pub fn follows(&self) -> Option<(String, u16)> {
+        let mut inner = self.lock();
+        let link = inner.core().master.as_ref().filter(|link| link.is_up());
+        link.map(|link| link.master.clone())
+    }
+
+    /// Cuts this server off from its master and its replicas, or ends that: what was written meanwhile arrives then.
+    pub fn cut_links(&self, is_cut: bool) {
+        self.lock().core().cut_links(is_cut);
     }
 
     /// Returns how many requests were executed, a script or a transaction as one.

@@ -217,7 +217,11 @@ fn info(core: &mut Core, call: &Call<'_>) -> Reply {
             sections.push(format!("# {title}\r\n{}", lines.collect::<String>()));
         }
     }
-    Ok(Value::Verbatim(sections.join("\r\n")))
+    let text = sections.join("\r\n");
+    Ok(match core.sentinel {
+        Some(_) => Value::bulk(text),
+        None => Value::Verbatim(text),
+    })
 }
 
 /// The sections of a sentinel.

@@ -34,11 +34,19 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
             Ok(Value::bulks([host, port.to_string()]))
         },
         "sentinel|sentinels" => |core, call| {
-            let peers = known(core, call)?.peers.iter();
+            let master = known(core, call)?;
+            let (down_after, peers) = (master.down_after, master.peers.iter());
             Ok(Value::Array(
                 peers
                     .map(|(id, (address, peer))| {
-                        let mut fields = common(id, address, id, flags("sentinel", peer, ""), peer);
+                        let mut fields = common(
+                            id,
+                            address,
+                            id,
+                            flags("sentinel", peer, ""),
+                            down_after,
+                            peer,
+                        );
                         field(&mut fields, "last-hello-message", 0);
                         field(&mut fields, "voted-leader", "?");
                         field(&mut fields, "voted-leader-epoch", 0);
@@ -128,6 +136,7 @@ fn common(
     (host, port): &(String, u16),
     run_id: &str,
     flags: String,
+    down_after: Duration,
     instance: &Instance,
 ) -> Fields {
     let mut fields = Fields::new();
@@ -141,6 +150,8 @@ fn common(
     field(&mut fields, "last-ping-sent", 0);
     field(&mut fields, "last-ok-ping-reply", millis(instance.heard));
     field(&mut fields, "last-ping-reply", millis(instance.heard));
+    let down_after = down_after.as_millis();
+    field(&mut fields, "down-after-milliseconds", down_after);
     fields
 }
 
@@ -161,11 +172,13 @@ fn described(master: &Master, claimed: Option<u64>) -> Value {
         "master,failover_in_progress"
     };
     let flags = flags(kind, instance, down);
-    let mut fields = common(master.name(), address, &instance.run_id, flags, instance);
-    field(
-        &mut fields,
-        "down-after-milliseconds",
-        master.down_after.as_millis(),
+    let mut fields = common(
+        master.name(),
+        address,
+        &instance.run_id,
+        flags,
+        master.down_after,
+        instance,
     );
     field(&mut fields, "info-refresh", millis(instance.heard));
     role(&mut fields, instance);
@@ -200,11 +213,13 @@ fn replicas(core: &mut Core, call: &Call<'_>) -> Reply {
     let replicas = master.replicas().map(|(address, replica)| {
         let name = format!("{}:{}", address.0, address.1);
         let flags = flags("slave", replica, "");
-        let mut fields = common(&name, address, &replica.run_id, flags, replica);
-        field(
-            &mut fields,
-            "down-after-milliseconds",
-            master.down_after.as_millis(),
+        let mut fields = common(
+            &name,
+            address,
+            &replica.run_id,
+            flags,
+            master.down_after,
+            replica,
         );
         field(&mut fields, "info-refresh", millis(replica.heard));
         role(&mut fields, replica);

@@ -84,6 +84,7 @@ async fn a_dead_master_is_replaced_by_one_of_its_replicas_and_follows_it_when_it
             .await
             .expect("it is demoted");
         assert_eq!(old.follows(), Some(new.address()));
+        topology.stop_watching();
     }
 }
 
@@ -102,6 +103,7 @@ async fn the_replica_with_most_of_the_data_is_promoted() {
         master.kill();
         let new = next_master(&topology, master).await;
         assert_eq!(call(new, "GET kept"), Value::bulk("1"));
+        topology.stop_watching();
     }
 }
 
@@ -170,6 +172,7 @@ async fn a_master_that_is_cut_off_goes_on_until_it_is_reached_again() {
             .await
             .expect("it is demoted");
         assert_eq!(call(&old, "GET only"), Value::Nil, "its data is replaced");
+        topology.stop_watching();
     }
 }
 

@@ -12,6 +12,7 @@
 mod generator;
 mod replies;
 mod scripts;
+mod sentinels;
 mod sequences;
 mod servers;
 mod words;

@@ -20,19 +20,27 @@ pub(crate) struct Real {
 
 impl Real {
     pub(crate) fn start() -> Self {
+        Self::start_by(&["--port", "0", "--save", "", "--appendonly", "no"], None)
+    }
+
+    /// Starts a sentinel with this configuration.
+    pub(crate) fn start_sentinel(port: u16, configuration: &str) -> Self {
+        let port = port.to_string();
+        Self::start_by(&["--sentinel", "--port", &port], Some(configuration))
+    }
+
+    pub(crate) fn start_by(arguments: &[&str], configuration: Option<&str>) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         let program = std::env::var("DISTLOCK_REDIS_SERVER");
-        let program = program.unwrap_or_else(|_| "redis-server".to_owned());
-        let child = Command::new(program)
-            .args([
-                "--port",
-                "0",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--unixsocket",
-            ])
+        let mut command = Command::new(program.unwrap_or_else(|_| "redis-server".to_owned()));
+        if let Some(configuration) = configuration {
+            let file = folder.path().join("configuration");
+            std::fs::write(&file, configuration).expect("there is room for a file");
+            command.arg(file);
+        }
+        let child = command
+            .args(arguments)
+            .arg("--unixsocket")
             .arg(folder.path().join("socket"))
             .arg("--dir")
             .arg(folder.path())

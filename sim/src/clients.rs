@@ -30,6 +30,10 @@ pub(crate) struct Client {
     pub(crate) is_closing: bool,
     /// It waits for the reply to its last request: until when, and what it is. Its next requests wait behind.
     pub(crate) blocked: Option<(Instant, Blocked)>,
+    /// `ASKING`: its next request may be for a slot that is on its way here.
+    pub(crate) is_asking: bool,
+    /// `READONLY`: it reads from replicas of a cluster.
+    pub(crate) reads_replica: bool,
     /// The master's offset behind its last write.
     pub(crate) written: u64,
 }
@@ -62,6 +66,8 @@ impl Client {
             outbox: Arc::default(),
             is_closing: false,
             blocked: None,
+            is_asking: false,
+            reads_replica: false,
             written: 0,
         }
     }
@@ -174,12 +180,7 @@ fn hello(core: &mut Core, call: &Call<'_>) -> Reply {
     } else {
         "master"
     };
-    let in_sentinel = core.sentinel.is_some();
-    let mode = if in_sentinel {
-        "sentinel"
-    } else {
-        "standalone"
-    };
+    let (mode, in_sentinel) = (core.mode(), core.sentinel.is_some());
     let client = core.client(call.client);
     if client.user.is_none() {
         return Err(Failure::coded(
@@ -227,6 +228,9 @@ fn select(core: &mut Core, call: &Call<'_>) -> Reply {
     let Some(database) = database else {
         return Err(Failure::general("DB index is out of range"));
     };
+    if core.cluster.is_some() && database != 0 {
+        return Err(Failure::general("SELECT is not allowed in cluster mode"));
+    }
     core.client(call.client).database = database;
     Ok(Value::OK)
 }

@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 use crate::core::{Call, Core};
 use crate::failure::Reply;
 use crate::keyspec::KeySpec;
-use crate::{acl, clients, configuration, generic, hashes, info, lists, monitor, pubsub};
-use crate::{scan, sentinel_commands, sets, sorted_sets, strings, transactions, zrange};
+use crate::{acl, clients, cluster_commands, configuration, generic, hashes, info, lists};
+use crate::{monitor, pubsub, scan, sentinel_commands, sets, sorted_sets, strings};
+use crate::{transactions, zrange};
 
 /// Executes one command.
 pub(crate) type Handler = fn(&mut Core, &Call<'_>) -> Reply;
@@ -179,9 +180,10 @@ fn parsed(line: &'static str, table: &Table) -> Command {
 }
 
 fn handler(name: &str) -> Option<Handler> {
-    let parts: [fn(&str) -> Option<Handler>; 16] = [
+    let parts: [fn(&str) -> Option<Handler>; 17] = [
         acl::handler,
         clients::handler,
+        cluster_commands::handler,
         configuration::handler,
         generic::handler,
         hashes::handler,

@@ -27,6 +27,10 @@ impl Configuration {
         self.0.get(name).map_or("", String::as_str)
     }
 
+    pub(crate) fn put(&mut self, name: &str, value: &str) {
+        self.0.insert(name.to_owned(), value.to_owned());
+    }
+
     /// Nothing is counted here: less than an empty server needs is too little, and anything else is enough.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         let most = self.get("maxmemory").parse::<u64>().unwrap_or(0);
@@ -100,7 +104,7 @@ fn bytes(text: &str) -> Option<u64> {
 pub(crate) const EMPTY_SERVER: u64 = 900_000;
 
 /// The settings that the library or its tests ask for, as a server has them that is told nothing.
-const DEFAULTS: [(&str, &str); 22] = [
+const DEFAULTS: [(&str, &str); 24] = [
     ("appendfsync", "everysec"),
     ("appendonly", "no"),
     ("bind", "* -::*"),
@@ -110,6 +114,8 @@ const DEFAULTS: [(&str, &str); 22] = [
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
     ),
     ("cluster-enabled", "no"),
+    ("cluster-node-timeout", "15000"),
+    ("cluster-require-full-coverage", "yes"),
     ("databases", "16"),
     ("lua-time-limit", "5000"),
     ("maxclients", "10000"),

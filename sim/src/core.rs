@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::Clock;
 use crate::acl::User;
 use crate::clients::Client;
+use crate::cluster_view::ClusterView;
 use crate::configuration::Configuration;
 use crate::keyspace::Keyspace;
 use crate::pubsub::PubSub;
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) greetings: BTreeMap<String, Greeting>,
     /// This server is a sentinel.
     pub(crate) sentinel: Option<Box<sentinel::State>>,
+    /// The cluster that this server is a node of.
+    pub(crate) cluster: Option<Box<ClusterView>>,
     /// Where it can be reached.
     pub(crate) address: (String, u16),
     /// How many requests were executed since the server was made.
@@ -97,6 +100,7 @@ impl Core {
             lag: Duration::ZERO,
             greetings: BTreeMap::new(),
             sentinel: None,
+            cluster: None,
             address: ("127.0.0.1".to_owned(), 6379),
             started_us,
             commands: 0,
@@ -132,6 +136,20 @@ impl Core {
         self.calls.clear();
         self.monitors.clear();
         self.greetings.clear();
+        if let Some(view) = &mut self.cluster {
+            view.restart();
+        }
+    }
+
+    /// Whether the server is alone or in a cluster, as it says itself.
+    pub(crate) const fn mode(&self) -> &'static str {
+        if self.cluster.is_some() {
+            "cluster"
+        } else if self.sentinel.is_some() {
+            "sentinel"
+        } else {
+            "standalone"
+        }
     }
 
     /// Whether there is no memory for more data.

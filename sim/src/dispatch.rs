@@ -21,6 +21,11 @@ pub(crate) fn execute(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Va
     core.catch_up();
     let reply = checked(inner, client, request);
     let core = inner.core();
+    if core.cluster.is_some() {
+        let is_asking = is_word(&request[0], "asking");
+        let state = core.client(client);
+        state.is_asking &= is_asking || state.transaction.is_some();
+    }
     if core.replicate() {
         let offset = core.offset;
         core.client(client).written = offset;
@@ -64,15 +69,23 @@ fn checked(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Value {
         }
         inner.core().client(client).transaction = None;
         inner.core().keyspace.unwatch(client);
+        if failure.is_redirect() {
+            return failure.into();
+        }
         let text = failure.into_text();
         let aborted = format!("EXECABORT Transaction discarded because of: {text}");
         return Value::Error(aborted);
     }
     let is_immediate =
         ["exec", "discard", "multi", "watch", "quit", "reset"].contains(&command.name);
-    let transaction = &mut inner.core().client(client).transaction;
+    let core = inner.core();
+    let is_dirty = core.keyspace.dirty.contains(&client);
+    let transaction = &mut core.client(client).transaction;
     if let Some(transaction) = transaction.as_mut().filter(|_| !is_immediate) {
-        transaction.queue.push((number, request.to_vec()));
+        // One that will not be executed is not kept.
+        if !transaction.is_flawed && !is_dirty {
+            transaction.queue.push((number, request.to_vec()));
+        }
         return Value::Simple("QUEUED".into());
     }
     run(inner, client, number, request)
@@ -164,6 +177,25 @@ fn check(
     {
         user.check(number, request)
             .map_err(|denied| denied.failure(command.name))?;
+    }
+    if core.cluster.is_some() {
+        let now = core.clock.now_ms();
+        core.keyspace.select(0, now);
+        let own = [(number, request)];
+        // EXEC goes where its queue goes.
+        let state = core.client(client).transaction.as_mut();
+        let queue = state.filter(|_| command.name == "exec");
+        let queue = queue.map(|state| std::mem::take(&mut state.queue));
+        let requests = queue.iter().flatten();
+        let requests: Vec<_> = requests
+            .map(|(number, words)| (*number, &**words))
+            .collect();
+        let requests = if queue.is_some() { &*requests } else { &own };
+        let routed = core.route(client, command, requests, is_write);
+        if let Some((state, queue)) = core.client(client).transaction.as_mut().zip(queue) {
+            state.queue = queue;
+        }
+        routed?;
     }
     let leaves = ["exec", "discard", "quit", "reset"].contains(&command.name);
     if is_out_of_memory && (denies_oom || (in_transaction && !leaves)) {

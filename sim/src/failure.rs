@@ -34,6 +34,12 @@ impl Failure {
         Self::general(format!("wrong number of arguments for '{command}' command"))
     }
 
+    /// Whether it sends the client to another node of a cluster, or away for now.
+    pub(crate) fn is_redirect(&self) -> bool {
+        let code = self.0.split(' ').next().unwrap_or_default();
+        ["CROSSSLOT", "TRYAGAIN", "CLUSTERDOWN", "MOVED", "ASK"].contains(&code)
+    }
+
     pub(crate) fn into_text(self) -> String {
         self.0
     }

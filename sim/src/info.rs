@@ -55,12 +55,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
             let seconds = core.started_us / 1_000_000;
             Ok(Value::Integer(seconds.cast_signed()))
         },
-        "save" | "bgsave" | "readonly" | "readwrite" => |_, _| Ok(Value::OK),
-        name if name.starts_with("cluster|") || name == "asking" => |_, _| {
-            Err(Failure::general(
-                "This instance has cluster support disabled",
-            ))
-        },
+        "save" | "bgsave" => |_, _| Ok(Value::OK),
         "slowlog|get" => |_, _| Ok(Value::Array(Vec::new())),
         "slowlog|len" => |_, _| Ok(Value::Integer(0)),
         "slowlog|reset" => |_, _| Ok(Value::OK),
@@ -259,14 +254,7 @@ fn fields(core: &Core, section: &str) -> Vec<(String, String)> {
     match section {
         "server" => owned(&[
             ("redis_version", &VERSION),
-            (
-                "redis_mode",
-                &if core.sentinel.is_some() {
-                    "sentinel"
-                } else {
-                    "standalone"
-                },
-            ),
+            ("redis_mode", &core.mode()),
             ("os", &"Linux simulated x86_64"),
             ("arch_bits", &64),
             ("process_id", &1),
@@ -319,7 +307,7 @@ fn fields(core: &Core, section: &str) -> Vec<(String, String)> {
             .sentinel
             .as_ref()
             .map_or_else(Vec::new, |state| state.info()),
-        "cluster" => owned(&[("cluster_enabled", &0)]),
+        "cluster" => owned(&[("cluster_enabled", &u8::from(core.cluster.is_some()))]),
         "keyspace" => (0..DATABASES)
             .filter_map(|number| database(core, number))
             .collect(),

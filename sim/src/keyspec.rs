@@ -53,7 +53,31 @@ impl KeySpec {
 
     /// Returns the keys in a request. None if the arguments do not fit.
     pub(crate) fn keys<'a>(&self, request: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
-        if self.is_no_key || self.begin >= request.len() {
+        if self.is_no_key {
+            return Vec::new();
+        }
+        self.found(request)
+    }
+
+    /// Returns the keys and the shard channels in a request, by which a node of a cluster judges whether it serves it. A count
+    /// that is too large for the request gives no keys: the request is refused when it is executed.
+    pub(crate) fn keys_and_channels<'a>(&self, request: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
+        let found = self.found(request);
+        if let Extent::Counted { .. } = self.extent
+            && self.count(request) != Some(found.len())
+        {
+            return Vec::new();
+        }
+        found
+    }
+
+    fn count(&self, request: &[Vec<u8>]) -> Option<usize> {
+        let count = std::str::from_utf8(request.get(self.begin)?).ok()?;
+        count.parse().ok()
+    }
+
+    fn found<'a>(&self, request: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
+        if self.begin >= request.len() {
             return Vec::new();
         }
         match self.extent {
@@ -70,8 +94,7 @@ impl KeySpec {
                 places.map(|place| request[place].as_slice()).collect()
             }
             Extent::Counted { first } => {
-                let count = std::str::from_utf8(&request[self.begin]).ok();
-                let count = count.and_then(|text| text.parse::<usize>().ok());
+                let count = self.count(request);
                 let keys = request.iter().skip(self.begin + first);
                 keys.take(count.unwrap_or(0)).map(Vec::as_slice).collect()
             }

@@ -6,7 +6,7 @@
 //! server.
 //!
 //! Not there: streams, geography, HyperLogLog and bit fields; blocking pops; `DUMP`, `RESTORE`, tracking and keyspace
-//! notifications; replicas of replicas, sentinels and clusters; selectors of access lists; in scripts `cjson`, `cmsgpack`, `bit`,
+//! notifications; replicas of replicas, sentinels; selectors of access lists; in scripts `cjson`, `cmsgpack`, `bit`,
 //! random numbers and the third version of the protocol. What is missing is answered by an error that says so.
 //!
 //! It is an opinion of what Redis does. Memory and processor time cost nothing here, and nothing is written to a disk.
@@ -20,6 +20,12 @@ mod acl;
 mod arguments;
 mod clients;
 mod clock;
+mod cluster;
+mod cluster_bus;
+mod cluster_commands;
+mod cluster_routing;
+mod cluster_slots;
+mod cluster_view;
 mod commands;
 mod configuration;
 mod connection;
@@ -63,6 +69,8 @@ mod value;
 mod zrange;
 
 pub use clock::Clock;
+pub use cluster::Cluster;
+pub use cluster_slots::{SLOTS, slot_of};
 pub use decoder::{Decoder, ProtocolError};
 pub use network::{Counts, Faults, MessageFault, Network, Service};
 pub use random::Random;

@@ -211,6 +211,11 @@ impl Network {
         shared.next.entry(link).or_default().push_back(fault);
     }
 
+    /// Returns whether nothing arrives at `to` from `from`.
+    pub fn is_blocked(&self, from: &str, to: &str) -> bool {
+        self.lock().is_blocked(from, to)
+    }
+
     /// Ends all blocks and refusals, and takes back what was to go wrong with the next messages.
     pub fn heal(&self) {
         let mut shared = self.lock();

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::Value;
 use crate::arguments::text;
+use crate::cluster_slots::slot_of;
+use crate::cluster_view::Publication;
 use crate::commands::Handler;
 use crate::core::{Call, Core};
 use crate::failure::{Failure, Reply};
@@ -91,13 +93,19 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
     Some(match name {
         "subscribe" | "psubscribe" | "ssubscribe" => subscribe,
         "unsubscribe" | "punsubscribe" | "sunsubscribe" => unsubscribe,
-        "publish" => |core, call| match core.sentinel {
-            Some(_) => Err(Failure::general(
-                "Only HELLO messages are accepted by Sentinel instances.",
-            )),
-            None => Ok(publish(core, &call.args[1], &call.args[2])),
+        "publish" => |core, call| {
+            if core.sentinel.is_some() {
+                return Err(Failure::general(
+                    "Only HELLO messages are accepted by Sentinel instances.",
+                ));
+            }
+            core.broadcast(&call.args[1], &call.args[2], false);
+            Ok(publish(core, &call.args[1], &call.args[2]))
         },
-        "spublish" => |core, call| Ok(publish_to_shard(core, &call.args[1], &call.args[2])),
+        "spublish" => |core, call| {
+            core.broadcast(&call.args[1], &call.args[2], true);
+            Ok(publish_to_shard(core, &call.args[1], &call.args[2]))
+        },
         "pubsub|channels" => |core, call| names(&core.pubsub.channels, call),
         "pubsub|shardchannels" => |core, call| names(&core.pubsub.shard_channels, call),
         "pubsub|numsub" => |core, call| Ok(numbers(&core.pubsub.channels, call)),
@@ -188,6 +196,35 @@ fn publish_to_shard(core: &Core, channel: &[u8], message: &[u8]) -> Value {
         send(core, client, &[b"smessage", channel, message]);
     }
     Value::count(clients.len())
+}
+
+impl Core {
+    /// Sends a message of another node of the cluster to its subscribers here.
+    pub(crate) fn deliver(&self, publication: &Publication) {
+        let (channel, message) = (&publication.channel, &publication.message);
+        if publication.is_sharded {
+            publish_to_shard(self, channel, message);
+        } else {
+            publish(self, channel, message);
+        }
+    }
+
+    /// Ends the subscriptions to shard channels of a slot that this node does not serve any more, and notifies the subscribers.
+    pub(crate) fn unsubscribe_slot(&mut self, slot: u16) {
+        let channels = self.pubsub.shard_channels.keys();
+        let channels = channels.filter(|channel| slot_of(channel) == slot);
+        for channel in channels.cloned().collect::<Vec<_>>() {
+            let clients = self.pubsub.shard_channels.remove(&channel);
+            for client in clients.into_iter().flatten() {
+                let total = self.pubsub.total(Manner::Shard, client);
+                if let Some(client) = self.clients.get(&client) {
+                    let words = [Value::bulk("sunsubscribe"), Value::bulk(&channel), total];
+                    let notification = Value::Push(words.into());
+                    client.outbox.send(&notification, client.protocol);
+                }
+            }
+        }
+    }
 }
 
 fn names(subscriptions: &Subscriptions, call: &Call<'_>) -> Reply {

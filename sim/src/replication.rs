@@ -140,7 +140,10 @@ impl State {
 impl Core {
     /// Whether the server follows a master, or refuses writes as if it did.
     pub(crate) fn is_replica(&self) -> bool {
-        self.fault == Some(crate::Fault::ReadOnly) || self.master.is_some()
+        let view = self.cluster.as_ref();
+        self.fault == Some(crate::Fault::ReadOnly)
+            || self.master.is_some()
+            || view.is_some_and(|view| view.master().is_some())
     }
 
     /// Takes over what has arrived from the master.

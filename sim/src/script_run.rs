@@ -22,6 +22,10 @@ pub(crate) struct Run {
     /// There was no memory when it began.
     pub(crate) is_out_of_memory: bool,
     pub(crate) has_written: bool,
+    /// In a cluster all keys have to be in one slot: the script declares something, and nothing else.
+    pub(crate) has_one_slot: bool,
+    /// The slot of the keys so far.
+    pub(crate) slot: Option<u16>,
 }
 
 pub(crate) fn lock(slot: &Slot) -> MutexGuard<'_, Option<Box<Run>>> {
@@ -80,6 +84,16 @@ impl Run {
         let is_refused = self.is_out_of_memory && !self.may_exceed_memory && !self.has_written;
         if is_refused && command.denies_oom {
             return Err(dispatch::out_of_memory());
+        }
+        if core.cluster.is_some() && self.client != crate::clients::Client::ADMINISTRATOR {
+            let routed = core.route(self.client, command, &[(number, request)], command.is_write);
+            let slot = routed.map_err(|redirect| redirect.in_script())?;
+            let first = self.slot.or(slot);
+            if self.has_one_slot && slot.is_some() && slot != first {
+                let text = "Script attempted to access keys that do not hash to the same slot";
+                return Err(Failure::general(text));
+            }
+            self.slot = first;
         }
         self.has_written |= command.is_write;
         let now = core.keyspace.now();

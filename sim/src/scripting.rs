@@ -7,6 +7,7 @@ use mlua::Function;
 use crate::Value;
 use crate::arguments::{integer, is_word, text};
 use crate::clients::Client;
+use crate::cluster_slots::slot_of;
 use crate::core::Call;
 use crate::failure::{Failure, Reply};
 use crate::interpreter::Interpreter;
@@ -31,6 +32,8 @@ struct Script {
 struct ScriptFlags {
     no_writes: bool,
     allow_oom: bool,
+    no_cluster: bool,
+    allow_cross_slot: bool,
 }
 
 /// The properties of a command that its script declares.
@@ -92,7 +95,9 @@ fn first_line(body: &[u8]) -> Result<(Option<ScriptFlags>, usize), Failure> {
             match name {
                 "no-writes" => flags.no_writes = true,
                 "allow-oom" => flags.allow_oom = true,
-                "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
+                "no-cluster" => flags.no_cluster = true,
+                "allow-cross-slot-keys" => flags.allow_cross_slot = true,
+                "allow-stale" => {}
                 _ => {
                     let message = format!("Unexpected flag in script shebang: {name}");
                     return Err(Failure::general(message));
@@ -158,6 +163,10 @@ fn prepared(inner: &mut Inner, call: &Call<'_>) -> Reply {
     core.cached_scripts = cached;
     let is_out_of_memory = core.is_out_of_memory() && !is_administrator;
     if let Some(flags) = script.flags {
+        if flags.no_cluster && core.cluster.is_some() && !is_administrator {
+            let text = "Can not run script on cluster, 'no-cluster' flag is set.";
+            return Err(Failure::general(text));
+        }
         if !flags.no_writes && core.is_replica() && !is_administrator {
             let text = "READONLY Can not run script with write flag on readonly replica";
             return Err(Failure::coded(text));
@@ -167,6 +176,7 @@ fn prepared(inner: &mut Inner, call: &Call<'_>) -> Reply {
             return Err(Failure::general(text));
         }
     }
+    let has_one_slot = script.flags.is_some_and(|flags| !flags.allow_cross_slot);
     let flags = script.flags.unwrap_or_default();
     let mut core = inner.core.take().expect("no other script runs");
     // SELECT in a script lasts until the script ends.
@@ -178,6 +188,8 @@ fn prepared(inner: &mut Inner, call: &Call<'_>) -> Reply {
         may_exceed_memory: flags.allow_oom,
         is_out_of_memory,
         has_written: false,
+        has_one_slot,
+        slot: arguments[..count].first().map(slot_of),
     };
     let (keys, arguments) = arguments.split_at(count);
     let interpreter = &inner.scripts.interpreter;

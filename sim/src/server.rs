@@ -138,6 +138,9 @@ impl Server {
             let core = inner.core();
             core.cut_links(false);
             core.started_us = core.clock.now_us();
+            if let Some(view) = &mut core.cluster {
+                view.restart();
+            }
         }
     }
 

@@ -85,6 +85,10 @@ impl Reply {
         }
     }
 
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(self.bytes()).into_owned()
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Line(_, bytes) | Self::Bulk(_, bytes) => bytes,

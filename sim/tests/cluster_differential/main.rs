@@ -1,0 +1,66 @@
+//! A simulated cluster beside a real one: both are asked the same, and have to say the same.
+//!
+//! Two masters and a replica of the first. Keys and channels of slots that stay, and of one that moves to and fro with its keys,
+//! in requests, scripts and transactions, to the node that serves them and to the others. `DISTLOCK_DIFFERENTIAL` and
+//! `DISTLOCK_DIFFERENTIAL_SEED` as in the differential test of one server. Nothing depends on time: what real nodes learn from each
+//! other only later is waited for.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts the tasks of a world, and real servers beside it"
+)]
+
+#[path = "../differential/replies.rs"]
+#[allow(dead_code, reason = "the test of one server uses the rest")]
+mod replies;
+
+mod clusters;
+mod sequences;
+
+use std::collections::BTreeMap;
+
+use crate::clusters::Both;
+use crate::sequences::Sequence;
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_of_a_simulated_cluster_say_what_real_ones_say() {
+    let number = |name| {
+        let text = std::env::var(name).ok();
+        text.and_then(|text| text.parse::<u64>().ok())
+    };
+    let requests = number("DISTLOCK_DIFFERENTIAL").unwrap_or(3) * 1000;
+    let first = number("DISTLOCK_DIFFERENTIAL_SEED").unwrap_or(1);
+    let Some(mut both) = Both::start().await else {
+        return;
+    };
+    let mut outcomes = BTreeMap::new();
+    let mut asked = 0;
+    for seed in first.. {
+        if asked >= requests {
+            break;
+        }
+        let mut sequence = Sequence::begin(&mut both, seed, &mut outcomes).await;
+        sequence.play().await;
+        asked += sequence.asked;
+    }
+    both.agree_at_rest().await;
+    eprintln!("{asked} requests, {} different outcomes", outcomes.len());
+    if std::env::var_os("DISTLOCK_DIFFERENTIAL").is_some() {
+        for ((command, outcome), times) in &outcomes {
+            eprintln!("{times:6} {command}: {outcome}");
+        }
+    }
+    for code in [
+        "MOVED",
+        "ASK",
+        "TRYAGAIN",
+        "CROSSSLOT",
+        "EXECABORT",
+        "READONLY",
+        "ERR Script attempted",
+    ] {
+        let seen = outcomes
+            .keys()
+            .any(|(_, outcome)| outcome.starts_with(code));
+        assert!(seen, "no reply was {code}");
+    }
+}

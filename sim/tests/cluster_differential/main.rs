@@ -27,7 +27,7 @@ async fn the_nodes_of_a_simulated_cluster_say_what_real_ones_say() {
         let text = std::env::var(name).ok();
         text.and_then(|text| text.parse::<u64>().ok())
     };
-    let requests = number("DISTLOCK_DIFFERENTIAL").unwrap_or(3) * 1000;
+    let requests = number("DISTLOCK_DIFFERENTIAL").unwrap_or(2) * 1000;
     let first = number("DISTLOCK_DIFFERENTIAL_SEED").unwrap_or(1);
     let Some(mut both) = Both::start().await else {
         return;

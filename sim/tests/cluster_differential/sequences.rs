@@ -220,7 +220,7 @@ impl<'a> Sequence<'a> {
     /// Opens the slot at one end or both, or closes it again.
     async fn open_or_close(&mut self) {
         let slot = slot_of(self.moving).to_string();
-        let ids = ["<id 0>", "<id 1>", "<id 2>"];
+        let ids = ["<id-0>", "<id-1>", "<id-2>"];
         let (from, to) = (self.owner, self.target());
         match self.below(6) {
             0 => {
@@ -229,7 +229,7 @@ impl<'a> Sequence<'a> {
                 // That would be a new owner of which only one node knows.
                 let action = self.one(&["MIGRATING", "IMPORTING"]);
                 let is_own = node == self.owner;
-                if (action == "MIGRATING") != is_own || id == "<id 2>" {
+                if (action == "MIGRATING") != is_own || id == "<id-2>" {
                     self.ask(node, &["CLUSTER", "SETSLOT", &slot, action, id])
                         .await;
                     self.ask(node, &["CLUSTER", "SETSLOT", &slot, "STABLE"])
@@ -272,7 +272,7 @@ impl<'a> Sequence<'a> {
             self.both.move_key(&key, self.owner, self.target());
         }
         let slot = slot_of(self.moving).to_string();
-        let id = format!("<id {}>", self.target());
+        let id = format!("<id-{}>", self.target());
         for node in [self.target(), self.owner] {
             self.ask(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &id])
                 .await;
@@ -282,7 +282,7 @@ impl<'a> Sequence<'a> {
         self.is_open = false;
         // The replica is notified in its own time, and ends the subscriptions of its own then.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        self.both.until_the_replica_knows(self.moving).await;
+        self.both.until_agreed();
         self.compare_pushes(before).await;
     }
 

@@ -1,125 +1,127 @@
-//! Futures dropped at every poll: the lock is free within a second, nothing is renewed, nobody listens,
-//! and no task or map entry remains.
+//! Futures dropped at every poll: within a second the lock is free, nothing is renewed, no subscription, task or map entry
+//! remains, and every waiter behind the dropped one has its turn.
 //!
-//! Every story runs with every kind of lock on a real server, with scripts and without, in a file, and in memory under
-//! paused time.
-//! Where there are no scripts a request is many commands, and futures are dropped between these as well ([`commands`]).
+//! Each story plays with each kind of lock on a simulated server, with scripts and without, and in memory, under virtual
+//! time; with some kinds in a real file. Without scripts a request is many commands, and futures are dropped between
+//! these as well ([`commands`]). Drops on several threads need a real runtime ([`real`]).
 
-#![cfg(feature = "redis")]
+#![cfg(feature = "simulation")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
-#[path = "../support/mod.rs"]
+#[path = "../support/simulated/mod.rs"]
 mod support;
 
-mod acquiring;
 mod commands;
-mod giving_back;
+mod drop_at;
+mod fixture;
+mod locks;
+mod multi;
 mod numbers;
-mod polls;
-mod several;
-mod stage;
+mod real;
 mod storm;
 
 use std::time::Duration;
 
 /// Makes one test of each story with each kind of lock on each store: `plain::redis::a_story`.
-macro_rules! with_every_lock {
-    ($($stories:tt)*) => {
-        mod plain {
-            on_every_store! { Plain: $($stories)* }
-        }
-        mod simple {
-            on_every_store! { Simple: $($stories)* }
-        }
-        mod fenced {
-            on_every_store! { Fenced: $($stories)* }
-        }
-        // It needs scripts.
-        mod fair {
-            on_every_store_with_scripts! { Fair: $($stories)* }
-        }
-        mod readers {
-            on_every_store_with_scripts! { Read: $($stories)* }
-        }
-        mod writers {
-            on_every_store_with_scripts! { Write: $($stories)* }
-        }
+macro_rules! stories {
+    ($stories:tt with $($kind:ident: $family:ident on [$($place:ident $store:ident),*];)*) => {
+        $(mod $kind {
+            stories! { @kind $family [$($place $store),*] $stories }
+        })*
+    };
+    (@kind $family:ident [$($place:ident $store:ident),*] $stories:tt) => {
+        $(mod $place {
+            stories! { @store $family $store $stories }
+        })*
+    };
+    (@store $family:ident $store:ident [$($module:ident::$story:ident)*]) => {
+        $(
+            #[test]
+            fn $story() {
+                use crate::fixture::{Fixture, Store, play};
+                use crate::support::$family;
+
+                play(&[Store::$store], async || {
+                    let fixture = Fixture::<$family>::of(Store::$store).await;
+                    crate::$module::$story(&fixture).await;
+                });
+            }
+        )*
     };
 }
 
-macro_rules! on_every_store {
-    ($family:ident: $($module:ident: $($story:ident)*;)*) => {
-        on_every_store_with_scripts!($family: $($module: $($story)*;)*);
-        on_store!(redis_without_scripts, #[tokio::test], $family: $($module: $($story)*;)*);
-    };
+stories! {
+    [
+        locks::an_acquire_of_a_free_lock_leaves_nothing_behind
+        locks::an_acquire_of_another_clients_lock_leaves_nothing_behind
+        locks::an_acquire_that_runs_out_of_time_leaves_nothing_behind
+        locks::a_waiter_behind_its_own_client_leaves_nothing_behind_and_lets_the_next_one_up
+        locks::a_run_releases_the_lock
+        locks::a_release_goes_on_without_its_caller
+        locks::a_release_that_is_dropped_lets_the_next_one_in
+        locks::an_extension_leaves_the_lock_held
+        locks::a_close_goes_on_without_its_caller
+    ] with
+    plain: Plain on [redis Redis, redis_without_scripts WithoutScripts, memory Memory, sqlite File];
+    simple: Simple on [redis Redis, redis_without_scripts WithoutScripts, memory Memory];
+    fenced: Fenced on [redis Redis, redis_without_scripts WithoutScripts, memory Memory];
+    fair: Fair on [redis Redis, memory Memory, sqlite File];
+    readers: Read on [redis Redis, memory Memory];
+    writers: Write on [redis Redis, memory Memory];
+    permits: Semaphore on [redis Redis, memory Memory];
+    several_permits: Several on [redis Redis, memory Memory, sqlite File];
 }
 
-macro_rules! on_every_store_with_scripts {
-    ($family:ident: $($module:ident: $($story:ident)*;)*) => {
-        on_store!(redis, #[tokio::test], $family: $($module: $($story)*;)*);
-        on_store!(memory, #[tokio::test(start_paused = true)], $family: $($module: $($story)*;)*);
-        #[cfg(feature = "sqlite")]
-        on_store!(sqlite, #[tokio::test], $family: $($module: $($story)*;)*);
-    };
-}
-
-macro_rules! on_store {
-    ($store:ident, #[$test:meta], $family:ident: $($module:ident: $($story:ident)*;)*) => {
-        mod $store {
-            use crate::stage::Stage;
-            use crate::support::$family;
-
-            $($(
-                #[$test]
-                async fn $story() {
-                    crate::$module::$story(&Stage::<$family>::$store().await).await;
-                }
-            )*)*
-        }
-    };
-}
-
-/// What needs no owner that takes again what it holds: of permits there is none.
-macro_rules! with_every_lock_and_permits {
-    ($($stories:tt)*) => {
-        with_every_lock! { $($stories)* }
-        mod permits {
-            on_every_store_with_scripts! { Semaphore: $($stories)* }
-        }
-        mod several_permits {
-            on_every_store_with_scripts! { Several: $($stories)* }
-        }
-    };
-}
-
+/// Permits have no owner that takes them once more.
 mod owners {
-    with_every_lock! {
-        acquiring:
-            a_re_entry_leaves_the_count_as_it_was;
-        giving_back:
-            a_partial_release_goes_on_without_its_caller;
+    stories! {
+        [
+            locks::a_re_entry_leaves_the_count_as_it_was
+            locks::a_partial_release_goes_on_without_its_caller
+        ] with
+        plain: Plain on [redis Redis, redis_without_scripts WithoutScripts, memory Memory, sqlite File];
+        simple: Simple on [redis Redis, redis_without_scripts WithoutScripts];
+        fenced: Fenced on [redis Redis, redis_without_scripts WithoutScripts];
+        fair: Fair on [redis Redis, memory Memory];
+        readers: Read on [redis Redis, memory Memory];
+        writers: Write on [redis Redis, memory Memory];
     }
 }
 
-with_every_lock_and_permits! {
-    acquiring:
-        an_acquire_of_a_free_lock_leaves_nothing_behind
-        an_acquire_of_another_clients_lock_leaves_nothing_behind
-        an_acquire_that_runs_out_of_time_leaves_nothing_behind
-        an_acquire_in_line_leaves_nothing_behind_and_lets_the_next_one_up
-        a_run_gives_the_lock_back;
-    giving_back:
-        a_release_goes_on_without_its_caller
-        a_release_that_is_dropped_lets_the_next_one_in
-        an_extension_leaves_the_lock_held
-        a_close_goes_on_without_its_caller;
+stories! {
+    [
+        numbers::an_acquire_of_free_permits_takes_them_or_leaves_them
+        numbers::an_acquire_that_waits_for_permits_leaves_them_and_the_queue
+        numbers::a_release_that_is_dropped_counts_once_or_not_at_all
+        numbers::a_count_down_that_is_dropped_counts_once_or_not_at_all
+        numbers::a_wait_for_a_latch_leaves_nothing_behind
+    ] with
+    without_owner: Plain on [redis Redis, memory Memory, sqlite File];
 }
 
-/// Within this, a lock whose future was dropped is free.
+mod at_random_moments {
+    stories! {
+        [storm::a_storm_of_timeouts_leaves_everything_free] with
+        plain: Plain on [redis Redis, redis_without_scripts WithoutScripts, memory Memory];
+        simple: Simple on [redis Redis, redis_without_scripts WithoutScripts];
+        fenced: Fenced on [redis Redis];
+        fair: Fair on [redis Redis, memory Memory];
+        writers: Write on [redis Redis];
+        several_permits: Several on [redis Redis, memory Memory];
+    }
+}
+
+mod subscriptions {
+    stories! {
+        [storm::waiters_that_give_up_stop_listening] with
+        plain: Plain on [redis Redis];
+        fair: Fair on [redis Redis];
+    }
+}
+
+/// Within this time a lock whose future was dropped is free, and its next waiter has it.
 const A_SECOND: Duration = Duration::from_secs(1);
-/// The same on a machine that stands still now and then, but not every time; shorter than what is found by looking takes.
-const A_WHILE: Duration = Duration::from_secs(5);
-/// Longer than any machine stands still; far shorter than [`LEASE`].
-const SOON: Duration = Duration::from_secs(20);
-/// What is left behind would be seen for this long.
+/// Longer than anything takes, even on a real disk; far shorter than [`LEASE`].
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A leftover would be seen for this long.
 const LEASE: Duration = Duration::from_secs(90);

@@ -1,26 +1,21 @@
-//! The rules the design was forced into, each attacked again here: a test is named after the attack
-//! that worked before there was the rule, and says its number.
+//! The rules that the design was forced into, each attacked again: a test is named after the attack that worked before
+//! there was the rule, and says the rule's number.
 //!
-//! The attacks need a network that misbehaves at one exact moment, so nearly all of them go through
-//! the chaos proxy to a real server, and look at what that server has in the end.
+//! The attacks need a network that misbehaves at one exact moment, so they go through the chaos proxy, and look at what
+//! the server has in the end. Attacks that the sweeps of `lost_replies`, `conformance` or `waiting` make are not here again.
 
-#![cfg(feature = "redis")]
-#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
+#![cfg(feature = "simulation")]
 
-#[path = "../support/mod.rs"]
+#[path = "../support/simulated/mod.rs"]
 mod support;
 
 mod acquire;
 mod background;
-mod counts;
 mod handoff;
 mod late;
-mod line;
 mod listening;
-mod memory;
 mod owner;
 mod private_keys;
-mod ttl;
 mod validity;
 
 use std::pin::Pin;
@@ -31,23 +26,31 @@ use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Error, Guard, Lease, Lock};
 
-use support::{ChaosProxy, Match, RedisServer, batch, eventually, paced_timeout};
+use support::{ChaosProxy, Fault, Match, RedisServer, Script, batch, builder, eventually};
 
-/// A server, a network before it that misbehaves on request, and clients on either side of that.
+/// A server, a network before it that misbehaves on request, and clients on either side of that network.
 struct World {
     server: RedisServer,
     proxy: ChaosProxy,
 }
 
-impl World {
-    fn start() -> Self {
+/// Plays an attack in a world of its own.
+fn attack<F>(attack: F)
+where
+    F: AsyncFnOnce(&World) + Copy + Send + 'static,
+{
+    support::simulated(async move || {
         let server = RedisServer::start();
-        for script in SCRIPTS.into_iter().chain(batch::batches()) {
-            // So that no rule ever meets an EVALSHA that the server answers with NOSCRIPT.
-            server.cmd(&["SCRIPT", "LOAD", script]);
-        }
+        // So that no rule ever meets an EVALSHA that the server answers with NOSCRIPT.
+        Script::make_known(&server);
         let proxy = ChaosProxy::start(server.addr());
-        Self { server, proxy }
+        attack(&World { server, proxy }).await;
+    });
+}
+
+impl World {
+    fn builder(&self) -> ClientBuilder {
+        builder(&self.proxy.url())
     }
 
     /// A client whose requests go through the proxy.
@@ -55,57 +58,59 @@ impl World {
         connect(self.builder()).await
     }
 
-    /// The same that gives up a request after `limit`.
-    async fn hasty(&self, limit: Duration) -> Client {
-        connect(self.builder().command_timeout(limit)).await
+    /// The same that gives up a request after a second.
+    async fn hasty(&self) -> Client {
+        connect(self.builder().command_timeout(ms(1000))).await
     }
 
-    fn builder(&self) -> ClientBuilder {
-        Client::builder(&self.proxy.url())
-    }
-
-    /// Another client, on whom no fault falls.
+    /// Another client, on which no fault falls.
     async fn other(&self) -> Client {
-        connect(Client::builder(&self.server.url())).await
+        connect(builder(&self.server.url())).await
     }
 
-    /// The requests through the proxy that ran this script.
-    fn runs(&self, script: &str) -> Vec<Vec<String>> {
-        let (hash, requests) = (hash(script), self.proxy.requests());
-        let runs = requests
-            .into_iter()
-            .flat_map(batch::apart)
-            .filter(|words| words.get(1).is_some_and(|word| *word == hash));
-        runs.collect()
+    /// The next run of a script meets this fault.
+    fn next(&self, script: Script, fault: Fault) {
+        self.proxy.rule(runs(script).nth(1), fault);
     }
 
-    /// How many of those concern this owner.
-    fn runs_for(&self, script: &str, owner: &str) -> usize {
+    /// The runs of a script that came through the proxy.
+    fn runs(&self, script: Script) -> Vec<Vec<String>> {
+        let calls = self.proxy.requests().into_iter().flat_map(batch::apart);
+        calls.filter(|words| script.runs(words)).collect()
+    }
+
+    /// How many of them concern this owner.
+    fn runs_for(&self, script: Script, owner: &str) -> usize {
         let runs = self.runs(script);
         let about = |words: &&Vec<String>| words.iter().any(|word| word == owner);
         runs.iter().filter(about).count()
     }
 
-    /// Waits until as many faults as this have taken effect.
-    async fn injected(&self, faults: usize) {
-        let what = format!("{faults} faults, not {:?}", self.proxy.injected());
-        eventually(PATIENCE, &what, async || {
+    /// Polls `work` until as many faults as this have taken effect.
+    async fn until_injected<F: Future + ?Sized>(&self, work: &mut Pin<Box<F>>, faults: usize) {
+        pending_until(work, "the fault takes effect", || {
             self.proxy.injected().len() >= faults
         })
         .await;
     }
 
-    /// Lets go what the proxy holds, and returns once the server has run one more script.
+    /// Waits until as many faults as this have taken effect.
+    async fn injected(&self, faults: usize) {
+        let what = format!("{faults} faults, not {:?}", self.proxy.injected());
+        becomes(&what, || self.proxy.injected().len() >= faults).await;
+    }
+
+    /// Lets go of what the proxy holds, and returns once the server has run one more script.
     async fn let_a_script_go(&self) {
         let before = self.server.commandstats("evalsha");
         self.proxy.let_go();
-        eventually(PATIENCE, "the held script is executed", async || {
+        becomes("the held script is executed", || {
             self.server.commandstats("evalsha") > before
         })
         .await;
     }
 
-    /// Who holds the plain lock in this key, and how often.
+    /// The holder of the plain lock in this key, and how often it holds it.
     fn holder(&self, key: &str) -> Option<(String, u32)> {
         let holders = self.server.hgetall(key);
         assert!(holders.len() <= 1, "two holders of `{key}`: {holders:?}");
@@ -118,77 +123,64 @@ impl World {
     }
 
     async fn free(&self, key: &str) {
-        eventually(PATIENCE, "the lock is free", async || self.count(key) == 0).await;
+        becomes("the lock is free", || self.count(key) == 0).await;
     }
 
-    /// How many acquires were taken back before they came.
-    fn marks(&self, key: &str) -> u32 {
-        self.server
-            .query(&["ZCARD", &format!("distlock_undone:{{{key}}}")])
-    }
-
+    /// Waits until an acquire was undone before it arrived.
     async fn marked(&self, key: &str) {
-        eventually(PATIENCE, "the undo has left its mark", async || {
-            self.marks(key) > 0
+        let marks = format!("distlock_undone:{{{key}}}");
+        becomes("the undo has left its mark", || {
+            self.server.query::<u32>(&["ZCARD", &marks]) > 0
         })
         .await;
     }
 }
 
-/// Selects the runs of one of our scripts.
-fn script(text: &str) -> Match {
-    Match::script(&[&hash(text), text])
-}
-
-fn hash(text: &str) -> String {
-    redis::Script::new(text).get_hash().to_owned()
+/// Selects the runs of a script.
+fn runs(script: Script) -> Match {
+    Match::words(move |words| script.runs(words))
 }
 
 async fn connect(builder: ClientBuilder) -> Client {
     builder.connect().await.expect("the server answers")
 }
 
-/// Acquires a lock that is free. Some have so little time for a command that a busy machine is too slow: nobody has refused
-/// it then.
+/// Acquires a lock that is free.
 async fn take(lock: Lock) -> Guard {
-    let taking = async {
-        loop {
-            match lock.acquire().await {
-                Err(Error::Timeout { .. }) => {}
-                taken => return taken.expect("the server answers"),
-            }
-        }
-    };
-    in_time("a free lock", taking).await
+    let taken = soon("a free lock", lock.acquire()).await;
+    taken.expect("the server answers")
 }
 
-/// Awaits something that must come, however busy the machine is: a failure shall not hang.
-async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let done = tokio::time::timeout(PATIENCE, work).await;
-    done.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+/// Enters again, or takes what is free.
+async fn enter(lock: &Lock) -> Guard {
+    let entered = lock.try_acquire().await.expect("the server answers");
+    entered.expect("the owner holds it, or it is free")
 }
 
-/// Awaits something that must come, and soon: well before the two seconds after which a waiter asks
-/// without having been told.
+async fn becomes(what: &str, condition: impl Fn() -> bool) {
+    eventually(PATIENCE, what, async || condition()).await;
+}
+
+/// Awaits something that must come soon: well before the two seconds after which a waiter asks without having been
+/// notified.
 async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let done = paced_timeout(SOON, work).await;
-    let (done, _) = done.unwrap_or_else(|| panic!("not within {SOON:?}: {what}"));
-    done
+    let done = tokio::time::timeout(SOON, work).await;
+    done.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"))
 }
 
 /// Polls `work` until `condition` holds, and panics if it is done before.
 async fn pending_until<F: Future + ?Sized>(
     work: &mut Pin<Box<F>>,
     what: &str,
-    condition: impl AsyncFnMut() -> bool,
+    condition: impl Fn() -> bool,
 ) {
     tokio::select! {
         _ = work => panic!("done before {what}"),
-        () = eventually(PATIENCE, what, condition) => {}
+        () = becomes(what, condition) => {}
     }
 }
 
-/// Starts something that cannot be done yet, such as waiting in the line behind a hold of this client.
+/// Starts something that cannot be done yet, such as waiting in the queue behind a hold of this client.
 fn begun<T>(work: impl Future<Output = T> + Send + 'static) -> Waiting<T> {
     let mut work: Waiting<T> = Box::pin(work);
     let polled = Arc::new(Alarm::default()).poll(&mut work);
@@ -197,6 +189,7 @@ fn begun<T>(work: impl Future<Output = T> + Send + 'static) -> Waiting<T> {
 }
 
 type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Acquiring = Waiting<Result<Guard, Error>>;
 
 /// Notes that it was woken, so that a test can act in the very moment between that and the poll.
 #[derive(Default)]
@@ -221,28 +214,17 @@ impl Wake for Alarm {
 }
 
 const fn keep_alive(millis: u64) -> Lease {
-    Lease::KeepAlive(Duration::from_millis(millis))
+    Lease::KeepAlive(ms(millis))
 }
 
 const fn fixed(millis: u64) -> Lease {
-    Lease::Fixed(Duration::from_millis(millis))
+    Lease::Fixed(ms(millis))
 }
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-const ACQUIRE: &str = concat!(
-    include_str!("../../src/engine/redis/lua/format/owner.lua"),
-    include_str!("../../src/engine/redis/lua/format/lock.lua"),
-    include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
-);
-const PASS: &str = include_str!("../../src/engine/redis/lua/mutex/pass.lua");
-const RELEASE: &str = include_str!("../../src/engine/redis/lua/mutex/release.lua");
-const RENEW: &str = include_str!("../../src/engine/redis/lua/mutex/renew.lua");
-const UNDO: &str = include_str!("../../src/engine/redis/lua/mutex/undo.lua");
-const SCRIPTS: [&str; 5] = [ACQUIRE, PASS, RELEASE, RENEW, UNDO];
-
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
-const SOON: Duration = Duration::from_millis(1700);
+/// Only a failure waits for it.
+const PATIENCE: Duration = ms(20_000);
+const SOON: Duration = ms(900);

@@ -137,8 +137,8 @@ fn a_client_stands_back_after_its_turn_while_others_listen() {
         let pauses = pauses.lock().unwrap();
         assert_eq!(pauses.len(), 39);
         let shortest = pauses.iter().min().unwrap();
-        // Others had that long to be first.
-        assert!(*shortest >= Duration::from_millis(2), "{shortest:?}");
+        // Others had two milliseconds to be first, beside a round trip of two each for the release and the next request.
+        assert!(*shortest >= Duration::from_millis(6), "{shortest:?}");
     });
 }
 

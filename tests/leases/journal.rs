@@ -1,56 +1,51 @@
-//! What the proxy saw of the watchdog: which owners' renewals arrived, and when.
+//! The renewals that a proxy has seen: of which holds, and when.
 
-use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Instant;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use super::{ChaosProxy, Fault, Match};
+use tokio::time::Instant;
+
+use super::support::{ChaosProxy, Fault, Match};
 
 /// The renewals that arrive at a proxy from the moment this is made.
 #[derive(Clone, Default)]
-pub(crate) struct Journal {
-    entries: Arc<Mutex<Vec<Renewal>>>,
-}
+pub(crate) struct Journal(Arc<Mutex<Vec<Renewal>>>);
 
 /// One call, for one lock or many.
 #[derive(Clone)]
 pub(crate) struct Renewal {
-    pub(crate) at: Instant,
+    at: Instant,
     pub(crate) names: Vec<String>,
-    pub(crate) owners: Vec<String>,
+    owners: Vec<String>,
 }
 
 impl Journal {
     pub(crate) fn of(proxy: &ChaosProxy) -> Self {
         let journal = Self::default();
-        let entries = journal.entries.clone();
+        let calls = journal.0.clone();
         let look = Match::words(move |words| {
-            if let Some(renewal) = read(words) {
-                entries.lock().expect("nobody panics here").push(renewal);
-            }
-            // Only looks: the fault beside it never happens.
+            let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+            calls.extend(read(words));
+            // The fault beside it never happens.
             false
         });
         proxy.rule(look, Fault::CutBefore);
         journal
     }
 
-    pub(crate) fn all(&self) -> Vec<Renewal> {
-        self.entries.lock().expect("nobody panics here").clone()
+    pub(crate) fn calls(&self) -> Vec<Renewal> {
+        let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.clone()
     }
 
-    /// How many calls carried this owner's renewal.
+    /// When this owner's renewals arrived.
+    pub(crate) fn times(&self, owner: &str) -> Vec<Instant> {
+        let calls = self.calls().into_iter();
+        let calls = calls.filter(|call| call.owners.iter().any(|found| found == owner));
+        calls.map(|call| call.at).collect()
+    }
+
     pub(crate) fn count(&self, owner: &str) -> usize {
         self.times(owner).len()
-    }
-
-    /// When they did.
-    pub(crate) fn times(&self, owner: &str) -> Vec<Instant> {
-        let of = |renewal: &Renewal| renewal.owners.iter().any(|found| found == owner);
-        let all = self.all();
-        all.iter()
-            .filter(|entry| of(entry))
-            .map(|entry| entry.at)
-            .collect()
     }
 }
 
@@ -61,7 +56,6 @@ pub(crate) fn renewals() -> Match {
 
 /// Takes a renewal apart: `EVALSHA hash n key… (owner lease)…`.
 fn read(words: &[Vec<u8>]) -> Option<Renewal> {
-    let at = Instant::now();
     let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
     let [_, script, count, rest @ ..] = words else {
         return None;
@@ -72,7 +66,7 @@ fn read(words: &[Vec<u8>]) -> Option<Renewal> {
     }
     let (names, rest) = rest.split_at(text(count).parse().ok()?);
     Some(Renewal {
-        at,
+        at: Instant::now(),
         names: names.iter().map(text).collect(),
         owners: rest.iter().step_by(2).map(text).collect(),
     })

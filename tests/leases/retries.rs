@@ -1,0 +1,131 @@
+//! A renewal that fails is tried again sooner than one that succeeded, and whatever the server refuses it with does not end
+//! the hold.
+
+use std::time::Duration;
+
+use distlock::{Guard, LostReason, Risk};
+use distlock_sim::Fault as Refusal;
+use tokio::time::{Instant, sleep};
+
+use super::journal::renewals;
+use super::support::{Fault, Match, PATIENCE, eventually, simulated};
+use super::{COMMAND, GONE, LEASE, PERIOD, ROUND_TRIP, Scene, renewed};
+
+/// A tenth of the lease, and what the failure itself takes.
+const AGAIN: Duration = Duration::from_millis(900).saturating_add(ROUND_TRIP);
+
+/// Waits until a renewal has failed so often since that moment.
+async fn failed(scene: &Scene, guard: &Guard, times: usize, since: Instant) {
+    let owner = guard.owner();
+    eventually(PATIENCE, "a renewal has failed", async || {
+        guard.check().expect("a failure is no loss");
+        let tries = scene.journal.times(&owner).into_iter();
+        let tries = tries.filter(|at| *at >= since).count();
+        tries >= times && guard.at_risk() == Some(Risk::RenewalFailed)
+    })
+    .await;
+}
+
+async fn assert_saved(scene: &Scene, guard: &Guard) {
+    renewed(guard).await;
+    assert_eq!(guard.at_risk(), None);
+    assert!(scene.server.pttl(guard.name()) > 0);
+}
+
+#[test]
+fn a_renewal_that_is_not_answered_is_tried_again_soon() {
+    simulated(async || {
+        for (fault, within) in [
+            (Fault::CutBefore, AGAIN),
+            (Fault::CutAfter, AGAIN),
+            // It is given up after the command time-out.
+            (Fault::HoldReply, COMMAND + AGAIN),
+        ] {
+            let scene = Scene::new().await;
+            let guard = scene.hold("retried").await;
+            renewed(&guard).await;
+            let begun = Instant::now();
+            scene.proxy.rule(renewals(), fault);
+            failed(&scene, &guard, 3, begun).await;
+            scene.proxy.clear_rules();
+            assert_saved(&scene, &guard).await;
+            let mut tries = scene.journal.times(&guard.owner());
+            tries.retain(|at| *at >= begun);
+            for two in tries[..3].windows(2) {
+                let gap = two[1] - two[0];
+                assert!(gap < within && gap < PERIOD, "{fault:?}: {gap:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_renewal_that_is_refused_for_now_is_tried_again_soon_and_at_last_the_cause_of_the_loss() {
+    simulated(async || {
+        for (refusal, code) in [
+            (Refusal::Busy, "BUSY"),
+            (Refusal::Loading, "LOADING"),
+            (Refusal::ReadOnly, "READONLY"),
+        ] {
+            let scene = Scene::new().await;
+            let guard = scene.hold("refused").await;
+            renewed(&guard).await;
+            let begun = Instant::now();
+            let server = scene.server.simulated();
+            server.set_fault(Some(refusal));
+            failed(&scene, &guard, 3, begun).await;
+            server.set_fault(None);
+            assert_saved(&scene, &guard).await;
+
+            server.set_fault(Some(refusal));
+            let lost = guard.lost().await.expect("it is not released");
+            assert_eq!(lost.reason, LostReason::Expired);
+            let cause = lost.cause.expect("renewals failed");
+            assert!(cause.contains(code), "{cause}");
+            server.set_fault(None);
+            drop(guard);
+            sleep(LEASE).await;
+            assert_eq!(scene.server.pttl("refused"), GONE);
+        }
+    });
+}
+
+/// The command time-out may be longer than the lease. A connection that has fallen silent must not be waited for until the
+/// lease is over: another one would do.
+#[test]
+fn a_silent_connection_is_replaced_in_time_to_save_a_lease_shorter_than_the_command_time_out() {
+    simulated(async || {
+        let scene = Scene::with("", LEASE, 2 * LEASE).await;
+        let guard = scene.hold("silent").await;
+        renewed(&guard).await;
+        // Only this one reply is held, and with it every later one on the same connection.
+        scene.proxy.rule(renewals().nth(1), Fault::HoldReply);
+        failed(&scene, &guard, 1, Instant::now()).await;
+        assert_saved(&scene, &guard).await;
+    });
+}
+
+/// Connecting may take longer than a command may, by itself or together with what is then sent: the attempt that made it
+/// necessary is given up, and the next one has a connection. With scripts a task of its own connects.
+#[test]
+fn a_connection_that_takes_longer_than_a_command_may_is_waited_for() {
+    simulated(async || {
+        for (connects, reads) in [
+            (COMMAND * 3 / 2, Duration::ZERO),
+            (COMMAND * 3 / 4, COMMAND / 2),
+        ] {
+            let scene = Scene::with("scripts=off", LEASE, COMMAND).await;
+            let guard = scene.hold("slow").await;
+            renewed(&guard).await;
+            let proxy = &scene.proxy;
+            proxy.rule(Match::command("HELLO"), Fault::DelayReply(connects));
+            proxy.rule(Match::command("WATCH"), Fault::DelayReply(reads));
+            proxy.cut_all();
+            renewed(&guard).await;
+            for command in ["HELLO", "WATCH"] {
+                let mut slow = proxy.injected().into_iter();
+                assert!(slow.any(|fault| fault.contains(command)), "no {command}");
+            }
+        }
+    });
+}

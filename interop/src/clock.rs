@@ -36,27 +36,6 @@ impl std::ops::Add<Duration> for Stamp {
     }
 }
 
-/// By how much the clock on the wall is ahead of the monotonic one, which nobody sets. Redis ends leases by the former.
-pub(crate) struct Wall(i64);
-
-impl Wall {
-    pub(crate) fn now() -> Self {
-        loop {
-            let before = Stamp::now();
-            let wall = clock_gettime(ClockId::Realtime);
-            // Once more, if the machine stood still in between.
-            if Stamp::now().since(before) < Duration::from_millis(10) {
-                return Self(wall.tv_sec * 1_000_000_000 + wall.tv_nsec - before.nanos());
-            }
-        }
-    }
-
-    /// Whether somebody has set it since: what failed meanwhile says nothing of us.
-    pub(crate) fn was_set(&self) -> bool {
-        (Self::now().0 - self.0).unsigned_abs() > 100_000_000
-    }
-}
-
 /// When a call was made and when it returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {

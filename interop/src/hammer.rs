@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::checker::{self, Grant, Overlap, Setback};
-use crate::failure::{Failure, Outcome, ensure, in_time};
+use crate::failure::{Failure, Outcome, ensure};
 use crate::library::Shared;
 use crate::peer::Peer;
 use crate::quorum;
@@ -29,13 +29,39 @@ use crate::worker::{MOMENT, Manner, Tally, Work};
 /// First without locks, which has to go wrong; then with them.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut random = SeededRng::from_env_or(20_201_013);
-    let time = time(fleet);
-    let control = round(fleet, Manner::Unlocked, CONTROL.min(time / 3), &mut random).await?;
-    in_time!(
-        control.lost_updates() > 0 && !control.overlaps.is_empty(),
-        "without locks nothing went wrong, so the hammer proves nothing: {control}"
-    );
-    let report = round(fleet, Manner::Mixed, time, &mut random).await?;
+    let mut time = time(fleet);
+    let mut short = CONTROL.min(time / 3);
+    let control = loop {
+        let control = round(fleet, Manner::Unlocked, short, &mut random).await?;
+        if control.lost_updates() > 0 && !control.overlaps.is_empty() {
+            break control;
+        }
+        short = longer(short, || {
+            format!("without locks nothing went wrong, so the hammer proves nothing: {control}")
+        })?;
+    };
+    let report = loop {
+        let report = round(fleet, Manner::Mixed, time, &mut random).await?;
+        is_right(fleet, &report)?;
+        let mut by_worker = report.by_worker.values();
+        if by_worker.all(|by_name| by_name.len() == NAMES.len()) {
+            break report;
+        }
+        time = longer(time, || format!("somebody never got a lock: {report}"))?;
+    };
+    Ok(format!("{report}; without locks {control}"))
+}
+
+/// A longer time, in which each may have its turn on a busy machine, too. Fails when that is too long.
+fn longer(time: Duration, why: impl FnOnce() -> String) -> Outcome<Duration> {
+    if time < LONGEST {
+        return Ok(time * 2);
+    }
+    Err(Failure::new(why()))
+}
+
+/// No two held one lock, and no update was lost.
+fn is_right(fleet: &Fleet, report: &Report) -> Outcome {
     if let Some(Overlap { first, second }) = report.overlaps.first() {
         let (first, second) = (first.line(), second.line());
         let failure = format!("two held one lock: {first} and {second}; {report}");
@@ -60,12 +86,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
         report.counted == report.grants(),
         "the counters are not exact: {report}"
     );
-    let idle = report
-        .by_worker
-        .values()
-        .any(|by_name| by_name.len() < NAMES.len());
-    in_time!(!idle, "somebody never got a lock: {report}");
-    Ok(format!("{report}; without locks {control}"))
+    Ok(())
 }
 
 /// With so many others to play with, each gets its share of the time.
@@ -309,7 +330,7 @@ fn count(server: &RedisServer, what: &str) -> Outcome<u64> {
     let mut counted = 0;
     for name in NAMES {
         let counter: Option<u64> = server.query(&["GETDEL", &format!("{what}:{name}")]);
-        counted += counter.ok_or_else(|| Failure::late(format!("nobody counted {name}")))?;
+        counted += counter.unwrap_or(0);
     }
     Ok(counted)
 }
@@ -352,5 +373,7 @@ const NAMES: [&str; 3] = ["hammer-1", "hammer-2", "hammer-3"];
 const PROCESSES: u32 = 3;
 const CLIENT: &str = "hammer";
 const CONTROL: Duration = Duration::from_secs(2);
-/// For the last holds, and for a machine that is busy.
-const OVERTIME: Duration = Duration::from_secs(30);
+/// When somebody is idle for so long, it is not the machine's fault.
+const LONGEST: Duration = Duration::from_secs(40);
+/// Far longer than the last holds take on a busy machine; only one that hangs waits for it.
+const OVERTIME: Duration = Duration::from_secs(180);

@@ -23,7 +23,6 @@ mod clock;
 mod failure;
 mod hammer;
 mod library;
-mod machine;
 mod options;
 mod party;
 mod peer;
@@ -53,7 +52,7 @@ use crate::party::Kind;
 use crate::worker::Work;
 use crate::world::World;
 
-#[tokio::main(worker_threads = 4)]
+#[tokio::main(worker_threads = 8)]
 async fn main() -> ExitCode {
     let order = match Order::parse(std::env::args().skip(1)) {
         Ok(order) => order,
@@ -88,6 +87,10 @@ async fn main() -> ExitCode {
 async fn run(options: Options) -> Outcome<ExitCode> {
     let world = Arc::new(World::new(options.builds, options.logs, options.pace));
     let table = run::run(&world, &options.scenarios, |row| println!("{}", row.line())).await;
+    if let Err(failure) = world.end().await {
+        println!("the peers do not end: {failure}");
+        return Ok(ExitCode::FAILURE);
+    }
     for shared in Shared::ALL {
         let markdown = table.markdown(shared, options.times);
         if !markdown.is_empty() {

@@ -201,7 +201,7 @@ impl Peer {
         };
         let tail = self.log_tail();
         let tail = if tail.is_empty() { "(empty)" } else { &tail };
-        Failure::certain(format!(
+        Failure::new(format!(
             "the peer with {} {state}, and has not answered {words}; its log ({}) ends:\n{tail}",
             self.build.title(),
             self.log.display(),
@@ -259,7 +259,7 @@ fn parse(line: &str) -> Option<(u64, Answer)> {
     Some((answer["id"].as_u64()?, Answer { result, span }))
 }
 
-const START_WITHIN: Duration = Duration::from_secs(60);
+const START_WITHIN: Duration = Duration::from_secs(120);
 const LOG_LINES: usize = 40;
 
 #[cfg(test)]

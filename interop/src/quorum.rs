@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Span, Stamp};
-use crate::failure::{Outcome, ensure, in_time};
+use crate::failure::{Outcome, ensure};
 use crate::library::{Build, Shared};
 use crate::party::Unlocked;
 use crate::simple::Lease;
@@ -162,10 +162,10 @@ impl Side {
     /// what the others say, and what these may have granted is taken back in the background.
     pub(crate) async fn finds_it_free(&mut self, name: &str, lease: Duration) -> Outcome {
         let kept = Lease::Kept(lease);
-        let give_up = Stamp::now() + lease / 2;
+        let give_up = Stamp::now() + FREE_WITHIN;
         while !self.try_lock(name, Duration::ZERO, kept).await?.0 {
             let who = self.title();
-            in_time!(
+            ensure!(
                 Stamp::now() < give_up,
                 "{who} did not get `{name}` though it is free"
             );
@@ -184,5 +184,7 @@ impl Side {
 }
 
 /// Longer than anybody holds it in a scenario.
-const WHOLE_SCENE: Duration = Duration::from_secs(30);
+const WHOLE_SCENE: Duration = Duration::from_secs(600);
+/// Far longer than a busy machine takes to release what was granted by too few servers.
+const FREE_WITHIN: Duration = Duration::from_secs(120);
 const A_MOMENT: Duration = Duration::from_millis(20);

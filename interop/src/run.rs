@@ -1,63 +1,189 @@
-//! Plays every scenario against every peer it is for and both ways round, one at a time.
+//! Plays every scenario against every peer it is for and both ways round, several at a time.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
 
-use crate::clock::{Stamp, Wall};
+use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome};
 use crate::library::{Build, Shared};
-use crate::machine::{self, Watch};
 use crate::quorum;
 use crate::scenarios::{Play, Scenario};
 use crate::simple;
 use crate::site::Mode;
 use crate::stage::{Direction, Fleet, Stage};
 use crate::table::{Row, Table};
-use crate::world::{CLEAN_WITHIN, World};
+use crate::world::{CLEAN_WITHIN, Pace, World};
 
-/// Plays the scenarios, and tells `report` of each result as it comes.
+/// Plays the scenarios in several lanes, since most of them wait, and reports each result as it comes.
 pub(crate) async fn run(
     world: &Arc<World>,
     scenarios: &[&'static Scenario],
     mut report: impl FnMut(&Row),
 ) -> Table {
-    let mut table = Table::default();
-    let mut note = |row: Row| {
+    let queues = Arc::new(Queues::of(world, scenarios));
+    let (sender, mut results) = mpsc::unbounded_channel();
+    let mut lanes = JoinSet::new();
+    for lane in LANES {
+        lanes.spawn(follow(lane, world.clone(), queues.clone(), sender.clone()));
+    }
+    drop(sender);
+    let mut rows = Vec::new();
+    while let Some((number, row)) = results.recv().await {
         report(&row);
-        table.add(row);
-    };
-    let several = |play: &Play| matches!(play, Play::Quorum(..) | Play::QuorumFleet(_));
-    if scenarios.iter().any(|scenario| several(&scenario.play)) {
-        // So that they are of age when they are needed.
-        world.servers();
+        rows.push((number, row));
     }
-    for scenario in scenarios {
-        for part in parts(&world.builds, scenario) {
-            let row = perform(world, scenario, part).await;
-            note(row);
+    rows.sort_by_key(|(number, _)| *number);
+    let mut table = Table::default();
+    rows.into_iter().for_each(|(_, row)| table.add(row));
+    while let Some(ended) = lanes.join_next().await {
+        let ended = ended.map_err(Failure::from);
+        if let Err(failure) = ended.and_then(|ended| ended) {
+            let row = Row {
+                shared: Shared::Plain,
+                shows: "the peers live until they are told to end",
+                against: "all".into(),
+                direction: "",
+                outcome: Err(failure),
+                took: Duration::ZERO,
+            };
+            report(&row);
+            table.add(row);
         }
-    }
-    if let Err(failure) = world.end().await {
-        note(Row {
-            shared: Shared::Plain,
-            shows: "the peers live until they are told to end",
-            against: "all".into(),
-            direction: "",
-            outcome: Err(failure),
-            took: Duration::ZERO,
-        });
     }
     table
 }
 
+/// Scenarios that have something in common, by which they are played one after the other.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Queue {
+    /// Crowds keep the processors busy, and each peer has room for one at a time.
+    Crowds,
+    /// Several servers of which one has the locks.
+    Sites,
+    /// Several servers that share nothing.
+    Quorum,
+    Others,
+}
+
+/// Each lane has a server of its own and empties its first queue, and then helps with the others.
+const LANES: [Queue; 7] = [
+    Queue::Crowds,
+    Queue::Sites,
+    Queue::Quorum,
+    Queue::Quorum,
+    Queue::Others,
+    Queue::Others,
+    Queue::Others,
+];
+
+/// What is still to be played, each with its place in the table.
+struct Queues([Mutex<VecDeque<Job>>; 4]);
+
+type Job = (usize, &'static Scenario, Part);
+
+impl Queues {
+    fn of(world: &World, scenarios: &[&'static Scenario]) -> Self {
+        let queues = Self(Default::default());
+        let parts = scenarios.iter().flat_map(|scenario| {
+            parts(&world.builds, scenario, world.pace)
+                .into_iter()
+                .map(|part| (*scenario, part))
+        });
+        for (number, (scenario, part)) in parts.enumerate() {
+            queues
+                .get(Queue::of(scenario))
+                .push_back((number, scenario, part));
+        }
+        queues
+    }
+
+    fn get(&self, queue: Queue) -> MutexGuard<'_, VecDeque<Job>> {
+        let queue = &self.0[queue as usize];
+        queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self, queue: Queue) -> Option<Job> {
+        let first = self.get(queue).pop_front();
+        first.or_else(|| self.get(Queue::Others).pop_front())
+    }
+}
+
+impl Queue {
+    fn of(scenario: &Scenario) -> Self {
+        match &scenario.play {
+            Play::Crowd(..)
+            | Play::Fleet(..)
+            | Play::Long(..)
+            | Play::SimpleFleet(_)
+            | Play::QuorumFleet(_)
+            | Play::Together(_) => Self::Crowds,
+            Play::Pair(terms, _) if terms.mode != Mode::Single => Self::Sites,
+            Play::Quorum(..) => Self::Quorum,
+            Play::Pair(..) | Play::Simple(..) => Self::Others,
+        }
+    }
+}
+
+/// Plays what is in a lane's queues.
+async fn follow(
+    queue: Queue,
+    world: Arc<World>,
+    queues: Arc<Queues>,
+    results: mpsc::UnboundedSender<(usize, Row)>,
+) -> Outcome {
+    let new_world = || {
+        let new = || match queue {
+            // Its peers are for crowds alone.
+            Queue::Crowds => world.apart(),
+            Queue::Sites | Queue::Quorum | Queue::Others => world.beside(),
+        };
+        Arc::new(tokio::task::block_in_place(new))
+    };
+    let mut here = new_world();
+    if queues
+        .get(queue)
+        .iter()
+        .any(|(_, scenario, _)| has_several(scenario))
+    {
+        // So that they are of age when they are needed.
+        tokio::task::block_in_place(|| {
+            here.servers();
+        });
+    }
+    while let Some((number, scenario, part)) = queues.next(queue) {
+        let builds = part.builds.clone();
+        let mut row = perform(&here, scenario, part).await;
+        if let Err(failure) = &row.outcome {
+            // What it has left there, and those who wait, are to disturb no other.
+            let said = here.give_up(&builds).await;
+            row.outcome = Err(Failure::new(format!("{failure}{said}")));
+            here = new_world();
+        }
+        if results.send((number, row)).is_err() {
+            break;
+        }
+    }
+    // The other lanes share theirs, which are still needed.
+    match queue {
+        Queue::Crowds => here.end().await,
+        Queue::Sites | Queue::Quorum | Queue::Others => Ok(()),
+    }
+}
+
+const fn has_several(scenario: &Scenario) -> bool {
+    matches!(scenario.play, Play::Quorum(..) | Play::QuorumFleet(_))
+}
+
 /// What the table of a run in which everything passes looks like, without times.
 #[cfg(test)]
-pub(crate) fn expected(builds: &[Build]) -> Table {
+fn expected(builds: &[Build]) -> Table {
     let mut table = Table::default();
     for scenario in crate::scenarios::all() {
-        for part in parts(builds, scenario) {
+        for part in parts(builds, scenario, THOROUGH) {
             table.add(Row {
                 shared: part.shared,
                 shows: scenario.shows,
@@ -70,6 +196,13 @@ pub(crate) fn expected(builds: &[Build]) -> Table {
     }
     table
 }
+
+/// What the documentation shows.
+#[cfg(test)]
+const THOROUGH: Pace = Pace {
+    quick: false,
+    hammer: Duration::from_secs(10),
+};
 
 /// One line of the table: against whom, and which way round.
 #[derive(Clone)]
@@ -95,16 +228,16 @@ impl Part {
     }
 }
 
-fn parts(builds: &[Build], scenario: &Scenario) -> Vec<Part> {
+fn parts(builds: &[Build], scenario: &Scenario, pace: Pace) -> Vec<Part> {
     let shared = scenario.play.shared().into_iter();
     shared
-        .flat_map(|shared| parts_with(builds, scenario, shared))
+        .flat_map(|shared| parts_with(builds, scenario, shared, pace))
         .collect()
 }
 
-fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared) -> Vec<Part> {
+fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared, pace: Pace) -> Vec<Part> {
     let since = match scenario.play {
-        Play::Pair(terms, _) => terms.since,
+        Play::Pair(terms, _) | Play::Crowd(terms, _) => terms.since,
         _ => [0, 0],
     };
     let builds = builds
@@ -117,7 +250,7 @@ fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared) -> Vec<Part
         direction,
     };
     match scenario.play {
-        Play::Pair(..) | Play::Simple(..) | Play::Quorum(..) => {
+        Play::Pair(..) | Play::Crowd(..) | Play::Simple(..) | Play::Quorum(..) => {
             let builds = match scenario.play {
                 // Of several servers it is the newest alone: they take their time.
                 Play::Pair(terms, _) if terms.mode != Mode::Single => &builds[..1],
@@ -132,7 +265,11 @@ fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared) -> Vec<Part
             let twice = builds.iter();
             let twice = twice.map(|build| part(&[build.clone(), build.clone()], None));
             let mixed = (builds.len() > 1).then(|| part(&builds, None));
-            twice.chain(mixed).collect()
+            match mixed {
+                // In a hurry, the one in which all versions are.
+                Some(mixed) if pace.quick => vec![mixed],
+                mixed => twice.chain(mixed).collect(),
+            }
         }
         Play::SimpleFleet(_) | Play::QuorumFleet(_) => {
             let each = builds.iter();
@@ -145,32 +282,9 @@ fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared) -> Vec<Part
 
 async fn perform(world: &Arc<World>, scenario: &'static Scenario, part: Part) -> Row {
     let began = Stamp::now();
-    let mut tries = Tries::default();
-    let outcome = loop {
-        let (wall, watch) = (Wall::now(), Watch::start());
-        // A panic in the fixture is a failure of this scenario, not of the run.
-        let playing = tokio::spawn(play(world.clone(), scenario, part.clone()));
-        match finish(playing, limit(world, scenario)).await {
-            Ok(remark) => break Ok(tries.passed(remark)),
-            Err(failure) => {
-                // In hours somebody may have set it, whatever else is wrong.
-                let brief = !matches!(scenario.play, Play::Long(..));
-                let failure = failure.excused_if(brief && wall.was_set());
-                let taken = watch.end().await;
-                let failure = match &taken {
-                    Some(seen) => failure.during(seen).excused_if(has_short_leases(scenario)),
-                    None => failure,
-                };
-                let said = world.sweep().await;
-                if let Some(failure) = tries.failed(failure) {
-                    break Err(Failure::new(format!("{failure}{said}")));
-                }
-                if taken.is_some() {
-                    machine::calm().await;
-                }
-            }
-        }
-    };
+    // A panic in the fixture is a failure of this scenario, not of the run.
+    let playing = tokio::spawn(play(world.clone(), scenario, part.clone()));
+    let outcome = finish(playing, limit(world, scenario)).await;
     Row {
         shared: part.shared,
         shows: scenario.shows,
@@ -181,63 +295,12 @@ async fn perform(world: &Arc<World>, scenario: &'static Scenario, part: Part) ->
     }
 }
 
-/// Whether it goes by leases of a few seconds, which a machine that is taken from us for a moment makes nonsense of. Where they are
-/// longer, or many take turns and everybody is judged by what it believed at the time, nothing of the kind excuses anybody.
-const fn has_short_leases(scenario: &Scenario) -> bool {
-    let lease = match &scenario.play {
-        Play::Pair(terms, _) => terms.watchdog,
-        Play::Quorum(terms, _) => terms.lease,
-        // Each as it likes, and most are short.
-        Play::Simple(..) => return true,
-        Play::Fleet(..)
-        | Play::Long(..)
-        | Play::Together(_)
-        | Play::SimpleFleet(_)
-        | Play::QuorumFleet(_) => return false,
-    };
-    lease.as_secs() < 30
-}
-
-/// A machine that stands still for a moment makes somebody late, but not five times running; who is late
-/// because a message is missing is late every time. What is wrong is wrong at once, unless leases are short and the machine was
-/// seen to be taken from us meanwhile, or its clock was set.
-#[derive(Default)]
-struct Tries {
-    late: Vec<String>,
-}
-
-impl Tries {
-    const MOST: usize = 5;
-
-    fn passed(&self, remark: String) -> String {
-        match &*self.late {
-            [] => remark,
-            late => format!(
-                "{remark}; try {}, before: {}",
-                late.len() + 1,
-                late.join("; ")
-            ),
-        }
-    }
-
-    /// The failure, unless it is worth another try.
-    fn failed(&mut self, failure: Failure) -> Option<Failure> {
-        if !failure.is_late() {
-            return Some(failure);
-        }
-        self.late.push(failure.to_string());
-        let last = self.late.len() == Self::MOST;
-        last.then(|| failure.during(format_args!("late {} times", Self::MOST)))
-    }
-}
-
 async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<String> {
     match (&scenario.play, part.direction) {
-        (Play::Pair(terms, play), Some(direction)) => {
+        (Play::Pair(terms, play) | Play::Crowd(terms, play), Some(direction)) => {
             let mut stage = Stage::set(&world, &part.builds[0], direction, *terms).await?;
-            let played = play(&mut stage).await;
+            let remark = play(&mut stage).await?;
             let world = stage.world.clone();
-            let remark = played.map_err(|failure| failure.excused_if(world.site().has_moved()))?;
             world.forget_tokens()?;
             // While all are still connected.
             world.is_clean().await?;
@@ -289,7 +352,7 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
             world.is_clean().await?;
             Ok(remark)
         }
-        (Play::Pair(..) | Play::Simple(..) | Play::Quorum(..), None) => {
+        (Play::Pair(..) | Play::Crowd(..) | Play::Simple(..) | Play::Quorum(..), None) => {
             Err(Failure::new("a pair has a direction"))
         }
     }
@@ -298,7 +361,7 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
 async fn finish(mut playing: JoinHandle<Outcome<String>>, limit: Duration) -> Outcome<String> {
     let Ok(done) = tokio::time::timeout(limit, &mut playing).await else {
         playing.abort();
-        return Err(Failure::certain(format!(
+        return Err(Failure::new(format!(
             "not over after {limit:?}: somebody hangs"
         )));
     };
@@ -308,7 +371,7 @@ async fn finish(mut playing: JoinHandle<Outcome<String>>, limit: Duration) -> Ou
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Failure::certain(said.unwrap_or("it panicked")))
+        Err(Failure::new(said.unwrap_or("it panicked")))
     })
 }
 
@@ -317,14 +380,17 @@ fn limit(world: &World, scenario: &Scenario) -> Duration {
         + match scenario.play {
             Play::Fleet(..) | Play::SimpleFleet(_) | Play::QuorumFleet(_) => world.pace.hammer * 2,
             Play::Long(..) => HOURS,
-            Play::Pair(..) | Play::Simple(..) | Play::Quorum(..) | Play::Together(_) => {
-                Duration::ZERO
-            }
+            Play::Pair(..)
+            | Play::Crowd(..)
+            | Play::Simple(..)
+            | Play::Quorum(..)
+            | Play::Together(_) => Duration::ZERO,
         }
 }
 
-/// Far longer than any scenario takes, far shorter than anybody's patience.
-const LONGEST: Duration = Duration::from_secs(180);
+/// Far longer than any scenario takes, and shorter than the [leases](crate::scenarios) that nobody is to see the end of: a waiter
+/// that is not woken fails.
+const LONGEST: Duration = Duration::from_secs(300);
 const HOURS: Duration = Duration::from_secs(3 * 3600);
 
 #[cfg(test)]
@@ -333,39 +399,6 @@ mod tests {
 
     use super::*;
     use crate::table::Times;
-
-    #[test]
-    fn who_is_late_once_is_tried_again_and_the_remark_says_so() {
-        let mut tries = Tries::default();
-        assert!(tries.failed(Failure::late("300 ms")).is_none());
-        assert_eq!(tries.passed("fine".into()), "fine; try 2, before: 300 ms");
-    }
-
-    #[test]
-    fn who_is_late_every_time_has_failed() {
-        let mut tries = Tries::default();
-        for _ in 1..Tries::MOST {
-            assert!(tries.failed(Failure::late("300 ms")).is_none());
-        }
-        let failure = tries.failed(Failure::late("301 ms")).expect("enough");
-        assert_eq!(failure.to_string(), "late 5 times: 301 ms");
-    }
-
-    #[test]
-    fn what_is_wrong_is_not_tried_again() {
-        let mut tries = Tries::default();
-        let failure = Failure::new("both held it").during("names");
-        assert!(tries.failed(failure).is_some());
-        assert!(tries.failed(Failure::late("x").during("y")).is_none());
-        let explained = Failure::new("it was gone").excused_if(true);
-        assert!(tries.failed(explained).is_none());
-    }
-
-    #[test]
-    fn no_machine_excuses_one_that_hangs() {
-        let hangs = Failure::certain("somebody hangs").excused_if(true);
-        assert!(Tries::default().failed(hangs).is_some());
-    }
 
     /// The peers `scripts/interop` plays with; Redisson's versions in its own words.
     fn builds() -> Vec<Build> {

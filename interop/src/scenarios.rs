@@ -28,7 +28,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub(crate) use self::list::{LONG_FORMS, all};
-use crate::failure::Outcome;
+use crate::failure::{Outcome, ensure};
 use crate::library::Shared;
 use crate::quorum;
 use crate::simple::{self, Scripts};
@@ -47,6 +47,8 @@ pub(crate) struct Scenario {
 pub(crate) enum Play {
     /// Java and us, both ways round, with each version that has the lock.
     Pair(Terms, for<'a> fn(&'a mut Stage) -> Playing<'a>),
+    /// The same, and one side is a crowd.
+    Crowd(Terms, for<'a> fn(&'a mut Stage) -> Playing<'a>),
     /// Two JVMs of each version that has the lock and us, and then one of each version and us.
     Fleet(Shared, for<'a> fn(&'a mut Fleet) -> Playing<'a>),
     /// The same, for as long as it takes.
@@ -70,7 +72,7 @@ impl Play {
     /// Which lock it is about, or which of them.
     pub(crate) fn shared(&self) -> Vec<Shared> {
         match self {
-            Self::Pair(terms, _) => vec![terms.kind.shared()],
+            Self::Pair(terms, _) | Self::Crowd(terms, _) => vec![terms.kind.shared()],
             Self::Fleet(shared, _) | Self::Long(shared, _) => vec![*shared],
             Self::Together(_) => vec![Shared::Plain],
             Self::Simple(..) | Self::SimpleFleet(_) => vec![Shared::Simple],
@@ -82,24 +84,56 @@ impl Play {
 /// A scenario being played; what it returns is worth a remark beside the result.
 pub(crate) type Playing<'a> = Pin<Box<dyn Future<Output = Outcome<String>> + Send + 'a>>;
 
-/// A lease nobody in a scenario lives to see the end of.
-const LONG: Duration = Duration::from_secs(60);
+/// A lease nobody in a scenario lives to see the end of: who waits for it, and is not woken, waits for longer than a scenario may
+/// take.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// A short wait, but long enough for Redisson to subscribe in: 4.7.0 stays subscribed if its wait ends just
 /// then, until it waits for the same lock again.
 const BRIEF: Duration = Duration::from_millis(400);
 
-/// How soon a message has to wake a waiter.
-const AT_ONCE: Duration = Duration::from_millis(200);
-
-/// How often a waiter of ours that stands in line asks.
-const ASKS_EVERY: Duration = Duration::from_secs(3);
-
-/// How often a waiter of ours that is told nothing asks for permits.
-const LOOKS_EVERY: Duration = Duration::from_secs(2);
-
-/// What a busy machine may add to an interval that ends by the clock.
-const SLACK: Duration = Duration::from_millis(700);
-
 /// Redis counts whole milliseconds, and on a clock of its own; so does Java while it waits.
 const ROUNDING: Duration = Duration::from_millis(5);
+
+/// How soon waiters had what was given back.
+///
+/// A waiter of ours polls every two seconds or more, whether or not it is told. So each hand-over is repeated until one was faster
+/// than that: where no message arrives, none is.
+#[derive(Default)]
+struct Wakes {
+    played: u32,
+    fastest: Option<Duration>,
+    slowest: Duration,
+}
+
+impl Wakes {
+    /// Whether another round is to be played, of so many at least. The first does not count: Java compiles meanwhile.
+    fn another(&self, rounds: u32) -> Outcome<bool> {
+        let is_told = self.fastest.is_some_and(|fastest| fastest < POLLED);
+        ensure!(
+            is_told || self.played <= rounds + UNTOLD,
+            "nobody was told: the fastest of {} rounds took {:?}",
+            self.played,
+            self.fastest
+        );
+        Ok(self.played <= rounds || !is_told)
+    }
+
+    fn add(&mut self, took: Duration) {
+        if self.played > 0 {
+            self.fastest = Some(self.fastest.map_or(took, |fastest| fastest.min(took)));
+            self.slowest = self.slowest.max(took);
+        }
+        self.played += 1;
+    }
+
+    fn remark(&self) -> String {
+        let slowest = self.slowest.as_secs_f64() * 1e3;
+        format!("longest {slowest:.1} ms of {}", self.played - 1)
+    }
+}
+
+/// Sooner than any waiter of ours polls.
+const POLLED: Duration = Duration::from_secs(1);
+/// How many more rounds a busy machine may need.
+const UNTOLD: u32 = 20;

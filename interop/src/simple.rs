@@ -143,15 +143,6 @@ impl Side {
         }
     }
 
-    /// The longest it pauses between two questions, while nobody tells it anything.
-    pub(crate) const fn pause(&self) -> Duration {
-        match self {
-            Self::Ours(_) => Duration::from_millis(100),
-            // redlock's 200 ms and half of that by chance; the others are quicker.
-            Self::Theirs(_) => Duration::from_millis(300),
-        }
-    }
-
     /// How long before the end of a lease this side may give it back by itself: a guard of ours is lost
     /// while the store's lease has an allowance for drifting clocks left, 1 % and 2 ms.
     pub(crate) fn gives_up_early(&self, lease: Duration) -> Duration {
@@ -163,14 +154,14 @@ impl Side {
 
     /// Asks once and must be told that somebody else has it.
     pub(crate) async fn is_kept_out(&mut self, name: &str) -> Outcome {
-        let (granted, _) = self.try_lock(name, Duration::ZERO, A_MINUTE).await?;
+        let (granted, _) = self.try_lock(name, Duration::ZERO, MINUTES).await?;
         ensure!(!granted, "{} got `{name}` while it is held", self.title());
         Ok(())
     }
 
     /// Takes the lock and gives it back: it must be free.
     pub(crate) async fn finds_it_free(&mut self, name: &str) -> Outcome {
-        let (granted, _) = self.try_lock(name, Duration::ZERO, A_MINUTE).await?;
+        let (granted, _) = self.try_lock(name, Duration::ZERO, MINUTES).await?;
         let who = self.title();
         ensure!(granted, "{who} did not get `{name}` though it is free");
         self.unlock(name).await?.done()?;
@@ -186,4 +177,4 @@ impl Side {
 }
 
 /// A lease nobody in a scenario lives to see the end of.
-pub(crate) const A_MINUTE: Lease = Lease::Fixed(Duration::from_secs(60));
+pub(crate) const MINUTES: Lease = Lease::Fixed(Duration::from_secs(600));

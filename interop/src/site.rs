@@ -115,20 +115,6 @@ impl Site {
         }
     }
 
-    /// Whether another has the place of a server that nobody killed, and may not have been told everything: it was taken for dead
-    /// on a machine that stood still.
-    pub(crate) fn has_moved(&self) -> bool {
-        match self {
-            Self::Cluster { cluster, master } => {
-                cluster.owner("any").port() != master.load(Ordering::Relaxed)
-            }
-            Self::Sentinel { topology, master } => {
-                topology.agreed() != Some(master.load(Ordering::Relaxed))
-            }
-            Self::Single(_) => false,
-        }
-    }
-
     /// Brings those back that were killed. Blocks until they follow.
     pub(crate) fn mend(&self) {
         match self {

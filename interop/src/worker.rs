@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Client, Error, Fenced, Guard, Lease, Lock};
+use distlock::{Client, Fenced, Guard, Lease, Lock};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, AsyncConnectionConfig};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::checker::Grant;
 use crate::clock::Stamp;
-use crate::failure::{Failure, Outcome, ensure};
+use crate::failure::{Failure, Outcome, ensure, granted};
 use crate::library::Shared;
 use crate::quorum;
 use crate::support::SeededRng;
@@ -298,7 +298,7 @@ impl Task {
             }
             7 => {
                 let guard = lock.acquire_timeout(Duration::from_secs(2)).await;
-                answered(guard)?.into_iter().collect()
+                granted(guard)?.into_iter().collect()
             }
             _ => vec![lock.acquire().await?],
         })
@@ -321,15 +321,7 @@ impl Task {
     }
 }
 
-/// On a busy machine a wait may be over while the store is asked once more. It has nothing then, and says so.
-pub(crate) fn answered<G>(waited: Result<Option<G>, Error>) -> Outcome<Option<G>> {
-    match waited {
-        Err(Error::Timeout { .. }) => Ok(None),
-        waited => Ok(waited?),
-    }
-}
-
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long permits are kept where they are to go round.
 pub(crate) const MOMENT: Duration = Duration::from_millis(4);

@@ -1,6 +1,5 @@
 //! What all scenarios share: one server, or several, the peers, and how thorough to be.
 
-mod kept;
 mod keys;
 mod patience;
 
@@ -12,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::failure::{Failure, Outcome, ensure, in_time};
+use crate::failure::{Failure, Outcome, ensure};
 use crate::library::Build;
 use crate::peer::Peer;
 use crate::quorum::Servers;
@@ -22,7 +21,6 @@ use keys::{COUNTERS, named_after};
 pub(crate) use keys::{
     channel, counter, latch_channel, permits_out, reader_key, rw_channel, semaphore_channel,
 };
-use patience::comes;
 pub(crate) use patience::{until, until_within};
 
 /// The server, the peers and the pace.
@@ -73,6 +71,28 @@ impl World {
         }
     }
 
+    /// Another world with a server of its own, and the same peers.
+    pub(crate) fn beside(&self) -> Self {
+        self.in_mode(Mode::Single, self.peers.clone())
+    }
+
+    /// Another world with a server and peers of its own.
+    pub(crate) fn apart(&self) -> Self {
+        self.in_mode(Mode::Single, Arc::default())
+    }
+
+    fn in_mode(&self, mode: Mode, peers: Arc<Peers>) -> Self {
+        Self {
+            site: Site::start(mode),
+            elsewhere: StdMutex::default(),
+            builds: self.builds.clone(),
+            pace: self.pace,
+            servers: OnceLock::new(),
+            logs: self.logs.clone(),
+            peers,
+        }
+    }
+
     /// Where scenarios of this mode are played, by the same peers: this one is of one server.
     pub(crate) fn of(self: &Arc<Self>, mode: Mode) -> Arc<Self> {
         if mode == Mode::Single {
@@ -81,17 +101,9 @@ impl World {
         let mut elsewhere = self.elsewhere();
         // Both block for seconds.
         tokio::task::block_in_place(|| {
-            let world = elsewhere.entry(mode).or_insert_with(|| {
-                Arc::new(Self {
-                    site: Site::start(mode),
-                    elsewhere: StdMutex::default(),
-                    builds: self.builds.clone(),
-                    pace: self.pace,
-                    servers: OnceLock::new(),
-                    logs: self.logs.clone(),
-                    peers: self.peers.clone(),
-                })
-            });
+            let world = elsewhere
+                .entry(mode)
+                .or_insert_with(|| Arc::new(self.in_mode(mode, self.peers.clone())));
             world.site.mend();
             world.clone()
         })
@@ -147,23 +159,19 @@ impl World {
         Ok(())
     }
 
-    /// Forgets what a failed scenario may have left: locks, and threads that still wait for them. Says
-    /// what the peers logged.
-    pub(crate) async fn sweep(&self) -> String {
+    /// Gives up the processes that a failed scenario has used: threads in them may still wait. Returns the end of what they logged.
+    pub(crate) async fn give_up(&self, builds: &[Build]) -> String {
         let mut said = String::new();
-        for (build, peer) in self.peers.lock().await.drain() {
+        let mut peers = self.peers.lock().await;
+        for build in builds {
+            let Some(peer) = peers.remove(build) else {
+                continue;
+            };
             let tail = peer.log_tail();
             if !tail.is_empty() {
                 let title = build.title();
                 said += &format!("\nthe log of the peer with {title} ends:\n{tail}");
             }
-            peer.kill();
-        }
-        self.server().flushall();
-        // Whatever state they are in: the next play starts others.
-        self.elsewhere().clear();
-        if let Some(servers) = self.servers.get() {
-            servers.forget();
         }
         said
     }
@@ -183,7 +191,7 @@ impl World {
             channels.find(|channel| *channel == all || channel.starts_with(&own))
         };
         let at = loop {
-            comes("somebody listens", || at().is_some()).await?;
+            until("somebody listens", || at().is_some()).await?;
             // Whoever listened before may just be leaving.
             if let Some(at) = at() {
                 break at;
@@ -196,7 +204,7 @@ impl World {
     /// Waits until so many stand in a fair lock's line, and the last of them sleeps.
     pub(crate) async fn in_line(&self, key: &str, length: usize) -> Outcome<Vec<String>> {
         let line = || self.line(key);
-        comes("it stands in line", || line().len() == length).await?;
+        until("it stands in line", || line().len() == length).await?;
         let owners = line();
         if let Some(last) = owners.last() {
             self.asleep_on(&format!("{}:{last}", channel(key))).await?;
@@ -225,7 +233,7 @@ impl World {
             self.server()
                 .query(&["ZRANGE", &out, "0", "0", "WITHSCORES"]);
         let first = first.first();
-        let (_, score) = first.ok_or_else(|| Failure::late("no permit is out"))?;
+        let (_, score) = first.ok_or_else(|| Failure::new("no permit is out"))?;
         Ok(self.until_score(*score))
     }
 
@@ -238,7 +246,7 @@ impl World {
 
     /// The same for who listens here.
     pub(crate) async fn asleep_on(&self, channel: &str) -> Outcome {
-        comes("somebody listens", || self.listeners(channel) > 0).await?;
+        until("somebody listens", || self.listeners(channel) > 0).await?;
         // The last question before the sleep follows the subscription; nothing tells when it is answered.
         // Woken a little earlier or later, the waiter passes or fails alike; but one of Java's for a read/write lock may not
         // wake at all if that is too early (`rw-asleep`).
@@ -249,7 +257,7 @@ impl World {
     /// Whether somebody listens to this, and to nothing else. Nobody at all may be one who has left since, before the next came.
     pub(crate) fn hears_only(&self, channel: &str) -> Outcome {
         let channels = self.channels();
-        in_time!(!channels.is_empty(), "nobody listens any more");
+        ensure!(!channels.is_empty(), "nobody listens any more");
         ensure!(channels == [channel], "the channels are {channels:?}");
         Ok(())
     }
@@ -283,18 +291,34 @@ impl World {
     /// What is left of a lease.
     pub(crate) fn left(&self, key: &str) -> Outcome<Duration> {
         let left = u64::try_from(self.server().pttl(key));
-        let left = left.map_err(|_| Failure::late(format!("the lease of `{key}` is over")))?;
+        let left = left.map_err(|_| Failure::new(format!("the lease of `{key}` is over")))?;
         Ok(Duration::from_millis(left))
     }
 
+    /// Waits until a lease has been renewed so often, and fails if it ends. Returns the least that was left of it.
+    pub(crate) async fn renewals(&self, key: &str, often: u32) -> Outcome<Duration> {
+        let mut before = self.left(key)?;
+        let (mut seen, mut lowest) = (0, before);
+        while seen < often {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let left = self.left(key)?;
+            seen += u32::from(left > before);
+            lowest = lowest.min(left);
+            before = left;
+        }
+        Ok(lowest)
+    }
+
     /// Nobody listens, and no key is left: with the clients still there, so it is not their end that
-    /// cleans up. In a moment, since Redisson deletes the key that guards its unlock in the background.
-    ///
-    /// A subscription of Redisson's that stays is late, not wrong: it stays if a wait ended just while
-    /// 4.7.0 subscribed, which takes a machine that stands still. So is the mark of a request of ours that was
-    /// undone, because nobody answered it in time.
+    /// cleans up. In a moment, since Redisson deletes the key that guards its unlock in the background. The mark of a request of
+    /// ours that was undone, because nobody answered it in time, ends by itself.
     pub(crate) async fn is_clean(&self) -> Outcome {
-        let look = || (self.server().keys(), self.channels());
+        let keys = || {
+            let mut keys = self.server().keys();
+            keys.retain(|key| !(key.starts_with(UNDONE) && self.server().pttl(key) > 0));
+            keys
+        };
+        let look = || (keys(), self.channels());
         let clean = || {
             let (keys, channels) = look();
             keys.is_empty() && channels.is_empty()
@@ -304,8 +328,7 @@ impl World {
             let (keys, channels) = look();
             let clients = listening(self.server());
             let what = format!("left: keys {keys:?}, channels {channels:?}, listening {clients:?}");
-            let marks = keys.iter().all(|key| key.starts_with(UNDONE));
-            Failure::new(what).excused_if(marks && only_redisson(&clients))
+            Failure::new(what)
         })
     }
 
@@ -359,11 +382,6 @@ pub(crate) fn listening(server: &RedisServer) -> Vec<String> {
         .collect()
 }
 
-/// Whether all of these are clients of Redisson's.
-pub(crate) fn only_redisson(clients: &[String]) -> bool {
-    clients.iter().all(|client| client == REDISSON)
-}
-
 /// What a client of ours has done to a number, and for how long that is known.
 const DONE: &str = "distlock_done:";
 const DONE_MS: i64 = 5 * 60 * 1000;
@@ -371,6 +389,5 @@ const DONE_MS: i64 = 5 * 60 * 1000;
 /// Of requests of ours that were taken back without an answer; they end by themselves.
 pub(crate) const UNDONE: &str = "distlock_undone:";
 
-/// What a peer's clients call themselves in `CLIENT LIST`.
-const REDISSON: &str = "redisson";
-pub(crate) const CLEAN_WITHIN: Duration = Duration::from_secs(3);
+/// How long what ends in the background may take.
+pub(crate) const CLEAN_WITHIN: Duration = Duration::from_secs(60);

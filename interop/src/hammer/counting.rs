@@ -8,8 +8,8 @@ use distlock::Client;
 
 use super::doomed::Doomed;
 use super::permits::most_at_once;
-use super::{Logs, NAMES, at_work, connect_all, time};
-use crate::failure::{Failure, Outcome, ensure, in_time};
+use super::{Logs, NAMES, at_work, connect_all, longer, time};
+use crate::failure::{Failure, Outcome, ensure};
 use crate::stage::Fleet;
 use crate::support::SeededRng;
 use crate::worker::{Manner, Work};
@@ -19,19 +19,30 @@ use crate::world::World;
 /// halfway, and what is missing is what they had by the book that everybody keeps.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut random = SeededRng::from_env_or(20_201_013);
-    let time = (time(fleet) / 2).max(SHORTEST);
-    let whole = round(fleet, time, &mut random, None).await?;
-    let doomed = Doomed::ready(fleet).await?;
-    let bereft = round(fleet, time, &mut random, Some(doomed)).await?;
-    Ok(format!("{whole}; with kills {bereft}"))
+    let mut remarks = Vec::new();
+    for kills in [false, true] {
+        let mut time = (time(fleet) / 2).max(SHORTEST);
+        remarks.push(loop {
+            let doomed = match kills {
+                true => Some(Doomed::ready(fleet).await?),
+                false => None,
+            };
+            match round(fleet, time, &mut random, doomed).await? {
+                Ok(remark) => break remark,
+                Err(why) => time = longer(time, || why)?,
+            }
+        });
+    }
+    Ok(remarks.join("; with kills "))
 }
 
+/// What it came to, or why it was too short.
 async fn round(
     fleet: &Fleet,
     time: Duration,
     random: &mut SeededRng,
     doomed: Option<Doomed>,
-) -> Outcome<String> {
+) -> Outcome<Result<String, String>> {
     let world = &fleet.world;
     let client = Client::connect(&world.server().url()).await?;
     for name in NAMES {
@@ -75,10 +86,8 @@ async fn round(
         .map(|(who, grants)| (&**who, grants.len()))
         .collect();
     let idle = by_worker.values().any(|grants| *grants == 0);
-    in_time!(!idle, "somebody never got a permit: {by_worker:?}");
     let most = most_of_a_name(&logs);
     ensure!(most <= TOTAL as usize, "{most} of {TOTAL} were out at once");
-    in_time!(most > MOST_WANTED, "never more than {most} were out");
 
     let mut missing = 0;
     for name in NAMES {
@@ -93,14 +102,18 @@ async fn round(
         ensure!(rest == 0, "{name}: {rest} are left of all");
         ensure!(semaphore.delete().await?, "it was there");
     }
-    in_time!(!killed || missing > 0, "the killed had none");
     client.close().await?;
     world.forget_done()?;
+    if idle || most <= MOST_WANTED || (killed && missing == 0) {
+        return Ok(Err(format!(
+            "somebody never got a permit, or never more than {most} were out, or the killed had none: {by_worker:?}"
+        )));
+    }
     let (permits, waits) = (by_worker.values().sum::<usize>(), tally.refused);
-    Ok(format!(
+    Ok(Ok(format!(
         "{permits} permits {by_worker:?}, {waits} waits over, at most {most} of {TOTAL} at once, {} to {} there in {} looks, {missing} gone",
         seen.least, seen.most, seen.looks
-    ))
+    )))
 }
 
 /// How many are there now that everybody has left: as many as the book says.
@@ -165,6 +178,6 @@ const DOOMED: [u64; 2] = [1, 2];
 /// They keep them for so long that some have permits when they are killed.
 const LONG_MOMENT: Duration = Duration::from_millis(200);
 /// Those who died in line are passed over within six seconds.
-const PASSED_OVER: Duration = Duration::from_secs(10);
+const PASSED_OVER: Duration = Duration::from_secs(120);
 /// Each has to come to its turn, on a machine that starts JVMs meanwhile.
 const SHORTEST: Duration = Duration::from_secs(3);

@@ -16,4 +16,4 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
 }
 
 /// Ours, and redlock's, whose waiters may leave what they had of fewer than most.
-const LONGEST_LEASE: Duration = Duration::from_secs(5);
+const LONGEST_LEASE: Duration = Duration::from_secs(20);

@@ -10,7 +10,7 @@ use distlock::{
 
 use super::{Kind, Term, Unlocked};
 use crate::clock::{Span, Stamp};
-use crate::failure::{Failure, Outcome, unheard};
+use crate::failure::{Failure, Outcome, granted};
 use crate::stage::Terms;
 
 /// A task with a client of its own, and the guards it has.
@@ -145,7 +145,7 @@ impl OurTask {
                 } else {
                     several.acquire_timeout(wait).await
                 };
-                guard.map_err(unheard)?.map(AnyGuard::Multi)
+                granted(guard)?.map(AnyGuard::Multi)
             }
             Kind::Permit => {
                 let permit = leased(self.client.semaphore(name).permit(), term);
@@ -291,7 +291,7 @@ pub(crate) fn nothing_to_hold(name: &str) -> Failure {
 /// Does something, and notes when.
 pub(super) async fn timed<T>(does: impl Future<Output = Result<T, Error>>) -> Outcome<(T, Span)> {
     let from = Stamp::now();
-    let done = does.await.map_err(unheard)?;
+    let done = does.await?;
     let to = Stamp::now();
     Ok((done, Span { from, to }))
 }
@@ -309,5 +309,5 @@ pub(super) async fn try_lock<K>(lock: &Lock<K>, wait: Duration) -> Outcome<Optio
     } else {
         lock.acquire_timeout(wait).await
     };
-    guard.map_err(unheard)
+    granted(guard)
 }

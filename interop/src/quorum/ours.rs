@@ -59,8 +59,13 @@ impl OurVoter {
     }
 
     pub(crate) async fn lock(&mut self, name: &str, lease: Lease) -> Outcome<Span> {
+        let lock = self.named(name, lease);
         let from = Stamp::now();
-        let guard = self.named(name, lease).acquire().await.map_err(unheard)?;
+        let guard = loop {
+            if let Some(guard) = answered(lock.acquire().await).await? {
+                break guard;
+            }
+        };
         let to = Stamp::now();
         self.guards.insert(name.to_owned(), guard);
         Ok(Span { from, to })
@@ -74,13 +79,17 @@ impl OurVoter {
     ) -> Outcome<(bool, Span)> {
         let lock = self.named(name, lease);
         let from = Stamp::now();
-        let guard = if wait.is_zero() {
-            lock.try_acquire().await
-        } else {
-            lock.acquire_timeout(wait).await
+        let guard = loop {
+            let asked = if wait.is_zero() {
+                lock.try_acquire().await
+            } else {
+                lock.acquire_timeout(wait).await
+            };
+            if let Some(guard) = answered(asked).await? {
+                break guard;
+            }
         };
         let to = Stamp::now();
-        let guard = guard.map_err(unheard)?;
         let granted = guard.is_some();
         if let Some(guard) = guard {
             self.guards.insert(name.to_owned(), guard);
@@ -97,7 +106,7 @@ impl OurVoter {
         match released {
             Ok(()) => Ok(Unlocked::Done(Span { from, to })),
             Err(error @ Error::Lost { .. }) => Ok(Unlocked::Refused(error.to_string())),
-            Err(error) => Err(unheard(error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -132,8 +141,16 @@ pub(crate) async fn clients(urls: impl IntoIterator<Item = String>) -> Outcome<V
     Ok(clients)
 }
 
-/// Most servers are up in every scenario. They have a twentieth of the lease to answer, which is little where a machine
-/// stands still; who is not answered at all has failed every time.
-fn unheard(error: Error) -> Failure {
-    Failure::late(error.to_string())
+/// The answer of most servers, which are up in every scenario. `None`, after a moment, if too few of them answered in a twentieth of
+/// the lease, as may happen on a busy machine.
+async fn answered<T>(asked: Result<T, Error>) -> Outcome<Option<T>> {
+    match asked {
+        Err(error) if error.is_transient() => {
+            tokio::time::sleep(A_MOMENT).await;
+            Ok(None)
+        }
+        asked => Ok(Some(asked?)),
+    }
 }
+
+const A_MOMENT: Duration = Duration::from_millis(50);

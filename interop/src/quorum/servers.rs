@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome};
 use crate::support::RedisServer;
-use crate::world::{UNDONE, listening, only_redisson, until_within};
+use crate::world::{UNDONE, listening, until_within};
 
 /// Five of them. The first three are never disturbed, and so grow old.
 pub(crate) struct Servers {
@@ -29,12 +29,6 @@ impl Servers {
     pub(crate) async fn come_of_age(&self, lease: Duration) {
         let of_age = self.started + lease + UPTIME_IS_COARSE;
         tokio::time::sleep(of_age.since(Stamp::now())).await;
-    }
-
-    pub(crate) fn forget(&self) {
-        for server in &self.all {
-            server.flushall();
-        }
     }
 }
 
@@ -84,12 +78,7 @@ pub(crate) async fn nothing_is_left(servers: &[RedisServer], within: Duration) -
         let (keys, channels) = (keys(), channels().collect::<Vec<_>>());
         let clients: Vec<String> = servers.iter().flat_map(listening).collect();
         let what = format!("left: keys {keys:?}, channels {channels:?}, listening {clients:?}");
-        // As in the world of one server.
-        if keys.is_empty() && only_redisson(&clients) {
-            Failure::late(what)
-        } else {
-            Failure::new(what)
-        }
+        Failure::new(what)
     })
 }
 

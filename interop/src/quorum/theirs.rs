@@ -115,17 +115,14 @@ impl TheirVoter {
         }
     }
 
-    /// On its own thread. As with ours, most servers are up in every scenario, and who is not answered all the same may be on
-    /// a machine that stands still: what it says then is late.
+    /// On its own thread.
     async fn ask(&self, mut command: Value) -> Outcome<(Value, Span)> {
         command["thread"] = self.name.clone().into();
         command["client"] = self.name.clone().into();
         command["kind"] = "quorum".into();
         let answer = self.peer.call(command).await?;
-        let value = answer
-            .result
-            .map_err(|raised| Failure::late(raised.to_string()));
-        Ok((value?, answer.span))
+        let span = answer.span;
+        Ok((answer.value()?, span))
     }
 }
 

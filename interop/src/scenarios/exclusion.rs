@@ -1,7 +1,6 @@
 //! One holds, the other does not.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::{BRIEF, LONG};
 use crate::failure::{Outcome, ensure};
@@ -12,7 +11,7 @@ use crate::stage::Stage;
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     let Stage { holder, other, .. } = stage;
     for (name, term, longest) in [
-        ("exclude-kept", Term::Kept, Duration::from_secs(30)),
+        ("exclude-kept", Term::Kept, stage.terms.watchdog),
         ("exclude-fixed", Term::Fixed(LONG), LONG),
     ] {
         ensure!(

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::{AT_ONCE, LONG};
+use super::{LONG, Wakes};
 use crate::clock::Stamp;
-use crate::failure::{Outcome, ensure, in_time};
+use crate::failure::{Outcome, ensure};
 use crate::party::{Party, Term};
 use crate::stage::Stage;
 use crate::world::{World, until};
 
-/// A sleeping waiter has the lock soon after its unlock, both ways round. It is the message that wakes it: Java would sleep for a
-/// minute, and ours for two seconds.
+/// A sleeping waiter has the lock soon after its unlock, both ways round. It is the message that wakes it: Java would sleep for
+/// minutes, and ours for two seconds.
 pub(super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -20,24 +20,15 @@ pub(super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     } = stage;
     let rounds = world.pace.rounds(6);
     holder.lock(NAME, Term::Fixed(LONG)).await?;
-    let mut longest = Duration::ZERO;
-    for round in 0..=rounds {
-        for _ in 0..2 {
-            let late = handed_over(world, holder, other).await?;
+    let (mut there, mut back) = (Wakes::default(), Wakes::default());
+    while there.another(rounds)? || back.another(rounds)? {
+        for wakes in [&mut there, &mut back] {
+            wakes.add(handed_over(world, holder, other).await?);
             std::mem::swap(holder, other);
-            // The first time, Java compiles.
-            if round > 0 {
-                longest = longest.max(late);
-                in_time!(late <= AT_ONCE, "round {round}: it took {late:?}");
-            }
         }
     }
     holder.unlock(NAME).await?.done()?;
-    Ok(format!(
-        "longest {:.1} ms of {}",
-        longest.as_secs_f64() * 1e3,
-        2 * rounds
-    ))
+    Ok(format!("{}, back: {}", there.remark(), back.remark()))
 }
 
 /// One leaves while the other sleeps; how long after that was asked for the other had it.
@@ -62,7 +53,6 @@ pub(super) async fn is_survived(stage: &mut Stage) -> Outcome<String> {
         holder,
         other,
         world,
-        terms,
         ..
     } = stage;
     holder.lock(NAME, Term::Kept).await?;
@@ -75,7 +65,6 @@ pub(super) async fn is_survived(stage: &mut Stage) -> Outcome<String> {
         // It has come to the other one, and listens there.
         world.asleep(NAME).await?;
         let took = Stamp::now().since(began);
-        in_time!(took < terms.watchdog / 2, "another has it after {took:?}");
         let left = world.left(NAME)?;
         until("it is renewed there", || {
             world.left(NAME).is_ok_and(|now| now > left)
@@ -94,12 +83,10 @@ pub(super) async fn is_survived(stage: &mut Stage) -> Outcome<String> {
         "it had the lock before it was unlocked"
     );
     let late = waited.to.since(freed.from);
-    in_time!(late <= AT_ONCE * 2, "it took {late:?} after the unlock");
     holder.is_kept_out(NAME).await?;
     for _ in 0..2 {
         std::mem::swap(holder, other);
-        let late = handed_over(world, holder, other).await?;
-        in_time!(late <= AT_ONCE * 2, "afterwards it took {late:?}");
+        handed_over(world, holder, other).await?;
     }
     other.unlock(NAME).await?.done()?;
     holder.finds_it_free(NAME).await?;

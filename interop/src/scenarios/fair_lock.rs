@@ -39,7 +39,7 @@ pub(super) async fn in_order(stage: &mut Stage) -> Outcome<String> {
 pub(super) async fn some_give_up(stage: &mut Stage) -> Outcome<String> {
     let name = "fair-leave";
     // Long enough for all of them to come before the first one goes.
-    let brief = Duration::from_secs(6);
+    let brief = Duration::from_secs(12);
     let world = stage.world.clone();
     stage.holder.lock(name, Term::Kept).await?;
     let mut line = Line::new(&world, name);
@@ -73,7 +73,7 @@ pub(super) async fn lost(stage: &mut Stage) -> Outcome<String> {
         ..
     } = stage;
     let name = "fair-lost";
-    let lease = Duration::from_millis(400);
+    let lease = Duration::from_secs(1);
     holder.lock(name, Term::Fixed(lease)).await?;
     other.lock(name, Term::Kept).await?;
     holder.unlock(name).await?.refused()?;
@@ -245,4 +245,4 @@ async fn close_all(parties: Vec<Party>) -> Outcome {
     Ok(())
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);

@@ -130,7 +130,7 @@ pub(super) async fn after_a_loss(stage: &mut Stage) -> Outcome<String> {
     } = stage;
     let name = "fenced-lost";
     let mut tokens = Tokens::of(world, name);
-    let lease = Duration::from_millis(400);
+    let lease = Duration::from_secs(1);
     holder.lock(name, Term::Fixed(lease)).await?;
     tokens.grow(holder, name).await?;
     other.lock(name, Term::Kept).await?;

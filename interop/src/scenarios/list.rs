@@ -33,7 +33,7 @@ const LOCKS: &[Scenario] = &[
     },
     Scenario {
         name: "wake",
-        shows: "a waiter wakes on unlock within 200 ms, by message",
+        shows: "a waiter wakes on unlock, by message",
         play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(waiting::wakes(stage))),
     },
     Scenario {
@@ -50,7 +50,7 @@ const LOCKS: &[Scenario] = &[
     },
     Scenario {
         name: "watchdog",
-        shows: "a lease of 1.5 s is kept for 6 s",
+        shows: "a lease is kept for longer than it lasts",
         play: Play::Pair(SHORT, |stage| Box::pin(leases::is_kept(stage))),
     },
     Scenario {
@@ -75,7 +75,7 @@ const LOCKS: &[Scenario] = &[
     },
     Scenario {
         name: "death",
-        shows: "a holder that dies frees the lock within its lease",
+        shows: "a holder that dies frees the lock when its lease ends",
         play: Play::Pair(SHORT, |stage| Box::pin(deaths::play(stage))),
     },
     Scenario {
@@ -101,7 +101,7 @@ const LOCKS: &[Scenario] = &[
     Scenario {
         name: "turns",
         shows: "a crowd of 64 lets the other have its turn",
-        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(turns::play(stage))),
+        play: Play::Crowd(Terms::DEFAULT, |stage| Box::pin(turns::play(stage))),
     },
     Scenario {
         name: "leftovers",
@@ -125,7 +125,7 @@ const LOCKS: &[Scenario] = &[
     },
     Scenario {
         name: "fair-wake",
-        shows: "the first in line wakes on unlock within 200 ms, by a message of its own",
+        shows: "the first in line wakes on unlock, by a message of its own",
         play: Play::Pair(FAIR, |stage| Box::pin(waiting::wakes(stage))),
     },
     Scenario {
@@ -165,7 +165,7 @@ const LOCKS: &[Scenario] = &[
     },
     Scenario {
         name: "fair-death",
-        shows: "a holder that dies frees the fair lock within its lease",
+        shows: "a holder that dies frees the fair lock when its lease ends",
         play: Play::Pair(FAIR_SHORT, |stage| Box::pin(deaths::play(stage))),
     },
     Scenario {
@@ -205,7 +205,7 @@ const LOCKS: &[Scenario] = &[
     },
     Scenario {
         name: "fenced-wake",
-        shows: "a waiter for a fenced lock wakes on unlock within 200 ms, by message",
+        shows: "a waiter for a fenced lock wakes on unlock, by message",
         play: Play::Pair(FENCED, |stage| Box::pin(waiting::wakes(stage))),
     },
     Scenario {
@@ -243,7 +243,7 @@ const LOCKS: &[Scenario] = &[
     Scenario {
         name: "fenced-turns",
         shows: "a crowd of 64 on a fenced lock lets the other have its turn; tokens grow",
-        play: Play::Pair(FENCED, |stage| Box::pin(turns::play(stage))),
+        play: Play::Crowd(FENCED, |stage| Box::pin(turns::play(stage))),
     },
     Scenario {
         name: "fenced-hammer",
@@ -262,12 +262,12 @@ const LOCKS: &[Scenario] = &[
     },
     Scenario {
         name: "rw-wake",
-        shows: "a waiting reader or writer wakes on unlock within 200 ms, by message",
+        shows: "a waiting reader or writer wakes on unlock, by message",
         play: Play::Pair(RW, |stage| Box::pin(read_write::wakes(stage))),
     },
     Scenario {
         name: "rw-asleep",
-        shows: "who falls asleep as a writer leaves: ours has the lock at once, Java's after the lease at the latest",
+        shows: "who falls asleep as a writer leaves has the lock: most times at once, Java's after the lease at the latest",
         play: Play::Pair(RW, |stage| Box::pin(read_write::falls_asleep(stage))),
     },
     Scenario {
@@ -299,7 +299,7 @@ const LOCKS: &[Scenario] = &[
     },
     Scenario {
         name: "rw-watchdog",
-        shows: "a long read is held while a watchdog of 1.5 s renews beside it, and when that has left or died",
+        shows: "a long read is held while a short watchdog renews beside it, and when that has left or died",
         play: Play::Pair(RW_SHORT, |stage| Box::pin(read_write::watchdogs(stage))),
     },
     Scenario {
@@ -360,7 +360,7 @@ const LOCKS: &[Scenario] = &[
     },
     Scenario {
         name: "simple-kept",
-        shows: "a lease of 800 ms is kept or extended for 2.4 s",
+        shows: "a lease is kept or extended for longer than it lasts",
         play: Play::Simple(Scripts::On, |stage| Box::pin(simple_lock::is_kept(stage))),
     },
     Scenario {

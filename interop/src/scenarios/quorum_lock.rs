@@ -5,14 +5,13 @@ mod ends;
 use std::time::Duration;
 
 pub(super) use self::ends::{dead_holder, is_kept};
-use super::{BRIEF, SLACK};
-use crate::clock::Stamp;
-use crate::failure::{Failure, Outcome, ensure, in_time};
+use super::BRIEF;
+use crate::failure::{Outcome, ensure};
 use crate::library::Shared;
 use crate::quorum::{Away, OurVoter, Side, Stage};
 use crate::simple::Lease;
 use crate::support::RedisServer;
-use crate::world::{until, until_within};
+use crate::world::until;
 
 /// While one side holds it, every server has it in the format that both know, and the other does not get it.
 pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
@@ -60,16 +59,11 @@ fn looks_like(shared: Shared, servers: &[RedisServer], name: &str, lease: Lease)
         let good = |(found, left): &&(String, i64)| found == kind && (least..=time).contains(left);
         each.iter().filter(good).count() > servers.len() / 2
     };
-    // What nobody renews is soon over on a machine that stands still.
-    in_time!(
-        good(0) || matches!(lease, Lease::Kept(_)),
-        "over on most servers: {each:?}"
-    );
     ensure!(
         good(0),
         "not a {kind} with {time} ms or less on most servers: {each:?}"
     );
-    in_time!(good(time / 4), "nearly over on most servers: {each:?}");
+    ensure!(good(time / 4), "nearly over on most servers: {each:?}");
     Ok(())
 }
 
@@ -133,7 +127,7 @@ pub(super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
     let name = "quorum-handover";
     let rounds = world.pace.rounds(3);
     let mut longest = Duration::ZERO;
-    for round in 0..=rounds {
+    for _ in 0..rounds {
         holder.lock(name, holder.lease(terms.lease)).await?;
         let unlock = async {
             asks(servers).await?;
@@ -142,12 +136,7 @@ pub(super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
         let lease = other.lease(terms.lease);
         let (waited, freed) = tokio::try_join!(other.lock(name, lease), unlock)?;
         ensure!(waited.to > freed.from, "it had the lock before");
-        let late = waited.to.since(freed.from);
-        // The first time, Java compiles.
-        if round > 0 {
-            in_time!(late <= PAUSE + SLACK, "it took {late:?} after the unlock");
-            longest = longest.max(late);
-        }
+        longest = longest.max(waited.to.since(freed.from));
         other.unlock(name).await?.done()?;
     }
     Ok(format!(
@@ -182,23 +171,15 @@ pub(super) async fn two_away(stage: &mut Stage) -> Outcome<String> {
     } = stage;
     let servers = world.servers().first(terms.servers);
     let (name, lease) = ("quorum-away", Lease::Kept(terms.lease));
-    let held = holder.lock(name, lease).await?;
+    holder.lock(name, lease).await?;
     let have_it = |servers: &[RedisServer]| servers.iter().all(|server| server.pttl(name) > 0);
     until("all have it", || have_it(servers)).await?;
 
     let away = [Away::kill(&servers[3]), Away::hang(&servers[4])];
-    let given_back = async {
-        other.is_kept_out(name, terms.lease).await?;
-        other.is_kept_out_for(name, BRIEF / 2, terms.lease).await?;
-        ensure!(have_it(&servers[..3]), "the three that are left forgot it");
-        holder.unlock(name).await?.done()
-    };
-    // Not all are renewed, and a machine may stand still.
-    let excuse = |failure: Failure| match Stamp::now().since(held.from) {
-        time if time > terms.lease => Failure::late(failure.to_string()),
-        _ => failure,
-    };
-    given_back.await.map_err(excuse)?;
+    other.is_kept_out(name, terms.lease).await?;
+    other.is_kept_out_for(name, BRIEF, terms.lease).await?;
+    ensure!(have_it(&servers[..3]), "the three that are left forgot it");
+    holder.unlock(name).await?.done()?;
 
     let mut longest = Duration::ZERO;
     let (mut one, mut two) = (other, holder);
@@ -206,11 +187,11 @@ pub(super) async fn two_away(stage: &mut Stage) -> Outcome<String> {
     for _ in 0..world.pace.rounds(2) {
         let (granted, span) = one.try_lock(name, FEW_TRIES, lease).await?;
         let (who, took) = (one.title(), span.took());
-        in_time!(granted, "{who} did not get it from three of five: {took:?}");
+        ensure!(granted, "{who} did not get it from three of five: {took:?}");
         longest = longest.max(took);
         two.is_kept_out(name, terms.lease).await?;
         one.unlock(name).await?.done()?;
-        until_within(terms.lease / 2, "it is given back", || {
+        until("it is given back", || {
             servers[..3].iter().all(|server| server.pttl(name) == -2)
         })
         .await?;
@@ -223,9 +204,5 @@ pub(super) async fn two_away(stage: &mut Stage) -> Outcome<String> {
     ))
 }
 
-/// The longest anybody pauses between two questions, while nobody tells it anything: redlock's 200 ms and half of that by
-/// chance.
-const PAUSE: Duration = Duration::from_millis(300);
-
 /// For those who are told only by their retries that a server is gone.
-const FEW_TRIES: Duration = Duration::from_secs(2);
+const FEW_TRIES: Duration = Duration::from_secs(60);

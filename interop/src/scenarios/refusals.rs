@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{ROUNDING, SLACK};
+use super::ROUNDING;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::party::{Party, Term};
 use crate::stage::Stage;
@@ -19,7 +19,7 @@ pub(super) async fn strangers(stage: &mut Stage) -> Outcome<String> {
         still_held(holder, other, name).await?;
         holder.unlock(name).await?.done()?;
     }
-    let lease = Duration::from_millis(400);
+    let lease = Duration::from_secs(1);
     other.lock(name, Term::Fixed(lease)).await?;
     holder.lock(name, Term::Kept).await?;
     let why = other.unlock(name).await?.refused()?;
@@ -57,10 +57,7 @@ pub(super) async fn forced(stage: &mut Stage) -> Outcome<String> {
     let remark = match holder {
         Party::Java(_) => String::new(),
         Party::Ours(task) => {
-            let lost = tokio::time::timeout(lease + SLACK, task.lost(name));
-            let lost = lost
-                .await
-                .map_err(|_| Failure::late("we were not told within a lease"))??;
+            let lost = task.lost(name).await?;
             let lost = lost.ok_or_else(|| Failure::new("told that we gave it back"))?;
             ensure!(!task.is_held(name), "lost, and yet held");
             lost.to_string()

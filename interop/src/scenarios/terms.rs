@@ -6,9 +6,9 @@ use crate::party::Kind;
 use crate::site::Mode;
 use crate::stage::Terms;
 
-/// What is renewed soon and ends soon.
+/// What ends in a scenario, and is renewed in good time on a busy machine: every two seconds.
 pub(super) const SHORT: Terms = Terms {
-    watchdog: Duration::from_millis(1_500),
+    watchdog: Duration::from_secs(6),
     ..Terms::DEFAULT
 };
 
@@ -34,7 +34,7 @@ pub(super) const FAIR: Terms = Terms {
 
 pub(super) const FAIR_SHORT: Terms = Terms {
     kind: Kind::Fair,
-    fair_wait: Duration::from_secs(3),
+    fair_wait: Duration::from_secs(6),
     ..SHORT
 };
 
@@ -126,6 +126,6 @@ pub(super) const SENTINEL: Terms = Terms {
 
 /// Leases that outlive the change of a server, and are soon renewed.
 pub(super) const SENTINEL_SHORT: Terms = Terms {
-    watchdog: Duration::from_secs(12),
+    watchdog: Duration::from_secs(30),
     ..SENTINEL
 };

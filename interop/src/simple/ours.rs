@@ -7,7 +7,7 @@ use distlock::{Admin, Client, Error, Guard, Lock, Lost, Simple};
 
 use super::{Lease, Scripts};
 use crate::clock::{Span, Stamp};
-use crate::failure::{Failure, Outcome, unheard};
+use crate::failure::{Failure, Outcome, granted};
 use crate::party::Unlocked;
 
 /// A client, and its guards by name.
@@ -54,12 +54,12 @@ impl OurClient {
             lock.acquire_timeout(wait).await
         };
         let to = Stamp::now();
-        let guard = guard.map_err(unheard)?;
-        let granted = guard.is_some();
+        let guard = granted(guard)?;
+        let got = guard.is_some();
         if let Some(guard) = guard {
             self.guards.insert(name.to_owned(), guard);
         }
-        Ok((granted, Span { from, to }))
+        Ok((got, Span { from, to }))
     }
 
     pub(crate) async fn unlock(&mut self, name: &str) -> Outcome<Unlocked> {

@@ -58,7 +58,7 @@ impl Task {
             _ => kept.acquire().await.map(Some),
         };
         match voted {
-            // On a busy machine servers may not answer in time. It has nothing then, and says so.
+            // Servers may not answer in time. It has nothing then, and says so.
             Err(Error::Several { .. } | Error::Timeout { .. }) => Ok(None),
             voted => Ok(voted?),
         }
@@ -66,4 +66,4 @@ impl Task {
 }
 
 /// Servers have a twentieth of it to answer.
-const LEASE: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(20);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use distlock::{Guard, Lease};
 use redis::AsyncCommands;
 
-use super::{Manner, Task, answered};
+use super::{Manner, Task};
 use crate::checker::Grant;
 use crate::clock::Stamp;
-use crate::failure::{Outcome, ensure};
+use crate::failure::{Outcome, ensure, granted};
 use crate::support::SeededRng;
 
 impl Task {
@@ -40,7 +40,7 @@ impl Task {
                         let write = write.with_owner(&owner);
                         vec![write.acquire().await?, write.acquire().await?]
                     }
-                    7 => Vec::from_iter(answered(write.acquire_timeout(PATIENCE).await)?),
+                    7 => Vec::from_iter(granted(write.acquire_timeout(PATIENCE).await)?),
                     _ => vec![write.acquire().await?],
                 };
                 if !guards.is_empty() {

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use super::{agree, is_refused, settle};
 use crate::clock::Stamp;
-use crate::failure::{Outcome, ensure, in_time};
+use crate::failure::{Outcome, ensure};
 use crate::party::Party;
-use crate::scenarios::{AT_ONCE, LOOKS_EVERY, SLACK};
 use crate::stage::Stage;
 use crate::world::semaphore_channel;
 
@@ -49,17 +48,17 @@ pub(crate) async fn added(stage: &mut Stage) -> Outcome<String> {
     holder.take(1).await?;
     let more = async {
         asleep().await?;
-        holder.add(2).await
+        let messages = world.messages();
+        let added = holder.add(2).await?;
+        Ok((added, world.messages() - messages))
     };
-    let (waited, added) = tokio::try_join!(other.take(2), more)?;
-    let late = waited.to.since(added.from);
+    let (waited, (added, messages)) = tokio::try_join!(other.take(2), more)?;
     let told = matches!(stage.holder, Party::Ours(_)) || stage.build.tells_of_added_permits();
-    let soon = if told {
-        AT_ONCE * 2
-    } else {
-        LOOKS_EVERY + SLACK
-    };
-    in_time!(late <= soon, "it took {late:?}");
+    ensure!(
+        messages == u64::from(told),
+        "there were {messages} messages"
+    );
+    let late = waited.to.since(added.from);
     agree(stage, name, 0).await?;
 
     // Java says how many fewer than none there are, ours says nothing of them; neither is taken for a permit.
@@ -73,8 +72,6 @@ pub(crate) async fn added(stage: &mut Stage) -> Outcome<String> {
     };
     let (waited, freed) = tokio::try_join!(other.take(1), fewer)?;
     ensure!(waited.to > freed.from, "it had one of fewer than none");
-    let woken = waited.to.since(freed.from);
-    in_time!(woken <= AT_ONCE * 2, "it took {woken:?}");
     agree(stage, name, 0).await?;
 
     holder.add(5).await?;
@@ -127,7 +124,6 @@ pub(crate) async fn forgotten(stage: &mut Stage) -> Outcome<String> {
     let (waited, from) = tokio::try_join!(other.take(2), anew)?;
     ensure!(waited.to > from, "it had what was forgotten");
     let late = waited.to.since(from);
-    in_time!(late <= AT_ONCE * 2, "it took {late:?}");
     agree(stage, name, 0).await?;
     other.release(2).await?;
     settle(stage, name, name, 2).await?;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{agree, settle};
-use crate::failure::{Outcome, ensure, in_time};
+use crate::failure::{Outcome, ensure};
 use crate::party::Party;
-use crate::scenarios::{AT_ONCE, SLACK};
+use crate::scenarios::Wakes;
 use crate::stage::Stage;
 use crate::world::{semaphore_channel, until};
 
@@ -15,23 +15,12 @@ pub(crate) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     let name = "counting-wake";
     ensure!(stage.other.counting(name).try_set(1).await?, "it was there");
     let rounds = stage.world.pace.rounds(6);
-    let mut longest = Duration::ZERO;
-    for round in 0..=rounds {
-        let late = one_wake(stage, name).await?;
-        // The first time, Java compiles.
-        if round > 0 {
-            longest = longest.max(late);
-            in_time!(
-                late <= AT_ONCE,
-                "round {round}: it took {late:?} after it was given back"
-            );
-        }
+    let mut wakes = Wakes::default();
+    while wakes.another(rounds)? {
+        wakes.add(one_wake(stage, name).await?);
     }
     settle(stage, name, name, 1).await?;
-    Ok(format!(
-        "longest {:.1} ms of {rounds}",
-        longest.as_secs_f64() * 1e3
-    ))
+    Ok(wakes.remark())
 }
 
 async fn one_wake(stage: &Stage, name: &str) -> Outcome<Duration> {
@@ -69,7 +58,6 @@ pub(crate) async fn several(stage: &mut Stage) -> Outcome<String> {
     let (waited, freed) = tokio::try_join!(other.take(3), give_back)?;
     ensure!(waited.to > freed.from, "it had all before all were back");
     let late = waited.to.since(freed.from);
-    in_time!(late <= AT_ONCE * 2, "it took {late:?}");
     agree(stage, name, 0).await?;
     other.release(3).await?;
     settle(stage, name, name, 3).await?;
@@ -106,8 +94,7 @@ pub(crate) async fn in_line(stage: &mut Stage) -> Outcome<String> {
         holder.release(1).await
     };
     let (waited, freed) = tokio::try_join!(other.take(3), give_back)?;
-    let late = waited.to.since(freed.from);
-    in_time!(late <= AT_ONCE * 2, "it took {late:?}");
+    ensure!(waited.to > freed.from, "it had all before all were back");
     ours.close().await?;
     java.close().await?;
     other.release(3).await?;
@@ -133,7 +120,6 @@ pub(crate) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
         ensure!(!got, "it got one more than there are");
         let took = span.took();
         ensure!(took >= wait * 9 / 10, "it gave up after {took:?}");
-        in_time!(took <= wait + SLACK, "it gave up after {took:?}");
         agree(stage, name, there.into()).await?;
         world.forget_done()?;
         let alone =

@@ -1,14 +1,13 @@
 //! Waiters that are killed in line.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use tokio::process::Command;
 
 use crate::clock::Stamp;
-use crate::failure::{Outcome, ensure, in_time};
+use crate::failure::{Outcome, ensure};
 use crate::party::{Party, Term};
-use crate::scenarios::{ASKS_EVERY, ROUNDING, SLACK};
+use crate::scenarios::{LONG, ROUNDING};
 use crate::stage::{Stage, java_thread};
 
 /// It is the first in line when the lock is given back. Nobody can know that it is dead, so everybody behind it waits for as
@@ -55,10 +54,6 @@ pub(crate) async fn dead_java(stage: &mut Stage) -> Outcome<String> {
         over.since(waited.to)
     );
     let late = waited.to.since(over);
-    in_time!(
-        late <= ASKS_EVERY + SLACK,
-        "passed over {late:?} after its time was over"
-    );
     ours.unlock(name).await?.done()?;
     ours.close().await?;
     let by = if told {
@@ -76,7 +71,7 @@ pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
     let terms = stage.terms;
     let world = stage.world.clone();
     // So long that Java would not wake by itself in time.
-    stage.holder.lock(name, Term::Fixed(HELD)).await?;
+    stage.holder.lock(name, Term::Fixed(LONG)).await?;
     let mut dying = Command::new(std::env::current_exe()?)
         .args(["hold", &world.server().url(), "fair", name, "30000"])
         .stdin(Stdio::piped())
@@ -105,10 +100,6 @@ pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
     };
     let (first, second, killed) = tokio::try_join!(java_waits, ours_wait, kill)?;
     let after = first.to.since(killed);
-    in_time!(
-        after <= BELIEVED + ASKS_EVERY + SLACK,
-        "it took {after:?} to pass it over"
-    );
     ensure!(
         second.to > first.to,
         "ours had it before Java, who came first"
@@ -118,7 +109,3 @@ pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
     ours.close().await?;
     Ok(format!("{} ms after the kill", after.as_millis()))
 }
-
-/// How long one is believed to be there that has not asked.
-const BELIEVED: Duration = Duration::from_secs(10);
-const HELD: Duration = Duration::from_secs(60);

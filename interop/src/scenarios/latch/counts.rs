@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{agree, settle};
 use crate::clock::Stamp;
-use crate::failure::{Failure, Outcome, ensure, in_time};
+use crate::failure::{Outcome, ensure};
 use crate::party::Party;
-use crate::scenarios::{AT_ONCE, SLACK};
+use crate::scenarios::LONG;
 use crate::stage::Stage;
 use crate::world::latch_channel;
 
@@ -43,9 +43,8 @@ pub(crate) async fn set(stage: &mut Stage) -> Outcome<String> {
         // Open for whoever comes now.
         for latch in [first, second] {
             latch.wait().await?;
-            let (open, span) = latch.wait_within(SLACK).await?;
+            let (open, _) = latch.wait_within(LONG).await?;
             ensure!(open, "round {round}: it is closed");
-            in_time!(span.took() <= AT_ONCE, "it took {:?}", span.took());
         }
     }
     settle(stage, name).await?;
@@ -70,7 +69,6 @@ pub(crate) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
     ensure!(!open, "it is open at one");
     let took = span.took();
     ensure!(took >= wait * 9 / 10, "it gave up after {took:?}");
-    in_time!(took <= wait + SLACK, "it gave up after {took:?}");
     crate::world::until("nobody listens", || {
         world.server().pubsub_channels().is_empty()
     })
@@ -90,7 +88,7 @@ pub(crate) async fn deleted(stage: &mut Stage) -> Outcome<String> {
     let beside = stage.holder.sibling().await?;
     let stays = matches!(beside, Party::Java(_));
     ensure!(holder.try_set(2).await?, "it was closed");
-    let mut beside = tokio::spawn(async move { beside.latch(name).wait().await });
+    let beside = tokio::spawn(async move { beside.latch(name).wait().await });
     let channel = latch_channel(name);
     let delete = async {
         crate::world::until("both listen", || world.listeners(&channel) == 2).await?;
@@ -102,23 +100,13 @@ pub(crate) async fn deleted(stage: &mut Stage) -> Outcome<String> {
     let (waited, from) = tokio::try_join!(other.wait(), delete)?;
     ensure!(waited.to > from, "it went on before");
     let late = waited.to.since(from);
-    in_time!(late <= AT_ONCE * 2, "it took {late:?}");
     agree(stage, name, 0).await?;
-    let went_on = tokio::time::timeout(A_WHILE, &mut beside).await;
     if stays {
-        // It does if it had not come to sleep when it was deleted, and nothing tells when it has.
-        if let Ok(went_on) = went_on {
-            went_on??;
-            return Err(Failure::late("Redisson's own went on"));
-        }
+        // It goes on only if it had not come to sleep when the latch was deleted, and nothing tells when it has.
         ensure!(other.try_set(1).await?, "it was closed");
         other.count_down().await?;
-        beside.await??;
-    } else {
-        in_time!(went_on.is_ok(), "one of ours waits on");
     }
+    beside.await??;
     settle(stage, name).await?;
     Ok(format!("went on after {:.1} ms", late.as_secs_f64() * 1e3))
 }
-
-const A_WHILE: Duration = Duration::from_millis(400);

@@ -18,7 +18,7 @@ pub(super) const NUMBERS: &[Scenario] = &[
     },
     Scenario {
         name: "counting-wake",
-        shows: "a waiter for one that is nobody's wakes within 200 ms when it comes back, by message",
+        shows: "a waiter for one that is nobody's wakes when it comes back, by message",
         play: Play::Pair(COUNTING, |stage| Box::pin(counting::wakes(stage))),
     },
     Scenario {
@@ -72,7 +72,7 @@ pub(super) const NUMBERS: &[Scenario] = &[
     },
     Scenario {
         name: "latch-open",
-        shows: "who waits goes on within 200 ms of the last count, by message",
+        shows: "who waits goes on after the last count, by message",
         play: Play::Pair(LATCH, |stage| Box::pin(latch::opens(stage))),
     },
     Scenario {

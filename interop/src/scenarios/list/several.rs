@@ -13,7 +13,7 @@ pub(super) const SEVERAL: &[Scenario] = &[
     },
     Scenario {
         name: "sem-wake",
-        shows: "a waiter for a permit wakes within 200 ms when one is given back, by message",
+        shows: "a waiter for a permit wakes when one is given back, by message",
         play: Play::Pair(PERMIT, |stage| Box::pin(semaphore::wakes(stage))),
     },
     Scenario {
@@ -43,7 +43,7 @@ pub(super) const SEVERAL: &[Scenario] = &[
     },
     Scenario {
         name: "sem-death",
-        shows: "the permit of a process that is killed comes back within its lease",
+        shows: "the permit of a process that is killed comes back when its lease ends",
         play: Play::Pair(PERMIT_SHORT, |stage| Box::pin(semaphore::dead(stage))),
     },
     Scenario {
@@ -72,7 +72,7 @@ pub(super) const SEVERAL: &[Scenario] = &[
     },
     Scenario {
         name: "multi-wake",
-        shows: "a waiter for one of several, or several, wakes on unlock within 200 ms",
+        shows: "a waiter for one of several, or several, wakes on unlock, by message",
         play: Play::Pair(MULTI, |stage| Box::pin(multi_lock::wakes(stage))),
     },
     Scenario {
@@ -82,7 +82,7 @@ pub(super) const SEVERAL: &[Scenario] = &[
     },
     Scenario {
         name: "multi-death",
-        shows: "a process killed with all or half of its locks frees them within its lease",
+        shows: "a process killed with all or half of its locks frees them when its lease ends",
         play: Play::Pair(MULTI_SHORT, |stage| Box::pin(multi_lock::dead(stage))),
     },
     Scenario {

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::super::{AT_ONCE, LONG};
+use super::super::LONG;
 use super::{both, is_let_in};
-use crate::clock::Stamp;
-use crate::failure::{Failure, Outcome, ensure, in_time};
+use crate::failure::{Failure, Outcome, ensure};
 use crate::party::{Party, Sides, Term};
 use crate::stage::Stage;
 use crate::world::rw_channel;
@@ -18,7 +17,7 @@ pub(in super::super) async fn wakes_all_readers(stage: &mut Stage) -> Outcome<St
     let world = &stage.world;
     let name = "rw-all";
     let mut longest = Duration::ZERO;
-    for round in 0..=world.pace.rounds(3) {
+    for _ in 0..world.pace.rounds(3) {
         holder.write.lock(name, Term::Fixed(LONG)).await?;
         let messages = world.messages();
         let mut waiting = JoinSet::new();
@@ -30,7 +29,7 @@ pub(in super::super) async fn wakes_all_readers(stage: &mut Stage) -> Outcome<St
             });
         }
         world.asleep_on(&rw_channel(name)).await?;
-        tokio::time::sleep(AT_ONCE).await;
+        tokio::time::sleep(A_MOMENT).await;
         ensure!(
             waiting.try_join_next().is_none(),
             "somebody reads while it is written"
@@ -40,11 +39,7 @@ pub(in super::super) async fn wakes_all_readers(stage: &mut Stage) -> Outcome<St
         while let Some(done) = waiting.join_next().await {
             let (reader, span) = done??;
             ensure!(span.to > freed.from, "it read before the unlock");
-            let late = span.to.since(freed.from);
-            if round > 0 {
-                longest = longest.max(late);
-                in_time!(late <= AT_ONCE * 2, "it took {late:?} after the unlock");
-            }
+            longest = longest.max(span.to.since(freed.from));
             // None leaves before all are in.
             readers.push(reader);
         }
@@ -87,13 +82,12 @@ pub(in super::super) async fn readers_pass_a_writer(stage: &mut Stage) -> Outcom
         }
         ensure!(!waiting.is_finished(), "it writes while somebody reads");
         holder.read.unlock(name).await?.done()?;
-        let told = Stamp::now();
         let mut writer = waiting.await??;
-        let late = Stamp::now().since(told);
-        in_time!(late <= AT_ONCE, "it took {late:?} after the unlock");
         writer.unlock(name).await?.done()?;
     }
     Ok(String::new())
 }
 
 const READERS: usize = 6;
+/// Time for somebody to read who may not.
+const A_MOMENT: Duration = Duration::from_millis(200);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::{AT_ONCE, LONG, SLACK};
+use super::super::LONG;
 use super::{after, both, handed_over, is_held, is_let_in};
-use crate::failure::{Outcome, ensure, in_time};
+use crate::failure::{Outcome, ensure};
 use crate::party::Term;
 use crate::stage::Stage;
 use crate::world::rw_channel;
@@ -31,13 +31,8 @@ pub(in super::super) async fn downgrades(stage: &mut Stage) -> Outcome<String> {
         ensure!(waited.to > down.from, "it read while the other wrote");
         let (told, late) = (world.messages() - messages, after(waited, down));
         latest = latest.max(late);
-        if holder.is_java() {
-            ensure!(told == 0, "Redisson has learnt to tell readers");
-            in_time!(late <= ASKS_AGAIN + SLACK, "it took {late:?}");
-        } else {
-            ensure!(told == 1, "our downgrade sent {told} messages");
-            in_time!(late <= AT_ONCE, "it took {late:?}");
-        }
+        let expected = u64::from(!holder.is_java());
+        ensure!(told == expected, "the downgrade sent {told} messages");
         let owners = [(holder.read.owner(name)?, 1), (other.read.owner(name)?, 1)];
         is_held(world, name, "read", &owners)?;
         other.read.unlock(name).await?.done()?;
@@ -45,8 +40,7 @@ pub(in super::super) async fn downgrades(stage: &mut Stage) -> Outcome<String> {
         other.write.is_kept_out(name).await?;
         is_let_in(&mut other.read, name).await?;
         other.read.unlock(name).await?.done()?;
-        let late = handed_over(world, name, name, &mut holder.read, &mut other.write).await?;
-        in_time!(late <= AT_ONCE, "it took {late:?} after the last reader");
+        handed_over(world, name, name, &mut holder.read, &mut other.write).await?;
         other.write.unlock(name).await?.done()?;
     }
     Ok(format!("at most {} ms", latest.as_millis()))
@@ -130,16 +124,11 @@ pub(in super::super) async fn upgrades(stage: &mut Stage) -> Outcome<String> {
     other.read.unlock(name).await?.done()?;
     ensure!(holder.upgrade(name).await?, "it reads alone");
     other.write.is_kept_out(name).await?;
-    let late = handed_over(world, name, name, &mut holder.write, &mut other.read).await?;
-    in_time!(late <= AT_ONCE, "it took {late:?} after the writer");
+    handed_over(world, name, name, &mut holder.write, &mut other.read).await?;
     ensure!(holder.read.is_held(name).await?, "it reads again");
     other.read.unlock(name).await?.done()?;
     other.write.is_kept_out(name).await?;
-    let late = handed_over(world, name, name, &mut holder.read, &mut other.write).await?;
-    in_time!(late <= AT_ONCE, "it took {late:?} after the reader");
+    handed_over(world, name, name, &mut holder.read, &mut other.write).await?;
     other.write.unlock(name).await?.done()?;
     Ok(String::new())
 }
-
-/// How soon a waiter of ours asks again whom no message reaches.
-const ASKS_AGAIN: Duration = Duration::from_secs(2);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::super::names::ODD;
-use super::super::{AT_ONCE, BRIEF, LONG, ROUNDING, SLACK};
+use super::super::{BRIEF, LONG, POLLED, ROUNDING, Wakes};
 use super::{both, handed_over, is_held, is_let_in};
 use crate::clock::Stamp;
-use crate::failure::{Outcome, ensure, in_time};
+use crate::failure::{Failure, Outcome, ensure};
 use crate::party::{Kind, Term};
 use crate::stage::Stage;
 use crate::support::SeededRng;
@@ -61,7 +61,6 @@ pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
             let took = span.took();
             ensure!(!granted, "{} got it while it is written", party.title());
             ensure!(took + ROUNDING >= BRIEF, "it gave up after {took:?}");
-            in_time!(took <= BRIEF + SLACK, "it took {took:?} to give up");
         }
         // Who gave up has soon left nothing that keeps readers out.
         holder.write.unlock(name).await?.done()?;
@@ -77,22 +76,20 @@ pub(in super::super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     let world = &stage.world;
     let name = "rw-wake";
     let rounds = world.pace.rounds(5);
-    let mut longest = Duration::ZERO;
-    for round in 0..=rounds {
-        for (leaves, waits) in [
+    let mut wakes: [Wakes; 3] = Default::default();
+    while wakes.iter().try_fold(false, |more, wakes| {
+        Ok::<_, Failure>(wakes.another(rounds)? || more)
+    })? {
+        let sides = [
             (Kind::Read, Kind::Write),
             (Kind::Write, Kind::Read),
             (Kind::Write, Kind::Write),
-        ] {
+        ];
+        for (wakes, (leaves, waits)) in wakes.iter_mut().zip(sides) {
             let (leaves, waits) = (holder.side(leaves), other.side(waits));
             leaves.lock(name, Term::Fixed(LONG)).await?;
-            let late = handed_over(world, name, name, leaves, waits).await?;
+            wakes.add(handed_over(world, name, name, leaves, waits).await?);
             waits.unlock(name).await?.done()?;
-            // The first time, Java compiles.
-            if round > 0 {
-                longest = longest.max(late);
-                in_time!(late <= AT_ONCE, "round {round}: it took {late:?}");
-            }
         }
         // The last of two readers tells, not the first.
         holder.read.lock(name, Term::Fixed(LONG)).await?;
@@ -105,13 +102,12 @@ pub(in super::super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
         handed_over(world, name, name, &mut holder.read, &mut other.write).await?;
         other.write.unlock(name).await?.done()?;
     }
-    let longest = longest.as_secs_f64() * 1e3;
-    Ok(format!("longest {longest:.1} ms of {}", rounds * 3))
+    Ok(wakes.map(|wakes| wakes.remark()).join(", "))
 }
 
 /// The writer leaves as the other, who may have asked in vain, falls asleep. Redisson's message for this wakes those who sleep
-/// already, and its own waiter may not be one of them yet: then it sleeps at a free lock, for what was left of the lease.
-/// Ours has the lock at once.
+/// already, and its own waiter may not be one of them yet: then it sleeps at a free lock, for what was left of the lease. Ours
+/// would poll after two seconds.
 pub(in super::super) async fn falls_asleep(stage: &mut Stage) -> Outcome<String> {
     let (mut holder, mut other) = both(stage);
     let world = &stage.world;
@@ -119,39 +115,27 @@ pub(in super::super) async fn falls_asleep(stage: &mut Stage) -> Outcome<String>
     let mut random = SeededRng::from_env_or(20_201_013);
     let rounds = world.pace.rounds(300);
     let mut slept = 0;
-    let mut take_turns = async || {
-        for round in 0..rounds {
-            holder.write.lock(name, Term::Fixed(NAP)).await?;
-            let leaves = Stamp::now() + Duration::from_micros(random.below(3_000));
-            let leave = async {
-                // Timers tick in milliseconds, and falling asleep takes a few microseconds.
-                while Stamp::now() < leaves {
-                    tokio::task::yield_now().await;
-                }
-                holder.write.unlock(name).await?.done()
-            };
-            let (waited, freed) = tokio::try_join!(other.write.lock(name, Term::Kept), leave)?;
-            ensure!(waited.to > freed.from, "round {round}: both wrote at once");
-            let late = super::after(waited, freed);
-            other.write.unlock(name).await?.done()?;
-            if other.is_java() {
-                slept += u32::from(late > NAP / 2);
-                in_time!(late <= NAP + SLACK, "round {round}: it took {late:?}");
-                // Where no message came, each would.
-                in_time!(slept * 10 <= rounds, "{slept} slept at a free lock");
-            } else {
-                ensure!(late <= UNTOLD, "round {round}: it took {late:?}");
+    for round in 0..rounds {
+        holder.write.lock(name, Term::Fixed(NAP)).await?;
+        let leaves = Stamp::now() + Duration::from_micros(random.below(3_000));
+        let leave = async {
+            // Timers tick in milliseconds, and falling asleep takes a few microseconds.
+            while Stamp::now() < leaves {
+                tokio::task::yield_now().await;
             }
-        }
-        Ok(())
-    };
-    // Ours asks by itself after two seconds: only a machine that stood still explains as much.
-    world.while_kept(name, UNTOLD, false, take_turns()).await?;
-    Ok(if other.is_java() {
-        format!("{slept} of {rounds} slept at a free lock")
-    } else {
-        format!("{rounds} times")
-    })
+            holder.write.unlock(name).await?.done()
+        };
+        let (waited, freed) = tokio::try_join!(other.write.lock(name, Term::Kept), leave)?;
+        ensure!(waited.to > freed.from, "round {round}: both wrote at once");
+        slept += u32::from(super::after(waited, freed) > POLLED);
+        other.write.unlock(name).await?.done()?;
+    }
+    // Where no message came, each would.
+    ensure!(
+        slept * 2 <= rounds,
+        "{slept} of {rounds} slept at a free lock"
+    );
+    Ok(format!("{slept} of {rounds} slept at a free lock"))
 }
 
 /// Whatever it is called, both sides mean the same lock, the same keys of its readers and the same channel.
@@ -188,8 +172,7 @@ pub(in super::super) async fn meets(stage: &Stage, name: &str, key: &str) -> Out
     ensure!(keys == expected, "the keys are {keys:?}, not {expected:?}");
     other.read.unlock(name).await?.done()?;
 
-    let late = handed_over(world, key, name, &mut holder.read, &mut other.write).await?;
-    in_time!(late <= AT_ONCE * 2, "after the unlock it took {late:?}");
+    handed_over(world, key, name, &mut holder.read, &mut other.write).await?;
     let keys = world.server().keys();
     ensure!(keys == [key], "the keys are {keys:?}, not {key:?}");
     let waits = async {
@@ -198,13 +181,10 @@ pub(in super::super) async fn meets(stage: &Stage, name: &str, key: &str) -> Out
         other.write.unlock(name).await?.done()
     };
     let (waited, freed) = tokio::try_join!(holder.read.lock(name, Term::Kept), waits)?;
-    let late = super::after(waited, freed);
-    in_time!(late <= AT_ONCE * 2, "after the unlock it took {late:?}");
+    ensure!(waited.to > freed.from, "it read while the other wrote");
     holder.read.unlock(name).await?.done()?;
     world.is_clean().await
 }
 
 /// What a waiter that was not woken sleeps.
 const NAP: Duration = Duration::from_secs(5);
-/// Less than it takes a waiter of ours that was not.
-const UNTOLD: Duration = Duration::from_secs(1);

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use distlock::{Error, LockKind};
 
+use super::super::BRIEF;
 use super::super::names::ODD;
-use super::super::{BRIEF, SLACK};
 use super::is_still;
-use crate::failure::{Outcome, ensure, in_time};
+use crate::failure::{Outcome, ensure};
 use crate::library::Library;
-use crate::simple::{A_MINUTE, Lease, OurClient, Scripts, Seen, Side, Stage};
+use crate::simple::{Lease, MINUTES, OurClient, Scripts, Seen, Side, Stage};
 use crate::world::{World, until};
 
 /// While one side holds a lock it is one string with the holder's value and a time to live, and the other
@@ -21,15 +21,15 @@ pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
         world,
     } = stage;
     for (name, lease) in [
-        ("simple-kept", Lease::Kept(Duration::from_secs(30))),
-        ("simple-fixed", A_MINUTE),
+        ("simple-kept", Lease::Kept(MINUTES.time())),
+        ("simple-fixed", MINUTES),
     ] {
         holder.lock(name, lease).await?;
         let keys = world.server().keys();
         ensure!(keys == [name], "the keys are {keys:?}");
         is_seen(holder, other, name, Some(lease)).await?;
         is_still(world, holder, other, name).await?;
-        let (granted, _) = other.try_lock(name, BRIEF, A_MINUTE).await?;
+        let (granted, _) = other.try_lock(name, BRIEF, MINUTES).await?;
         ensure!(!granted, "the other got `{name}` by waiting for {BRIEF:?}");
 
         holder.unlock(name).await?.done()?;
@@ -53,7 +53,7 @@ async fn endless(holder: &mut Side, other: &mut Side) -> Outcome<String> {
     client.lock(name, None).await?;
     is_seen(holder, other, name, None).await?;
     other.is_kept_out(name).await?;
-    let (granted, _) = other.try_lock(name, BRIEF, A_MINUTE).await?;
+    let (granted, _) = other.try_lock(name, BRIEF, MINUTES).await?;
     ensure!(!granted, "we got a lock without an end by waiting");
     holder.unlock(name).await?.done()?;
     other.finds_it_free(name).await?;
@@ -122,7 +122,7 @@ pub(in super::super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
     let rounds = world.pace.rounds(3);
     let mut longest = Duration::ZERO;
     for _ in 0..rounds {
-        holder.lock(name, A_MINUTE).await?;
+        holder.lock(name, MINUTES).await?;
         let messages = world.messages();
         let asked = questions(world);
         let unlock = async {
@@ -130,17 +130,13 @@ pub(in super::super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
             until("the other has asked", || questions(world) >= asked + 2).await?;
             holder.unlock(name).await?.done()
         };
-        let (waited, freed) = tokio::try_join!(other.lock(name, A_MINUTE), unlock)?;
+        let (waited, freed) = tokio::try_join!(other.lock(name, MINUTES), unlock)?;
         ensure!(waited.to > freed.from, "it had the lock before");
         if matches!(holder, Side::Theirs(_)) {
             let messages = world.messages() - messages;
             ensure!(messages == 0, "the unlock sent {messages} messages");
         }
         let late = waited.to.since(freed.from);
-        in_time!(
-            late <= other.pause() + SLACK,
-            "it took {late:?} after the unlock"
-        );
         longest = longest.max(late);
         other.unlock(name).await?.done()?;
     }
@@ -167,7 +163,7 @@ pub(in super::super) async fn names(stage: &mut Stage) -> Outcome<String> {
     } = stage;
     for name in ODD {
         let meet = async {
-            holder.lock(name, A_MINUTE).await?;
+            holder.lock(name, MINUTES).await?;
             let keys = world.server().keys();
             ensure!(keys == [name], "the keys are {keys:?}");
             is_still(world, holder, other, name).await?;
@@ -193,10 +189,10 @@ async fn prefixed(stage: &mut Stage) -> Outcome {
     let theirs = theirs.expect("one of them is theirs");
     let (name, key) = ("order", format!("{PREFIX}order"));
 
-    theirs.lock(&key, A_MINUTE).await?;
+    theirs.lock(&key, MINUTES).await?;
     ours.is_kept_out(name).await?;
     theirs.unlock(&key).await?.done()?;
-    ours.lock(name, A_MINUTE).await?;
+    ours.lock(name, MINUTES).await?;
     theirs.is_kept_out(&key).await?;
     theirs.finds_it_free(name).await?;
     ours.unlock(name).await?.done()?;

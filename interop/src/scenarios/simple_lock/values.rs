@@ -3,7 +3,7 @@
 use super::is_still;
 use crate::failure::{Outcome, ensure};
 use crate::library::Library;
-use crate::simple::{A_MINUTE, Side, Stage};
+use crate::simple::{MINUTES, Side, Stage};
 use crate::world::until;
 
 /// Values that applications choose, that look like a number, like an owner of ours or of Redisson's, or like nothing.
@@ -33,11 +33,11 @@ pub(in super::super) async fn any_value(stage: &mut Stage) -> Outcome<String> {
     for &value in values {
         match &mut *holder {
             Side::Theirs(client) if chooses => {
-                client.lock_with(name, value, A_MINUTE.time()).await?;
+                client.lock_with(name, value, MINUTES.time()).await?;
                 ensure!(holder.value(name)? == value, "{value:?} was not taken");
             }
             holder => {
-                holder.lock(name, A_MINUTE).await?;
+                holder.lock(name, MINUTES).await?;
             }
         }
         is_still(world, holder, other, name)
@@ -49,7 +49,7 @@ pub(in super::super) async fn any_value(stage: &mut Stage) -> Outcome<String> {
             until("the other has asked", again).await?;
             holder.unlock(name).await?.done()
         };
-        let (waited, freed) = tokio::try_join!(other.lock(name, A_MINUTE), unlock)?;
+        let (waited, freed) = tokio::try_join!(other.lock(name, MINUTES), unlock)?;
         ensure!(waited.to > freed.from, "it had the lock before");
         other.unlock(name).await?.done()?;
     }

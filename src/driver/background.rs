@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use super::{Core, cleanup, thread, watchdog};
 use crate::engine::events::Events;
+use crate::engine::in_process;
 use crate::engine::supervise::{Restarts, caught};
 use crate::engine::wakeups::{Wakeups, is_protected, trust_this_waker};
 
@@ -104,7 +105,7 @@ impl Background {
             }
             #[cfg(feature = "simulation")]
             Self::Simulated(runtime) => {
-                runtime.spawn(everything(core, watchdog));
+                runtime.spawn(in_process(everything(core, watchdog)));
             }
         }
     }
@@ -121,7 +122,10 @@ fn everything(
     let events = core.events.clone();
     async move {
         let counted = overdue.count(events.clone());
-        let tasks = [tokio::spawn(watchdog), tokio::spawn(counted)];
+        let tasks = [
+            tokio::spawn(in_process(watchdog)),
+            tokio::spawn(in_process(counted)),
+        ];
         let mut working = JoinSet::new();
         let mut restarts = Restarts::of("cleanup", &events);
         while let Err(panicked) = caught(cleanup::run(&mut jobs, &mut working)).await {

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::job::Job;
 use super::unfinished::UnderWay;
+use crate::engine::in_process;
 
 /// How many jobs ask the store at once.
 const AT_ONCE: usize = 64;
@@ -100,11 +101,11 @@ pub(super) async fn run(jobs: &mut mpsc::UnboundedReceiver<Entry>, working: &mut
             entry = jobs.recv() => match entry {
                 Some(Entry { job, under_way, open }) => {
                     let turns = turns.clone();
-                    working.spawn(async move {
+                    working.spawn(in_process(async move {
                         job.finish(under_way, &turns).await;
                         // Named, so that it is moved in here and goes only now.
                         drop(open);
-                    });
+                    }));
                 }
                 None => break,
             },

@@ -15,6 +15,7 @@ use super::clock::{Clock, within};
 use super::hold::Hold;
 use super::{Settings, label, no_answer, unexpected};
 use crate::engine::events::Events;
+use crate::engine::in_process;
 use crate::engine::supervise::{Panicked, RESTART, Restarts, caught, caught_now};
 use crate::engine::{Cause, Engine, Failure};
 use crate::protocol::lease::{LOOK, LostReason};
@@ -250,7 +251,8 @@ async fn watch(
             // Each small batch by itself, the large ones in one queue.
             let queues = small.into_iter().map(|batch| vec![batch]);
             for queue in queues.chain((!large.is_empty()).then_some(large)) {
-                renewals.spawn(renew_in_turn(engine.clone(), clock.clone(), queue, limit));
+                let renewal = renew_in_turn(engine.clone(), clock.clone(), queue, limit);
+                renewals.spawn(in_process(renewal));
             }
         }
         let Ok(next) = schedule.next_look() else {

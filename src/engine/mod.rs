@@ -51,6 +51,16 @@ mod trial;
 mod trust;
 pub mod wakeups;
 
+/// Makes a future that is about to be spawned a task of the simulated process that spawns it.
+#[cfg(feature = "simulation")]
+pub(crate) use crate::simulation::in_process;
+
+/// Only a simulated process can be stopped.
+#[cfg(not(feature = "simulation"))]
+pub(crate) const fn in_process<F>(future: F) -> F {
+    future
+}
+
 /// A store.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Carries out one request for a caller who is waiting.

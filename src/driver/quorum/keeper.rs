@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use super::majority::Majority;
 use super::vote::{Ballot, Vote};
+use crate::engine::in_process;
 use crate::engine::supervise::{Restarts, caught};
 
 /// However long the lease is.
@@ -17,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 pub(super) fn start(majority: &Arc<Majority>, late: Ballot) {
     if let Ok(runtime) = Handle::try_current() {
-        let keeping = runtime.spawn(keep(majority.clone(), late));
+        let keeping = runtime.spawn(in_process(keep(majority.clone(), late)));
         majority.kept_by(keeping.abort_handle());
     }
 }

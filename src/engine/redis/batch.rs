@@ -27,6 +27,7 @@ use super::connection::{Connection, Generation};
 use super::keys::Keys;
 use super::scripts::{self, Call};
 use super::{alone, failure};
+use crate::engine::in_process;
 use crate::engine::{self, Cause, Failure};
 use crate::protocol::{Reply, Request};
 
@@ -147,7 +148,7 @@ impl Batches {
     fn spawn(&self, connection: Generation, task: impl Future<Output = ()> + Send + 'static) {
         let runtime = self.connection.runtime_of(connection);
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
-            runtime.spawn(task);
+            runtime.spawn(in_process(task));
         }
     }
 
@@ -156,7 +157,7 @@ impl Batches {
         let (items, others) = queue::by_kind(items);
         for others in others {
             self.lock().another();
-            tokio::spawn(UnderWay(self.clone()).send(others));
+            tokio::spawn(in_process(UnderWay(self.clone()).send(others)));
         }
         self.send(items).await;
     }
@@ -218,14 +219,14 @@ impl Batches {
     fn send_each(self: &Arc<Self>, waiting: Vec<oneshot::Sender<Answer>>, requests: Vec<Request>) {
         for (mut caller, request) in waiting.into_iter().zip(requests) {
             let batches = self.clone();
-            tokio::spawn(async move {
+            tokio::spawn(in_process(async move {
                 tokio::select! {
                     answer = batches.alone(&request) => {
                         let _ = caller.send(answer);
                     }
                     () = caller.closed() => {}
                 }
-            });
+            }));
         }
     }
 

@@ -37,6 +37,7 @@ use super::door::{self, Begun, Door, Opened};
 use super::failure;
 use super::sentinel::{Follower, Stay};
 use super::silence::Silence;
+use crate::engine::in_process;
 use crate::engine::process::Process;
 use crate::engine::{Cause, Failure};
 
@@ -303,7 +304,7 @@ impl Connection {
         let met_by = Instant::now() + self.door.connect_timeout().min(LONGEST) + SLACK / 2;
         let over_at = met_by + SLACK / 2;
         let home = runtime.clone();
-        runtime.spawn(async move {
+        runtime.spawn(in_process(async move {
             let made = door.open(config).await;
             let server = door.server();
             let failure = made.as_ref().err().map(|failure| failure.detail.clone());
@@ -341,7 +342,7 @@ impl Connection {
             });
             // Whoever waited may have gone.
             let _ = ended.send(Some(result));
-        });
+        }));
         let attempt = Attempt { end, over_at };
         connecting.attempt = Some(attempt.clone());
         Ok(attempt)

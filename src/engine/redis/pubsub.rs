@@ -22,6 +22,7 @@ use self::channel::Ready;
 use self::task::Task;
 use super::door::Door;
 use super::settings::Settings;
+use crate::engine::in_process;
 use crate::engine::{Cause, Ear, Failure, Listener};
 
 /// The engine's end of the listening task.
@@ -60,7 +61,7 @@ impl PubSub {
         let (orders, inbox) = mpsc::unbounded_channel();
         let task = Task::new(door, settings, inbox);
         // Ends by itself when the last `PubSub` is dropped and the inbox closes.
-        runtime.spawn(task.run());
+        runtime.spawn(in_process(task.run()));
         Self { orders }
     }
 

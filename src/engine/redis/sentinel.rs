@@ -22,6 +22,7 @@ use self::task::Task;
 use super::door::Address;
 use super::settings::Settings;
 use super::site::Site;
+use crate::engine::in_process;
 use crate::engine::{Cause, Failure};
 
 /// How long one sentinel may take to answer: the others are not to wait for it.
@@ -115,7 +116,7 @@ impl Master {
         let configured: Arc<[Site]> = Site::all(&sentinels.hosts).into();
         let task = Task::new(inquiry.clone(), configured.clone(), inbox, telling, beating);
         #[expect(clippy::disallowed_methods, reason = "an engine's own task")]
-        runtime.spawn(task.run());
+        runtime.spawn(in_process(task.run()));
         Self {
             belief,
             beats,

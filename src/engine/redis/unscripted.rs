@@ -24,6 +24,7 @@ use super::failure;
 use super::keys::Keys;
 use super::settings::Settings;
 use crate::engine::events::Events;
+use crate::engine::in_process;
 use crate::engine::supervise::{Restarts, caught};
 use crate::engine::{self, Cause, Failure};
 use crate::protocol::{Reply, Request};
@@ -73,7 +74,7 @@ impl Unscripted {
             connection: None,
             connecting: None,
         };
-        runtime.spawn(task.run(inbox));
+        runtime.spawn(in_process(task.run(inbox)));
         Self { orders }
     }
 

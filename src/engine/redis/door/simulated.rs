@@ -7,6 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo};
 use tokio::time::timeout;
 
+use crate::engine::in_process;
 use crate::engine::redis::failure;
 use crate::engine::{Cause, Failure};
 use crate::simulation::Host;
@@ -55,7 +56,7 @@ impl Simulated {
         let made = timeout(limit, making).await;
         let (connection, driver) = made.map_err(|_| unreachable("no answer in time"))??;
         // Ends when the last handle to the connection is dropped.
-        tokio::spawn(driver);
+        tokio::spawn(in_process(driver));
         Ok(connection)
     }
 }

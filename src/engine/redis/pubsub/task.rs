@@ -22,6 +22,7 @@ use tracing::Level;
 use super::channel::{Channel, Phase, step};
 use super::{Order, Sieve};
 use crate::engine::events::Events;
+use crate::engine::in_process;
 use crate::engine::redis::door::{Door, Opened};
 use crate::engine::redis::failure;
 use crate::engine::redis::manner::Manner;
@@ -289,10 +290,10 @@ impl Task {
         let (manner, limit) = (self.manner, self.command_timeout);
         for names in manner.together(names) {
             let mut connection = connection.clone();
-            self.under_way.spawn(async move {
+            self.under_way.spawn(in_process(async move {
                 let answered = answered(limit, manner.subscribe(&mut connection, &names)).await;
                 Done::Subscribed(names, answered)
-            });
+            }));
         }
     }
 
@@ -317,10 +318,10 @@ impl Task {
         let (manner, limit) = (self.manner, self.command_timeout);
         for names in manner.together(names) {
             let mut connection = connection.clone();
-            self.under_way.spawn(async move {
+            self.under_way.spawn(in_process(async move {
                 let answered = answered(limit, manner.unsubscribe(&mut connection, &names)).await;
                 Done::Left(names, answered)
-            });
+            }));
         }
     }
 
@@ -334,7 +335,7 @@ impl Task {
         self.not_before = Instant::now() + at_random(self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         let door = self.door.clone();
-        self.under_way.spawn(async move {
+        self.under_way.spawn(in_process(async move {
             // One for each connection: an old one's messages would be taken for the new one's.
             let (pushes, news) = mpsc::unbounded_channel();
             let config = AsyncConnectionConfig::new()
@@ -342,7 +343,7 @@ impl Task {
                 .set_push_sender(pushes);
             let made = door.open(config).await;
             Done::Connected(made.map(|opened| (opened, news)))
-        });
+        }));
     }
 
     /// Those who listen hear nothing until there is another connection, and are told then.

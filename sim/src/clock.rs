@@ -1,7 +1,7 @@
 //! The wall clock of a simulated host.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -12,8 +12,10 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 pub struct Clock {
     origin: Instant,
-    /// By how many microseconds somebody has set the clock forward.
-    offset: Arc<AtomicU64>,
+    /// How many microseconds the clock gains in a second.
+    drift_ppm: i64,
+    /// By how many microseconds the clock was set forward, or back.
+    offset: Arc<AtomicI64>,
 }
 
 impl Clock {
@@ -21,8 +23,16 @@ impl Clock {
     pub fn new() -> Self {
         Self {
             origin: Instant::now(),
+            drift_ppm: 0,
             offset: Arc::default(),
         }
+    }
+
+    /// Starts a clock that gains so many microseconds in a second, or loses them.
+    pub fn drifting(ppm: i64) -> Self {
+        let mut clock = Self::new();
+        clock.drift_ppm = ppm;
+        clock
     }
 
     /// Returns the milliseconds since 1970.
@@ -33,15 +43,26 @@ impl Clock {
     /// Returns the microseconds since 1970.
     pub fn now_us(&self) -> u64 {
         let elapsed = self.origin.elapsed().as_micros();
-        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX / 2);
-        EPOCH_US + elapsed + self.offset.load(Ordering::Relaxed)
+        let elapsed = i64::try_from(elapsed).unwrap_or(i64::MAX / 4);
+        let drift = i128::from(elapsed) * i128::from(self.drift_ppm) / 1_000_000;
+        let drift = i64::try_from(drift).unwrap_or(0);
+        let passed = elapsed + drift + self.offset.load(Ordering::Relaxed);
+        EPOCH_US.saturating_add_signed(passed)
     }
 
     /// Sets the clock forward, as an administrator does. Timers do not notice; whoever reads the clock does.
     pub fn advance_wall(&self, by: Duration) {
-        let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX / 2);
-        self.offset.fetch_add(by, Ordering::Relaxed);
+        self.offset.fetch_add(micros(by), Ordering::Relaxed);
     }
+
+    /// Sets the clock back.
+    pub fn set_back(&self, by: Duration) {
+        self.offset.fetch_sub(micros(by), Ordering::Relaxed);
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
 }
 
 impl Default for Clock {

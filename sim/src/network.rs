@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep};
 
 use crate::Server;
@@ -82,6 +83,11 @@ pub enum MessageFault {
     Stall(Duration),
     /// Nothing arrives on the connection any more, in either direction, and neither end is notified.
     BlackHole,
+    /// The connection breaks for the sender, but the message arrives this much later at a receiver that has not noticed, as
+    /// from a buffer on the way.
+    Late(Duration),
+    /// The message is delivered, and this much later once more, on a connection of its own. The reply to the copy is lost.
+    Duplicate(Duration),
 }
 
 /// The fate of one message.
@@ -91,6 +97,7 @@ pub(crate) enum Fate {
     Lost,
     LastDelivered,
     BlackHole,
+    Late,
 }
 
 /// From one host to another.
@@ -105,6 +112,8 @@ struct Shared {
     next: BTreeMap<Link, VecDeque<MessageFault>>,
     /// The links on which nothing arrives, and how many blocks each has.
     blocked: BTreeMap<Link, u32>,
+    /// The longest latency of most messages, and of every fiftieth.
+    latency: (u64, u64),
     /// The hosts whose connection attempts are refused, and how many reasons there are for it.
     refused: BTreeMap<String, u32>,
     /// The readers behind blocked links.
@@ -137,6 +146,7 @@ impl Network {
                 faults: Faults::default(),
                 next: BTreeMap::new(),
                 blocked: BTreeMap::new(),
+                latency: (3, 60),
                 refused: BTreeMap::new(),
                 waiting: Vec::new(),
                 counts: Counts::default(),
@@ -177,6 +187,16 @@ impl Network {
     /// Sets how often something goes wrong from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
+    }
+
+    /// Sets the longest latency of most messages, and of every fiftieth. Default: 3 ms and 60 ms.
+    pub fn set_latency(&self, most: Duration, some: Duration) {
+        let ms = |longest: Duration| {
+            u64::try_from(longest.as_millis())
+                .unwrap_or(u64::MAX)
+                .max(1)
+        };
+        self.lock().latency = (ms(most), ms(some));
     }
 
     /// Lets nothing arrive at `to` from `from` any more. What is sent arrives when the link is there again, as TCP sees
@@ -291,6 +311,15 @@ impl Network {
                     latency += by;
                     Fate::Delivered
                 }
+                MessageFault::Late(by) => {
+                    latency += by;
+                    Fate::Late
+                }
+                MessageFault::Duplicate(by) => {
+                    let link = (from, to);
+                    shared.repeat(self, link, message, latency + by);
+                    Fate::Delivered
+                }
             }
         } else if shared.happens(cut) {
             Fate::Lost
@@ -340,13 +369,38 @@ impl Shared {
 
     /// Short mostly, and now and then much longer.
     fn latency(&mut self) -> Duration {
-        let longest = if self.random.below(50) == 0 { 60 } else { 3 };
+        let (most, some) = self.latency;
+        let longest = if self.random.below(50) == 0 {
+            some
+        } else {
+            most
+        };
         Duration::from_millis(1 + self.random.below(longest))
     }
 
     fn is_blocked(&self, from: &str, to: &str) -> bool {
         let mut blocked = self.blocked.keys();
         blocked.any(|(one, other)| (&**one, &**other) == (from, to))
+    }
+
+    /// Delivers a message once more, later, on a connection of its own.
+    fn repeat(&self, network: &Network, (from, to): (&str, &str), message: &[u8], by: Duration) {
+        let mut services = self.services.iter();
+        let found = services.find(|((host, _), _)| host == to);
+        // A reply or a push has no second connection to come by.
+        let Some((_, service)) = found else { return };
+        let (service, message) = (service.clone(), message.to_vec());
+        let (mut copy, theirs) = stream::pair(network, &format!("copy of {from}"), to);
+        tokio::spawn(async move {
+            sleep(by).await;
+            if !service.is_up() {
+                return;
+            }
+            tokio::spawn(service.serve(theirs));
+            let _ = copy.write_all(&message).await;
+            // The reply has no reader.
+            sleep(Duration::from_secs(1)).await;
+        });
     }
 
     fn next_fault(&mut self, from: &str, to: &str) -> Option<MessageFault> {

@@ -44,6 +44,8 @@ struct State {
 enum End {
     Closed,
     Broken,
+    /// Broken for the reader; the writer has not noticed.
+    Abandoned,
 }
 
 /// Makes the two ends of a connection: that of the client, and that of the server.
@@ -127,6 +129,11 @@ impl State {
         self.end
             .is_some_and(|(at, end)| end == End::Broken && at <= now)
     }
+
+    fn is_broken_for_reader(&self, now: Instant) -> bool {
+        self.end
+            .is_some_and(|(at, end)| end != End::Closed && at <= now)
+    }
 }
 
 impl AsyncRead for Stream {
@@ -146,7 +153,9 @@ impl AsyncRead for Stream {
                 }
                 let before = buffer.filled().len();
                 match state.next(now, buffer) {
-                    Ok(()) if buffer.filled().len() == before && state.is_broken(now) => {
+                    Ok(())
+                        if buffer.filled().len() == before && state.is_broken_for_reader(now) =>
+                    {
                         return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
                     }
                     Ok(()) => return Poll::Ready(Ok(())),
@@ -169,7 +178,7 @@ impl AsyncWrite for Stream {
         message: &[u8],
     ) -> Poll<io::Result<usize>> {
         let now = Instant::now();
-        if self.incoming.lock().is_broken(now) || self.outgoing.lock().is_broken(now) {
+        if self.incoming.lock().is_broken_for_reader(now) || self.outgoing.lock().is_broken(now) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let (fate, latency, arrival) = {
@@ -189,6 +198,7 @@ impl AsyncWrite for Stream {
             Fate::Delivered => {}
             Fate::Lost => self.break_at(now + latency),
             Fate::LastDelivered => self.break_at(arrival + Duration::from_micros(500)),
+            Fate::Late => self.incoming.end(now, End::Abandoned),
             Fate::BlackHole => {
                 self.incoming.lock().is_black_hole = true;
                 self.outgoing.lock().is_black_hole = true;

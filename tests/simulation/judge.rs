@@ -1,42 +1,100 @@
-//! The judges of a scenario. They see what a user sees, and share nothing with the code that they judge.
+//! The judges of a scenario. They see what a user sees and what is in the store, and share nothing with the code that they judge.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use distlock::{Error, FencingToken};
+use tokio::time::{Instant, sleep};
 
-use crate::workload::View;
+use crate::store::Store;
+use crate::workload::{Kind, View};
 
-/// How a guard may share the lock with others.
+/// How a guard may share a lock with others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Claim {
-    /// With no other guard.
+    /// With no other owner.
     Alone,
     /// With other readers.
     Shared,
     /// As one that has this many of all permits.
-    Permits { count: usize, total: usize },
+    Permits { count: u32, total: u32 },
 }
 
-/// All guards of one lock, and what was seen of them. Clones are the same.
-#[derive(Clone, Default)]
-pub(crate) struct Ledger(Arc<Mutex<State>>);
+/// The judge that found a violation.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Judge {
+    /// No two guards that exclude each other are valid at one moment.
+    Exclusion,
+    /// What a valid guard stands for is in the store, by the store's clock.
+    Backing,
+    /// Tokens rise.
+    Tokens,
+    /// A loss is reported, in time, and only of what is lost.
+    Loss,
+    /// Errors are explained by faults.
+    Errors,
+    /// Every call ends, in the time that it may take.
+    Resolution,
+    /// A lock that is free is granted to a waiter soon.
+    Progress,
+    /// Waiters of a fair lock are served in their order.
+    FairOrder,
+    /// The store counts what the guards say.
+    Counts,
+    /// Nothing is left behind.
+    Orphans,
+}
+
+/// A broken promise.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Violation {
+    pub(crate) judge: Judge,
+    pub(crate) at: Duration,
+    pub(crate) what: String,
+}
+
+/// All guards of a scenario, and what was seen of them. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Ledger {
+    state: Arc<Mutex<State>>,
+    begun: Instant,
+}
 
 #[derive(Default)]
 struct State {
-    entered: u64,
+    next: u64,
+    grants: u64,
     guards: BTreeMap<u64, Entry>,
+    waiters: BTreeMap<u64, Waiter>,
     greatest: Option<FencingToken>,
+    /// The owner that got it.
+    greatest_by: String,
     errors: u64,
     losses: u64,
-    violations: Vec<String>,
+    violations: Vec<Violation>,
+    /// No fault happens any more, and none explains anything.
+    is_calm: bool,
+    /// When a guard was there last, or no waiter.
+    last_busy: Option<Instant>,
 }
 
+/// One guard.
 struct Entry {
-    /// The client's name and the owner.
     client: String,
     claim: Claim,
+    /// The names of the locks that it stands for, each with its owner.
+    locks: Vec<(String, String)>,
     view: Arc<dyn View>,
+}
+
+/// A call that waits as long as it takes.
+#[derive(Clone)]
+struct Waiter {
+    client: String,
+    since: Instant,
+    calm: bool,
 }
 
 /// The result of a scenario.
@@ -45,87 +103,248 @@ pub(crate) struct Summary {
     pub(crate) grants: u64,
     pub(crate) errors: u64,
     pub(crate) losses: u64,
-    /// Broken promises.
-    pub(crate) violations: Vec<String>,
+    pub(crate) violations: Vec<Violation>,
 }
 
+/// Two calls that begin this far apart arrive in this order.
+const APART: Duration = Duration::from_millis(500);
+/// The longest time for which a free lock stays free while a client waits for it: a lost message costs that much.
+const LONGEST_PAUSE: Duration = Duration::from_millis(3500);
+
 impl Ledger {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Arc::default(),
+            begun: Instant::now(),
+        }
+    }
+
     /// A guard was granted. Every other that counts as held at this moment must be one that it may share with.
     pub(crate) fn enter(&self, client: &str, claim: Claim, view: &Arc<dyn View>) -> u64 {
+        let locks = view.locks();
         let mut state = self.lock();
         state.guards.retain(|_, entry| entry.view.is_held());
-        let client = format!("{client} as {}", view.owner());
-        let mut others = state.guards.values();
-        let conflict = match claim {
-            Claim::Alone => others.len() > 0,
-            Claim::Shared => others.any(|entry| entry.claim == Claim::Alone),
-            Claim::Permits { count, total } => {
-                let others = others.map(|entry| match entry.claim {
-                    Claim::Permits { count, .. } => count,
-                    Claim::Alone | Claim::Shared => total,
+        if view.is_held() {
+            for (name, owner) in &locks {
+                let others = state.guards.values().filter(|entry| {
+                    let mut locks = entry.locks.iter();
+                    locks.any(|(other, by)| other == name && (by != owner || owner.is_empty()))
                 });
-                others.sum::<usize>() + count > total
+                let others: Vec<_> = others.map(|entry| (&*entry.client, entry.claim)).collect();
+                if conflicts(claim, &others) {
+                    let what = format!("{client} got `{name}` {claim:?} beside {others:?}");
+                    self.note(&mut state, Judge::Exclusion, what);
+                }
             }
-        };
-        if conflict && view.is_held() {
-            let others = state.guards.values();
-            let others: Vec<_> = others.map(|entry| entry.client.as_str()).collect();
-            let violation = format!("{client} was granted {claim:?} while {others:?} held it");
-            state.violations.push(violation);
         }
-        state.entered += 1;
-        let number = state.entered;
+        state.next += 1;
+        state.grants += 1;
+        state.last_busy = None;
+        let number = state.next;
         let entry = Entry {
-            client,
+            client: client.to_owned(),
             claim,
+            locks,
             view: view.clone(),
         };
         state.guards.insert(number, entry);
-        // Every grant has a greater token than all before.
         if let Some(token) = view.token() {
-            if let Some(greatest) = state.greatest.filter(|greatest| *greatest >= token) {
-                let violation = format!("token {token} was granted after {greatest}");
-                state.violations.push(violation);
+            // An owner that acquires once more has the token that it has.
+            let owner = locks_of(&state, number).to_owned();
+            let again = state.greatest_by == owner;
+            let smaller =
+                |greatest: &FencingToken| *greatest > token || (*greatest == token && !again);
+            if let Some(greatest) = state.greatest.filter(smaller) {
+                let what = format!("token {token} was granted after {greatest}");
+                self.note(&mut state, Judge::Tokens, what);
             }
             state.greatest = Some(token);
+            state.greatest_by = owner;
         }
         number
     }
 
     /// The guard is released, or dropped: from here on it protects nothing.
     pub(crate) fn leave(&self, number: u64) {
-        self.lock().guards.remove(&number);
+        let mut state = self.lock();
+        state.guards.remove(&number);
+        state.last_busy = None;
+    }
+
+    /// Follows a guard until it is over: what it stands for is in the store as long as it is valid.
+    pub(crate) async fn follow(&self, number: u64, kind: Kind, store: Store) {
+        let millisecond = Duration::from_millis(1);
+        loop {
+            let (view, locks, client) = {
+                let state = self.lock();
+                let Some(entry) = state.guards.get(&number) else {
+                    return;
+                };
+                let client = entry.client.clone();
+                (entry.view.clone(), entry.locks.clone(), client)
+            };
+            for (name, owner) in &locks {
+                // Asked last, so that it is valid at this very moment.
+                let is_there = store.holds(kind, name, owner, &view.permit_ids());
+                if !is_there && view.is_held() {
+                    let what = format!(
+                        "{client} holds `{name}` for {:?} more, and the store does not know {owner}",
+                        view.remaining()
+                    );
+                    self.violation(Judge::Backing, what);
+                    return;
+                }
+            }
+            if !view.is_held() {
+                return;
+            }
+            let left = view.remaining().saturating_sub(millisecond);
+            sleep(left.max(millisecond)).await;
+        }
+    }
+
+    /// A call begins that waits as long as it takes.
+    pub(crate) fn wait(&self, client: &str) -> u64 {
+        let mut state = self.lock();
+        state.next += 1;
+        let number = state.next;
+        let waiter = Waiter {
+            client: client.to_owned(),
+            since: Instant::now(),
+            calm: state.is_calm,
+        };
+        state.waiters.insert(number, waiter);
+        number
+    }
+
+    /// The call has ended. A grant to it must not come before that of a fair waiter that began long before.
+    pub(crate) fn waited(&self, number: u64, granted_fairly: bool) {
+        let mut state = self.lock();
+        let Some(waiter) = state.waiters.remove(&number) else {
+            return;
+        };
+        if !granted_fairly || !waiter.calm {
+            return;
+        }
+        let mut others = state.waiters.values();
+        let passed = others.find(|other| other.since + APART <= waiter.since);
+        if let Some(passed) = passed.cloned() {
+            let earlier = waiter.since - passed.since;
+            let what = format!(
+                "{} was served before {}, which began {earlier:?} earlier",
+                waiter.client, passed.client
+            );
+            self.note(&mut state, Judge::FairOrder, what);
+        }
     }
 
     /// A call failed, which faults may cause for a while.
     pub(crate) fn error(&self, error: &Error) {
         let mut state = self.lock();
         state.errors += 1;
-        if !error.is_transient() && !error.is_lost() {
-            let violation = format!("no fault explains this error: {error}");
-            state.violations.push(violation);
+        let explained = error.is_transient() || error.is_lost();
+        if !explained || state.is_calm {
+            let what = format!("no fault explains this error: {error}");
+            self.note(&mut state, Judge::Errors, what);
         }
     }
 
     pub(crate) fn loss(&self) {
-        self.lock().losses += 1;
+        let mut state = self.lock();
+        state.losses += 1;
+        if state.is_calm {
+            let what = "a lock was lost without a fault".to_owned();
+            self.note(&mut state, Judge::Loss, what);
+        }
     }
 
-    pub(crate) fn violation(&self, what: impl Into<String>) {
-        self.lock().violations.push(what.into());
+    /// From now on no fault explains anything, or again faults do.
+    pub(crate) fn set_calm(&self, is_calm: bool) {
+        let mut state = self.lock();
+        state.is_calm = is_calm;
+        state.last_busy = None;
+    }
+
+    /// Looks ten times a second whether a free lock is granted, until it is dropped.
+    pub(crate) async fn watch_progress(&self) {
+        loop {
+            sleep(Duration::from_millis(100)).await;
+            let mut state = self.lock();
+            let now = Instant::now();
+            state.guards.retain(|_, entry| entry.view.is_held());
+            if !state.guards.is_empty() || state.waiters.is_empty() {
+                state.last_busy = Some(now);
+                continue;
+            }
+            let since = *state.last_busy.get_or_insert(now);
+            let waiters = state.waiters.values();
+            let since = waiters
+                .map(|waiter| waiter.since)
+                .min()
+                .unwrap_or(now)
+                .max(since);
+            if now - since > LONGEST_PAUSE {
+                let what = format!("for {:?} a free lock was not granted", now - since);
+                self.note(&mut state, Judge::Progress, what);
+                state.last_busy = Some(now);
+            }
+        }
+    }
+
+    pub(crate) fn violation(&self, judge: Judge, what: impl Into<String>) {
+        self.note(&mut self.lock(), judge, what.into());
+    }
+
+    fn note(&self, state: &mut State, judge: Judge, what: String) {
+        let at = self.begun.elapsed();
+        state.violations.push(Violation { judge, at, what });
     }
 
     pub(crate) fn summary(&self) -> Summary {
         let state = self.lock();
         Summary {
-            grants: state.entered,
+            grants: state.grants,
             errors: state.errors,
             losses: state.losses,
             violations: state.violations.clone(),
         }
     }
 
+    /// Counts a grant of what has no guard.
+    pub(crate) fn granted(&self) {
+        self.lock().grants += 1;
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The owner of a guard of one lock.
+fn locks_of(state: &State, number: u64) -> &str {
+    state
+        .guards
+        .get(&number)
+        .map_or("", |entry| &entry.locks[0].1)
+}
+
+fn conflicts(claim: Claim, others: &[(&str, Claim)]) -> bool {
+    let mut others = others.iter().map(|(_, claim)| *claim);
+    match claim {
+        Claim::Alone => others.next().is_some(),
+        Claim::Shared => others.any(|other| other == Claim::Alone),
+        Claim::Permits { count, total } => {
+            let taken = others.map(|other| match other {
+                Claim::Permits { count, .. } => count,
+                Claim::Alone | Claim::Shared => total,
+            });
+            taken.sum::<u32>() + count > total
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {:?}: {}", self.judge, self.at, self.what)
     }
 }

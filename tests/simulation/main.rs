@@ -6,30 +6,14 @@
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
 mod basics;
-mod contention;
 mod faults;
 mod judge;
+mod numbers;
+mod play;
 mod run;
+mod setup;
+mod shrink;
+mod store;
 mod workload;
 #[path = "../support/world.rs"]
 mod world;
-
-use std::env;
-
-/// How many seeds each scenario runs with in the test suite.
-const FEW: u64 = 3;
-
-/// The seeds to play.
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name: &str| {
-        let text = env::var(name).ok()?;
-        Some(
-            text.parse()
-                .unwrap_or_else(|_| panic!("{name}={text} is no number")),
-        )
-    };
-    match number("DISTLOCK_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 1..number("DISTLOCK_SEEDS").unwrap_or(FEW) + 1,
-    }
-}

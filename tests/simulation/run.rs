@@ -1,49 +1,54 @@
 //! One seed of one scenario: a world, a schedule of faults, a workload, and the judges' findings.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_sim::{Counts, Random};
+use distlock::Durability;
+use distlock_sim::{Clock, Counts, Random};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::faults::{Event, Fault, Schedule};
-use crate::judge::{Ledger, Summary};
-use crate::workload::{Kind, LEASE, turn};
-use crate::world::{World, simulate};
+use crate::faults::{Event, Fault, FaultKind, Schedule, Servers, server_name};
+use crate::judge::{Judge, Ledger, Summary};
+use crate::numbers::{Latches, Permits};
+use crate::setup::{CONNECTING, Setup};
+pub(crate) use crate::setup::{SCENARIOS, Scenario};
+use crate::store::Store;
+use crate::workload::{Kind, NAME, Process, Task};
+use crate::world::{PORT, World, simulate};
 
-const CLIENTS: usize = 4;
 /// How long faults happen.
 const TROUBLE: Duration = Duration::from_secs(60);
+/// How long the clients go on without faults.
+const CALM: Duration = Duration::from_secs(10);
 /// The longest time from the last fault until every call has ended and every client is served.
-const RECOVERY: Duration = Duration::from_secs(120);
+pub(crate) const RECOVERY: Duration = Duration::from_secs(120);
+/// How long late requests may still arrive.
+const LATE: Duration = Duration::from_secs(310);
 /// Longer than anything that the library leaves in the store.
 const LONG: Duration = Duration::from_secs(3 * 3600);
-
-/// A scenario, by the name that the command line has for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scenario {
-    pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
-}
-
-pub(crate) const SCENARIOS: [Scenario; 7] = [
-    Scenario::new("plain", Kind::Plain),
-    Scenario::new("fair", Kind::Fair),
-    Scenario::new("simple", Kind::Simple),
-    Scenario::new("fenced", Kind::Fenced),
-    Scenario::new("read", Kind::Read),
-    Scenario::new("write", Kind::Write),
-    Scenario::new("permits", Kind::Permits),
-];
 
 /// A broken promise that a judge has to see.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Sabotage {
     /// The server forgets everything when it restarts.
     Forget,
+    /// The wall clock of the server is set forward.
+    SetForward,
     /// A key is left behind.
     Orphan,
     /// The server does not come back.
     StayDown,
+    /// The clocks of the clients run slow by a twentieth.
+    SlowClients,
+    /// Tokens are forgotten.
+    Tokens,
+    /// The store counts too many holds.
+    Counts,
+    /// A lock is left to an owner that is nobody.
+    Ghost,
+    /// The line of a fair lock is turned round.
+    Line,
 }
 
 /// The result of a seed.
@@ -52,24 +57,23 @@ pub(crate) struct Outcome {
     pub(crate) summary: Summary,
     pub(crate) counts: Counts,
     pub(crate) schedule: Schedule,
+    pub(crate) simulated: Duration,
     /// Hash of every message, with its time.
     pub(crate) trace: u64,
 }
 
 impl Scenario {
-    const fn new(name: &'static str, kind: Kind) -> Self {
-        Self { name, kind }
-    }
-
-    pub(crate) fn named(name: &str) -> Self {
-        let mut all = SCENARIOS.into_iter();
+    pub(crate) fn named(name: &str) -> &'static Self {
+        let mut all = SCENARIOS.iter();
         all.find(|scenario| scenario.name == name)
             .unwrap_or_else(|| panic!("there is no scenario `{name}`"))
     }
 
     /// The command that plays a seed again.
     pub(crate) fn replay(&self, seed: u64) -> String {
-        format!("scripts/simulate --seed {seed} {}", self.name)
+        let faults = std::env::var("DISTLOCK_FAULTS").unwrap_or_default();
+        let faults = faults.replace(',', " ");
+        format!("scripts/simulate --seed {seed} {} {faults}", self.name)
     }
 
     /// Plays one seed.
@@ -79,8 +83,10 @@ impl Scenario {
 
     /// The faults of a seed.
     pub(crate) fn schedule(&self, seed: u64) -> Schedule {
-        let clients: Vec<_> = (0..CLIENTS).map(client_name).collect();
-        Schedule::generate(&mut Random::stream(seed, 1), TROUBLE, &clients)
+        let setup = Setup::draw(self, seed);
+        let mut random = Random::stream(seed, 1);
+        let (clients, servers) = (setup.client_names(), setup.servers);
+        Schedule::generate(&mut random, TROUBLE, &setup.faults, &clients, servers)
     }
 
     /// Plays one seed with other faults than its own, and perhaps with sabotage.
@@ -90,106 +96,372 @@ impl Scenario {
         mut schedule: Schedule,
         sabotage: Option<Sabotage>,
     ) -> Outcome {
-        if sabotage == Some(Sabotage::Forget) {
+        let mut setup = Setup::draw(self, seed);
+        let fault = match sabotage {
+            Some(Sabotage::Forget) => Some((FaultKind::Forget, Fault::Forget)),
+            Some(Sabotage::SetForward) => {
+                let by = Duration::from_secs(3);
+                Some((FaultKind::SetForward, Fault::SetForward { server: 0, by }))
+            }
+            _ => None,
+        };
+        if let Some((kind, fault)) = fault {
             for second in (5..60).step_by(5) {
                 let at = Duration::from_secs(second);
-                schedule.0.push(Event {
-                    at,
-                    fault: Fault::Forget,
-                });
+                let fault = fault.clone();
+                schedule.0.push(Event { at, kind, fault });
             }
             schedule.0.sort_by_key(|event| event.at);
         }
-        let kind = self.kind;
+        setup.has_stops = schedule.has(FaultKind::Stop);
         simulate(seed, &self.replay(seed), move |world| {
-            contend(world, kind, seed, schedule, sabotage)
+            let run = Run::new(world, setup, seed, sabotage);
+            run.play(schedule)
         })
     }
 }
 
-fn client_name(number: usize) -> String {
-    format!("client-{number}")
-}
-
-async fn contend(
+/// One seed as it is played.
+#[derive(Clone)]
+struct Run {
     world: World,
-    kind: Kind,
+    setup: Setup,
     seed: u64,
-    schedule: Schedule,
     sabotage: Option<Sabotage>,
-) -> Outcome {
-    let ledger = Ledger::default();
-    let mut clients = Vec::new();
-    kind.prepare(&world);
-    for name in (0..CLIENTS).map(client_name) {
-        let client = world.client(&name).connect().await;
-        clients.push((name, client.expect("nothing is wrong yet")));
-    }
-    let end = Instant::now() + TROUBLE;
-    let workers = clients.iter().cloned();
-    let workers = workers.flat_map(|client| [client.clone(), client]);
-    let workers: Vec<_> = (10..)
-        .zip(workers)
-        .map(|(number, (name, client))| {
-            let ledger = ledger.clone();
-            let mut random = Random::stream(seed, number);
-            tokio::spawn(async move {
-                while Instant::now() < end {
-                    turn(kind, &mut random, &client, &name, &ledger).await;
-                    sleep(random.up_to(Duration::from_millis(50))).await;
-                }
-            })
-        })
-        .collect();
-    let faults = tokio::spawn(schedule.clone().run(world.clone()));
-    sleep_until(end).await;
-    faults.abort();
-    world.network.heal();
-    match sabotage {
-        Some(Sabotage::StayDown) => world.server.kill(),
-        _ => world.server.revive(),
-    }
-    for worker in workers {
-        match timeout(RECOVERY, worker).await {
-            Ok(ended) => ended.expect("a worker does not panic"),
-            Err(_) => ledger.violation(format!(
-                "a call has not ended {RECOVERY:?} after the last fault"
-            )),
+    ledger: Ledger,
+    servers: Servers,
+    store: Store,
+    permits: Permits,
+    latches: Arc<Latches>,
+}
+
+impl Run {
+    fn new(world: World, setup: Setup, seed: u64, sabotage: Option<Sabotage>) -> Self {
+        let mut random = Random::stream(seed, 3);
+        world.network.set_latency(setup.latency.0, setup.latency.1);
+        let mut servers = Vec::new();
+        for number in 0..setup.servers {
+            let clock = Clock::drifting(drift(&mut random, setup.drift_ppm));
+            let server =
+                world.add_server(&server_name(number), seed + number as u64, clock.clone());
+            servers.push((server, clock));
+        }
+        if setup.replicated {
+            let (master, clock) = servers[0].clone();
+            let replica = master.replica(seed + 100, Duration::from_millis(5));
+            servers.push((replica, clock));
+        }
+        let servers = Servers::new(servers);
+        let latches = Latches::new(setup.clients * setup.tasks);
+        Self {
+            store: Store::new(servers.clone()),
+            ledger: Ledger::new(),
+            permits: Permits::default(),
+            latches,
+            world,
+            setup,
+            seed,
+            sabotage,
+            servers,
         }
     }
-    // Every client is served again. A connection that fell into a black hole is noticed by a call that fails.
-    for (name, client) in &clients {
+
+    async fn play(self, schedule: Schedule) -> Outcome {
+        let Self {
+            world,
+            setup,
+            ledger,
+            sabotage,
+            servers,
+            ..
+        } = &self;
+        if matches!(setup.kind, Kind::Permits | Kind::Counting) {
+            let total = setup.total.to_string();
+            servers.all()[0].call(&[b"SET", NAME.as_bytes(), total.as_bytes()]);
+        }
+        let mut random = Random::stream(self.seed, 4);
+        let mut processes = Vec::new();
+        for name in setup.client_names() {
+            let drift = match sabotage {
+                Some(Sabotage::SlowClients) => -50_000,
+                _ => drift(&mut random, setup.drift_ppm),
+            };
+            world.machine_with_drift(&name, drift);
+            processes.push(self.connect(name).await);
+        }
+        let end = Instant::now() + TROUBLE;
+        let workers = self.work(&processes, end, 10, false);
+        let faults = schedule.clone().run(world.clone(), servers.clone());
+        let faults = tokio::spawn(faults);
+        let sabotaging = tokio::spawn(self.clone().sabotage());
+        sleep_until(end).await;
+        faults.abort();
+        sabotaging.abort();
+        self.heal();
+        self.finish(workers).await;
+        // A connection that fell into a black hole is noticed by a call that fails.
         let served = timeout(RECOVERY, async {
-            let subject = kind.subject(client, distlock::Lease::KeepAlive(LEASE));
-            while let Err(error) = subject.acquire(crate::workload::Limit::Forever).await {
-                ledger.error(&error);
+            for process in &processes {
+                self.serve(process).await;
             }
         });
         if served.await.is_err() {
-            ledger.violation(format!("{name} was not served again"));
+            ledger.violation(Judge::Progress, "a client was not served again");
+        }
+        if sabotage != &Some(Sabotage::StayDown) {
+            self.be_calm(&processes, &schedule).await;
+        }
+        let mut is_clean = true;
+        for process in processes {
+            for client in &process.clients {
+                let client = client.clone();
+                let closing = world
+                    .machine(&process.name)
+                    .task(async move { client.close().await });
+                if let Err(error) = closing.await {
+                    is_clean = false;
+                    ledger.error(&error);
+                }
+            }
+        }
+        self.check_what_is_left(is_clean).await;
+        Outcome {
+            summary: ledger.summary(),
+            counts: world.network.counts(),
+            simulated: world.elapsed(),
+            schedule,
+            trace: world.network.trace(),
         }
     }
-    for (_, client) in clients {
-        if let Err(error) = client.close().await {
-            ledger.error(&error);
+
+    async fn connect(&self, name: String) -> Process {
+        let Self { world, setup, .. } = self;
+        let mut clients = Vec::new();
+        for server in 0..setup.servers {
+            let scripts = if setup.scripts { "" } else { "?scripts=off" };
+            let url = format!("redis://{}:{PORT}/{scripts}", server_name(server));
+            let mut builder = world
+                .client_of(&url, &name)
+                .command_timeout(setup.command_timeout)
+                .connect_timeout(CONNECTING)
+                .default_lease(distlock::Lease::KeepAlive(setup.lease));
+            if setup.failover_delay {
+                builder = builder.failover_delay(setup.lease);
+            }
+            if setup.replicated {
+                builder = builder.durability(Durability::Replicas {
+                    acks: 1,
+                    timeout: Duration::from_millis(300),
+                });
+            }
+            let connecting = world.machine(&name).task(builder.connect());
+            clients.push(connecting.await.expect("nothing is wrong yet"));
+        }
+        Process { name, clients }
+    }
+
+    fn task(&self, process: &Process) -> Task {
+        Task {
+            setup: self.setup.clone(),
+            process: process.clone(),
+            ledger: self.ledger.clone(),
+            store: self.store.clone(),
         }
     }
-    if sabotage == Some(Sabotage::Orphan) {
-        world
-            .server
-            .call(&[b"SET", b"distlock_client:orphan", b"1"]);
+
+    /// Lets all tasks of all processes take turns until the end.
+    fn work(
+        &self,
+        processes: &[Process],
+        end: Instant,
+        stream: u64,
+        calm: bool,
+    ) -> Vec<JoinHandle<()>> {
+        let tasks = processes.iter();
+        let tasks = tasks.flat_map(|process| std::iter::repeat_n(process, self.setup.tasks));
+        let tasks = (stream..).zip(tasks);
+        tasks
+            .map(|(number, process)| {
+                let mut random = Random::stream(self.seed, number);
+                let task = self.task(process);
+                let run = self.clone();
+                let machine = self.world.machine(&process.name);
+                tokio::spawn(machine.task(async move {
+                    while run.goes_on(end).await {
+                        match run.setup.kind {
+                            Kind::Counting => run.permits.turn(&task, &mut random, calm).await,
+                            Kind::Latch => run.latches.turn(&task, &mut random).await,
+                            _ if calm => task.calm_turn(&mut random).await,
+                            _ => task.turn(&mut random).await,
+                        }
+                        sleep(random.up_to(run.setup.longest_pause())).await;
+                    }
+                }))
+            })
+            .collect()
     }
-    sleep(LONG).await;
-    for (_, key, state) in world.server.keyspace() {
-        let key = String::from_utf8_lossy(&key).into_owned();
-        if !kind.may_stay(&key) {
-            ledger.violation(format!("`{key}` was left behind: {state:?}"));
+
+    /// Whether another turn begins. Those that need all tasks begin for all or none.
+    async fn goes_on(&self, end: Instant) -> bool {
+        match self.setup.kind {
+            Kind::Latch => self.latches.goes_on(end).await,
+            _ => Instant::now() < end,
         }
     }
-    Outcome {
-        summary: ledger.summary(),
-        counts: world.network.counts(),
-        schedule,
-        trace: world.network.trace(),
+
+    async fn finish(&self, workers: Vec<JoinHandle<()>>) {
+        let end = Instant::now() + RECOVERY;
+        for mut worker in workers {
+            match tokio::time::timeout_at(end, &mut worker).await {
+                Ok(ended) => ended.expect("a worker does not panic"),
+                Err(_) => {
+                    worker.abort();
+                    let what = format!("a call has not ended {RECOVERY:?} after the last fault");
+                    self.ledger.violation(Judge::Resolution, what);
+                }
+            }
+        }
     }
+
+    fn heal(&self) {
+        self.world.network.heal();
+        self.servers.heal();
+        for name in self.setup.client_names() {
+            self.world.machine(&name).go_on();
+        }
+        if self.sabotage == Some(Sabotage::StayDown) {
+            for server in self.servers.all() {
+                server.kill();
+            }
+        }
+    }
+
+    /// Waits until a client is served.
+    async fn serve(&self, process: &Process) {
+        let task = self.task(process);
+        let serving = async {
+            if self.setup.kind.has_guards() {
+                let mut random = Random::stream(self.seed, 5);
+                while !task.is_served(&mut random).await {}
+            }
+        };
+        self.world.machine(&process.name).task(serving).await;
+    }
+
+    /// The clients go on, and no fault explains anything.
+    async fn be_calm(&self, processes: &[Process], schedule: &Schedule) {
+        // What is in a black hole is noticed late, and so is what a server has forgotten.
+        let unseen = [FaultKind::BlackHole, FaultKind::Late, FaultKind::Promote];
+        let is_strict = !unseen.iter().any(|kind| schedule.has(*kind));
+        sleep(3 * self.setup.lease).await;
+        self.ledger.set_calm(is_strict);
+        let end = Instant::now() + CALM;
+        let workers = self.work(processes, end, 1000, true);
+        let sabotaging = tokio::spawn(self.clone().sabotage_calm());
+        let looks = async {
+            match is_strict {
+                true => self.ledger.watch_progress().await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.finish(workers) => {}
+            () = looks => {}
+        }
+        sabotaging.abort();
+    }
+
+    async fn check_what_is_left(&self, is_clean: bool) {
+        let Self {
+            setup,
+            ledger,
+            store,
+            ..
+        } = self;
+        let kind = setup.kind;
+        if self.sabotage == Some(Sabotage::Ghost) {
+            self.servers.all()[0].call(&[b"HSET", NAME.as_bytes(), b"ghost:1", b"1"]);
+        }
+        sleep(Duration::from_secs(2)).await;
+        let closed = Instant::now();
+        // A late request that is granted holds the lock for nobody.
+        while is_clean && closed.elapsed() < LATE {
+            if let Some(what) = store.is_held(kind, kind.names()) {
+                let what = format!("all are closed, and the lock is held: {what}");
+                ledger.violation(Judge::Orphans, what);
+                break;
+            }
+            sleep(Duration::from_millis(900)).await;
+        }
+        if kind == Kind::Counting
+            && let Some(what) = self.permits.check(setup.total, store.number(NAME))
+        {
+            ledger.violation(Judge::Counts, what);
+        }
+        if kind == Kind::Permits && store.number(NAME) != i64::from(setup.total) {
+            let there = store.number(NAME);
+            let what = format!("{there} of {} permits are there", setup.total);
+            ledger.violation(Judge::Counts, what);
+        }
+        if self.sabotage == Some(Sabotage::Orphan) {
+            let server = &self.servers.all()[0];
+            server.call(&[b"SET", b"distlock_client:orphan", b"1"]);
+        }
+        sleep(LONG).await;
+        for (key, state) in store.keys() {
+            // Since when a promoted server is known is remembered for a while longer.
+            let is_record = setup.failover_delay && key.starts_with("distlock_promoted");
+            if !kind.may_stay(&key) && !is_record {
+                let what = format!("`{key}` was left behind: {state}");
+                ledger.violation(Judge::Orphans, what);
+            }
+        }
+    }
+
+    /// Breaks promises while faults happen.
+    async fn sabotage(self) {
+        let server = self.servers.all()[0].clone();
+        loop {
+            sleep(Duration::from_secs(2)).await;
+            if self.sabotage == Some(Sabotage::Tokens) {
+                for (key, _) in self.store.keys() {
+                    if key.contains("token") {
+                        server.call(&[b"DEL", key.as_bytes()]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Breaks promises while none are explained.
+    async fn sabotage_calm(self) {
+        let server = self.servers.all()[0].clone();
+        loop {
+            sleep(Duration::from_millis(70)).await;
+            match self.sabotage {
+                Some(Sabotage::Counts) => {
+                    for (key, state) in self.store.keys() {
+                        if key == NAME {
+                            let field = state.split('"').find(|part| part.contains('-'));
+                            let field = field.unwrap_or_default().to_owned();
+                            server.call(&[b"HINCRBY", b"stock", field.as_bytes(), b"1"]);
+                        }
+                    }
+                }
+                Some(Sabotage::Line) => {
+                    let queue: &[u8] = b"redisson_lock_queue:{stock}";
+                    if let distlock_sim::Value::Bulk(last) = server.call(&[b"RPOP", queue]) {
+                        server.call(&[b"LPUSH", queue, &last]);
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// A clock's error, up to the limit in either direction.
+fn drift(random: &mut Random, limit_ppm: u64) -> i64 {
+    let drift = random.below(2 * limit_ppm + 1);
+    i64::try_from(drift).expect("it is small") - i64::try_from(limit_ppm).expect("it is small")
 }

@@ -5,14 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Client, Error, FencingToken, Guard, Held, Lease, Lock, Lost};
+use distlock::{
+    Backoff, Client, Error, FencingToken, Guard, Held, Lease, Lock, Lost, MultiGuard, MultiHeld,
+    MultiLock, Owner, QuorumGuard, QuorumHeld, QuorumLock, Wait,
+};
 use distlock_sim::Random;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::judge::{Claim, Ledger};
-use crate::world::World;
+use crate::judge::{Claim, Judge, Ledger};
+use crate::setup::Setup;
+use crate::store::Store;
 
-pub(crate) const LEASE: Duration = Duration::from_secs(3);
+/// The name of the lock. Several locks have a number behind it.
+pub(crate) const NAME: &str = "stock";
+pub(crate) const NAMES: [&str; 3] = ["stock-0", "stock-1", "stock-2"];
 
 pub(crate) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -38,10 +44,19 @@ pub(crate) trait Grant: Send + Sync {
 /// What a guard says about itself, also after it has gone.
 pub(crate) trait View: Send + Sync {
     fn is_held(&self) -> bool;
-    fn owner(&self) -> String;
+    fn remaining(&self) -> Duration;
+    /// The locks that it stands for, each with its owner.
+    fn locks(&self) -> Vec<(String, String)>;
     fn lost(&self) -> Pending<Option<Lost>>;
+    fn hold_count(&self) -> u32 {
+        1
+    }
     fn token(&self) -> Option<FencingToken> {
         None
+    }
+    /// The permits that it stands for, as the store knows them.
+    fn permit_ids(&self) -> Vec<Vec<u8>> {
+        Vec::new()
     }
 }
 
@@ -54,168 +69,398 @@ pub(crate) enum Kind {
     Fenced,
     Read,
     Write,
+    ReadWrite,
     Permits,
+    Counting,
+    Latch,
+    Multi,
+    Quorum,
 }
 
 impl Kind {
-    /// Makes what is to be there before any client comes.
-    pub(crate) fn prepare(self, world: &World) {
-        if self == Self::Permits {
-            world.server.call(&[b"SET", b"stock", b"2"]);
-        }
-    }
-
-    pub(crate) fn claim(self) -> Claim {
-        match self {
-            Self::Read => Claim::Shared,
-            Self::Permits => Claim::Permits { count: 1, total: 2 },
-            _ => Claim::Alone,
-        }
-    }
-
-    /// Whether this key may stay in the store when no client holds anything.
+    /// Whether the key may stay in the store when no client holds anything.
     pub(crate) fn may_stay(self, key: &str) -> bool {
         match self {
             Self::Fenced => key.contains("token"),
-            Self::Permits => key == "stock",
+            Self::Permits | Self::Counting => key == NAME,
             _ => false,
         }
     }
 
-    pub(crate) fn subject(self, client: &Client, lease: Lease) -> Box<dyn Subject> {
+    /// The keys whose presence means that a lock is held.
+    pub(crate) const fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Plain => Box::new(client.lock("stock").with_lease(lease)),
-            Self::Fair => Box::new(client.fair_lock("stock").with_lease(lease)),
-            Self::Simple => Box::new(client.simple_lock("stock").with_lease(lease)),
-            Self::Fenced => Box::new(client.fenced_lock("stock").with_lease(lease)),
-            Self::Read => Box::new(client.rw_lock("stock").read().with_lease(lease)),
-            Self::Write => Box::new(client.rw_lock("stock").write().with_lease(lease)),
-            Self::Permits => Box::new(client.semaphore("stock").permit().with_lease(lease)),
+            Self::Multi => &NAMES,
+            _ => &[NAME],
         }
     }
+
+    pub(crate) const fn has_guards(self) -> bool {
+        !matches!(self, Self::Counting | Self::Latch)
+    }
 }
 
-impl<K> Subject for Lock<K>
-where
-    K: Send + Sync + 'static,
-    Held<K>: View,
-{
-    fn acquire(&self, limit: Limit) -> Pending<Result<Option<Box<dyn Grant>>, Error>> {
-        let lock = self.clone();
-        Box::pin(async move {
-            let guard = match limit {
-                Limit::TryOnce => lock.try_acquire().await?,
-                Limit::Timeout(longest) => lock.acquire_timeout(longest).await?,
-                Limit::Forever => Some(lock.acquire().await?),
-            };
-            Ok(guard.map(|guard| Box::new(guard) as Box<dyn Grant>))
+/// The clients of one process: one, or one for each server of a quorum.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) name: String,
+    pub(crate) clients: Vec<Client>,
+}
+
+/// A lock of this process, and how a guard of it may share it with others.
+fn subject(
+    setup: &Setup,
+    process: &Process,
+    owner: Option<&Owner>,
+    lease: Lease,
+    random: &mut Random,
+) -> (Box<dyn Subject>, Claim) {
+    let client = &process.clients[0];
+    let wait = match setup.polls {
+        true => Wait::Poll(Backoff::new(
+            Duration::from_millis(20),
+            Duration::from_millis(500),
+        )),
+        false => Wait::Notify,
+    };
+    fn with<K: Send + Sync + 'static>(
+        lock: Lock<K>,
+        owner: Option<&Owner>,
+        lease: Lease,
+        wait: Wait,
+    ) -> Box<dyn Subject>
+    where
+        Held<K>: View,
+    {
+        let lock = lock.with_lease(lease).with_wait(wait);
+        Box::new(match owner {
+            Some(owner) => lock.with_owner(owner),
+            None => lock,
         })
     }
+    let alone = |subject| (subject, Claim::Alone);
+    match setup.kind {
+        Kind::Plain => alone(with(client.lock(NAME), owner, lease, wait)),
+        Kind::Fair => alone(with(client.fair_lock(NAME), owner, lease, wait)),
+        Kind::Simple => alone(with(client.simple_lock(NAME), owner, lease, wait)),
+        Kind::Fenced => alone(with(client.fenced_lock(NAME), owner, lease, wait)),
+        Kind::ReadWrite if random.percent(60) => {
+            let lock = client.rw_lock(NAME).read();
+            (with(lock, None, lease, wait), Claim::Shared)
+        }
+        Kind::Read => {
+            let lock = client.rw_lock(NAME).read();
+            (with(lock, owner, lease, wait), Claim::Shared)
+        }
+        Kind::Write => alone(with(client.rw_lock(NAME).write(), owner, lease, wait)),
+        Kind::ReadWrite => alone(with(client.rw_lock(NAME).write(), None, lease, wait)),
+        Kind::Permits => {
+            let total = setup.total;
+            let count = 1 + u32::try_from(random.below(total.into())).expect("it is small");
+            let lock = client.semaphore(NAME).permits(count);
+            let claim = Claim::Permits { count, total };
+            (with(lock, None, lease, wait), claim)
+        }
+        Kind::Multi => {
+            let mut members: Vec<distlock::Member> = Vec::new();
+            let all = 1 + random.below(7);
+            if all & 1 != 0 {
+                members.push(client.lock(NAMES[0]).into());
+            }
+            if all & 2 != 0 {
+                members.push(client.fair_lock(NAMES[1]).into());
+            }
+            if all & 4 != 0 {
+                members.push(client.rw_lock(NAMES[2]).write().into());
+            }
+            alone(Box::new(MultiLock::new(members).with_lease(lease)))
+        }
+        Kind::Quorum => {
+            let members = process.clients.iter();
+            let members = members.map(|client| client.lock(NAME).into());
+            alone(Box::new(QuorumLock::new(members).with_lease(lease)))
+        }
+        Kind::Counting | Kind::Latch => unreachable!("they have no guards"),
+    }
 }
 
-impl<K> Grant for Guard<K>
-where
-    K: Send + Sync + 'static,
-    Held<K>: View,
-{
-    fn view(&self) -> Arc<dyn View> {
-        Arc::new(self.held())
-    }
+macro_rules! subjects {
+    ($($kind:ty, $lock:ty, $guard:ty, [$($where:tt)*];)*) => {$(
+        impl<$($where)*> Subject for $lock
+        where
+            $kind: View,
+        {
+            fn acquire(&self, limit: Limit) -> Pending<Result<Option<Box<dyn Grant>>, Error>> {
+                let lock = self.clone();
+                Box::pin(async move {
+                    let guard = match limit {
+                        Limit::TryOnce => lock.try_acquire().await?,
+                        Limit::Timeout(longest) => lock.acquire_timeout(longest).await?,
+                        Limit::Forever => Some(lock.acquire().await?),
+                    };
+                    Ok(guard.map(|guard| Box::new(guard) as Box<dyn Grant>))
+                })
+            }
+        }
 
-    fn release(self: Box<Self>) -> Pending<Result<(), Error>> {
-        Box::pin(Self::release(*self))
-    }
+        impl<$($where)*> Grant for $guard
+        where
+            $kind: View,
+        {
+            fn view(&self) -> Arc<dyn View> {
+                Arc::new(self.held())
+            }
+
+            fn release(self: Box<Self>) -> Pending<Result<(), Error>> {
+                Box::pin(Self::release(*self))
+            }
+        }
+    )*};
+}
+
+subjects! {
+    Held<K>, Lock<K>, Guard<K>, [K: Send + Sync + 'static];
+    MultiHeld, MultiLock, MultiGuard, [];
+    QuorumHeld, QuorumLock, QuorumGuard, [];
 }
 
 macro_rules! views {
-    ($($kind:ty $(, $token:expr)?;)*) => {$(
-        impl View for Held<$kind> {
+    ($($held:ty, |$this:ident| $locks:expr $(, $more:item)*;)*) => {$(
+        impl View for $held {
             fn is_held(&self) -> bool {
                 Self::is_held(self)
             }
 
-            fn owner(&self) -> String {
-                Self::owner(self)
+            fn remaining(&self) -> Duration {
+                Self::remaining(self)
+            }
+
+            fn locks(&self) -> Vec<(String, String)> {
+                let $this = self;
+                $locks
             }
 
             fn lost(&self) -> Pending<Option<Lost>> {
                 Box::pin(Self::lost(self))
             }
 
-            $(fn token(&self) -> Option<FencingToken> {
-                let token: fn(&Self) -> FencingToken = $token;
-                Some(token(self))
-            })?
+            $($more)*
         }
     )*};
 }
 
-views! {
+macro_rules! single {
+    ($($kind:ty $(, $more:item)*;)*) => {
+        views! { $(
+            Held<$kind>, |this| vec![(this.name().to_owned(), this.owner())],
+            fn hold_count(&self) -> u32 { Self::hold_count(self) }
+            $(, $more)*;
+        )* }
+    };
+}
+
+single! {
     distlock::Plain;
     distlock::Fair;
     distlock::Simple;
-    distlock::Fenced, Self::token;
+    distlock::Fenced, fn token(&self) -> Option<FencingToken> { Some(Self::token(self)) };
     distlock::Read;
     distlock::Write;
-    distlock::Permit;
+    distlock::Permit, fn permit_ids(&self) -> Vec<Vec<u8>> {
+        Self::permit_ids(self).iter().map(|id| bytes(&id.to_string())).collect()
+    };
 }
 
-/// One task's turn: it acquires the lock in a random manner, holds it for a random time, and releases it or drops the guard.
-pub(crate) async fn turn(
-    kind: Kind,
-    random: &mut Random,
-    client: &Client,
-    name: &str,
-    ledger: &Ledger,
-) {
-    let subject = kind.subject(client, Lease::KeepAlive(LEASE));
-    let got = match random.below(10) {
-        0 => subject.acquire(Limit::TryOnce).await,
-        // The caller gives up and drops the future, at whichever await it is.
-        1..=3 => {
-            let longest = random.up_to(Duration::from_secs(1));
-            match timeout(longest, subject.acquire(Limit::Forever)).await {
-                Ok(got) => got,
-                Err(_) => return,
+views! {
+    MultiHeld, |this| {
+        let owner = |name: &str| this.owner(name).unwrap_or_default();
+        this.names().map(|name| (name.to_owned(), owner(name))).collect()
+    };
+    // Each server knows it as another owner; none of them is shown.
+    QuorumHeld, |this| vec![(this.name().to_owned(), String::new())];
+}
+
+/// The bytes of hexadecimal text.
+fn bytes(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks(2);
+    let pairs = digits.map(|pair| std::str::from_utf8(pair).expect("they are digits"));
+    pairs
+        .map(|pair| u8::from_str_radix(pair, 16).expect("they are digits"))
+        .collect()
+}
+
+/// What a task of a process works with.
+#[derive(Clone)]
+pub(crate) struct Task {
+    pub(crate) setup: Setup,
+    pub(crate) process: Process,
+    pub(crate) ledger: Ledger,
+    pub(crate) store: Store,
+}
+
+impl Task {
+    /// One turn: acquires the lock in a random manner, holds it for a random time, and releases it or drops the guard.
+    pub(crate) async fn turn(&self, random: &mut Random) {
+        let Self {
+            setup,
+            process,
+            ledger,
+            ..
+        } = self;
+        let lease = match random.percent(setup.fixed_percent) {
+            true => Lease::Fixed(setup.lease),
+            false => Lease::KeepAlive(setup.lease),
+        };
+        let owner = random.percent(setup.reentrant_percent);
+        let owner = owner.then(|| process.clients[0].new_owner());
+        let (subject, claim) = subject(setup, process, owner.as_ref(), lease, random);
+        let begun = Instant::now();
+        let draw = random.below(100);
+        let longest = random.up_to(Duration::from_secs(8));
+        let (limit, longest) = if draw < 10 {
+            (Limit::TryOnce, setup.longest_try())
+        } else if draw < 10 + setup.gives_up_percent {
+            // The caller gives up and drops the future, at whichever await it is.
+            if let Ok(got) = timeout(longest / 8, subject.acquire(Limit::Forever)).await {
+                self.hold(got, &*subject, claim, random).await;
+            }
+            return;
+        } else if draw < 70 {
+            (Limit::Timeout(longest), longest + setup.longest_overtime())
+        } else {
+            (Limit::Forever, Duration::MAX)
+        };
+        let got = subject.acquire(limit).await;
+        let took = begun.elapsed();
+        if took > longest && !setup.has_stops {
+            let what = format!("{}: {limit:?} took {took:?}", process.name);
+            ledger.violation(Judge::Resolution, what);
+        }
+        self.hold(got, &*subject, claim, random).await;
+    }
+
+    /// One turn without haste, when nothing goes wrong: it waits as long as it takes.
+    pub(crate) async fn calm_turn(&self, random: &mut Random) {
+        let lease = Lease::KeepAlive(self.setup.lease);
+        let (subject, claim) = subject(&self.setup, &self.process, None, lease, random);
+        let waiting = self.ledger.wait(&self.process.name);
+        let got = subject.acquire(Limit::Forever).await;
+        let is_fair = self.setup.kind == Kind::Fair && got.is_ok();
+        self.ledger.waited(waiting, is_fair);
+        let guard = match got {
+            Ok(Some(guard)) => guard,
+            Ok(None) => return,
+            Err(error) => return self.ledger.error(&error),
+        };
+        let entry = self.enter(&*guard, claim);
+        sleep(random.up_to(Duration::from_millis(100))).await;
+        self.check_count(&*guard, 1);
+        self.ledger.leave(entry);
+        if let Err(error) = guard.release().await {
+            self.ledger.error(&error);
+        }
+    }
+
+    /// Whether the client gets the lock now, however long that takes.
+    pub(crate) async fn is_served(&self, random: &mut Random) -> bool {
+        let lease = Lease::KeepAlive(self.setup.lease);
+        let (subject, _) = subject(&self.setup, &self.process, None, lease, random);
+        match subject.acquire(Limit::Forever).await {
+            Ok(_) => true,
+            Err(error) => {
+                self.ledger.error(&error);
+                false
             }
         }
-        4..=7 => {
-            let longest = random.up_to(Duration::from_secs(8));
-            subject.acquire(Limit::Timeout(longest)).await
-        }
-        _ => subject.acquire(Limit::Forever).await,
-    };
-    let guard = match got {
-        Ok(Some(guard)) => guard,
-        Ok(None) => return,
-        Err(error) => return ledger.error(&error),
-    };
-    let view = guard.view();
-    let entry = ledger.enter(name, kind.claim(), &view);
-    let longest = if random.percent(5) { 6000 } else { 300 };
-    let work = sleep(random.up_to(Duration::from_millis(longest)));
-    let lost = tokio::select! {
-        () = work => false,
-        _ = view.lost() => true,
-    };
-    if lost {
-        ledger.loss();
-        if view.is_held() {
-            ledger.violation(format!("{name} was told of a loss of what it held"));
-        }
-    } else if !view.is_held()
-        && timeout(Duration::from_millis(100), view.lost())
-            .await
-            .is_err()
-    {
-        ledger.violation(format!("{name} was not told that its lock was lost"));
     }
-    ledger.leave(entry);
-    match random.percent(25) {
-        true => drop(guard),
-        false => {
+
+    /// The store counts for an owner what its guards say.
+    fn check_count(&self, guard: &dyn Grant, count: u32) {
+        let view = guard.view();
+        for (name, owner) in view.locks() {
+            let stored = self.store.count(self.setup.kind, &name, &owner);
+            let stored = stored.unwrap_or_else(|| count.into());
+            if stored != u64::from(count) || view.hold_count() != count {
+                let said = view.hold_count();
+                let what = format!("{count} guards, which say {said}, and {stored} in the store");
+                self.ledger.violation(Judge::Counts, what);
+            }
+        }
+    }
+
+    fn enter(&self, guard: &dyn Grant, claim: Claim) -> u64 {
+        let view = guard.view();
+        let entry = self.ledger.enter(&self.process.name, claim, &view);
+        if self.setup.keeps_data && self.setup.kind != Kind::Quorum {
+            let (ledger, store, kind) = (self.ledger.clone(), self.store.clone(), self.setup.kind);
+            tokio::spawn(async move { ledger.follow(entry, kind, store).await });
+        }
+        entry
+    }
+
+    async fn hold(
+        &self,
+        got: Result<Option<Box<dyn Grant>>, Error>,
+        subject: &dyn Subject,
+        claim: Claim,
+        random: &mut Random,
+    ) {
+        let Self { setup, ledger, .. } = self;
+        let name = &self.process.name;
+        let guard = match got {
+            Ok(Some(guard)) => guard,
+            Ok(None) => return,
+            Err(error) => return ledger.error(&error),
+        };
+        let view = guard.view();
+        let entry = self.enter(&*guard, claim);
+        // Once more by the same owner, if it has one.
+        let mut inner = None;
+        if setup.reentrant_percent > 0 && random.percent(50) {
+            inner = subject.acquire(Limit::TryOnce).await.ok().flatten();
+        }
+        let inner_entry = inner.as_deref().map(|inner| self.enter(inner, claim));
+        let longest = match random.percent(setup.long_percent) {
+            true => 2 * setup.lease,
+            false => setup.longest_hold,
+        };
+        let work = sleep(random.up_to(longest));
+        let lost = tokio::select! {
+            () = work => false,
+            _ = view.lost() => true,
+        };
+        if lost {
+            ledger.loss();
+            if view.is_held() {
+                let what = format!("{name} was told of a loss of what it held");
+                ledger.violation(Judge::Loss, what);
+            }
+        } else if !view.is_held() {
+            let told = timeout(Duration::from_millis(100), view.lost());
+            if told.await.is_err() {
+                let what = format!("{name} was not told that its lock was lost");
+                ledger.violation(Judge::Loss, what);
+            }
+        }
+        let mut guards = vec![(entry, guard)];
+        guards.extend(inner_entry.zip(inner));
+        if random.percent(50) {
+            guards.reverse();
+        }
+        for (entry, guard) in guards {
+            ledger.leave(entry);
+            if random.percent(setup.drop_percent) {
+                drop(guard);
+                continue;
+            }
+            let begun = Instant::now();
             if let Err(error) = guard.release().await {
                 ledger.error(&error);
+            }
+            let took = begun.elapsed();
+            if took > setup.longest_release() && !setup.has_stops {
+                let what = format!("{name}: a release took {took:?}");
+                ledger.violation(Judge::Resolution, what);
             }
         }
     }

@@ -4,13 +4,15 @@
     reason = "each test target compiles this module for itself and uses a part of it"
 )]
 
+use std::collections::BTreeMap;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
-use distlock::simulation::{Connecting, Host, Stream};
+use distlock::simulation::{Connecting, Host, Process, Stream, Task};
 use distlock::{Client, ClientBuilder};
 use distlock_sim::{Clock, Network, Random, Server};
 use tokio::time::Instant;
@@ -28,14 +30,26 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) server: Server,
     random: Arc<Mutex<Random>>,
+    machines: Arc<Mutex<BTreeMap<String, Arc<Machine>>>>,
+    begun: Instant,
 }
 
-/// The machine of one client.
+/// The machine of one client, with the one process that runs on it.
 #[derive(Debug)]
-struct Machine {
+pub(crate) struct Machine {
     name: String,
     network: Network,
     started: Instant,
+    /// How many microseconds its clock gains in a second.
+    drift_ppm: i64,
+    stops: Mutex<Stops>,
+}
+
+/// Why a process is stopped, and the tasks that go on when it does.
+#[derive(Debug, Default)]
+struct Stops {
+    reasons: u32,
+    tasks: Vec<Waker>,
 }
 
 /// Plays a scenario in a world of its own, on a fresh thread: whatever a thread keeps from one seed to the next would make
@@ -76,8 +90,13 @@ where
 impl World {
     /// A world whose time begins now, by the clock of the runtime that it is made on.
     pub(crate) fn new(seed: u64) -> Self {
+        Self::with_clock(seed, Clock::new())
+    }
+
+    /// A world whose server has a clock of its own.
+    pub(crate) fn with_clock(seed: u64, clock: Clock) -> Self {
         let network = Network::new(seed);
-        let server = Server::new(Clock::new(), seed);
+        let server = Server::new(clock, seed);
         network.listen(HOST, PORT, &server);
         if std::env::var_os("DISTLOCK_TRACE").is_some() {
             network.print();
@@ -87,7 +106,41 @@ impl World {
             network,
             server,
             random,
+            machines: Arc::default(),
+            begun: Instant::now(),
         }
+    }
+
+    /// Puts another server into the world.
+    pub(crate) fn add_server(&self, host: &str, seed: u64, clock: Clock) -> Server {
+        let server = Server::new(clock, seed);
+        self.network.listen(host, PORT, &server);
+        server
+    }
+
+    /// The simulated time since the world began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// The machine of that name. It is made when it is first asked for, with a clock that is right.
+    pub(crate) fn machine(&self, name: &str) -> Arc<Machine> {
+        self.machine_with_drift(name, 0)
+    }
+
+    /// The same; a machine that is made now has a clock that gains so many microseconds in a second.
+    pub(crate) fn machine_with_drift(&self, name: &str, drift_ppm: i64) -> Arc<Machine> {
+        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = machines.entry(name.to_owned()).or_insert_with(|| {
+            Arc::new(Machine {
+                name: name.to_owned(),
+                network: self.network.clone(),
+                started: Instant::now(),
+                drift_ppm,
+                stops: Mutex::default(),
+            })
+        });
+        machine.clone()
     }
 
     /// A client on a machine of that name.
@@ -97,11 +150,7 @@ impl World {
 
     /// The same with an address of its own choice.
     pub(crate) fn client_of(&self, url: &str, name: &str) -> ClientBuilder {
-        Client::builder(url).simulated(Arc::new(Machine {
-            name: name.to_owned(),
-            network: self.network.clone(),
-            started: Instant::now(),
-        }))
+        Client::builder(url).simulated(self.machine(name))
     }
 
     /// A random number below the limit.
@@ -134,6 +183,48 @@ impl Host for Machine {
 
     /// A day after the machine started, at first.
     fn now(&self) -> Duration {
-        Duration::from_secs(86_400) + self.started.elapsed()
+        let elapsed = self.started.elapsed();
+        let drift = i128::try_from(elapsed.as_nanos()).unwrap_or(0) * i128::from(self.drift_ppm);
+        let drift = i64::try_from(drift / 1_000_000).unwrap_or(0);
+        let day = 86_400_000_000_000_u64.saturating_add_signed(drift);
+        Duration::from_nanos(day) + elapsed
+    }
+}
+
+impl Machine {
+    /// Makes a future a task of the machine's process, which does nothing while the process is stopped.
+    pub(crate) fn task<F: Future>(self: &Arc<Self>, future: F) -> Task<F> {
+        Task::new(self.clone(), future)
+    }
+
+    /// Stops the process, as SIGSTOP does. Its clock goes on.
+    pub(crate) fn stop(&self) {
+        self.stops().reasons += 1;
+    }
+
+    /// Lets a process go on that was stopped.
+    pub(crate) fn go_on(&self) {
+        let mut stops = self.stops();
+        stops.reasons = stops.reasons.saturating_sub(1);
+        if stops.reasons == 0 {
+            std::mem::take(&mut stops.tasks)
+                .into_iter()
+                .for_each(Waker::wake);
+        }
+    }
+
+    fn stops(&self) -> MutexGuard<'_, Stops> {
+        self.stops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Process for Machine {
+    fn is_running(&self, waker: &Waker) -> bool {
+        let mut stops = self.stops();
+        let stopped = stops.reasons > 0;
+        if stopped && !stops.tasks.iter().any(|task| task.will_wake(waker)) {
+            stops.tasks.push(waker.clone());
+        }
+        !stopped
     }
 }

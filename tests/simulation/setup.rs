@@ -1,0 +1,192 @@
+//! The parameters of one seed, some of which the scenario fixes and the others the seed draws.
+
+use std::time::Duration;
+
+use distlock_sim::Random;
+
+use crate::faults::FaultKind;
+use crate::workload::Kind;
+
+/// The parameters of one seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) kind: Kind,
+    pub(crate) clients: usize,
+    /// The tasks of each client.
+    pub(crate) tasks: usize,
+    pub(crate) servers: usize,
+    pub(crate) lease: Duration,
+    pub(crate) fixed_percent: u64,
+    pub(crate) long_percent: u64,
+    pub(crate) longest_hold: Duration,
+    pub(crate) gives_up_percent: u64,
+    pub(crate) drop_percent: u64,
+    pub(crate) reentrant_percent: u64,
+    pub(crate) polls: bool,
+    /// The permits of a semaphore in all.
+    pub(crate) total: u32,
+    pub(crate) command_timeout: Duration,
+    pub(crate) latency: (Duration, Duration),
+    /// How many microseconds in a second the clocks of hosts differ from the right one, at most.
+    pub(crate) drift_ppm: u64,
+    pub(crate) scripts: bool,
+    pub(crate) replicated: bool,
+    pub(crate) failover_delay: bool,
+    /// The kinds of faults to choose from.
+    pub(crate) faults: Vec<FaultKind>,
+    /// Whether the server keeps what it has acknowledged.
+    pub(crate) keeps_data: bool,
+    /// Whether processes are stopped.
+    pub(crate) has_stops: bool,
+}
+
+/// A scenario, by the name that the command line has for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    change: fn(&mut Setup, &mut Random),
+}
+
+macro_rules! scenarios {
+    ($($name:ident: $change:expr;)*) => {
+        pub(crate) const SCENARIOS: &[Scenario] = &[
+            $(Scenario { name: stringify!($name), change: $change },)*
+        ];
+    };
+}
+
+scenarios! {
+    plain: |_, _| {};
+    fair: |setup, _| setup.kind = Kind::Fair;
+    simple: |setup, _| setup.kind = Kind::Simple;
+    fenced: |setup, _| setup.kind = Kind::Fenced;
+    read: |setup, _| setup.kind = Kind::Read;
+    write: |setup, _| setup.kind = Kind::Write;
+    read_write: |setup, _| setup.kind = Kind::ReadWrite;
+    permits: |setup, _| setup.kind = Kind::Permits;
+    counting: |setup, _| setup.kind = Kind::Counting;
+    latch: |setup, _| setup.kind = Kind::Latch;
+    multi: |setup, _| setup.kind = Kind::Multi;
+    quorum: |setup, _| {
+        setup.kind = Kind::Quorum;
+        setup.servers = 5;
+        setup.clients = setup.clients.min(3);
+        setup.tasks = 1;
+    };
+    reentrant: |setup, random| {
+        setup.kind = one_of(random, &[Kind::Plain, Kind::Fair, Kind::Fenced, Kind::Write]);
+        setup.reentrant_percent = 100;
+    };
+    fixed_lease: |setup, random| {
+        setup.kind = one_of(random, &[Kind::Plain, Kind::Fair, Kind::Read, Kind::Permits]);
+        setup.fixed_percent = 100;
+        setup.long_percent = 30;
+    };
+    without_scripts: |setup, _| {
+        setup.scripts = false;
+        // A transaction that is repeated without its `WATCH` is another transaction.
+        setup.faults.retain(|kind| *kind != FaultKind::Duplicate);
+    };
+    failover_delay: |setup, random| {
+        setup.kind = one_of(random, &[Kind::Plain, Kind::Fair, Kind::Write]);
+        setup.failover_delay = true;
+        setup.keeps_data = false;
+        setup.faults.retain(|kind| *kind != FaultKind::SetBack);
+        setup.faults.push(FaultKind::Forget);
+    };
+    durability: |setup, random| {
+        setup.kind = one_of(random, &[Kind::Plain, Kind::Fair, Kind::Write]);
+        setup.failover_delay = true;
+        setup.replicated = true;
+        setup.keeps_data = false;
+        setup.faults.retain(|kind| *kind != FaultKind::SetBack);
+        setup.faults.extend([FaultKind::Lag, FaultKind::Isolate, FaultKind::Promote]);
+    };
+}
+
+fn one_of(random: &mut Random, kinds: &[Kind]) -> Kind {
+    let index = random.below(kinds.len() as u64);
+    kinds[usize::try_from(index).expect("it is small")]
+}
+
+impl Setup {
+    /// Draws the parameters of a seed.
+    pub(crate) fn draw(scenario: &Scenario, seed: u64) -> Self {
+        let mut random = Random::stream(seed, 2);
+        let random = &mut random;
+        let ms = Duration::from_millis;
+        let small = |number: u64| usize::try_from(number).expect("it is small");
+        let mut setup = Self {
+            kind: Kind::Plain,
+            clients: small(2 + random.below(4)),
+            tasks: small(1 + random.below(3)),
+            servers: 1,
+            lease: ms(1500 + random.below(4500)),
+            fixed_percent: [0, 0, 20][small(random.below(3))],
+            long_percent: random.below(15),
+            longest_hold: ms(20 + random.below(500)),
+            gives_up_percent: random.below(50),
+            drop_percent: random.below(50),
+            reentrant_percent: 0,
+            polls: random.percent(10),
+            total: 1 + u32::try_from(random.below(5)).expect("it is small"),
+            command_timeout: ms(500 + random.below(1500)),
+            latency: match random.below(3) {
+                0 => (ms(1), ms(1)),
+                1 => (ms(3), ms(60)),
+                _ => (ms(40), ms(400)),
+            },
+            drift_ppm: [0, 100, 1000][small(random.below(3))],
+            scripts: true,
+            replicated: false,
+            failover_delay: false,
+            faults: FaultKind::USUAL.to_vec(),
+            keeps_data: true,
+            has_stops: false,
+        };
+        (scenario.change)(&mut setup, random);
+        if let Ok(wanted) = std::env::var("DISTLOCK_FAULTS") {
+            let wanted: Vec<_> = wanted.split(',').collect();
+            setup.faults.retain(|kind| wanted.contains(&kind.name()));
+        }
+        setup
+    }
+
+    pub(crate) fn client_names(&self) -> Vec<String> {
+        (0..self.clients)
+            .map(|number| format!("client-{number}"))
+            .collect()
+    }
+
+    /// The longest time between two turns of a task. Readers and permits that do not keep others out have more turns.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        let shared = matches!(self.kind, Kind::Read | Kind::ReadWrite | Kind::Permits);
+        Duration::from_millis(if shared { 1500 } else { 50 })
+    }
+
+    /// The longest time that an attempt without waiting may take.
+    pub(crate) fn longest_try(&self) -> Duration {
+        2 * self.command_timeout + CONNECTING + self.longest_answer()
+    }
+
+    /// How much later than its deadline a call may return, to hear an answer that is under way.
+    pub(crate) fn longest_answer(&self) -> Duration {
+        Duration::from_millis(150)
+    }
+
+    /// The same for a lock. Of several locks the answer of each is heard, so that none is left behind.
+    pub(crate) fn longest_overtime(&self) -> Duration {
+        match self.kind {
+            Kind::Multi => self.command_timeout + self.longest_answer(),
+            _ => self.longest_answer(),
+        }
+    }
+
+    /// The longest time that a release may take.
+    pub(crate) fn longest_release(&self) -> Duration {
+        2 * self.command_timeout + CONNECTING + self.longest_answer()
+    }
+}
+
+/// How long connecting may take.
+pub(crate) const CONNECTING: Duration = Duration::from_secs(2);

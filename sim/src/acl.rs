@@ -46,7 +46,7 @@ impl User {
     }
 
     /// Whether a request may be executed.
-    pub(crate) fn check(&self, number: usize, request: &[Vec<u8>]) -> Result<(), Denied> {
+    pub(crate) fn check(&self, number: usize, request: &[Vec<u8>]) -> Result<(), (Denied, String)> {
         self.permissions.check(number, request)
     }
 
@@ -208,17 +208,45 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
         "acl|deluser" => delete_users,
         "acl|getuser" => get_user,
         "acl|list" => list,
-        "acl|log" => |_, call| {
-            Ok(if call.args.len() > 2 {
-                Value::OK
-            } else {
-                Value::Array(Vec::new())
-            })
-        },
+        "acl|log" => log,
         "acl|cat" => |_, _| Ok(Value::bulks(CATEGORIES)),
         "acl|dryrun" => dry_run,
         _ => return None,
     })
+}
+
+impl Core {
+    /// Whether a user may do what it asks for. A denial is logged.
+    pub(crate) fn permit(
+        &mut self,
+        user: Option<&str>,
+        number: usize,
+        request: &[Vec<u8>],
+    ) -> Result<(), Denied> {
+        let Some(user) = user.and_then(|user| self.users.get(user)) else {
+            return Ok(());
+        };
+        user.check(number, request).map_err(|(denied, object)| {
+            if !self.denials.contains(&object) {
+                self.denials.insert(0, object);
+            }
+            denied
+        })
+    }
+}
+
+/// The objects of denials alone, each once.
+fn log(core: &mut Core, call: &Call<'_>) -> Reply {
+    if call.args.len() > 2 {
+        core.denials.clear();
+        return Ok(Value::OK);
+    }
+    let entries = core.denials.iter().map(|object| {
+        let fields = [("count", "1"), ("reason", "command"), ("object", object)];
+        let fields = fields.map(|(name, value)| (Value::bulk(name), Value::bulk(value)));
+        Value::Map(fields.into())
+    });
+    Ok(Value::Array(entries.collect()))
 }
 
 /// Makes a connection a user's, if the password is the right one.
@@ -333,7 +361,7 @@ fn dry_run(core: &mut Core, call: &Call<'_>) -> Reply {
     let command = table().commands[number].name;
     Ok(match user.check(number, request) {
         Ok(()) => Value::OK,
-        Err(denied) => {
+        Err((denied, _)) => {
             let text = denied.failure(command).into_text();
             let text = text.trim_start_matches("NOPERM this user");
             Value::bulk(format!("This user{text}"))

@@ -27,6 +27,8 @@ pub(crate) struct Core {
     pub(crate) next_client: u64,
     pub(crate) pubsub: PubSub,
     pub(crate) users: BTreeMap<String, User>,
+    /// What users were denied, the latest first.
+    pub(crate) denials: Vec<String>,
     pub(crate) configuration: Configuration,
     pub(crate) run_id: String,
     pub(crate) replication_id: String,
@@ -90,6 +92,7 @@ impl Core {
             next_client: 1,
             pubsub: PubSub::default(),
             users: BTreeMap::from([("default".to_owned(), User::default_user())]),
+            denials: Vec::new(),
             configuration: Configuration::new(),
             run_id,
             replication_id,

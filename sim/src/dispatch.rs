@@ -34,18 +34,13 @@ pub(crate) fn execute(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Va
         .sentinel
         .as_ref()
         .map_or(Duration::ZERO, |sentinel| sentinel.delay);
-    if delay.is_zero() || client == Client::ADMINISTRATOR || !is_slow(request) {
+    let is_greeting = request.first().is_some_and(|word| is_word(word, "hello"));
+    if delay.is_zero() || client == Client::ADMINISTRATOR || !is_greeting {
         return reply;
     }
     let until = Instant::now() + delay;
     core.client(client).blocked = Some((until, Blocked::Moment(reply)));
     Value::Several(Vec::new())
-}
-
-/// Whether a sentinel that is slow takes its time for this request: the first on a connection, and the first of each look.
-fn is_slow(request: &[Vec<u8>]) -> bool {
-    let is = |place: usize, name| request.get(place).is_some_and(|word| is_word(word, name));
-    is(0, "hello") || is(0, "sentinel") && is(1, "master")
 }
 
 fn checked(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Value {
@@ -172,12 +167,9 @@ fn check(
     if fault == Some(Fault::NoPermission) && !has_no_auth {
         return Err(Denied::Command.failure(command.name));
     }
-    if let Some(user) = user.filter(|_| !has_no_auth)
-        && let Some(user) = core.users.get(&user)
-    {
-        user.check(number, request)
-            .map_err(|denied| denied.failure(command.name))?;
-    }
+    let user = user.filter(|_| !has_no_auth);
+    core.permit(user.as_deref(), number, request)
+        .map_err(|denied| denied.failure(command.name))?;
     if core.cluster.is_some() {
         let now = core.clock.now_ms();
         core.keyspace.select(0, now);

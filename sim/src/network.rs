@@ -116,6 +116,8 @@ struct Shared {
     latency: (u64, u64),
     /// The hosts whose connection attempts are refused, and how many reasons there are for it.
     refused: BTreeMap<String, u32>,
+    /// How many connections clients have to each host.
+    open: BTreeMap<Arc<str>, usize>,
     /// The readers behind blocked links.
     waiting: Vec<Waker>,
     counts: Counts,
@@ -148,6 +150,7 @@ impl Network {
                 blocked: BTreeMap::new(),
                 latency: (3, 60),
                 refused: BTreeMap::new(),
+                open: BTreeMap::new(),
                 waiting: Vec::new(),
                 counts: Counts::default(),
                 begun: Instant::now(),
@@ -277,6 +280,21 @@ impl Network {
     /// Returns what has happened so far.
     pub fn counts(&self) -> Counts {
         self.lock().counts
+    }
+
+    /// Returns how many connections to a host its clients have not closed.
+    pub fn open_connections(&self, host: &str) -> usize {
+        self.lock().open.get(host).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn opened(&self, host: &Arc<str>) {
+        *self.lock().open.entry(host.clone()).or_default() += 1;
+    }
+
+    pub(crate) fn closed(&self, host: &Arc<str>) {
+        if let Some(open) = self.lock().open.get_mut(host) {
+            *open -= 1;
+        }
     }
 
     /// Returns a hash of every message that was sent, with its time and its hosts.

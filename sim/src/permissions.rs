@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::arguments::text;
 use crate::commands::table;
 use crate::failure::Failure;
 use crate::glob;
@@ -94,15 +95,15 @@ impl Permissions {
         }
     }
 
-    /// Whether a request may be executed.
-    pub(crate) fn check(&self, number: usize, request: &[Vec<u8>]) -> Result<(), Denied> {
+    /// Whether a request may be executed; if not, what is denied, and its name.
+    pub(crate) fn check(&self, number: usize, request: &[Vec<u8>]) -> Result<(), (Denied, String)> {
         let command = &table().commands[number];
         if !self.commands[number] {
             let allowed = self.first_arguments.get(&number).map(Vec::as_slice);
             let first = request.get(1).map_or(&[][..], Vec::as_slice);
             let mut allowed = allowed.unwrap_or_default().iter();
             if !allowed.any(|argument| argument.eq_ignore_ascii_case(first)) {
-                return Err(Denied::Command);
+                return Err((Denied::Command, command.name.to_owned()));
             }
         }
         if !self.all_keys {
@@ -113,8 +114,8 @@ impl Permissions {
                 let reads = spec.reads && (command.name != "set" || returns);
                 let keys = spec.keys(request);
                 let mut keys = keys.into_iter();
-                if !keys.all(|key| self.allows_key(key, reads, spec.writes)) {
-                    return Err(Denied::Key);
+                if let Some(key) = keys.find(|key| !self.allows_key(key, reads, spec.writes)) {
+                    return Err((Denied::Key, text(key)));
                 }
             }
         }
@@ -126,8 +127,9 @@ impl Permissions {
                 _ => (&[][..], false),
             };
             let mut channels = channels.iter();
-            if !channels.all(|channel| self.allows_channel(channel, are_patterns)) {
-                return Err(Denied::Channel);
+            let denied = channels.find(|channel| !self.allows_channel(channel, are_patterns));
+            if let Some(channel) = denied {
+                return Err((Denied::Channel, text(channel)));
             }
         }
         Ok(())

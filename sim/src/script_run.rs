@@ -61,12 +61,9 @@ impl Run {
         let core = &mut self.core;
         let client = core.client(self.client);
         let (database, user) = (client.database, client.user.clone());
-        if self.client != crate::clients::Client::ADMINISTRATOR
-            && let Some(user) = user.and_then(|user| core.users.get(&user))
-        {
-            user.check(number, request)
-                .map_err(|denied| Failure::general(denied.in_script()))?;
-        }
+        let user = user.filter(|_| self.client != crate::clients::Client::ADMINISTRATOR);
+        core.permit(user.as_deref(), number, request)
+            .map_err(|denied| Failure::general(denied.in_script()))?;
         // PUBLISH is not a write, but is replicated like one.
         let may_replicate = command.name.ends_with("publish") && command.has("pubsub");
         if self.is_read_only && (command.is_write || may_replicate) {

@@ -72,8 +72,8 @@ impl Sentinel {
         self.with(|state| state.is_silent = is_silent);
     }
 
-    /// Sets how long the sentinel takes to answer `HELLO` and `SENTINEL MASTER`.
-    pub fn set_delay(&self, delay: Duration) {
+    /// Sets how long the sentinel takes to answer `HELLO`.
+    pub fn set_greeting_delay(&self, delay: Duration) {
         self.with(|state| state.delay = delay);
     }
 

@@ -18,6 +18,8 @@ pub struct Stream {
     network: Network,
     incoming: Pipe,
     outgoing: Pipe,
+    /// The server's host, if this is the client's end.
+    server: Option<Arc<str>>,
     /// Until the next message that is under way arrives.
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -51,13 +53,17 @@ enum End {
 /// Makes the two ends of a connection: that of the client, and that of the server.
 pub(crate) fn pair(network: &Network, client: &str, server: &str) -> (Stream, Stream) {
     let (to_server, to_client) = (Pipe::new(client, server), Pipe::new(server, client));
-    let end = |incoming: &Pipe, outgoing: &Pipe| Stream {
+    let end = |incoming: &Pipe, outgoing: &Pipe, server| Stream {
         network: network.clone(),
         incoming: incoming.clone(),
         outgoing: outgoing.clone(),
+        server,
         sleep: None,
     };
-    (end(&to_client, &to_server), end(&to_server, &to_client))
+    let host: Arc<str> = server.into();
+    network.opened(&host);
+    let ours = end(&to_client, &to_server, Some(host));
+    (ours, end(&to_server, &to_client, None))
 }
 
 impl Pipe {
@@ -237,6 +243,9 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.close();
+        if let Some(host) = &self.server {
+            self.network.closed(host);
+        }
     }
 }
 

@@ -70,10 +70,8 @@ pub(crate) fn exec(inner: &mut Inner, client: u64) -> Value {
     for (number, request) in transaction.queue {
         let core = inner.core();
         let user = core.client(client).user.clone();
-        let user = user.and_then(|user| core.users.get(&user));
-        let has_no_auth = table().commands[number].has("no_auth");
-        let denied = user.and_then(|user| user.check(number, &request).err());
-        replies.push(match denied.filter(|_| !has_no_auth) {
+        let user = user.filter(|_| !table().commands[number].has("no_auth"));
+        replies.push(match core.permit(user.as_deref(), number, &request).err() {
             Some(denied) => denied.since_queued().into(),
             None => dispatch::run(inner, client, number, &request),
         });

@@ -254,9 +254,9 @@ async fn a_sentinel_says_what_it_is_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sentinel_is_slow_as_long_as_it_is_told_to_be() {
+async fn a_sentinel_takes_as_long_to_greet_as_it_is_told_to() {
     let (network, topology) = settled(1, Layout::default()).await;
-    topology.sentinels()[0].set_delay(Duration::from_secs(5));
+    topology.sentinels()[0].set_greeting_delay(Duration::from_secs(5));
     let connected = network.connect("client", "sentinel-0", 26379).await;
     let mut stream = connected.expect("it is up");
     let begun = Instant::now();

@@ -4,70 +4,53 @@ use std::time::Duration;
 
 use distlock::{Durability, Lease, Verdict};
 
-use super::support::{Topology, eventually};
-use super::{PATIENCE, beside, connect, patient};
+use super::support::sentinel::host;
+use super::support::{Topology, simulated};
+use super::{connect, patient};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_operator_is_told_what_is_unsafe_about_it() {
-    let topology = Topology::start();
-    let client = connect(&topology).await;
-    let found = async |what: &str| {
-        let findings = client.admin().examine().await.expect("the master is up");
-        let finding = findings.into_iter().find(|finding| finding.subject == what);
-        let finding = finding.unwrap_or_else(|| panic!("nothing is said of {what}"));
-        (finding.verdict, finding.found)
-    };
-    eventually(PATIENCE, "all sentinels answer in time", async || {
-        let all = "3 of 3 answer, of 3 in all, quorum 2";
-        found("sentinels").await == (Verdict::Ok, all.into())
-    })
-    .await;
-    eventually(PATIENCE, "the sentinels know who follows", async || {
-        found("replicas").await == (Verdict::Ok, "2 of 2 follow the master".into())
-    })
-    .await;
-    let (verdict, said) = found("split").await;
-    assert_eq!(verdict, Verdict::Warn, "{said}");
-    assert_eq!(found("persistence").await.0, Verdict::Warn);
-    let (verdict, said) = found("failover").await;
-    assert_eq!(verdict, Verdict::Warn, "{said}");
-    let delay = Duration::from_secs(30);
-    let durability = |acks| Durability::Replicas {
-        acks,
-        timeout: Duration::from_secs(1),
-    };
-    for (acks, verdict) in [(1, Verdict::Warn), (2, Verdict::Ok)] {
-        let builder = patient(&topology.url())
-            .default_lease(Lease::KeepAlive(delay))
-            .failover_delay(delay);
-        let client = builder.durability(durability(acks)).connect().await;
-        let findings = client.expect("it is up").admin().examine().await;
-        let findings = findings.expect("the master is up");
-        let mut findings = findings.iter();
-        let found = findings.find(|found| found.subject == "failover");
-        assert_eq!(found.map(|found| found.verdict), Some(verdict), "{found:?}");
-    }
+#[test]
+fn an_operator_is_told_what_is_unsafe_about_it() {
+    simulated(async || {
+        let topology = Topology::start().await;
+        let client = connect(&topology).await;
+        let found = async |client: &distlock::Client, what: &str| {
+            let findings = client.admin().examine().await.expect("it is up");
+            let finding = findings.into_iter().find(|finding| finding.subject == what);
+            let finding = finding.unwrap_or_else(|| panic!("nothing is said of {what}"));
+            (finding.verdict, finding.found)
+        };
+        let all = "3 of 3 answer, of 3 in all, quorum 2".to_owned();
+        assert_eq!(found(&client, "sentinels").await, (Verdict::Ok, all));
+        let all = "2 of 2 follow the master".to_owned();
+        assert_eq!(found(&client, "replicas").await, (Verdict::Ok, all));
+        for what in ["split", "persistence", "failover"] {
+            let (verdict, said) = found(&client, what).await;
+            assert_eq!(verdict, Verdict::Warn, "{said}");
+        }
+        for (acks, expected) in [(1, Verdict::Warn), (2, Verdict::Ok)] {
+            let delay = Duration::from_secs(30);
+            let timeout = Duration::from_secs(1);
+            let builder = patient(&topology.url())
+                .default_lease(Lease::KeepAlive(delay))
+                .failover_delay(delay)
+                .durability(Durability::Replicas { acks, timeout });
+            let client = builder.connect().await.expect("it is up");
+            let (verdict, said) = found(&client, "failover").await;
+            assert_eq!(verdict, expected, "{said}");
+        }
 
-    // Who takes a sentinel for a server is told.
-    let sentinel = topology.sentinels()[0].url();
-    let sentinel = patient(&sentinel).connect().await.expect("it is up");
-    let findings = sentinel.admin().examine().await.expect("it is up");
-    let mut findings = findings.iter();
-    let found_there = findings.find(|found| found.subject == "address");
-    assert_eq!(
-        found_there.map(|found| found.verdict),
-        Some(Verdict::Fail),
-        "{found_there:?}"
-    );
+        let sentinel = format!("redis://{}:26379/", host(&topology.sentinels()[0]));
+        let sentinel = patient(&sentinel).connect().await.expect("it is up");
+        let (verdict, said) = found(&sentinel, "address").await;
+        assert_eq!(verdict, Verdict::Fail, "it is no server: {said}");
 
-    beside(|| {
         topology.master().config_set("min-replicas-to-write", "1");
         topology.sentinels()[1].kill();
+        let (verdict, said) = found(&client, "sentinels").await;
+        assert!(
+            verdict == Verdict::Warn && said.starts_with("2 of 3 answer"),
+            "{said}"
+        );
+        assert_eq!(found(&client, "split").await.0, Verdict::Ok);
     });
-    eventually(PATIENCE, "two sentinels answer in time", async || {
-        let (verdict, said) = found("sentinels").await;
-        verdict == Verdict::Warn && said.starts_with("2 of 3 answer")
-    })
-    .await;
-    assert_eq!(found("split").await.0, Verdict::Ok);
 }

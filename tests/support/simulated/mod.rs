@@ -45,6 +45,8 @@ pub(crate) mod command;
 pub(crate) mod family;
 #[path = "../form.rs"]
 pub(crate) mod form;
+#[path = "../hammer.rs"]
+pub(crate) mod hammer;
 #[path = "../java.rs"]
 pub(crate) mod java;
 #[path = "../login.rs"]
@@ -59,6 +61,7 @@ pub(crate) mod resp;
 pub(crate) mod rights;
 #[path = "../seed.rs"]
 pub(crate) mod seed;
+pub(crate) mod sentinel;
 pub(crate) mod transport;
 #[path = "../witness.rs"]
 pub(crate) mod witness;
@@ -80,6 +83,7 @@ pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::{RedisServer, patient_connection};
 pub(crate) use self::seed::SeededRng;
+pub(crate) use self::sentinel::Topology;
 pub(crate) use self::witness::{Script, Witness, Words, args};
 use self::world::World;
 

@@ -59,6 +59,15 @@ impl RedisServer {
         started
     }
 
+    /// A server that somebody else has started; it has no address of its own here.
+    pub(crate) fn of(server: &Server) -> Self {
+        Self {
+            server: server.clone(),
+            port: Port::bind(),
+            rights: Rights::All,
+        }
+    }
+
     /// The server, for what only a simulated one can do.
     pub(crate) fn simulated(&self) -> &Server {
         &self.server

@@ -1,190 +1,194 @@
 //! A server that has been the one for less than a lease grants nothing new.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Client, Error, Lease, MultiLock};
+use tokio::time::{Instant, sleep};
 
-use super::pair::{Pair, field, replica_of};
-use super::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually};
+use super::pair::{Pair, restart};
+use super::support::{
+    ChaosProxy, Fault, Match, PATIENCE, RedisServer, builder, eventually, simulated,
+};
 
-/// A lease as long as this survives a busy machine.
 const DELAY: Duration = Duration::from_secs(8);
 const LEASE: Lease = Lease::KeepAlive(DELAY);
 /// Servers count whole seconds: one that was up for eight says so when it was for nine.
 const GRAIN: Duration = Duration::from_secs(1);
-const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_start_nothing_is_granted_until_every_lease_is_over() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    for _ in 0..2 {
-        let started = Instant::now();
-        server.restart();
-        eventually(PATIENCE, "it is there", async || {
-            client.lock("new").try_acquire().await.is_ok()
-        })
-        .await;
-        if started.elapsed() < DELAY / 2 {
-            let lock = client.lock("new");
-            assert!(lock.try_acquire().await.expect("it is up").is_none());
-            let several = MultiLock::new([lock.into(), client.lock("newer").into()]);
-            assert!(several.try_acquire().await.expect("it is up").is_none());
+#[test]
+fn after_a_start_nothing_is_granted_until_every_lease_is_over() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        for _ in 0..2 {
+            let started = Instant::now();
+            server.restart();
+            eventually(PATIENCE, "it is there", async || {
+                client.lock("new").try_acquire().await.is_ok()
+            })
+            .await;
+            if started.elapsed() < DELAY / 2 {
+                let lock = client.lock("new");
+                assert!(lock.try_acquire().await.expect("it is up").is_none());
+                let several = MultiLock::new([lock.into(), client.lock("newer").into()]);
+                assert!(several.try_acquire().await.expect("it is up").is_none());
+            }
+            let guard = client
+                .lock("new")
+                .acquire()
+                .await
+                .expect("it is waited for");
+            assert!(started.elapsed() >= DELAY, "{:?}", started.elapsed());
+            guard.release().await.expect("it is ours");
         }
+    });
+}
+
+#[test]
+fn what_is_held_stays_held_meanwhile() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let lock = client.lock("kept").with_owner(&client.new_owner());
+        let guard = lock.acquire().await.expect("it is free");
+        restart(&server);
+        // Until the end of its connections has arrived.
+        sleep(Duration::from_secs(1)).await;
+        let again = lock.acquire().await.expect("it is ours");
+        assert_eq!(guard.hold_count(), 2);
+        again.release().await.expect("it is ours");
+        guard.release().await.expect("it is ours");
+    });
+}
+
+#[test]
+fn after_a_promotion_nothing_is_granted_until_every_lease_is_over() {
+    simulated(async || {
+        let pair = Pair::start();
+        is_old_enough(&pair.replica).await;
+        let promoted = Instant::now();
+        pair.promote();
+        let client = connect(&pair.replica).await;
+        assert!(
+            client
+                .lock("new")
+                .try_acquire()
+                .await
+                .expect("it is up")
+                .is_none()
+        );
         let guard = client
             .lock("new")
             .acquire()
             .await
             .expect("it is waited for");
-        assert!(started.elapsed() >= DELAY, "{:?}", started.elapsed());
+        assert!(promoted.elapsed() >= DELAY);
         guard.release().await.expect("it is ours");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_stays_held_meanwhile() {
-    let server = RedisServer::start_with(DURABLE);
-    let client = connect(&server).await;
-    let lock = client.lock("kept").with_owner(&client.new_owner());
-    let guard = lock.acquire().await.expect("it is free");
-    server.restart();
-    let again = lock.acquire().await.expect("it is ours");
-    assert_eq!(guard.hold_count(), 2);
-    again.release().await.expect("it is ours");
-    guard.release().await.expect("it is ours");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_promotion_nothing_is_granted_until_every_lease_is_over() {
-    let pair = Pair::start().await;
-    is_old_enough(&pair.replica).await;
-    let promoted = Instant::now();
-    pair.promote();
-    let client = connect(&pair.replica).await;
-    assert!(
-        client
-            .lock("new")
-            .try_acquire()
+        // Whoever comes later need not wait again.
+        let later = connect(&pair.replica).await;
+        let guard = later.lock("new").try_acquire().await.expect("it is up");
+        guard
+            .expect("it has been known for long")
+            .release()
             .await
-            .expect("it is up")
-            .is_none()
-    );
-    let guard = client
-        .lock("new")
-        .acquire()
-        .await
-        .expect("it is waited for");
-    assert!(promoted.elapsed() >= DELAY);
-    guard.release().await.expect("it is ours");
-    // Whoever comes later need not wait again.
-    let later = connect(&pair.replica).await;
-    let guard = later.lock("new").try_acquire().await.expect("it is up");
-    guard
-        .expect("it has been known for long")
-        .release()
-        .await
-        .expect("ours");
+            .expect("ours");
+    });
 }
 
 /// How long ago somebody was first seen was so when it was said, and not when it was asked.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_takes_its_time_makes_nothing_older() {
-    let pair = Pair::start().await;
-    is_old_enough(&pair.replica).await;
-    let promoted = Instant::now();
-    pair.promote();
-    let proxy = ChaosProxy::start(pair.replica.addr());
-    let slow = DELAY / 2;
-    proxy.rule(Match::command("EVAL").nth(1), Fault::DelayRequest(slow));
-    let client = connect_to(&proxy.url()).await;
-    let guard = client.lock("new").acquire().await;
-    let _guard = guard.expect("it is waited for");
-    assert!(
-        promoted.elapsed() >= DELAY + slow,
-        "{:?}",
-        promoted.elapsed()
-    );
+#[test]
+fn an_answer_that_takes_its_time_makes_nothing_older() {
+    simulated(async || {
+        let pair = Pair::start();
+        is_old_enough(&pair.replica).await;
+        let promoted = Instant::now();
+        pair.promote();
+        let proxy = ChaosProxy::start(pair.replica.addr());
+        let slow = DELAY / 2;
+        proxy.rule(Match::command("EVAL").nth(1), Fault::DelayRequest(slow));
+        let client = connect_to(&proxy.url()).await;
+        let guard = client.lock("new").acquire().await;
+        let _guard = guard.expect("it is waited for");
+        assert!(
+            promoted.elapsed() >= DELAY + slow,
+            "{:?}",
+            promoted.elapsed()
+        );
+    });
 }
 
-/// Nobody ends its connections then, and whoever has one hears nothing of it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_was_a_replica_for_a_while_grants_nothing_over_an_old_connection() {
-    let server = RedisServer::start();
-    is_old_enough(&server).await;
-    let client = connect(&server).await;
-    let guard = client.lock("before").acquire().await.expect("it is free");
-    guard.release().await.expect("it is ours");
-    let other = RedisServer::start();
-    server.cmd(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
-    eventually(PATIENCE, "it is a replica", async || {
-        field(&server, "master_link_status:") == "up"
-    })
-    .await;
-    let promoted = Instant::now();
-    server.cmd(&["REPLICAOF", "NO", "ONE"]);
-    eventually(PATIENCE, "it says that it waits", async || {
-        let tried = client.lock("after").try_acquire().await;
-        if let Ok(Some(_)) = &tried {
-            assert!(promoted.elapsed() >= DELAY);
-        }
-        tried.is_ok()
-    })
-    .await;
-    let guard = client
-        .lock("after")
-        .acquire()
-        .await
-        .expect("it is waited for");
-    assert!(promoted.elapsed() >= DELAY);
-    guard.release().await.expect("it is ours");
+/// No connection ends then, and a client that has one is told nothing.
+#[test]
+fn one_that_was_a_replica_for_a_while_grants_nothing_over_an_old_connection() {
+    simulated(async || {
+        let server = RedisServer::start();
+        is_old_enough(&server).await;
+        let client = connect(&server).await;
+        let guard = client.lock("before").acquire().await.expect("it is free");
+        guard.release().await.expect("it is ours");
+        let other = RedisServer::start();
+        server.simulated().follow(other.simulated(), Duration::ZERO);
+        sleep(Duration::from_secs(1)).await;
+        server.simulated().promote();
+        let promoted = Instant::now();
+        let lock = client.lock("after");
+        // The first to meet it is told that it is another.
+        let told = lock.try_acquire().await.expect_err("it was a replica");
+        assert!(told.is_transient(), "{told}");
+        let tried = lock.try_acquire().await.expect("it is a master");
+        assert!(tried.is_none(), "it is a young one");
+        let guard = lock.acquire().await.expect("it is waited for");
+        assert!(promoted.elapsed() >= DELAY);
+        guard.release().await.expect("it is ours");
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_replica_changes_nothing() {
-    let server = RedisServer::start();
-    is_old_enough(&server).await;
-    let client = connect(&server).await;
-    let replica = replica_of(&server);
-    eventually(PATIENCE, "it is a replica", async || {
-        field(&replica, "master_link_status:") == "up"
-    })
-    .await;
-    let guard = client.lock("free").try_acquire().await.expect("it is up");
-    guard.expect("it is free").release().await.expect("ours");
+#[test]
+fn a_first_replica_changes_nothing() {
+    simulated(async || {
+        let server = RedisServer::start();
+        is_old_enough(&server).await;
+        let client = connect(&server).await;
+        let _replica = Pair::of(&server);
+        let guard = client.lock("free").try_acquire().await.expect("it is up");
+        guard.expect("it is free").release().await.expect("ours");
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_lease_is_longer_than_the_delay() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let too_long = Lease::Fixed(DELAY + GRAIN);
-    let error = client.lock("long").with_lease(too_long).try_acquire().await;
-    assert!(refused(&error.expect_err("others would take it")));
-    let guard = client
-        .lock("long")
-        .with_lease(Lease::Fixed(DELAY))
-        .acquire();
-    let guard = guard.await.expect("it is free");
-    assert!(refused(
-        &guard.extend(DELAY + GRAIN).await.expect_err("too long")
-    ));
-    let builder = Client::builder(&server.url()).failover_delay(DELAY);
-    let error = builder
-        .connect()
-        .await
-        .expect_err("thirty seconds are longer");
-    assert!(
-        error.to_string().contains("shorter than the default lease"),
-        "{error}"
-    );
-    let builder = Client::builder("memory:")
-        .default_lease(LEASE)
-        .failover_delay(DELAY);
-    let error = builder.connect().await.expect_err("it is no server");
-    assert!(
-        error.to_string().contains("`memory:` is no server"),
-        "{error}"
-    );
+#[test]
+fn no_lease_is_longer_than_the_delay() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let too_long = Lease::Fixed(DELAY + GRAIN);
+        let error = client.lock("long").with_lease(too_long).try_acquire().await;
+        assert!(refused(&error.expect_err("others would take it")));
+        let guard = client
+            .lock("long")
+            .with_lease(Lease::Fixed(DELAY))
+            .acquire();
+        let guard = guard.await.expect("it is free");
+        assert!(refused(
+            &guard.extend(DELAY + GRAIN).await.expect_err("too long")
+        ));
+        let with_delay = builder(&server.url()).failover_delay(DELAY);
+        let error = with_delay
+            .connect()
+            .await
+            .expect_err("thirty seconds are longer");
+        assert!(
+            error.to_string().contains("shorter than the default lease"),
+            "{error}"
+        );
+        let with_delay = builder("memory:")
+            .default_lease(LEASE)
+            .failover_delay(DELAY);
+        let error = with_delay.connect().await.expect_err("it is no server");
+        assert!(
+            error.to_string().contains("`memory:` is no server"),
+            "{error}"
+        );
+    });
 }
 
 fn refused(error: &Error) -> bool {
@@ -198,10 +202,8 @@ fn refused(error: &Error) -> bool {
 }
 
 async fn is_old_enough(server: &RedisServer) {
-    eventually(PATIENCE, "it has been up for long enough", async || {
-        server.up_for() > DELAY + GRAIN
-    })
-    .await;
+    sleep(DELAY + GRAIN).await;
+    assert!(server.up_for() > DELAY);
 }
 
 async fn connect(server: &RedisServer) -> Client {
@@ -209,7 +211,7 @@ async fn connect(server: &RedisServer) -> Client {
 }
 
 async fn connect_to(url: &str) -> Client {
-    let client = Client::builder(url)
+    let client = builder(url)
         .default_lease(LEASE)
         .command_timeout(PATIENCE)
         .connect_timeout(PATIENCE)

@@ -1,12 +1,12 @@
 //! A server that forgets: it restarts, or another takes its place.
 
-#![cfg(feature = "redis")]
+#![cfg(feature = "simulation")]
 #![expect(
     clippy::disallowed_methods,
-    reason = "how long a server is waited for shows in real time"
+    reason = "how long a server is waited for shows in virtual time"
 )]
 
-#[path = "../support/mod.rs"]
+#[path = "../support/simulated/mod.rs"]
 mod support;
 
 mod delay;

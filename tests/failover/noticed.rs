@@ -5,90 +5,97 @@ use std::time::Duration;
 
 use distlock::{Client, Lease, Lock, LostReason, Risk};
 
+use super::pair::restart;
 use super::support::{
     ChaosProxy, Fair, Family, Fault, Fenced, Match, PATIENCE, Plain, Read, RedisServer, Script,
-    Semaphore, Simple, Write, eventually,
+    Semaphore, Simple, Write, builder, eventually, simulated,
 };
 
 /// A third of it is far longer than anybody waits here.
 const LONG: Duration = Duration::from_secs(600);
 const LEASES: [Lease; 2] = [Lease::KeepAlive(LONG), Lease::Fixed(LONG)];
-/// Writes everything down, and reads it again.
-const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_restarted_server_has_forgotten_is_lost_at_once() {
-    for lease in LEASES {
-        let server = RedisServer::start();
-        let client = connect(&server.url()).await;
-        let held = [
-            hold::<Plain>(&client, lease).await,
-            hold::<Fenced>(&client, lease).await,
-            hold::<Fair>(&client, lease).await,
-            hold::<Simple>(&client, lease).await,
-            hold::<Read>(&client, lease).await,
-            hold::<Write>(&client, lease).await,
-            hold::<Semaphore>(&client, lease).await,
-        ];
-        server.restart();
-        for (kind, loss) in held {
-            let lost = tokio::time::timeout(PATIENCE, loss).await;
-            let lost = lost.unwrap_or_else(|_| panic!("{lease:?} of {kind}"));
-            assert_eq!(lost, Some(LostReason::Removed), "{lease:?} of {kind}");
+#[test]
+fn what_a_restarted_server_has_forgotten_is_lost_at_once() {
+    simulated(async || {
+        for lease in LEASES {
+            let server = RedisServer::start();
+            let client = connect(&server.url()).await;
+            let held = [
+                hold::<Plain>(&client, lease).await,
+                hold::<Fenced>(&client, lease).await,
+                hold::<Fair>(&client, lease).await,
+                hold::<Simple>(&client, lease).await,
+                hold::<Read>(&client, lease).await,
+                hold::<Write>(&client, lease).await,
+                hold::<Semaphore>(&client, lease).await,
+            ];
+            server.restart();
+            for (kind, loss) in held {
+                let lost = tokio::time::timeout(PATIENCE, loss).await;
+                let lost = lost.unwrap_or_else(|_| panic!("{lease:?} of {kind}"));
+                assert_eq!(lost, Some(LostReason::Removed), "{lease:?} of {kind}");
+            }
         }
-    }
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_restarted_server_remembers_is_at_risk_until_it_has_said_so() {
-    for lease in LEASES {
-        let server = RedisServer::start_with(DURABLE);
-        let proxy = ChaosProxy::start(server.addr());
-        let client = connect(&proxy.url()).await;
-        let guard = client.lock("kept").with_lease(lease).acquire().await;
-        let guard = guard.expect("nobody has it");
-        let until = guard.valid_until();
-        let question = Match::words(|words| Script::Renew.runs(words));
-        proxy.rule(question, Fault::HoldRequest);
-        server.restart();
-        eventually(PATIENCE, "it is asked about", async || {
-            !proxy.injected().is_empty()
-        })
-        .await;
-        assert_eq!(guard.at_risk(), Some(Risk::Failover));
-        assert!(guard.is_held(), "nobody has said that it is gone");
-        proxy.clear_rules();
-        proxy.let_go();
-        eventually(PATIENCE, "it has heard", async || guard.at_risk().is_none()).await;
-        assert!(guard.is_held());
-        match lease {
-            Lease::Fixed(_) => assert_eq!(guard.valid_until(), until, "it was only asked about"),
-            _ => assert!(guard.valid_until() > until),
+#[test]
+fn what_a_restarted_server_remembers_is_at_risk_until_it_has_said_so() {
+    simulated(async || {
+        for lease in LEASES {
+            let server = RedisServer::start();
+            let proxy = ChaosProxy::start(server.addr());
+            let client = connect(&proxy.url()).await;
+            let guard = client.lock("kept").with_lease(lease).acquire().await;
+            let guard = guard.expect("nobody has it");
+            let until = guard.valid_until();
+            let question = Match::words(|words| Script::Renew.runs(words));
+            proxy.rule(question, Fault::HoldRequest);
+            restart(&server);
+            eventually(PATIENCE, "it is asked about", async || {
+                !proxy.injected().is_empty()
+            })
+            .await;
+            assert_eq!(guard.at_risk(), Some(Risk::Failover));
+            assert!(guard.is_held(), "nobody has said that it is gone");
+            proxy.clear_rules();
+            proxy.let_go();
+            eventually(PATIENCE, "it has heard", async || guard.at_risk().is_none()).await;
+            assert!(guard.is_held());
+            match lease {
+                Lease::Fixed(_) => {
+                    assert_eq!(guard.valid_until(), until, "it was only asked about")
+                }
+                _ => assert!(guard.valid_until() > until),
+            }
+            guard.release().await.expect("it is ours");
         }
-        guard.release().await.expect("it is ours");
-    }
+    });
 }
 
 /// Somebody has taken its end away, or the server has forgotten that alone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_no_end_is_not_ended_by_being_asked_about() {
-    without_end(|client| client.lock("kept"), "").await;
-    without_end(|client| client.lock("kept"), "?scripts=off").await;
-    without_end(|client| client.fenced_lock("kept"), "").await;
-    without_end(|client| client.simple_lock("kept"), "").await;
-    without_end(|client| client.simple_lock("kept"), "?scripts=off").await;
-    without_end(|client| client.rw_lock("kept").read(), "").await;
-    without_end(|client| client.rw_lock("kept").write(), "").await;
+#[test]
+fn what_has_no_end_is_not_ended_by_being_asked_about() {
+    simulated(async || {
+        without_end(|client| client.lock("kept"), "").await;
+        without_end(|client| client.lock("kept"), "?scripts=off").await;
+        without_end(|client| client.fenced_lock("kept"), "").await;
+        without_end(|client| client.simple_lock("kept"), "").await;
+        without_end(|client| client.simple_lock("kept"), "?scripts=off").await;
+        without_end(|client| client.rw_lock("kept").read(), "").await;
+        without_end(|client| client.rw_lock("kept").write(), "").await;
+    });
 }
 
 async fn without_end<K: 'static>(kept: fn(&Client) -> Lock<K>, parameters: &str) {
     for lease in LEASES {
-        let server = RedisServer::start_with(DURABLE);
+        let server = RedisServer::start();
         let client = connect(&(server.url() + parameters)).await;
         let guard = kept(&client).with_lease(lease).acquire().await;
         let guard = guard.expect("nobody has it");
         server.cmd(&["PERSIST", "kept"]);
-        server.restart();
+        restart(&server);
         eventually(PATIENCE, "it is at risk, and asked about", async || {
             server.commandstats("pttl") > 0 && guard.at_risk().is_none()
         })
@@ -100,77 +107,83 @@ async fn without_end<K: 'static>(kept: fn(&Client) -> Lock<K>, parameters: &str)
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_breaks_is_no_failover() {
-    let server = RedisServer::start();
-    let proxy = ChaosProxy::start(server.addr());
-    let client = connect(&proxy.url()).await;
-    let lock = client.lock("kept").with_lease(LEASES[0]);
-    let guard = lock.acquire().await.expect("nobody has it");
-    for _ in 0..3 {
-        let asked = infos(&proxy);
-        server.kill_normal_clients();
-        // Who it is is asked by two questions, over the connection that the watchdog has made again.
-        eventually(PATIENCE, "it has asked who that is", async || {
-            infos(&proxy) >= asked + 2
-        })
-        .await;
-        assert_eq!(guard.at_risk(), None);
-    }
-    let renewals = proxy.requests();
-    let renewals = renewals.iter().filter(|words| Script::Renew.runs(words));
-    assert_eq!(renewals.count(), 0, "there was nothing to ask about");
-    guard.release().await.expect("it is ours");
+#[test]
+fn a_connection_that_breaks_is_no_failover() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let proxy = ChaosProxy::start(server.addr());
+        let client = connect(&proxy.url()).await;
+        let lock = client.lock("kept").with_lease(LEASES[0]);
+        let guard = lock.acquire().await.expect("nobody has it");
+        for _ in 0..3 {
+            let asked = infos(&proxy);
+            server.kill_normal_clients();
+            // Who it is is asked by two questions, over the connection that the watchdog has made again.
+            eventually(PATIENCE, "it has asked who that is", async || {
+                infos(&proxy) >= asked + 2
+            })
+            .await;
+            assert_eq!(guard.at_risk(), None);
+        }
+        let renewals = proxy.requests();
+        let renewals = renewals.iter().filter(|words| Script::Renew.runs(words));
+        assert_eq!(renewals.count(), 0, "there was nothing to ask about");
+        guard.release().await.expect("it is ours");
+    });
 }
 
 /// Its end came before it was kept, and it was kept for good: nobody would have met the next server before the next renewal.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_ends_with_the_first_answers_is_made_again() {
-    let server = RedisServer::start();
-    let proxy = ChaosProxy::start(server.addr());
-    let client = connect(&proxy.url()).await;
-    let lock = client.lock("kept").with_lease(LEASES[0]);
-    let guard = lock.acquire().await.expect("nobody has it");
-    for _ in 0..20 {
-        let held = proxy.injected().len();
-        let last = Match::command("INFO").arg(1, "replication");
-        proxy.rule(last, Fault::HoldReply);
-        server.kill_normal_clients();
-        eventually(PATIENCE, "it asks who that is", async || {
-            proxy.injected().len() > held
-        })
-        .await;
-        // Behind the answers comes the end, and nothing between.
-        server.kill_normal_clients();
-        let asked = infos(&proxy);
-        proxy.clear_rules();
-        proxy.let_go();
-        eventually(PATIENCE, "it asks again", async || {
-            infos(&proxy) >= asked + 2
-        })
-        .await;
-        assert_eq!(guard.at_risk(), None);
-    }
-    guard.release().await.expect("it is ours");
+#[test]
+fn a_connection_that_ends_with_the_first_answers_is_made_again() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let proxy = ChaosProxy::start(server.addr());
+        let client = connect(&proxy.url()).await;
+        let lock = client.lock("kept").with_lease(LEASES[0]);
+        let guard = lock.acquire().await.expect("nobody has it");
+        for _ in 0..20 {
+            let held = proxy.injected().len();
+            let last = Match::command("INFO").arg(1, "replication");
+            proxy.rule(last, Fault::HoldReply);
+            server.kill_normal_clients();
+            eventually(PATIENCE, "it asks who that is", async || {
+                proxy.injected().len() > held
+            })
+            .await;
+            // Behind the answers comes the end, and nothing between.
+            server.kill_normal_clients();
+            let asked = infos(&proxy);
+            proxy.clear_rules();
+            proxy.let_go();
+            eventually(PATIENCE, "it asks again", async || {
+                infos(&proxy) >= asked + 2
+            })
+            .await;
+            assert_eq!(guard.at_risk(), None);
+        }
+        guard.release().await.expect("it is ours");
+    });
 }
 
 /// They have no lease, and nobody could say whose they are. A server that does not say which it is may be another each time.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_that_are_only_counted_are_not_asked_about() {
-    let server = RedisServer::start();
-    server.cmd(&["ACL", "SETUSER", "default", "-info"]);
-    for round in 0..30 {
-        let client = connect(&server.url()).await;
-        let slots = client.counting_semaphore("slots");
-        slots.set(8).await.expect("nobody has one");
-        // Who leaves is seen off by the watchdog's side, which meets the server then.
-        drop(tokio::time::timeout(Duration::from_millis(5), slots.acquire(9)).await);
-        for _ in 0..8 {
-            let taken = slots.acquire(1).await;
-            taken.unwrap_or_else(|error| panic!("round {round}: {error}"));
+#[test]
+fn permits_that_are_only_counted_are_not_asked_about() {
+    simulated(async || {
+        let server = RedisServer::start();
+        server.cmd(&["ACL", "SETUSER", "default", "-info"]);
+        for round in 0..30 {
+            let client = connect(&server.url()).await;
+            let slots = client.counting_semaphore("slots");
+            slots.set(8).await.expect("nobody has one");
+            // Who leaves is seen off by the watchdog's side, which meets the server then.
+            drop(tokio::time::timeout(Duration::from_millis(5), slots.acquire(9)).await);
+            for _ in 0..8 {
+                let taken = slots.acquire(1).await;
+                taken.unwrap_or_else(|error| panic!("round {round}: {error}"));
+            }
+            slots.release(8).await.expect("they are out");
         }
-        slots.release(8).await.expect("they are out");
-    }
+    });
 }
 
 type Loss = Pin<Box<dyn Future<Output = Option<LostReason>> + Send>>;
@@ -197,7 +210,7 @@ fn infos(proxy: &ChaosProxy) -> usize {
 }
 
 async fn connect(url: &str) -> Client {
-    let client = Client::builder(url).command_timeout(PATIENCE);
+    let client = builder(url).command_timeout(PATIENCE);
     let client = client.connect_timeout(PATIENCE).connect().await;
     client.expect("the server is up")
 }

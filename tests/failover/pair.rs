@@ -1,6 +1,8 @@
 //! A server and a replica of it.
 
-use super::support::{PATIENCE, RedisServer, eventually};
+use std::time::Duration;
+
+use super::support::RedisServer;
 
 pub(crate) struct Pair {
     pub(crate) master: RedisServer,
@@ -8,41 +10,34 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) async fn start() -> Self {
-        let master = RedisServer::start_with(QUIET);
-        let replica = replica_of(&master);
-        let pair = Self { master, replica };
-        eventually(PATIENCE, "the replica is connected", async || {
-            field(&pair.master, "connected_slaves:") == "1"
-                && field(&pair.replica, "master_link_status:") == "up"
-        })
-        .await;
-        pair
+    pub(crate) fn start() -> Self {
+        let master = RedisServer::start();
+        let replica = Self::of(&master);
+        Self { master, replica }
     }
 
-    /// Makes the replica a server of its own, as whoever watches them does when the other has died.
+    /// A replica of this master.
+    pub(crate) fn of(master: &RedisServer) -> RedisServer {
+        let replica = RedisServer::start();
+        replica.simulated().follow(master.simulated(), LAG);
+        replica
+    }
+
+    /// Makes the replica a server of its own, as sentinels do when the master has died.
     pub(crate) fn promote(&self) {
-        self.replica.cmd(&["REPLICAOF", "NO", "ONE"]);
+        self.replica.simulated().promote();
+    }
+
+    /// Lets nothing arrive at the replica, or ends that.
+    pub(crate) fn cut(&self, is_cut: bool) {
+        self.replica.simulated().cut_replication(is_cut);
     }
 }
 
-pub(crate) fn replica_of(master: &RedisServer) -> RedisServer {
-    let port = master.port().to_string();
-    let args = [QUIET, &["--replicaof", "127.0.0.1", &port]].concat();
-    RedisServer::start_with(&args)
+/// Starts the server again with all that it had.
+pub(crate) fn restart(server: &RedisServer) {
+    server.simulated().restart(true);
 }
 
-/// What a server says of its replication.
-pub(crate) fn field(server: &RedisServer, name: &str) -> String {
-    let info: String = server.query(&["INFO", "replication"]);
-    let value = info.lines().find_map(|line| line.strip_prefix(name));
-    value.unwrap_or_default().trim().to_owned()
-}
-
-/// Nothing is written but what tests write, and replicas are fed at once.
-const QUIET: &[&str] = &[
-    "--repl-diskless-sync-delay",
-    "0",
-    "--repl-ping-replica-period",
-    "3600",
-];
+/// Longer than it takes to tell a client that it holds a lock.
+const LAG: Duration = Duration::from_millis(20);

@@ -11,6 +11,7 @@ mod judge;
 mod numbers;
 mod play;
 mod run;
+mod sentinel;
 mod setup;
 mod shrink;
 mod store;

@@ -6,7 +6,7 @@ use distlock::{Client, ClientBuilder, Durability, Error, Lease, Verdict};
 
 use super::PATIENCE;
 use super::permissions::user;
-use super::stage::{Broken, LONG};
+use super::stage::{Broken, limit};
 use super::support::RedisServer;
 
 type Round = Result<(), Broken>;
@@ -81,7 +81,7 @@ pub(crate) async fn durable(server: &RedisServer, rules: &[&str]) -> Round {
     loop {
         match lock.try_acquire().await {
             // The replica may not have come yet, and the last grant may not be taken back.
-            Ok(None) | Err(Error::NotReplicated { .. }) if begun.elapsed() < LONG => {}
+            Ok(None) | Err(Error::NotReplicated { .. }) if begun.elapsed() < limit() => {}
             Ok(None) | Err(Error::NotReplicated { .. }) => {
                 return Err(Broken::Seen("its replica has it"));
             }

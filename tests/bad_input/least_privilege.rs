@@ -10,15 +10,13 @@ use std::collections::BTreeSet;
 use distlock::{Client, Error, Lock};
 use tokio::task::{JoinSet, LocalSet};
 
-use super::stage::{Broken, Stage};
+use super::PATIENCE;
+use super::stage::{Broken, LIMIT, LONG, Stage};
 use super::support::{RedisServer, rights};
 use super::{fair, further, read_write, rounds, semaphore};
 
 /// What all names of such a user begin with.
 const PREFIX: &str = "app:";
-/// Most of it is waiting.
-const AT_A_TIME: usize = 32;
-
 /// Plays something with all of these rules and those beside them, then without each of these.
 async fn each_is_needed(
     rules: Vec<&'static str>,
@@ -33,30 +31,30 @@ async fn each_is_needed(
         missing.len(),
         "none is there twice"
     );
-    let mut complaints = Vec::new();
-    while !missing.is_empty() {
-        let some = missing.split_off(missing.len().saturating_sub(AT_A_TIME));
-        let (here, mut all) = (LocalSet::new(), JoinSet::new());
-        for missing in some {
-            let (play, rules) = (play.clone(), [beside, &*rules].concat());
-            let left = rules.into_iter().filter(move |rule| Some(*rule) != missing);
-            let case = async move {
-                let played = play(left.collect()).await;
-                eprintln!("without {missing:?}: {played:?}");
-                match (played, missing) {
-                    (Ok(()), None) => None,
-                    (Ok(()), Some(missing)) => Some(format!("{missing} is for nothing")),
-                    (Err(Broken::Told(Error::PermissionDenied { .. })), Some(_)) => None,
-                    (Err(Broken::Seen(_)), Some(_)) => None,
-                    // Of a kind that it could have been, it was refused: the last one is told.
-                    (Err(Broken::Told(Error::WrongKind { .. })), Some("+del")) => None,
-                    (Err(broken), missing) => Some(format!("without {missing:?}: {broken:?}")),
-                }
-            };
-            all.spawn_local_on(case, &here);
-        }
-        complaints.extend(here.run_until(all.join_all()).await.into_iter().flatten());
+    // All at once: most of it is waiting.
+    let (here, mut all) = (LocalSet::new(), JoinSet::new());
+    for missing in missing {
+        let (play, rules) = (play.clone(), [beside, &*rules].concat());
+        let left = rules.into_iter().filter(move |rule| Some(*rule) != missing);
+        let case = async move {
+            // Nothing else waits in vain.
+            let limit = if missing.is_none() { PATIENCE } else { LONG };
+            let played = LIMIT.scope(limit, play(left.collect())).await;
+            eprintln!("without {missing:?}: {played:?}");
+            match (played, missing) {
+                (Ok(()), None) => None,
+                (Ok(()), Some(missing)) => Some(format!("{missing} is for nothing")),
+                (Err(Broken::Told(Error::PermissionDenied { .. })), Some(_)) => None,
+                (Err(Broken::Seen(_)), Some(_)) => None,
+                // Of a kind that it could have been, it was refused: the last one is told.
+                (Err(Broken::Told(Error::WrongKind { .. })), Some("+del")) => None,
+                (Err(broken), missing) => Some(format!("without {missing:?}: {broken:?}")),
+            }
+        };
+        all.spawn_local_on(case, &here);
     }
+    let ended = here.run_until(all.join_all()).await;
+    let complaints: Vec<String> = ended.into_iter().flatten().collect();
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
 

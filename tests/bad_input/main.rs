@@ -68,6 +68,6 @@ fn said_of(subject: &str, error: Error) -> Error {
 }
 
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How long somebody waits who is to wait in vain: what is busy has been said by then on a busy machine, too.
 const IN_VAIN: Duration = Duration::from_secs(4);

@@ -268,7 +268,7 @@ async fn a_server_without_memory_lets_nobody_in_and_renews_and_takes_back_what_i
     .await;
 }
 
-const AT_A_TIME: usize = 16;
+const AT_A_TIME: usize = 64;
 
 /// All that a read/write lock of this name needs.
 fn rights() -> Vec<String> {

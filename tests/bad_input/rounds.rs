@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Client, Error, Lease, Lock};
 
-use super::stage::{Broken, LONG, Stage};
+use super::stage::{Broken, Stage, limit};
 use super::{IN_VAIN, PATIENCE};
 
 type Round = Result<(), Broken>;
@@ -66,7 +66,7 @@ async fn undone<K: 'static>(stage: &Stage<'_>, needed: impl Fn(&Client, &str) ->
         match lock.try_acquire().await {
             Ok(held) => break held.ok_or(Broken::Seen("it is free"))?,
             // It gives up soon, and the machine is busy.
-            Err(Error::Timeout { .. }) if begun.elapsed() < LONG => {}
+            Err(Error::Timeout { .. }) if begun.elapsed() < limit() => {}
             Err(error) => return Err(error.into()),
         }
     };
@@ -76,7 +76,7 @@ async fn undone<K: 'static>(stage: &Stage<'_>, needed: impl Fn(&Client, &str) ->
     stage.server.cmd(&["DEL", &mark]);
     let begun = Instant::now();
     while !marked() {
-        if begun.elapsed() > LONG {
+        if begun.elapsed() > limit() {
             return Err(Broken::Seen("what was undone is known"));
         }
         stage.pause();
@@ -126,7 +126,7 @@ pub(crate) async fn label(stage: &Stage<'_>) -> Round {
         if seen.holders[0].label.as_deref() == Some("billing") {
             break;
         }
-        if begun.elapsed() > LONG {
+        if begun.elapsed() > limit() {
             return Err(Broken::Seen("its label is seen"));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -81,7 +81,7 @@ impl<'a> Stage<'a> {
     ) -> Result<(), Broken> {
         let begun = Instant::now();
         while !condition() {
-            if begun.elapsed() > LONG {
+            if begun.elapsed() > limit() {
                 return Err(Broken::Seen(what));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -94,6 +94,16 @@ async fn connect(url: &str, prefix: &str, limit: Duration) -> Result<Client, Err
     let builder = Client::builder(url).command_timeout(limit);
     let builder = builder.connect_timeout(PATIENCE).key_prefix(prefix);
     builder.connect().await
+}
+
+tokio::task_local! {
+    /// How long a condition may take, where it is not [`LONG`].
+    pub(crate) static LIMIT: Duration;
+}
+
+/// How long a condition may take here.
+pub(crate) fn limit() -> Duration {
+    LIMIT.try_with(|limit| *limit).unwrap_or(LONG)
 }
 
 /// Longer than anything takes that may happen, on a busy machine; each thing that is denied and not told waits for it.

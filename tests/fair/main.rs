@@ -102,4 +102,4 @@ const CHANNEL: &str = "redisson_lock__channel:{stock}";
 /// Two thirds of it are what a busy machine may cost without costing the lock, and that is one on which a thousand ask.
 const LEASE: Duration = Duration::from_secs(20);
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);

@@ -41,7 +41,8 @@ struct Contest {
 }
 
 /// Of one lock each.
-pub(crate) async fn against_redis(kinds: Kinds, enough: usize, scripts: bool) {
+pub(crate) async fn against_redis(kinds: Kinds, scripts: bool) {
+    let enough = some();
     let server = RedisServer::start();
     // Without scripts there is one request at a time.
     let (lanes, sequences) = match scripts {
@@ -136,7 +137,7 @@ where
     (seen, least)
 }
 
-/// Where it is slower, the suite plays some of what a command of its own plays, with `DISTLOCK_SEQUENCES=10000`.
+/// Enough for each reply to be seen; a command of its own plays more, with `DISTLOCK_SEQUENCES=10000`.
 fn some() -> usize {
     std::env::var("DISTLOCK_SEQUENCES").map_or(2_000, |enough| {
         enough.parse().expect("a number of sequences")

@@ -44,47 +44,47 @@ mod redis_says_what_memory_says {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_plain_locks() {
-        against_redis(Kinds::Only(Kind::Mutex), 10_000, true).await;
+        against_redis(Kinds::Only(Kind::Mutex), true).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_fenced_locks() {
-        against_redis(Kinds::Only(Kind::Fenced), 10_000, true).await;
+        against_redis(Kinds::Only(Kind::Fenced), true).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_fair_locks() {
-        against_redis(Kinds::Only(Kind::Fair), 10_000, true).await;
+        against_redis(Kinds::Only(Kind::Fair), true).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_read_write_locks() {
-        against_redis(Kinds::Any(&BOTH), 10_000, true).await;
+        against_redis(Kinds::Any(&BOTH), true).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_simple_locks() {
-        against_redis(Kinds::Only(Kind::Simple), 10_000, true).await;
+        against_redis(Kinds::Only(Kind::Simple), true).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_semaphores() {
-        against_redis(Kinds::Only(Kind::Semaphore), 10_000, true).await;
+        against_redis(Kinds::Only(Kind::Semaphore), true).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_latches() {
-        against_redis(Kinds::Only(Kind::Latch), 10_000, true).await;
+        against_redis(Kinds::Only(Kind::Latch), true).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_counting_semaphores() {
-        against_redis(Kinds::Only(Kind::Counting), 10_000, true).await;
+        against_redis(Kinds::Only(Kind::Counting), true).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_one_name_for_all_kinds() {
-        against_redis(Kinds::Any(&MIXED), 2_000, true).await;
+        against_redis(Kinds::Any(&MIXED), true).await;
     }
 }
 
@@ -94,22 +94,22 @@ mod redis_without_scripts_says_what_memory_says {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_plain_locks() {
-        against_redis(Kinds::Only(Kind::Mutex), 2_000, false).await;
+        against_redis(Kinds::Only(Kind::Mutex), false).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_fenced_locks() {
-        against_redis(Kinds::Only(Kind::Fenced), 2_000, false).await;
+        against_redis(Kinds::Only(Kind::Fenced), false).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_simple_locks() {
-        against_redis(Kinds::Only(Kind::Simple), 2_000, false).await;
+        against_redis(Kinds::Only(Kind::Simple), false).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_one_name_for_all_kinds() {
-        against_redis(Kinds::Any(&UNSCRIPTED), 2_000, false).await;
+        against_redis(Kinds::Any(&UNSCRIPTED), false).await;
     }
 }
 

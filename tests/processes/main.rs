@@ -56,4 +56,4 @@ async fn connect(url: &str) -> Client {
 /// Two thirds of it are what a busy machine may cost without costing the lock.
 const LEASE: Duration = Duration::from_secs(6);
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);

@@ -208,7 +208,7 @@ pub(crate) fn in_slot(prefix: &str, name: &str) -> String {
 
 pub(crate) const UUID: &str = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// `lockWatchdogTimeout` in ms, unless somebody has changed it.
 const WATCHDOG: &str = "30000";
 

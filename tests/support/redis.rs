@@ -286,9 +286,9 @@ pub(crate) async fn patient_connection(url: &str) -> MultiplexedConnection {
 
 const PORT_TRIES: usize = 20;
 const PORT_TAKEN: &str = "Address already in use";
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Some have data to load, on machines that are busy with something else.
-const LONGEST_START: Duration = Duration::from_secs(30);
+const LONGEST_START: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(5);
 
 /// What may be asked again, since it changes nothing.

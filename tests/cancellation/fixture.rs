@@ -113,6 +113,7 @@ impl<F: Family> Fixture<F> {
         at_least: usize,
         mut story: impl AsyncFnMut(DropAt) -> bool,
     ) {
+        self.is_at_rest();
         let mut dropped = 0;
         for at in DropAt::every() {
             if story(at).await {
@@ -266,6 +267,11 @@ impl<F: Family> Fixture<F> {
             let guard = waiting.await.expect("no panic").expect("it is free");
             guard.release().await.expect("it has it");
         }
+        self.is_at_rest();
+    }
+
+    /// From here on no task may be added.
+    pub(crate) fn is_at_rest(&self) {
         self.at_rest.set((tasks(), self.connections()));
     }
 

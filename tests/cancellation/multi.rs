@@ -17,13 +17,14 @@ macro_rules! stories {
             stories! { @ $stores $stories }
         })*
     };
-    (@ [$($store:ident)*] [$($story:ident)*]) => {
+    (@ $stores:tt [$($story:ident)*]) => {
         $(
             #[test]
             fn $story() {
-                use super::{Store, Stores, play};
+                use super::Store::{self, *};
+                use super::{Stores, play};
 
-                const STORES: &[Store] = &[$(Store::$store),*];
+                const STORES: &[Store] = &$stores;
                 play(STORES, async || super::$story(&Stores::of(STORES).await).await);
             }
         )*
@@ -41,9 +42,9 @@ stories! {
     redis: [Redis];
     redis_without_scripts: [WithoutScripts];
     memory: [Memory];
-    two_servers: [Redis Redis];
-    a_server_and_memory: [Redis Memory];
-    a_file_and_memory: [File Memory];
+    two_servers: [Redis, Redis];
+    a_server_and_memory: [Redis, Memory];
+    a_file_and_memory: [File, Memory];
 }
 
 /// One store, or two.
@@ -55,6 +56,7 @@ impl Stores {
         for store in stores {
             all.push(Fixture::of(*store).await);
         }
+        all.iter().for_each(Fixture::is_at_rest);
         Self(all)
     }
 
@@ -94,11 +96,6 @@ impl Stores {
         let next = MultiLock::new(locks).acquire_timeout(PATIENCE).await;
         let next = next.expect("the stores answer").expect("all are free");
         next.release().await.expect("they are theirs");
-    }
-
-    async fn sweep(&self, what: &str, at_least: usize, story: impl AsyncFnMut(DropAt) -> bool) {
-        for fixture in &self.0 {}
-        self.0[0].sweep(what, at_least, story).await;
     }
 }
 

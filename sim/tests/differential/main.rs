@@ -9,6 +9,7 @@
     reason = "a test starts the tasks of a world, and a real server beside it"
 )]
 
+mod cluster;
 mod generator;
 mod replies;
 mod scripts;

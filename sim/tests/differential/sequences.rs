@@ -52,7 +52,7 @@ impl<'a> Sequence<'a> {
         let (one, two) = callers[0].ask_words("TIME").await;
         let milliseconds = |time: &Reply| -> i128 {
             let number = |place: usize| -> i128 {
-                let text = String::from_utf8_lossy(time.items()[place].bytes());
+                let text = time.items()[place].text();
                 text.parse().expect("a time is two numbers")
             };
             number(0) * 1000 + number(1) / 1000

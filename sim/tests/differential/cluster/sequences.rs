@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use distlock_sim::{Random, slot_of};
 
-use crate::clusters::{Both, NODES, Pair, until};
+use super::clusters::{Both, NODES, Pair, until};
 use crate::replies::Reply;
 
 /// How often each command had each outcome.

@@ -67,7 +67,11 @@ impl Both {
             admin.iter_mut().all(|node| {
                 let is_ok = node.ask_real("CLUSTER INFO").text().contains("state:ok");
                 let slots = node.ask_real("CLUSTER SLOTS");
-                is_ok && slots.items().len() == 2 && slots.items()[0].items().len() == 4
+                let nodes = node.ask_real("CLUSTER NODES").text();
+                // A message to a node that is not connected yet is lost.
+                let is_linked = nodes.matches(" connected").count() == NODES;
+                let is_known = slots.items().len() == 2 && slots.items()[0].items().len() == 4;
+                is_ok && is_linked && is_known && !nodes.contains("handshake")
             })
         });
         Some(Self {

@@ -4,22 +4,13 @@
 //! in requests, scripts and transactions, to the node that serves them and to the others. `DISTLOCK_DIFFERENTIAL` and
 //! `DISTLOCK_DIFFERENTIAL_SEED` as in the differential test of one server. Nothing depends on time: what real nodes learn from each
 //! other only later is waited for.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a test starts the tasks of a world, and real servers beside it"
-)]
-
-#[path = "../differential/replies.rs"]
-#[allow(dead_code, reason = "the test of one server uses the rest")]
-mod replies;
-
 mod clusters;
 mod sequences;
 
 use std::collections::BTreeMap;
 
-use crate::clusters::Both;
-use crate::sequences::Sequence;
+use self::clusters::Both;
+use self::sequences::Sequence;
 
 #[tokio::test(start_paused = true)]
 async fn the_nodes_of_a_simulated_cluster_say_what_real_ones_say() {

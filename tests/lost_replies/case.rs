@@ -2,26 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use distlock::{Error, Guard, Lock, Owner};
 use tokio::time::timeout;
 
 use super::PATIENCE;
-use super::moments::Moment;
 use super::rules::{LetGo, Rule};
-use super::stories::{Repeated, Story};
+use super::server::{TestServer, client_behind, everything_arrives};
+use super::stories::{Moment, Repeated, Story};
 use super::support::batch::apart;
 use super::support::command::{Command, last_acquire};
 use super::support::{
     ChaosProxy, Family, Fault, Opposite, Player, Script, Words, args, eventually,
 };
+use super::tellings::tell;
 use super::tokens::Tokens;
-use super::world::{World, client_behind};
 
 pub(crate) struct Case<F: Family> {
-    pub(crate) world: Rc<World<F>>,
+    pub(crate) server: Rc<TestServer<F>>,
     pub(crate) proxy: ChaosProxy,
     pub(crate) client: Player<F>,
     pub(crate) name: String,
@@ -30,7 +28,7 @@ pub(crate) struct Case<F: Family> {
     pub(crate) guards: Vec<Guard<F::Kind>>,
     pub(crate) scripts: bool,
     pub(crate) tokens: Tokens,
-    story: &'static Story<F>,
+    pub(crate) story: &'static Story,
     /// What is lost, and how; nothing to see what there is to lose.
     loss: Option<(Moment, &'static Rule)>,
     let_go: bool,
@@ -49,29 +47,25 @@ pub(crate) struct Verdict {
 impl<F: Family> Case<F> {
     /// Tells a story in which something is lost.
     pub(crate) async fn tell(
-        world: Rc<World<F>>,
-        story: &'static Story<F>,
+        server: Rc<TestServer<F>>,
+        story: &'static Story,
         rule: &'static Rule,
         moment: Moment,
     ) -> Verdict {
         let scripts = matches!(moment, Moment::Request(_));
-        let mut case = Self::begin(world, story, scripts).await;
+        let mut case = Self::begin(server, story, scripts).await;
         case.proxy
             .rule(moment.select(story, &case.name), rule.fault);
         case.loss = Some((moment, rule));
-        // Told again for as long as a busy machine keeps the request from being sent.
-        let give_up = Instant::now() + PATIENCE;
-        while case.target().is_none() && Instant::now() < give_up {
-            (story.tell)(&mut case).await;
-        }
+        tell(&mut case).await;
         case.end().await;
         case.verdict
     }
 
     /// Tells a story without scripts, and without a loss, to see which commands there are to lose.
-    pub(crate) async fn commands(world: Rc<World<F>>, story: &'static Story<F>) -> Vec<Command> {
-        let mut case = Self::begin(world, story, false).await;
-        (story.tell)(&mut case).await;
+    pub(crate) async fn commands(server: Rc<TestServer<F>>, story: &'static Story) -> Vec<Command> {
+        let mut case = Self::begin(server, story, false).await;
+        tell(&mut case).await;
         let mut commands = Command::all(&case.proxy.requests(), &case.name);
         commands.retain(|command| story.in_parts.contains(&command.request));
         // What a story has to break itself is not to be lost in another way as well.
@@ -85,20 +79,20 @@ impl<F: Family> Case<F> {
         commands
     }
 
-    async fn begin(world: Rc<World<F>>, story: &'static Story<F>, scripts: bool) -> Self {
-        static CASES: AtomicU64 = AtomicU64::new(0);
-        let proxy = world.server.proxy();
+    async fn begin(server: Rc<TestServer<F>>, story: &'static Story, scripts: bool) -> Self {
+        let proxy = server.proxy();
         let without = if scripts { "" } else { "scripts=off" };
-        let client: Player<F> = client_behind(&proxy.url_with(without)).await;
+        let client: Player<F> = client_behind(&proxy, without).await;
         Self {
-            name: format!("case-{}", CASES.fetch_add(1, Ordering::Relaxed)),
+            // Each case has a proxy of its own.
+            name: format!("case-{}", proxy.addr().port()),
             owner: client.new_owner(),
             guards: Vec::new(),
             tokens: Tokens::default(),
             loss: None,
             let_go: false,
             verdict: Verdict::default(),
-            world,
+            server,
             proxy,
             client,
             scripts,
@@ -171,11 +165,11 @@ impl<F: Family> Case<F> {
     /// it, else as soon as the client has cleaned up.
     pub(crate) async fn check(&mut self, answered: bool) {
         let said = self.said_by_guards();
-        let expected = self.world.counted(said.clone());
+        let expected = self.server.counted(said.clone());
         let rule = self.loss.as_ref().map(|(_, rule)| *rule);
         let harmless = rule.is_none_or(|rule| rule.harmless);
         if answered && (harmless || self.target().is_none()) {
-            assert_eq!(self.world.holds(&self.name).await, expected);
+            assert_eq!(self.server.holds(&self.name).await, expected);
         } else {
             self.becomes(&expected).await;
         }
@@ -184,7 +178,7 @@ impl<F: Family> Case<F> {
             assert_eq!(guard.hold_count(), said[&guard.owner()]);
         }
         if F::FENCED {
-            let last = self.world.last_token(&self.name).await;
+            let last = self.server.last_token(&self.name);
             self.tokens.given::<F>(last, self.guards.last());
         }
         if let Some(rule) = rule
@@ -200,20 +194,20 @@ impl<F: Family> Case<F> {
                 self.becomes(&expected).await;
             }
             self.let_go(rule).await;
-            assert_eq!(self.world.holds(&self.name).await, expected);
+            assert_eq!(self.server.holds(&self.name).await, expected);
         }
     }
 
-    /// The story is over and everything was given back.
+    /// The story is over and everything was released.
     async fn end(&mut self) {
         assert!(
             self.guards.is_empty(),
             "the story releases what it acquires"
         );
-        eventually(PATIENCE, "the network does wrong", async || {
-            self.target().is_some()
-        })
-        .await;
+        assert!(
+            self.target().is_some(),
+            "the network has done nothing wrong"
+        );
         let (_, rule) = self.loss.clone().expect("it is told to lose something");
         self.check(false).await;
         // Waits until everything is cleaned up.
@@ -223,34 +217,29 @@ impl<F: Family> Case<F> {
         match rule.let_go {
             Some(LetGo::WhenFree) => {
                 self.let_go(rule).await;
-                assert_eq!(self.world.holds(&self.name).await, free, "a ghost");
+                assert_eq!(self.server.holds(&self.name).await, free, "a ghost");
             }
             Some(LetGo::WhenTaken) => {
                 let guard = self.taken_by_another().await;
                 self.let_go(rule).await;
-                let taken = self.world.counted(BTreeMap::from([(guard.owner(), 1)]));
-                assert_eq!(self.world.holds(&self.name).await, taken);
+                let taken = self.server.counted(BTreeMap::from([(guard.owner(), 1)]));
+                assert_eq!(self.server.holds(&self.name).await, taken);
                 assert!(guard.is_held());
                 guard.release().await.expect("it is still the other's");
             }
             Some(LetGo::AfterCleanup) => assert!(self.let_go),
             None => {}
         }
-        self.everything_arrived().await;
-        assert_eq!(self.world.holds(&self.name).await, free, "a ghost");
-        assert_eq!(self.world.line(&self.name).await, [""; 0], "a ghost");
+        everything_arrives(&self.proxy).await;
+        assert_eq!(self.server.holds(&self.name).await, free, "a ghost");
+        assert_eq!(self.server.queue(&self.name), [""; 0], "a ghost");
         let guard = self.taken_by_another().await;
         guard.release().await.expect("it is the other's");
-        let left = self.world.leftovers(&self.name).await;
-        assert_eq!(left, [""; 0], "nobody has it or waits for it");
-        let marks = format!("distlock_undone:{{{}}}", self.name);
-        let marks = self.world.pttl(&marks).await;
-        assert_ne!(marks, -1, "a mark that stays for ever");
-        assert!(marks <= 300_000, "a mark that stays for {marks} ms");
+        self.server.nothing_is_left(&self.name);
     }
 
     async fn taken_by_another(&mut self) -> Guard<Opposite<F>> {
-        let lock = self.world.other.against(self.name.as_str());
+        let lock = self.server.other.against(self.name.as_str());
         let guard = lock.acquire_timeout(PATIENCE).await;
         let guard = guard.expect("its network is fine").expect("it is free");
         self.tokens.seen::<F::Against>(&guard);
@@ -274,9 +263,9 @@ impl<F: Family> Case<F> {
 
     /// Waits until the client has undone the target, whose call was given up, or done it again.
     async fn cleaned_up(&self, call: &[String], rule: &Rule) {
-        let witness = &self.world.witness;
+        let witness = &self.server.witness;
         let repeats = |words: &[String]| {
-            words == call || gives_back_no_less(words, call) || renews_the_same(words, call)
+            words == call || releases_no_less(words, call) || renews_the_same(words, call)
         };
         let repeated = || witness.count(&self.name, repeats);
         let undone = |owner: &str, attempt: &str| {
@@ -316,12 +305,10 @@ impl<F: Family> Case<F> {
         let (owner, attempt) = acquire.split_once('#').expect("an owner and an attempt");
         let takes = |words: &[String]| words[0].ends_with("SET") && words[2] == owner;
         let marks = format!("distlock_undone:{{{}}}", self.name);
-        let mut mark = redis::cmd("ZRANK");
-        mark.arg(marks).arg(acquire);
         eventually(PATIENCE, "the client cleans up", async || {
             // Carried out from zero, it needs no mark: it is gone.
-            let carried_out = self.world.witness.count(&self.name, takes) > 0;
-            let mark: Option<u64> = self.world.ask(&mark).await;
+            let carried_out = self.server.witness.count(&self.name, takes) > 0;
+            let mark: Option<u64> = self.server.redis.query(&["ZRANK", &marks, acquire]);
             attempt == "1" && carried_out || mark.is_some()
         })
         .await;
@@ -334,23 +321,15 @@ impl<F: Family> Case<F> {
         self.proxy.let_go();
         self.let_go = true;
         if late {
-            self.everything_arrived().await;
+            everything_arrives(&self.proxy).await;
             self.verdict.late = true;
         }
-    }
-
-    /// Waits until the server has executed whatever the client ever sent.
-    async fn everything_arrived(&self) {
-        eventually(PATIENCE, "all requests arrive", async || {
-            self.proxy.unanswered() == 0
-        })
-        .await;
     }
 
     async fn becomes(&self, expected: &BTreeMap<String, u32>) {
         let what = format!("redis has {expected:?} for `{}`", self.name);
         eventually(PATIENCE, &what, async || {
-            self.world.holds(&self.name).await == *expected
+            self.server.holds(&self.name).await == *expected
         })
         .await;
     }
@@ -378,7 +357,7 @@ fn renews_the_same(one: &[String], other: &[String]) -> bool {
 }
 
 /// Whether one call releases what the other does, or more of it: how much is left may have changed by then.
-fn gives_back_no_less(one: &[String], other: &[String]) -> bool {
+fn releases_no_less(one: &[String], other: &[String]) -> bool {
     let both = [one, other];
     if !both.iter().all(|call| Script::Release.runs(call)) {
         return false;

@@ -1,183 +1,323 @@
-//! What one lost request in a simple story does not show: losses that meet a release or a short lease. Those of re-entries
-//! are in [`reentries`](super::reentries).
+//! Losses that one lost request in a simple story does not show: those that meet a release or a short lease, questions of a
+//! waiter that come when it has gone, and subscriptions. Those of re-entries are in [`reentries`](super::reentries).
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use distlock::{Client, ClientBuilder, Error, Guard, Lease, Lock};
+use distlock::{ClientBuilder, Error, Guard, Lease};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
+use super::server::{TestServer, everything_arrives};
 use super::support::batch::apart;
-use super::support::{ChaosProxy, Family, Fault, Match, Plain, Player, Script, Words, eventually};
-use super::world::World;
-use super::{LEASE, PATIENCE};
+use super::support::{
+    ChaosProxy, Fair, Family, Fault, Fenced, Match, Plain, Player, Script, Simple, Words, builder,
+    eventually, simulated,
+};
+use super::{LEASE, Label, PATIENCE};
 
-#[tokio::test]
-async fn a_closed_client_has_released_what_was_dropped_however_slow_the_network() {
-    let (world, proxy, client) =
-        proxied::<Plain>(|builder| builder.command_timeout(PATIENCE)).await;
-    let guard = client.lock("stock").acquire().await.unwrap();
-    let delay = Fault::DelayRequest(TIMEOUT);
-    proxy.rule(runs(Script::Release).nth(1), delay);
-    drop(guard);
-    injected(&proxy, 1).await;
-    assert_eq!(world.holds("stock").await.len(), 1, "it is still under way");
-    client.close().await.unwrap();
-    assert_eq!(world.holds("stock").await, BTreeMap::new());
+#[test]
+fn a_closed_client_has_released_what_was_dropped_however_slow_the_network() {
+    simulated(async || {
+        let (server, proxy, client) =
+            proxied::<Plain>(|builder| builder.command_timeout(PATIENCE)).await;
+        let guard = client.lock("stock").acquire().await.unwrap();
+        let delay = Fault::DelayRequest(TIMEOUT);
+        proxy.rule(runs(Script::Release).nth(1), delay);
+        drop(guard);
+        injected(&proxy, 1).await;
+        assert_eq!(
+            server.holds("stock").await.len(),
+            1,
+            "it is still under way"
+        );
+        client.close().await.unwrap();
+        assert_eq!(server.holds("stock").await, BTreeMap::new());
+    });
 }
 
-#[tokio::test]
-async fn a_release_does_not_wait_for_a_re_entry_that_nobody_polls() {
-    let (world, proxy, client) = proxied::<Plain>(|builder| builder).await;
-    let owner = client.new_owner();
-    let lock = client.lock("stock").with_owner(&owner);
-    let outer = lock.acquire().await.unwrap();
-    let inner = lock.acquire().await.unwrap();
-    let mut again = Box::pin(lock.acquire());
-    assert!(begin(again.as_mut()));
-    let released = tokio::time::timeout(PATIENCE, inner.release()).await;
-    assert!(released.is_ok(), "it waits for ever");
-    drop(again);
-    outer.release().await.unwrap();
-    eventually(PATIENCE, "it is free", async || {
-        world.holds("stock").await.is_empty()
-    })
-    .await;
-    drop(proxy);
+#[test]
+fn a_release_does_not_wait_for_a_re_entry_that_nobody_polls() {
+    simulated(async || {
+        let (server, proxy, client) = proxied::<Plain>(|builder| builder).await;
+        let owner = client.new_owner();
+        let lock = client.lock("stock").with_owner(&owner);
+        let outer = lock.acquire().await.unwrap();
+        let inner = lock.acquire().await.unwrap();
+        let mut again = Box::pin(lock.acquire());
+        assert!(begin(again.as_mut()));
+        let released = timeout(PATIENCE, inner.release()).await;
+        assert!(released.is_ok(), "it waits for ever");
+        drop(again);
+        outer.release().await.unwrap();
+        eventually(PATIENCE, "it is free", async || {
+            server.holds("stock").await.is_empty()
+        })
+        .await;
+        drop(proxy);
+    });
 }
 
 /// The documented limit: the count may then be lower than the number of guards. Nobody else gets in.
-#[tokio::test]
-async fn a_partial_release_that_comes_after_a_later_re_entry_lets_nobody_in() {
-    let (world, proxy, client) = proxied::<Plain>(|builder| builder).await;
-    let owner = client.new_owner();
-    let lock = client.lock("stock").with_owner(&owner);
-    let outer = lock.acquire().await.unwrap();
-    let inner = lock.acquire().await.unwrap();
-    proxy.rule(runs(Script::Release).nth(1), Fault::HoldRequest);
-    let released = inner.release().await;
-    assert!(
-        matches!(released, Err(Error::Timeout { .. })),
-        "{released:?}"
-    );
-    let late = held_back(&proxy, Script::Release);
-    world.witness.executed(&late, 0).await;
-    let inner = lock.acquire().await.unwrap();
-    assert_eq!(
-        world.holds("stock").await,
-        BTreeMap::from([(outer.owner(), 2)])
-    );
-
-    proxy.let_go();
-    world.witness.executed(&late, 1).await;
-    assert!(outer.is_held() && inner.is_held());
-    let theirs = world.other.lock("stock");
-    assert!(theirs.try_acquire().await.unwrap().is_none());
-    outer.release().await.unwrap();
-    assert!(inner.is_held());
-    assert!(theirs.try_acquire().await.unwrap().is_none());
-    assert_eq!(
-        world.holds("stock").await,
-        BTreeMap::from([(inner.owner(), 1)])
-    );
-    inner.release().await.unwrap();
-    assert!(theirs.try_acquire().await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn a_renewal_without_answer_does_not_cost_a_lock_with_a_lease_shorter_than_the_time_out() {
-    // The silent connection costs a third of it; another one is what a busy machine may cost.
-    const LEASE: Duration = Duration::from_secs(8);
-    let stalled = async |parameters, renewal: Match| {
-        let build = |builder: ClientBuilder| builder.command_timeout(LEASE * 2);
-        let proxied = proxied_with::<Plain>(parameters, build).await;
-        let Some((_world, proxy, client)) = proxied else {
-            return;
-        };
-        let lock = client.lock("stock").with_lease(Lease::KeepAlive(LEASE));
-        let guard = lock.acquire().await.unwrap();
-        // A connection that has gone silent: what is behind this reply does not come either.
-        proxy.rule(renewal.nth(1), Fault::HoldReply);
-        injected(&proxy, 1).await;
-        let lost = tokio::time::timeout(LEASE * 3 / 2, guard.lost()).await;
+#[test]
+fn a_partial_release_that_comes_after_a_later_re_entry_lets_nobody_in() {
+    simulated(async || {
+        let (server, proxy, client) = proxied::<Plain>(|builder| builder).await;
+        let owner = client.new_owner();
+        let lock = client.lock("stock").with_owner(&owner);
+        let outer = lock.acquire().await.unwrap();
+        let inner = lock.acquire().await.unwrap();
+        proxy.rule(runs(Script::Release).nth(1), Fault::HoldRequest);
+        let released = inner.release().await;
         assert!(
-            lost.is_err(),
-            "the server answers on any other connection, but: {lost:?}"
+            matches!(released, Err(Error::Timeout { .. })),
+            "{released:?}"
         );
-    };
-    tokio::join!(
-        stalled("", runs(Script::Renew)),
-        stalled("scripts=off", Match::command("PEXPIRE")),
-    );
+        let late = held_back(&proxy, Script::Release);
+        server.witness.executed(&late, 0).await;
+        let inner = lock.acquire().await.unwrap();
+        assert_eq!(
+            server.holds("stock").await,
+            BTreeMap::from([(outer.owner(), 2)])
+        );
+
+        proxy.let_go();
+        server.witness.executed(&late, 1).await;
+        assert!(outer.is_held() && inner.is_held());
+        let theirs = server.other.lock("stock");
+        assert!(theirs.try_acquire().await.unwrap().is_none());
+        outer.release().await.unwrap();
+        assert!(inner.is_held());
+        assert!(theirs.try_acquire().await.unwrap().is_none());
+        assert_eq!(
+            server.holds("stock").await,
+            BTreeMap::from([(inner.owner(), 1)])
+        );
+        inner.release().await.unwrap();
+        assert!(theirs.try_acquire().await.unwrap().is_some());
+    });
 }
 
-#[tokio::test]
-async fn short_waits_do_not_cling_to_a_connection_that_never_answers() {
-    let wait = async |parameters, ask: Match| {
-        let proxied = proxied_with::<Plain>(parameters, |builder| builder).await;
-        let Some((_world, proxy, client)) = proxied else {
-            return;
-        };
-        proxy.rule(ask.nth(1), Fault::HoldReply);
-        let begun = Instant::now();
-        let guard = loop {
-            match client.lock("stock").acquire_timeout(TIMEOUT / 3).await {
-                Ok(Some(guard)) => break guard,
-                // What the first one got is still being taken back.
-                Ok(None) => {}
-                Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
-            }
+#[test]
+fn a_renewal_without_answer_does_not_cost_a_lock_with_a_lease_shorter_than_the_time_out() {
+    simulated(async || {
+        // The silent connection costs a third of it; another one is what a busy machine may cost.
+        const LEASE: Duration = Duration::from_secs(8);
+        let stalled = async |parameters, renewal: Match| {
+            let build = |builder: ClientBuilder| builder.command_timeout(LEASE * 2);
+            let proxied = proxied_with::<Plain>(parameters, build).await;
+            let (_server, proxy, client) = proxied;
+            let lock = client.lock("stock").with_lease(Lease::KeepAlive(LEASE));
+            let guard = lock.acquire().await.unwrap();
+            // A connection that has gone silent: what is behind this reply does not come either.
+            proxy.rule(renewal.nth(1), Fault::HoldReply);
+            injected(&proxy, 1).await;
+            let lost = timeout(LEASE * 3 / 2, guard.lost()).await;
             assert!(
-                begun.elapsed() < PATIENCE,
-                "it never tries another connection"
+                lost.is_err(),
+                "the server answers on any other connection, but: {lost:?}"
             );
         };
-        guard.release().await.unwrap();
+        tokio::join!(
+            stalled("", runs(Script::Renew)),
+            stalled("scripts=off", Match::command("PEXPIRE")),
+        );
+    });
+}
+
+#[test]
+fn short_waits_do_not_cling_to_a_connection_that_never_answers() {
+    simulated(async || {
+        let wait = async |parameters, ask: Match| {
+            let proxied = proxied_with::<Plain>(parameters, |builder| builder).await;
+            let (_server, proxy, client) = proxied;
+            proxy.rule(ask.nth(1), Fault::HoldReply);
+            let begun = Instant::now();
+            let guard = loop {
+                match client.lock("stock").acquire_timeout(TIMEOUT / 3).await {
+                    Ok(Some(guard)) => break guard,
+                    // What the first one got is still being taken back.
+                    Ok(None) => {}
+                    Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
+                }
+                assert!(
+                    begun.elapsed() < PATIENCE,
+                    "it never tries another connection"
+                );
+            };
+            guard.release().await.unwrap();
+        };
+        tokio::join!(
+            wait("", runs(Script::Acquire)),
+            wait("scripts=off", Match::command("EXEC")),
+        );
+    });
+}
+
+#[test]
+fn a_question_that_comes_after_its_place_was_left_brings_no_place() {
+    simulated(async || {
+        let (server, proxy, client) = proxied::<Fair>(|builder| builder).await;
+        let (theirs, waiting) = one_question_held_back(&server, &proxy, &client).await;
+        give_up(&client, waiting).await;
+        let line = server.queue("stock");
+        assert_eq!(line, [""; 0], "it has left");
+        assert!(proxy.unanswered() > 0, "one is still to come");
+        proxy.let_go();
+        everything_arrives(&proxy).await;
+        assert_eq!(server.queue("stock"), [""; 0], "a ghost");
+        theirs.release().await.unwrap();
+        server.nothing_is_left("stock");
+    });
+}
+
+/// It does not hear of its grant either, so that this is taken back while another question is still to come.
+#[test]
+fn a_question_that_comes_after_a_grant_was_taken_back_brings_no_hold() {
+    simulated(async || {
+        let (server, proxy, client) = proxied::<Fair>(|builder| builder).await;
+        let (theirs, waiting) = one_question_held_back(&server, &proxy, &client).await;
+        proxy.rule(runs(Script::Acquire).nth(1), Fault::HoldReply);
+        theirs.release().await.unwrap();
+        injected(&proxy, 2).await;
+        let granted = server.holds("stock").await;
+        assert_eq!(granted.len(), 1, "the answer is on its way");
+        give_up(&client, waiting).await;
+        server.nothing_is_left("stock");
+        assert!(proxy.unanswered() > 0, "one is still to come");
+        proxy.let_go();
+        everything_arrives(&proxy).await;
+        server.nothing_is_left("stock");
+    });
+}
+
+/// What another client holds, and somebody of ours who waits for it. One of its questions is under way and it has asked
+/// again since.
+async fn one_question_held_back(
+    server: &TestServer<Fair>,
+    proxy: &ChaosProxy,
+    client: &Player<Fair>,
+) -> (Guard<distlock::Fair>, Waiting) {
+    let theirs = server.other.lock("stock").acquire().await.unwrap();
+    let asked = || {
+        let asks = |words: &[String]| Script::Acquire.runs(words);
+        server.witness.count("stock", asks)
     };
-    tokio::join!(
-        wait("", runs(Script::Acquire)),
-        wait("scripts=off", Match::command("EXEC")),
-    );
+    eventually(PATIENCE, "theirs is seen", async || asked() == 1).await;
+    proxy.rule(runs(Script::Acquire).nth(2), Fault::HoldRequest);
+    let waiting = tokio::spawn(client.lock("stock").acquire());
+    eventually(PATIENCE, "it asks again", async || asked() == 3).await;
+    injected(proxy, 1).await;
+    assert_eq!(server.queue("stock").len(), 1, "it has one place");
+    (theirs, waiting)
+}
+
+/// Waits no longer; all that the client has to clean up is cleaned up.
+async fn give_up(client: &Player<Fair>, waiting: Waiting) {
+    waiting.abort();
+    let ended = waiting.await;
+    assert!(ended.is_err_and(|error| error.is_cancelled()));
+    client.close().await.unwrap();
+}
+
+type Waiting = JoinHandle<Result<Guard<distlock::Fair>, Error>>;
+
+mod whatever_becomes_of_its_subscription_a_waiter_gets_its_turn {
+    use super::*;
+
+    #[test]
+    fn with_plain_locks() {
+        simulated(async || lose_subscriptions::<Plain>().await);
+    }
+
+    #[test]
+    fn with_simple_locks() {
+        simulated(async || lose_subscriptions::<Simple>().await);
+    }
+
+    #[test]
+    fn with_fenced_locks() {
+        simulated(async || lose_subscriptions::<Fenced>().await);
+    }
+
+    #[test]
+    fn with_fair_locks() {
+        simulated(async || lose_subscriptions::<Fair>().await);
+    }
+}
+
+async fn lose_subscriptions<F: Family>() {
+    let faults = [
+        Fault::CutBefore,
+        Fault::DelayRequest(TIMEOUT * 2),
+        Fault::HoldRequest,
+    ];
+    let faults = faults.map(Some);
+    for fault in faults.into_iter().chain([None]) {
+        lose_subscription::<F>("SUBSCRIBE", fault).await;
+    }
+    for fault in faults {
+        lose_subscription::<F>("UNSUBSCRIBE", fault).await;
+    }
+}
+
+/// The fault of the first of these commands; or the connection ends once it has been carried out.
+async fn lose_subscription<F: Family>(word: &str, fault: Option<Fault>) {
+    let _label = Label(format!("{word}, {fault:?}"));
+    let (server, proxy, client) = proxied::<F>(|builder| builder.handoff_limit(0)).await;
+    let theirs = server.other.lock("stock").acquire().await.unwrap();
+    if let Some(fault) = fault {
+        proxy.rule(Match::command(word).nth(1), fault);
+    }
+    let is_subscribed = || !server.redis.pubsub_channels().is_empty();
+    let waiting = tokio::spawn(client.lock("stock").acquire());
+    if word == "SUBSCRIBE" && fault.is_some() {
+        injected(&proxy, 1).await;
+    } else {
+        eventually(PATIENCE, "it is subscribed", async || is_subscribed()).await;
+    }
+    if fault.is_none() {
+        proxy.cut_all();
+    }
+    theirs.release().await.unwrap();
+    // Sooner than a waiter that has gone would be skipped in the queue.
+    let turn = timeout(Duration::from_secs(8), waiting)
+        .await
+        .expect("no turn");
+    let guard = turn.unwrap().unwrap();
+    injected(&proxy, usize::from(fault.is_some())).await;
+    assert_eq!(server.holds("stock").await.len(), 1);
+    guard.release().await.unwrap();
+    proxy.let_go();
+    eventually(PATIENCE, "no connection is subscribed", async || {
+        !is_subscribed()
+    })
+    .await;
+    server.nothing_is_left("stock");
 }
 
 /// A server, and a client of it behind a proxy.
 pub(crate) async fn proxied<F: Family>(
     build: impl FnOnce(ClientBuilder) -> ClientBuilder,
-) -> (World<F>, ChaosProxy, Player<F>) {
-    let proxied = proxied_with("", build).await;
-    proxied.expect("every server runs scripts")
+) -> (TestServer<F>, ChaosProxy, Player<F>) {
+    proxied_with("", build).await
 }
 
-/// The same with these parameters in the client's address, if they can be.
+/// The same with these parameters in the client's address.
 async fn proxied_with<F: Family>(
     parameters: &str,
     build: impl FnOnce(ClientBuilder) -> ClientBuilder,
-) -> Option<(World<F>, ChaosProxy, Player<F>)> {
-    let world = World::start().await;
-    if parameters == "scripts=off" && !world.server.can_do_without_scripts().await {
-        return None;
-    }
-    let proxy = world.server.proxy();
-    let builder = Client::builder(&proxy.url_with(parameters))
+) -> (TestServer<F>, ChaosProxy, Player<F>) {
+    let server = TestServer::start().await;
+    let proxy = server.proxy();
+    let builder = builder(&proxy.url_with(parameters))
         .default_lease(Lease::KeepAlive(LEASE))
-        .command_timeout(TIMEOUT)
-        .connect_timeout(super::CONNECT_TIMEOUT);
+        .command_timeout(TIMEOUT);
     let client = build(builder).connect().await;
     let client = client.expect("the network is still whole");
-    Some((world, proxy, Player::new(client)))
-}
-
-/// The lock. A busy machine may be too slow for the command time-out; the store has not refused it then.
-pub(crate) async fn acquire<K>(lock: &Lock<K>) -> Guard<K> {
-    let give_up = Instant::now() + PATIENCE;
-    loop {
-        match lock.acquire().await {
-            Ok(guard) => return guard,
-            Err(Error::Timeout { .. }) if Instant::now() < give_up => {}
-            Err(error) => panic!("nobody has it: {error}"),
-        }
-    }
+    (server, proxy, Player::new(client))
 }
 
 pub(crate) fn runs(script: Script) -> Match {

@@ -5,24 +5,25 @@ use std::pin::pin;
 
 use distlock::Error;
 
-use super::corners::{TIMEOUT, acquire, begin, held_back, injected, proxied, runs};
-use super::support::{Fair, Family, Fault, Fenced, Plain, Script, Simple, eventually};
+use super::corners::{TIMEOUT, begin, held_back, injected, proxied, runs};
+use super::support::{Fair, Family, Fault, Fenced, Plain, Script, Simple, eventually, simulated};
 use super::{LEASE, PATIENCE};
 
-/// Makes a test of each, with all kinds side by side: they mostly wait.
+/// Makes a test of each, with each of these kinds.
 macro_rules! with_every_lock {
     ($($corner:ident,)+) => {
         mod with_every_lock {
-            use super::{Fair, Fenced, Plain, Simple};
+            use super::{Fair, Fenced, Plain, Simple, simulated};
 
             $(
-                #[tokio::test]
-                async fn $corner() {
-                    let plain = super::$corner::<Plain>();
-                    let fenced = super::$corner::<Fenced>();
-                    let fair = super::$corner::<Fair>();
-                    let simple = super::$corner::<Simple>();
-                    tokio::join!(plain, fenced, fair, simple);
+                #[test]
+                fn $corner() {
+                    simulated(async || {
+                        super::$corner::<Plain>().await;
+                        super::$corner::<Fenced>().await;
+                        super::$corner::<Fair>().await;
+                        super::$corner::<Simple>().await;
+                    });
                 }
             )+
         }
@@ -37,7 +38,7 @@ with_every_lock! {
 }
 
 async fn a_lost_re_entry_leaves_no_ghost_when_the_outer_guard_goes_meanwhile<F: Family>() {
-    let (world, proxy, client) = proxied::<F>(|builder| builder).await;
+    let (server, proxy, client) = proxied::<F>(|builder| builder).await;
     let owner = client.new_owner();
     let lock = client.lock("stock").with_owner(&owner);
     let first = lock.acquire().await.unwrap();
@@ -64,22 +65,22 @@ async fn a_lost_re_entry_leaves_no_ghost_when_the_outer_guard_goes_meanwhile<F: 
         "{first:?}"
     );
     eventually(PATIENCE, "it is given back", async || {
-        world.holds("stock").await.is_empty()
+        server.holds("stock").await.is_empty()
     })
     .await;
     client.close().await.unwrap();
 
     let late = held_back(&proxy, Script::Acquire);
-    assert_eq!(world.witness.count("stock", |words| words == late), 0);
+    assert_eq!(server.witness.count("stock", |words| words == late), 0);
     proxy.let_go();
-    world.witness.executed(&late, 0).await;
-    assert_eq!(world.holds("stock").await, BTreeMap::new(), "a ghost");
+    server.witness.executed(&late, 0).await;
+    assert_eq!(server.holds("stock").await, BTreeMap::new(), "a ghost");
 }
 
 async fn the_next_in_line_can_re_enter_though_a_re_entry_of_the_last_holder_was_undone<
     F: Family,
 >() {
-    let (world, proxy, client) = proxied::<F>(|builder| builder.handoff_window(LEASE)).await;
+    let (server, proxy, client) = proxied::<F>(|builder| builder.handoff_window(LEASE)).await;
     let (one, other) = (client.new_owner(), client.new_owner());
     let guard = client.lock("stock").with_owner(&one).acquire().await;
     let guard = guard.unwrap();
@@ -87,7 +88,7 @@ async fn the_next_in_line_can_re_enter_though_a_re_entry_of_the_last_holder_was_
     let again = client.lock("stock").with_owner(&one).acquire().await;
     assert!(matches!(again, Err(Error::Unavailable { .. })), "{again:?}");
     eventually(PATIENCE, "it is undone", async || {
-        world
+        server
             .witness
             .count("stock", |words| Script::Undo.runs(words))
             > 0
@@ -102,12 +103,12 @@ async fn the_next_in_line_can_re_enter_though_a_re_entry_of_the_last_holder_was_
     let inner = lock.acquire().await;
     assert!(inner.is_ok(), "{inner:?}");
     assert!(outer.is_held());
-    let said = world.counted(BTreeMap::from([(outer.owner(), 2)]));
-    assert_eq!(world.holds("stock").await, said);
+    let said = server.counted(BTreeMap::from([(outer.owner(), 2)]));
+    assert_eq!(server.holds("stock").await, said);
 }
 
 async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Family>() {
-    let (world, proxy, client) = proxied::<F>(|builder| {
+    let (server, proxy, client) = proxied::<F>(|builder| {
         let builder = builder.handoff_window(LEASE);
         builder.command_timeout(TIMEOUT / 2)
     })
@@ -117,14 +118,14 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Famil
         let name = format!("stock-{round}");
         let owner = client.new_owner();
         let lock = client.lock(name.as_str()).with_owner(&owner);
-        let guard = acquire(&lock).await;
+        let guard = lock.acquire().await.unwrap();
         let mut waiting = Box::pin(client.lock(name.as_str()).acquire());
         assert!(begin(waiting.as_mut()));
         let waiting = tokio::spawn(waiting);
         // Where it asks for itself it does so twice, before and after it listens.
         let asks = |words: &[String]| Script::Acquire.runs(words);
         eventually(PATIENCE, "it waits", async || {
-            !F::IN_ORDER || world.witness.count(&name, asks) >= 3
+            !F::IN_ORDER || server.witness.count(&name, asks) >= 3
         })
         .await;
         let re_entry = runs(Script::Acquire).arg(3, &name).nth(1);
@@ -143,18 +144,18 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Famil
 
         let late = held_back(&proxy, Script::Acquire);
         proxy.let_go();
-        world.witness.executed(&late, 0).await;
+        server.witness.executed(&late, 0).await;
         let said = BTreeMap::from([(guard.owner(), guard.hold_count())]);
-        let said = world.counted(said);
+        let said = server.counted(said);
         eventually(PATIENCE, &format!("redis has {said:?}"), async || {
-            world.holds(&name).await == said
+            server.holds(&name).await == said
         })
         .await;
     }
 }
 
 async fn a_re_entry_that_is_late_and_polled_late_counts_once<F: Family>() {
-    let (world, proxy, client) = proxied::<F>(|builder| builder).await;
+    let (server, proxy, client) = proxied::<F>(|builder| builder).await;
     let owner = client.new_owner();
     let lock = client.lock("stock").with_owner(&owner);
     let outer = lock.acquire().await.unwrap();
@@ -165,7 +166,7 @@ async fn a_re_entry_that_is_late_and_polled_late_counts_once<F: Family>() {
     // Its recount does not wait for ever for a re-entry that nobody polls.
     drop(outer);
     eventually(PATIENCE, "the count is brought down", async || {
-        world
+        server
             .witness
             .count("stock", |words| Script::Release.runs(words))
             > 0
@@ -173,7 +174,7 @@ async fn a_re_entry_that_is_late_and_polled_late_counts_once<F: Family>() {
     .await;
     let late = held_back(&proxy, Script::Acquire);
     proxy.let_go();
-    world.witness.executed(&late, 0).await;
+    server.witness.executed(&late, 0).await;
     let again = again.await;
     let said = match &again {
         Ok(guard) => BTreeMap::from([(guard.owner(), guard.hold_count())]),
@@ -182,9 +183,9 @@ async fn a_re_entry_that_is_late_and_polled_late_counts_once<F: Family>() {
             BTreeMap::new()
         }
     };
-    let said = world.counted(said);
+    let said = server.counted(said);
     eventually(PATIENCE, &format!("redis has {said:?}"), async || {
-        world.holds("stock").await == said
+        server.holds("stock").await == said
     })
     .await;
 }

@@ -1,39 +1,28 @@
-//! What is done over the broken network: each story sends a few requests of one sort, and each of them
-//! is lost in a case of its own.
+//! What is done over the broken network: each story sends a few requests of one sort, and each of them is lost in a case of
+//! its own.
 
 use std::ops::Range;
-use std::pin::Pin;
 
-use distlock::Wait;
+use super::rules::{LetGo, RULES, Rule};
+use super::support::command::Command;
+use super::support::{Family, Fault, Match, Script, args};
 
-use super::case::Case;
-use super::lines::{hand_over, leave, stand, undo_an_echo, undo_in_line};
-use super::support::{Family, Script, args};
-use super::tellings::{
-    BACKOFF, abandon, abandon_in_part, acquire, extend, pass_on, reenter, release, release_in_part,
-    renew, undo, undo_reentry, wait,
-};
-
-pub(crate) struct Story<F: Family> {
-    pub(crate) name: &'static str,
+#[derive(Clone, Debug)]
+pub(crate) struct Story {
+    pub(crate) plot: Plot,
+    pub(crate) script: Script,
+    /// Which runs of the script are meant, by the count they leave.
+    count: Count,
     /// How many requests of the sort it sends when nothing goes wrong.
     pub(crate) requests: u64,
     /// Without scripts: which of all its requests, counted from 0, are lost, command by command. The others are as in
     /// another story.
     pub(crate) in_parts: Range<usize>,
-    pub(crate) script: Script,
     /// Whether a request that is lost is sent again, word for word.
     pub(crate) repeated: Repeated,
-    pub(crate) tell: for<'c> fn(&'c mut Case<F>) -> Telling<'c>,
-    /// Which runs of the script are meant, by the count they leave.
-    count: Count,
-    /// Whether an owner takes once more what it holds.
-    again: bool,
 }
 
-pub(crate) type Telling<'c> = Pin<Box<dyn Future<Output = ()> + 'c>>;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Count {
     Any,
     First,
@@ -42,7 +31,7 @@ enum Count {
     Some,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeated {
     Always,
     Never,
@@ -50,158 +39,77 @@ pub(crate) enum Repeated {
     WhileHeld,
 }
 
-impl<F: Family> Story<F> {
+macro_rules! stories {
+    ($($plot:ident: $script:ident $count:ident $requests:literal $in_parts:expr, $repeated:ident;)*) => {
+        /// What is told, in [`tellings`](super::tellings).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Plot {
+            $($plot),*
+        }
+
+        static STORIES: &[Story] = &[
+            $(Story {
+                plot: Plot::$plot,
+                script: Script::$script,
+                count: Count::$count,
+                requests: $requests,
+                in_parts: $in_parts,
+                repeated: Repeated::$repeated,
+            }),*
+        ];
+    };
+}
+
+stories! {
+    Acquire: Acquire First 4 0..2, Never;
+    WaitSubscribed: Acquire First 3 0..4, Never;
+    WaitPolling: Acquire First 4 0..0, Never;
+    Reenter: Acquire More 3 1..3, Never;
+    ReleaseInPart: Release Some 3 4..6, WhileHeld;
+    Release: Release None 3 0..0, Always;
+    HandOff: Pass Any 4 1..3, Never;
+    Drop: Release None 2 1..2, Always;
+    DropInPart: Release Some 2 4..5, WhileHeld;
+    Renew: Renew Any 2 2..3, WhileHeld;
+    Extend: Renew Any 2 1..2, Never;
+    Undo: Undo Any 2 1..4, Always;
+    UndoReentry: Undo Any 2 2..4, WhileHeld;
+    // In the store's queue.
+    StandInQueue: Acquire First 3 0..0, Never;
+    LeaveTheQueue: Release None 2 0..0, Always;
+    ReleaseToTheNext: Release None 2 0..0, Always;
+    UndoInQueue: Undo Any 2 0..0, Always;
+    UndoAnOrphan: Undo Any 2 0..0, Always;
+}
+
+impl Story {
     /// Those that are told with this kind of lock.
-    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
-        let alone = Self::OF_EVERY_LOCK.iter();
-        let alone = alone.filter(|story| F::PASSED_ON || story.script != Script::Pass);
-        let alone = alone.filter(|story| F::AGAIN || !story.again);
-        alone.chain(Self::IN_LINE.iter().filter(|_| F::IN_ORDER))
+    pub(crate) fn all<F: Family>() -> impl Iterator<Item = &'static Self> {
+        STORIES.iter().filter(|story| match story.plot {
+            Plot::HandOff => F::PASSED_ON,
+            Plot::Reenter | Plot::ReleaseInPart | Plot::DropInPart | Plot::UndoReentry => F::AGAIN,
+            Plot::StandInQueue
+            | Plot::LeaveTheQueue
+            | Plot::ReleaseToTheNext
+            | Plot::UndoInQueue
+            | Plot::UndoAnOrphan => F::IN_ORDER,
+            _ => true,
+        })
     }
 
-    const OF_EVERY_LOCK: &'static [Self] = &[
-        Self {
-            requests: 4,
-            in_parts: 0..2,
-            ..story("acquire", Script::Acquire, Count::First, |case| {
-                Box::pin(acquire(case))
-            })
-        },
-        Self {
-            requests: 3,
-            in_parts: 0..4,
-            ..story("wait and listen", Script::Acquire, Count::First, |case| {
-                Box::pin(wait(case, Wait::Notify, 2))
-            })
-        },
-        Self {
-            requests: 4,
-            ..story("wait and poll", Script::Acquire, Count::First, |case| {
-                Box::pin(wait(case, Wait::Poll(BACKOFF), 3))
-            })
-        },
-        Self {
-            requests: 3,
-            in_parts: 1..3,
-            again: true,
-            ..story("re-enter", Script::Acquire, Count::More, |case| {
-                Box::pin(reenter(case))
-            })
-        },
-        Self {
-            requests: 3,
-            in_parts: 4..6,
-            repeated: Repeated::WhileHeld,
-            again: true,
-            ..story("release in part", Script::Release, Count::Some, |case| {
-                Box::pin(release_in_part(case))
-            })
-        },
-        Self {
-            requests: 3,
-            repeated: Repeated::Always,
-            ..story("release", Script::Release, Count::None, |case| {
-                Box::pin(release(case))
-            })
-        },
-        Self {
-            requests: 4,
-            in_parts: 1..3,
-            ..story("pass on", Script::Pass, Count::Any, |case| {
-                Box::pin(pass_on(case))
-            })
-        },
-        Self {
-            in_parts: 1..2,
-            repeated: Repeated::Always,
-            ..story("drop", Script::Release, Count::None, |case| {
-                Box::pin(abandon(case))
-            })
-        },
-        Self {
-            in_parts: 4..5,
-            repeated: Repeated::WhileHeld,
-            again: true,
-            ..story("drop in part", Script::Release, Count::Some, |case| {
-                Box::pin(abandon_in_part(case))
-            })
-        },
-        Self {
-            in_parts: 2..3,
-            repeated: Repeated::WhileHeld,
-            ..story("renew", Script::Renew, Count::Any, |case| {
-                Box::pin(renew(case))
-            })
-        },
-        Self {
-            in_parts: 1..2,
-            ..story("extend", Script::Renew, Count::Any, |case| {
-                Box::pin(extend(case))
-            })
-        },
-        Self {
-            in_parts: 1..4,
-            repeated: Repeated::Always,
-            ..story("undo", Script::Undo, Count::Any, |case| {
-                Box::pin(undo(case))
-            })
-        },
-        Self {
-            in_parts: 2..4,
-            repeated: Repeated::WhileHeld,
-            again: true,
-            ..story("undo re-entry", Script::Undo, Count::Any, |case| {
-                Box::pin(undo_reentry(case))
-            })
-        },
-    ];
-
-    const IN_LINE: &'static [Self] = &[
-        Self {
-            requests: 3,
-            ..story("stand in line", Script::Acquire, Count::First, |case| {
-                Box::pin(stand(case))
-            })
-        },
-        Self {
-            repeated: Repeated::Always,
-            ..story("leave the line", Script::Release, Count::None, |case| {
-                Box::pin(leave(case))
-            })
-        },
-        Self {
-            repeated: Repeated::Always,
-            ..story("to the next", Script::Release, Count::None, |case| {
-                Box::pin(hand_over(case))
-            })
-        },
-        Self {
-            repeated: Repeated::Always,
-            ..story("undo in line", Script::Undo, Count::Any, |case| {
-                Box::pin(undo_in_line(case))
-            })
-        },
-        Self {
-            repeated: Repeated::Always,
-            ..story("undo an echo", Script::Undo, Count::Any, |case| {
-                Box::pin(undo_an_echo(case))
-            })
-        },
-    ];
-
-    /// Whether nothing goes wrong in it but what the rule says. To have something undone, a story has to
-    /// break something itself.
+    /// Whether nothing goes wrong in it but what the rule says. To have something undone, a story has to break something
+    /// itself.
     pub(crate) fn is_whole(&self) -> bool {
         self.script != Script::Undo
     }
 
     /// Whether a request is one of the sort that is to be lost.
-    pub(crate) fn is_target(&self, words: &[impl AsRef<[u8]>]) -> bool {
+    fn is_target(&self, words: &[impl AsRef<[u8]>]) -> bool {
         if !self.script.runs(words) {
             return false;
         }
         let count = match self.script {
-            // The number of the attempt: nobody but the plain lock is told a count, and the first is the first.
+            // The number of the attempt: only the plain lock is told a count, and the first is the first.
             Script::Acquire | Script::Release => args(words)[1].as_ref(),
             Script::Pass | Script::Renew | Script::Undo => b"",
         };
@@ -215,20 +123,52 @@ impl<F: Family> Story<F> {
     }
 }
 
-const fn story<F: Family>(
-    name: &'static str,
-    script: Script,
-    count: Count,
-    tell: for<'c> fn(&'c mut Case<F>) -> Telling<'c>,
-) -> Story<F> {
-    Story {
-        name,
-        requests: 2,
-        in_parts: 0..0,
-        script,
-        repeated: Repeated::Never,
-        tell,
-        count,
-        again: false,
+/// What is lost of a story: a request, or, without scripts, one of the commands that a request is made of.
+#[derive(Clone, Debug)]
+pub(crate) enum Moment {
+    Command(Command),
+    /// A request of the sort that the story is about: which of them, counted from 1.
+    Request(u64),
+}
+
+impl Moment {
+    /// The ways in which it is lost. A command that only reads is lost in one of them, which are taken in turn; one that
+    /// writes in some, and in any case so late that it has been undone and no request has touched the lock since.
+    pub(crate) fn ways(&self, turn: usize) -> Vec<&'static Rule> {
+        let Self::Command(command) = self else {
+            return RULES.iter().collect();
+        };
+        let is_late = |rule: &&Rule| {
+            rule.fault == Fault::HoldRequest && rule.let_go == Some(LetGo::AfterCleanup)
+        };
+        // A part of a transaction that comes twice is nothing that a network does.
+        let ways = RULES.iter();
+        let ways = ways.filter(|rule| rule.fault != Fault::DuplicateRequest);
+        let (mut late, others): (Vec<_>, Vec<_>) = ways.partition(is_late);
+        if !command.writes {
+            let mut all = late.into_iter().chain(others).cycle();
+            return all.nth(turn).into_iter().collect();
+        }
+        late.extend(others.into_iter().cycle().skip(turn * OTHERS).take(OTHERS));
+        late
+    }
+
+    /// Whether these are the words of one.
+    pub(crate) fn is_one(&self, story: &Story, name: &str, words: &[impl AsRef<[u8]>]) -> bool {
+        match self {
+            Self::Command(command) => command.is_one(name, words),
+            Self::Request(_) => story.is_target(words),
+        }
+    }
+
+    /// Selects it.
+    pub(crate) fn select(&self, story: &'static Story, name: &str) -> Match {
+        match self {
+            Self::Command(command) => command.select(name),
+            Self::Request(nth) => Match::words(|words| story.is_target(words)).nth(*nth),
+        }
     }
 }
+
+/// In how many ways beside that one.
+const OTHERS: usize = 5;

@@ -9,10 +9,42 @@ use distlock::{Backoff, Error, Guard, Lease, Lock, Wait};
 use tokio::task::JoinHandle;
 
 use super::case::Case;
-use super::support::{Family, Fault, Match, Opposite, Script, eventually};
+use super::stories::Plot;
+use super::support::{Family, Fault, Match, Opposite, Player, Script, eventually};
 use super::{LEASE, PATIENCE};
 
-pub(crate) async fn acquire<F: Family>(case: &mut Case<F>) {
+pub(crate) async fn tell<F: Family>(case: &mut Case<F>) {
+    match case.story.plot {
+        Plot::Acquire => acquire(case).await,
+        Plot::WaitSubscribed => wait(case, Wait::Notify, 2).await,
+        Plot::WaitPolling => wait(case, Wait::Poll(BACKOFF), 3).await,
+        Plot::Reenter => reenter(case).await,
+        Plot::ReleaseInPart => {
+            hold_four_times(case).await;
+            case.release_all().await;
+        }
+        Plot::Release => release(case).await,
+        Plot::HandOff => hand_off(case).await,
+        Plot::Drop => abandon(case).await,
+        Plot::DropInPart => {
+            hold_four_times(case).await;
+            case.abandon().await;
+            case.abandon().await;
+            case.release_all().await;
+        }
+        Plot::Renew => renew(case).await,
+        Plot::Extend => extend(case).await,
+        Plot::Undo => undo(case).await,
+        Plot::UndoReentry => undo_reentry(case).await,
+        Plot::StandInQueue => stand(case).await,
+        Plot::LeaveTheQueue => leave(case).await,
+        Plot::ReleaseToTheNext => release_to_the_next(case).await,
+        Plot::UndoInQueue => undo_in_queue(case).await,
+        Plot::UndoAnOrphan => undo_an_orphan(case).await,
+    }
+}
+
+async fn acquire<F: Family>(case: &mut Case<F>) {
     let lock = case.lock();
     case.acquire(lock.try_acquire()).await;
     case.release_all().await;
@@ -26,7 +58,7 @@ pub(crate) async fn acquire<F: Family>(case: &mut Case<F>) {
 }
 
 /// Waits for a lock that another client gives back once it was asked for so many times.
-pub(crate) async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize) {
+async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize) {
     let theirs = taken_by_another(case).await;
     let lock = case.lock().with_wait(wait);
     let waiting = waits(case, lock.acquire_timeout(PATIENCE), asks).await;
@@ -41,23 +73,23 @@ pub(crate) async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize)
 
 /// What keeps it out, held by another client.
 async fn taken_by_another<F: Family>(case: &Case<F>) -> Guard<Opposite<F>> {
-    taken(case, case.world.other.against(case.name.as_str())).await
+    taken(case, case.server.other.against(case.name.as_str())).await
 }
 
 /// What another client holds, and the witness has seen it take.
-pub(crate) async fn taken<F: Family, K>(case: &Case<F>, theirs: Lock<K>) -> Guard<K> {
+async fn taken<F: Family, K>(case: &Case<F>, theirs: Lock<K>) -> Guard<K> {
     let theirs = theirs.acquire().await.expect("their network is fine");
     let executed = async || {
         let owner = theirs.owner();
         let words = |words: &[String]| words.contains(&owner);
-        case.world.witness.count(&case.name, words) > 0
+        case.server.witness.count(&case.name, words) > 0
     };
     eventually(PATIENCE, "theirs is seen", executed).await;
     theirs
 }
 
 /// Somebody who waits in the background and, if nobody else does, has asked so many times; or has failed.
-pub(crate) async fn waits<F: Family, T: Send + 'static>(
+async fn waits<F: Family, T: Send + 'static>(
     case: &Case<F>,
     waiting: impl Future<Output = T> + Send + 'static,
     asks: usize,
@@ -71,7 +103,7 @@ pub(crate) async fn waits<F: Family, T: Send + 'static>(
     waiting
 }
 
-pub(crate) async fn reenter<F: Family>(case: &mut Case<F>) {
+async fn reenter<F: Family>(case: &mut Case<F>) {
     let lock = case.lock();
     case.acquire(lock.acquire()).await;
     case.acquire(lock.acquire()).await;
@@ -82,7 +114,7 @@ pub(crate) async fn reenter<F: Family>(case: &mut Case<F>) {
     case.release_all().await;
 }
 
-pub(crate) async fn release<F: Family>(case: &mut Case<F>) {
+async fn release<F: Family>(case: &mut Case<F>) {
     for _ in 0..3 {
         let lock = case.lock();
         case.acquire(lock.acquire()).await;
@@ -90,24 +122,12 @@ pub(crate) async fn release<F: Family>(case: &mut Case<F>) {
     }
 }
 
-pub(crate) async fn release_in_part<F: Family>(case: &mut Case<F>) {
-    hold_four_times(case).await;
-    case.release_all().await;
-}
-
-pub(crate) async fn abandon<F: Family>(case: &mut Case<F>) {
+async fn abandon<F: Family>(case: &mut Case<F>) {
     for _ in 0..2 {
         let lock = case.lock();
         case.acquire(lock.acquire()).await;
         case.abandon().await;
     }
-}
-
-pub(crate) async fn abandon_in_part<F: Family>(case: &mut Case<F>) {
-    hold_four_times(case).await;
-    case.abandon().await;
-    case.abandon().await;
-    case.release_all().await;
 }
 
 async fn hold_four_times<F: Family>(case: &mut Case<F>) {
@@ -118,7 +138,7 @@ async fn hold_four_times<F: Family>(case: &mut Case<F>) {
 }
 
 /// Four wait behind a hold of their own client, and each passes the lock on to the next.
-pub(crate) async fn pass_on<F: Family>(case: &mut Case<F>) {
+async fn hand_off<F: Family>(case: &mut Case<F>) {
     let lock = case.client.lock(case.name.as_str());
     if !case.acquire(lock.acquire()).await {
         // Nobody would stand behind anybody.
@@ -146,7 +166,7 @@ pub(crate) async fn pass_on<F: Family>(case: &mut Case<F>) {
 }
 
 /// Holds the lock for as long as a few renewals take.
-pub(crate) async fn renew<F: Family>(case: &mut Case<F>) {
+async fn renew<F: Family>(case: &mut Case<F>) {
     let lock = case.lock().with_lease(Lease::KeepAlive(SHORT_LEASE));
     case.acquire(lock.acquire()).await;
     if F::AGAIN {
@@ -163,13 +183,13 @@ pub(crate) async fn renew<F: Family>(case: &mut Case<F>) {
         })
         .await;
         case.check(true).await;
-        let left = left(case).await;
+        let left = left(case);
         assert!(left > 0 && left <= millis(SHORT_LEASE), "{left} ms left");
     }
     case.release_all().await;
 }
 
-pub(crate) async fn extend<F: Family>(case: &mut Case<F>) {
+async fn extend<F: Family>(case: &mut Case<F>) {
     let lock = case.lock().with_lease(Lease::Fixed(LEASE));
     case.acquire(lock.acquire()).await;
     for times in 2..=3 {
@@ -177,7 +197,7 @@ pub(crate) async fn extend<F: Family>(case: &mut Case<F>) {
             return;
         };
         let extended = guard.extend(LEASE * times).await;
-        let left = left(case).await;
+        let left = left(case);
         match extended {
             Ok(()) => assert!(left > millis(LEASE * (times - 1)), "{left} ms left"),
             Err(error) => {
@@ -191,7 +211,7 @@ pub(crate) async fn extend<F: Family>(case: &mut Case<F>) {
 }
 
 /// Has two acquires undone: one was carried out, one never came.
-pub(crate) async fn undo<F: Family>(case: &mut Case<F>) {
+async fn undo<F: Family>(case: &mut Case<F>) {
     for (nth, fault) in [(1, Fault::CutAfter), (2, Fault::CutBefore)] {
         case.proxy.rule(takes(case).nth(nth), fault);
     }
@@ -204,7 +224,7 @@ pub(crate) async fn undo<F: Family>(case: &mut Case<F>) {
 }
 
 /// Has two re-entries undone.
-pub(crate) async fn undo_reentry<F: Family>(case: &mut Case<F>) {
+async fn undo_reentry<F: Family>(case: &mut Case<F>) {
     let lock = case.lock();
     case.acquire(lock.acquire()).await;
     for nth in [1, 2] {
@@ -223,23 +243,23 @@ pub(crate) async fn undo_reentry<F: Family>(case: &mut Case<F>) {
 /// How often the server has been asked for the lock of the case.
 fn asked<F: Family>(case: &Case<F>) -> usize {
     let asks = |words: &[String]| Script::Acquire.runs(words) || words[0] == "ZSCORE";
-    case.world.witness.count(&case.name, asks)
+    case.server.witness.count(&case.name, asks)
 }
 
 /// How often it has renewed it, once it is held.
 fn renewed<F: Family>(case: &Case<F>) -> usize {
     let renews = |words: &[String]| Script::Renew.runs(words) || words[0] == "PEXPIRE";
-    case.world.witness.count(&case.name, renews)
+    case.server.witness.count(&case.name, renews)
 }
 
 /// How often it has refused, from then on, what was asked.
 fn undone<F: Family>(case: &Case<F>) -> usize {
     let undoes = |words: &[String]| Script::Undo.runs(words) || words[0] == "ZADD";
-    case.world.witness.count(&case.name, undoes)
+    case.server.witness.count(&case.name, undoes)
 }
 
 /// What asks for a lock.
-pub(crate) fn asks<F: Family>(case: &Case<F>) -> Match {
+fn asks<F: Family>(case: &Case<F>) -> Match {
     if case.scripts {
         Match::words(|words| Script::Acquire.runs(words))
     } else {
@@ -256,19 +276,16 @@ fn takes<F: Family>(case: &Case<F>) -> Match {
     }
 }
 
-/// How many milliseconds it is held if nobody renews it.
-async fn left<F: Family>(case: &Case<F>) -> i64 {
-    let (world, name) = (&case.world, &case.name);
+/// How many milliseconds it is held if it is not renewed.
+fn left<F: Family>(case: &Case<F>) -> i64 {
+    let (redis, name) = (&case.server.redis, &*case.name);
     if F::PERMITS == 0 {
-        return world.pttl(name).await;
+        return redis.pttl(name);
     }
-    let out = format!("{{{name}}}:timeout");
-    world
-        .ask(redis::cmd("EVAL").arg(SOONEST).arg(1).arg(out))
-        .await
+    redis.query(&["EVAL", SOONEST, "1", &format!("{{{name}}}:timeout")])
 }
 
-/// KEYS the permits that are out. How many ms until the first of them comes back.
+/// KEYS the permits that are out. How many ms until the first of them is available again.
 const SOONEST: &str = "
 local time, first = redis.call('TIME'), redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 return tonumber(first or '0') - time[1] * 1000 - math.floor(time[2] / 1000)";
@@ -277,10 +294,141 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).expect("it is short")
 }
 
+/// Waits in front of somebody else. Whatever is lost, it has one place and keeps it.
+async fn stand<F: Family>(case: &mut Case<F>) {
+    let theirs = taken(case, case.server.other.lock(case.name.as_str())).await;
+    let waiting = waits(case, case.lock().acquire(), 2).await;
+    let behind = joins(case, &case.server.other).await;
+    let waited = !waiting.is_finished();
+    theirs.release().await.expect("their network is fine");
+    if waited {
+        let waiting = async { waiting.await.expect("no panic") };
+        let got = case.acquire(waiting).await;
+        assert!(got, "a waiter rides through what goes wrong");
+        assert!(!behind.is_finished(), "it has lost its place");
+        stand_in_queue(case, 1).await;
+    } else {
+        give_up(case, waiting).await;
+    }
+    next_gets_it(case, behind).await;
+    case.release_all().await;
+}
+
+/// Leaves the line because time is over, and because nobody wants it any more.
+async fn leave<F: Family>(case: &mut Case<F>) {
+    let theirs = taken(case, case.server.other.lock(case.name.as_str())).await;
+    case.guards.push(theirs);
+    let waited = case.lock().acquire_timeout(A_WHILE).await;
+    match waited {
+        Ok(got) => assert!(got.is_none(), "somebody else holds it"),
+        Err(error) => drop(case.tolerate(&error)),
+    }
+    case.check(false).await;
+    stand_in_queue(case, 0).await;
+
+    let waiting = waits(case, case.lock().acquire(), 2).await;
+    give_up(case, waiting).await;
+    case.check(false).await;
+    stand_in_queue(case, 0).await;
+    case.release_all().await;
+}
+
+/// Goes to the next in line, and from there to the next: of another client, of ours, of the other again.
+async fn release_to_the_next<F: Family>(case: &mut Case<F>) {
+    let lock = case.lock();
+    if !case.acquire(lock.acquire()).await {
+        return;
+    }
+    let first = joins(case, &case.server.other).await;
+    let second = joins(case, &case.client).await;
+    let third = joins(case, &case.server.other).await;
+    next_gets_it(case, first).await;
+    if second.is_finished() {
+        give_up(case, second).await;
+    } else {
+        assert!(next_gets_it(case, second).await, "it was in line");
+    }
+    next_gets_it(case, third).await;
+    case.release_all().await;
+}
+
+/// Has two places taken back: of one who has asked again since its answer was lost, and of one whose answer is not there yet.
+async fn undo_in_queue<F: Family>(case: &mut Case<F>) {
+    let theirs = taken(case, case.server.other.lock(case.name.as_str())).await;
+    case.guards.push(theirs);
+    for (nth, fault, asked) in [(2, Fault::CutAfter, 3), (1, Fault::HoldReply, 1)] {
+        case.proxy.rule(asks(case).nth(nth), fault);
+        let waiting = waits(case, case.lock().acquire(), asked).await;
+        give_up(case, waiting).await;
+        case.check(false).await;
+        stand_in_queue(case, 0).await;
+    }
+    case.release_all().await;
+}
+
+/// Holds what a question of its was not answered for, which may still come: it is refused as soon as the hold has ended.
+async fn undo_an_orphan<F: Family>(case: &mut Case<F>) {
+    for (fault, dropped) in [(Fault::CutAfter, false), (Fault::CutBefore, true)] {
+        let theirs = taken(case, case.server.other.lock(case.name.as_str())).await;
+        case.proxy.rule(asks(case).nth(2), fault);
+        let asks = if fault == Fault::CutAfter { 3 } else { 2 };
+        let waiting = waits(case, case.lock().acquire(), asks).await;
+        theirs.release().await.expect("their network is fine");
+        let waiting = async { waiting.await.expect("no panic") };
+        if case.acquire(waiting).await && dropped {
+            case.abandon().await;
+        }
+        case.release_all().await;
+    }
+}
+
+/// Gives the lock back, and sees that the next one gets it.
+async fn next_gets_it<F: Family>(case: &mut Case<F>, next: JoinHandle<Acquired<F>>) -> bool {
+    if let Some(guard) = case.guards.pop()
+        && let Err(error) = guard.release().await
+    {
+        case.tolerate(&error);
+    }
+    case.acquire(async { next.await.expect("no panic") }).await
+}
+
+/// Waits no longer, whether it has failed or not.
+async fn give_up<F: Family>(case: &mut Case<F>, waiting: JoinHandle<Acquired<F>>) {
+    waiting.abort();
+    match waiting.await {
+        Ok(Ok(guard)) => panic!("somebody else holds it: {guard:?}"),
+        Ok(Err(error)) => drop(case.tolerate(&error)),
+        Err(error) => assert!(error.is_cancelled(), "{error}"),
+    }
+}
+
+/// Somebody who gets in line behind all who stand there; or has failed.
+async fn joins<F: Family>(case: &Case<F>, client: &Player<F>) -> JoinHandle<Acquired<F>> {
+    let before = case.server.queue(&case.name);
+    let waiting = tokio::spawn(client.lock(case.name.as_str()).acquire());
+    eventually(PATIENCE, "it stands in line, or has failed", async || {
+        let line = case.server.queue(&case.name);
+        waiting.is_finished() || line.iter().any(|owner| !before.contains(owner))
+    })
+    .await;
+    waiting
+}
+
+/// Soon so many stand in line: sooner than those who have gone would be passed over.
+async fn stand_in_queue<F: Family>(case: &Case<F>, length: usize) {
+    eventually(SOON, &format!("{length} stand in line"), async || {
+        case.server.queue(&case.name).len() == length
+    })
+    .await;
+}
+
+type Acquired<F> = Result<Guard<<F as Family>::Kind>, Error>;
 type Acquiring<K> = Pin<Box<dyn Future<Output = Result<Guard<K>, Error>> + Send>>;
 
-pub(crate) const BACKOFF: Backoff =
-    Backoff::new(Duration::from_millis(5), Duration::from_millis(20));
-/// A third of it is longer than a call may take, so that a renewal that is lost can be sent again; and a
-/// machine that stands still for some seconds does not end it.
-const SHORT_LEASE: Duration = Duration::from_secs(9);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(20));
+/// A third of it is longer than a call may take, so that a renewal that is lost can be sent again.
+const SHORT_LEASE: Duration = Duration::from_secs(3);
+/// Long enough to ask and to listen.
+const A_WHILE: Duration = Duration::from_millis(100);
+/// A waiter that does not ask is passed over after ten seconds.
+const SOON: Duration = Duration::from_secs(5);

@@ -3,107 +3,78 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use distlock::{Client, Error, Guard, Lease, Lock, Owner};
-use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet, LocalSet, spawn_local};
-use tokio::time::{sleep, timeout};
+use distlock::{Error, Guard, Lease, Lock, Owner};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
 
+use super::server::{TestServer, everything_arrives};
 use super::support::{
     ChaosProxy, Fair, Family, Fault, Fenced, Match, Plain, Player, Script, SeededRng, Simple,
-    eventually, heavy,
+    builder, simulated, world,
 };
 use super::tokens::Tokens;
-use super::world::World;
-use super::{AT_ONCE, COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
+use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, Label, PATIENCE};
 
 mod wherever_a_walk_leads_the_count_is_what_the_guards_say_and_no_ghost_is_left {
     use super::*;
 
-    #[tokio::test]
-    async fn with_plain_locks() {
-        walk_everywhere::<Plain>(150, true).await;
+    #[test]
+    fn with_plain_locks() {
+        simulated(async || walk_all::<Plain>(150, true).await);
     }
 
-    #[tokio::test]
-    async fn with_simple_locks() {
-        walk_everywhere::<Simple>(40, true).await;
+    #[test]
+    fn with_simple_locks() {
+        simulated(async || walk_all::<Simple>(40, true).await);
     }
 
-    #[tokio::test]
-    async fn with_fenced_locks() {
-        walk_everywhere::<Fenced>(40, true).await;
+    #[test]
+    fn with_fenced_locks() {
+        simulated(async || walk_all::<Fenced>(40, true).await);
     }
 
-    #[tokio::test]
-    async fn with_fair_locks() {
-        walk_everywhere::<Fair>(80, true).await;
+    #[test]
+    fn with_fair_locks() {
+        simulated(async || walk_all::<Fair>(80, true).await);
     }
 
-    #[tokio::test]
-    async fn with_plain_locks_without_scripts() {
-        walk_everywhere::<Plain>(40, false).await;
+    #[test]
+    fn with_plain_locks_without_scripts() {
+        simulated(async || walk_all::<Plain>(40, false).await);
     }
 
-    #[tokio::test]
-    async fn with_simple_locks_without_scripts() {
-        walk_everywhere::<Simple>(40, false).await;
+    #[test]
+    fn with_simple_locks_without_scripts() {
+        simulated(async || walk_all::<Simple>(40, false).await);
     }
 
-    #[tokio::test]
-    async fn with_fenced_locks_without_scripts() {
-        walk_everywhere::<Fenced>(40, false).await;
+    #[test]
+    fn with_fenced_locks_without_scripts() {
+        simulated(async || walk_all::<Fenced>(40, false).await);
     }
-}
-
-async fn walk_everywhere<F: Family>(walks: usize, scripts: bool) {
-    LocalSet::new()
-        .run_until(walk_all::<F>(walks, scripts))
-        .await;
 }
 
 async fn walk_all<F: Family>(count: usize, scripts: bool) {
-    let _heavy = heavy().await;
-    let mut rng = SeededRng::from_env_or(3);
-    let world = Rc::new(World::<F>::start().await);
-    if !scripts && !world.server.can_do_without_scripts().await {
-        return;
-    }
-    let room = Rc::new(Semaphore::new(AT_ONCE));
-    let mut walks = JoinSet::new();
-    for number in 0..count {
-        let (world, room, rng) = (world.clone(), room.clone(), SeededRng::new(rng.next_u64()));
-        walks.spawn_local(async move {
-            let _room = room.acquire().await;
-            // A task of its own, so that a panic spoils this walk only.
-            let walk = spawn_local(Walk::through(world, number, scripts, rng));
-            walk.await.map_err(|error| (number, error.to_string()))
-        });
-    }
-    let mut failed = Vec::new();
+    let server = TestServer::<F>::start().await;
     let mut total = Taken::default();
-    while let Some(walked) = walks.join_next().await {
-        match walked.expect("only the inner task panics") {
-            Ok(taken) => total.add(taken),
-            Err(failure) => failed.push(failure),
-        }
+    for number in 0..count {
+        total.add(Walk::through(&server, number, scripts).await);
     }
     eprintln!("{count} walks: {total:?}");
-    assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
     let Taken {
         acquired,
         errors,
         injected,
-        handed_on,
+        handed_off,
     } = total;
     assert!(acquired.min(errors).min(injected) > count / 4);
-    assert!(!F::HANDED_ON || handed_on > count / 4);
+    assert!(!F::HANDED_ON || handed_off > count / 4);
 }
 
-struct Walk<F: Family> {
-    world: Rc<World<F>>,
+struct Walk<'a, F: Family> {
+    server: &'a TestServer<F>,
     proxy: ChaosProxy,
     client: Player<F>,
     scripts: bool,
@@ -113,7 +84,7 @@ struct Walk<F: Family> {
     waiting: Vec<Acquiring<F::Kind>>,
     tokens: Tokens,
     rng: SeededRng,
-    diary: String,
+    diary: Label,
     taken: Taken,
 }
 
@@ -123,14 +94,14 @@ struct Taken {
     acquired: usize,
     errors: usize,
     injected: usize,
-    handed_on: usize,
+    handed_off: usize,
 }
 
-impl<F: Family> Walk<F> {
-    async fn through(world: Rc<World<F>>, number: usize, scripts: bool, rng: SeededRng) -> Taken {
-        let proxy = world.server.proxy();
+impl<'a, F: Family> Walk<'a, F> {
+    async fn through(server: &'a TestServer<F>, number: usize, scripts: bool) -> Taken {
+        let proxy = server.proxy();
         let without = if scripts { "" } else { "scripts=off" };
-        let client = Client::builder(&proxy.url_with(without))
+        let client = builder(&proxy.url_with(without))
             .default_lease(Lease::KeepAlive(LEASE))
             .command_timeout(COMMAND_TIMEOUT)
             .connect_timeout(CONNECT_TIMEOUT)
@@ -144,13 +115,13 @@ impl<F: Family> Walk<F> {
             guards: Vec::new(),
             waiting: Vec::new(),
             tokens: Tokens::default(),
-            diary: String::new(),
+            diary: Label(String::new()),
             taken: Taken::default(),
-            world,
+            rng: SeededRng::new(world().below(u64::MAX)),
+            server,
             proxy,
             client,
             scripts,
-            rng,
         };
         for _ in 0..STEPS {
             walk.step().await;
@@ -212,39 +183,41 @@ impl<F: Family> Walk<F> {
         (next, fault)
     }
 
-    /// Sooner or later, Redis has what the guards say, and in its line, if it has one, are those who wait.
+    /// Sooner or later, Redis has what the guards say, and in its queue, if it has one, are the waiters.
     async fn look_around(&mut self) {
         let patience = if F::IN_ORDER { SOON } else { PATIENCE };
         let begun = Instant::now();
         let said = loop {
             self.poll_waiting().await;
-            let (mut seen, said) = (
-                (self.world.holds(&self.name).await, 0),
-                self.said_by_guards(),
-            );
-            let mut expected = (self.world.counted(said.clone()), 0);
+            let said = self.said_by_guards();
+            let mut seen = (self.server.holds(&self.name).await, 0);
+            let mut expected = (self.server.counted(said.clone()), 0);
             if F::IN_ORDER {
-                seen.1 = self.world.line(&self.name).await.len();
+                seen.1 = self.server.queue(&self.name).len();
                 expected.1 = self.waiting.len();
             }
-            if seen == expected || begun.elapsed() > patience {
-                let calls = || self.world.witness.calls(&self.name).join("\n  ");
-                assert_eq!(seen, expected, "{}\nexecuted\n  {}", self.diary, calls());
+            if seen == expected {
                 break said;
             }
+            let calls = || self.server.witness.calls(&self.name).join("\n  ");
+            assert!(
+                begun.elapsed() < patience,
+                "{seen:?}, not {expected:?}: {}",
+                calls()
+            );
             sleep(GLANCE).await;
         };
         if F::FENCED && !self.guards.is_empty() {
-            let last = self.world.last_token(&self.name).await;
+            let last = self.server.last_token(&self.name);
             self.tokens.given::<F>(last, self.guards.last());
         }
         for guard in &self.guards {
-            assert!(guard.is_held(), "{guard:?}: {}", self.diary);
+            assert!(guard.is_held(), "{guard:?}");
             // A re-entry under way counts as well.
             let counted = guard.hold_count();
             let said = said[&guard.owner()];
             let right = counted == said || (counted > said && !self.waiting.is_empty());
-            assert!(right, "{counted} instead of {said}: {}", self.diary);
+            assert!(right, "{counted} instead of {said}");
         }
     }
 
@@ -258,26 +231,21 @@ impl<F: Family> Walk<F> {
         }
         self.taken.injected = self.proxy.injected().len();
         self.proxy.clear_rules();
-        let closed = self.client.close().await;
-        assert!(closed.is_ok(), "{closed:?}: {}", self.diary);
-        let left = self.world.leftovers(&self.name).await;
-        assert_eq!(left, [""; 0], "it is closed: {}", self.diary);
+        self.client.close().await.expect("the network is whole");
+        self.server.nothing_is_left(&self.name);
         self.proxy.let_go();
-        eventually(PATIENCE, "everything arrives", async || {
-            self.proxy.unanswered() == 0
-        })
-        .await;
-        let left = self.world.leftovers(&self.name).await;
-        assert_eq!(left, [""; 0], "a ghost: {}", self.diary);
+        everything_arrives(&self.proxy).await;
+        self.server.nothing_is_left(&self.name);
     }
 
     /// Sees which of the waiters have the lock by now.
     async fn poll_waiting(&mut self) {
-        for mut waiting in std::mem::take(&mut self.waiting) {
-            match timeout(GLANCE, &mut waiting).await {
-                Ok(ended) => self.acquired(ended.expect("no panic")),
-                Err(_) => self.waiting.push(waiting),
-            }
+        sleep(GLANCE).await;
+        let all = std::mem::take(&mut self.waiting);
+        let (ended, waiting) = all.into_iter().partition(JoinHandle::is_finished);
+        self.waiting = waiting;
+        for ended in Vec::from_iter(ended) {
+            self.acquired(ended.await.expect("no panic"));
         }
     }
 
@@ -309,8 +277,8 @@ impl<F: Family> Walk<F> {
         }
         // Still in Redis, though we have no guard of it: one of the waiters has.
         let others = self.guards.iter().any(|guard| guard.owner() == owner);
-        if !others && self.world.holds(&self.name).await.contains_key(&owner) {
-            self.taken.handed_on += 1;
+        if !others && self.server.holds(&self.name).await.contains_key(&owner) {
+            self.taken.handed_off += 1;
         }
     }
 
@@ -318,7 +286,7 @@ impl<F: Family> Walk<F> {
         self.note(format_args!("{error}"));
         self.taken.errors += 1;
         let silent = matches!(error, Error::Timeout { .. } | Error::Unavailable { .. });
-        assert!(silent, "nobody but us had the lock: {}", self.diary);
+        assert!(silent, "nobody but us had the lock: {error}");
     }
 
     fn lock(&mut self) -> (&'static str, Lock<F::Kind>) {
@@ -347,7 +315,7 @@ impl<F: Family> Walk<F> {
     }
 
     fn note(&mut self, what: std::fmt::Arguments<'_>) {
-        write!(self.diary, "\n  {what}").expect("a string has room");
+        write!(self.diary.0, "\n  {what}").expect("a string has room");
     }
 }
 
@@ -356,7 +324,7 @@ impl Taken {
         self.acquired += other.acquired;
         self.errors += other.errors;
         self.injected += other.injected;
-        self.handed_on += other.handed_on;
+        self.handed_off += other.handed_off;
     }
 }
 
@@ -373,7 +341,7 @@ type Acquiring<K> = JoinHandle<Result<Guard<K>, Error>>;
 /// Those that bring a request late come first, and the one that brings it twice last.
 const FAULTS: &[Fault] = &[
     Fault::HoldRequest,
-    Fault::DelayRequest(Duration::from_millis(201)),
+    Fault::DelayRequest(COMMAND_TIMEOUT),
     Fault::CutAfter,
     Fault::CutBefore,
     Fault::DelayReply(Duration::from_millis(30)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use distlock::{Client, TlsProblem};
 use rustls::crypto::{CryptoProvider, ring};
 
-use crate::stage::{Stage, problem, use_it};
+use crate::tls::stage::{Stage, problem, use_it};
 
 /// The address that the application below connects to.
 const URL: &str = "DISTLOCK_TEST_TLS_URL";
@@ -36,7 +36,10 @@ async fn an_application_s_own_ciphers_are_used() {
     // Chosen for a whole process: this one is not to be spoilt for the others.
     let program = env::current_exe().unwrap();
     let ran = Command::new(program)
-        .args(["--exact", "ciphers::an_application_s_own_ciphers_are_used"])
+        .args([
+            "--exact",
+            "tls::ciphers::an_application_s_own_ciphers_are_used",
+        ])
         .env(URL, stage.url(""))
         .output()
         .unwrap();

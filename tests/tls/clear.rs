@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use distlock::Client;
 
-use crate::certificates::Authority;
-use crate::stage::{Stage, connect};
 use crate::support::RedisServer;
+use crate::tls::certificates::Authority;
+use crate::tls::stage::{Stage, connect};
 
 /// Somebody who answers whatever is said with this, and keeps what was said.
 fn recorder(answer: &'static [u8]) -> (u16, thread::JoinHandle<Vec<u8>>) {

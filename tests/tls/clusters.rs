@@ -2,10 +2,10 @@
 
 use distlock::{Client, Error};
 
-use crate::certificates::HERE;
-use crate::documents::lines;
-use crate::stage::{Stage, connect, text, use_it};
 use crate::support::Cluster;
+use crate::tls::certificates::HERE;
+use crate::tls::documents::lines;
+use crate::tls::stage::{Stage, connect, text, use_it};
 
 #[tokio::test]
 async fn all_servers_of_a_cluster_are_spoken_to_in_secret() {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use distlock::{Client, Error, TlsProblem};
 
-use crate::stage::{Stage, connect, problem, text, use_it};
 use crate::support::RedisServer;
+use crate::tls::stage::{Stage, connect, problem, text, use_it};
 
 const PAGE: &str = include_str!("../../docs/connecting.md");
 

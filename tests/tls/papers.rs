@@ -5,8 +5,8 @@ use std::path::Path;
 
 use distlock::{Client, Error};
 
-use crate::certificates::{Authority, Pair};
-use crate::stage::{refused, text};
+use crate::tls::certificates::{Authority, Pair};
+use crate::tls::stage::{refused, text};
 
 /// Nobody is there: what is wrong is seen before anybody is spoken to.
 const NOBODY: &str = "rediss://app:hush@localhost:1/";

@@ -5,9 +5,9 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease, TlsProblem};
 use tokio::time::timeout;
 
-use crate::certificates::{Authority, HERE, Pair};
-use crate::stage::{Stage, problem, refused, text, told};
 use crate::support::{PATIENCE, RedisServer, eventually};
+use crate::tls::certificates::{Authority, HERE, Pair};
+use crate::tls::stage::{Stage, problem, refused, text, told};
 
 const NO_CLIENTS: [&str; 2] = ["--tls-auth-clients", "no"];
 

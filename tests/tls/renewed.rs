@@ -4,9 +4,9 @@ use std::fs;
 
 use distlock::TlsProblem;
 
-use crate::certificates::{Authority, HERE};
-use crate::stage::{Stage, connect, problem, text, told};
 use crate::support::{PATIENCE, eventually};
+use crate::tls::certificates::{Authority, HERE};
+use crate::tls::stage::{Stage, connect, problem, text, told};
 
 #[tokio::test]
 async fn a_client_certificate_that_is_renewed_in_its_file_is_used_for_the_next_connection() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use distlock::{Client, Error, TlsProblem};
 use tempfile::TempDir;
 
-use crate::certificates::{Authority, Files, HERE, Pair};
 use crate::support::{PATIENCE, RedisServer, eventually};
+use crate::tls::certificates::{Authority, Files, HERE, Pair};
 
 /// A server with a certificate, the authority that both sides trust, and a folder for what is in files.
 pub(crate) struct Stage {

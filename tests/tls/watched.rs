@@ -2,10 +2,10 @@
 
 use distlock::{Client, Error};
 
-use crate::certificates::{Authority, HERE};
-use crate::documents::lines;
-use crate::stage::{Stage, connect, text, use_it};
 use crate::support::{PATIENCE, RedisServer, eventually};
+use crate::tls::certificates::{Authority, HERE};
+use crate::tls::documents::lines;
+use crate::tls::stage::{Stage, connect, text, use_it};
 
 #[tokio::test]
 async fn sentinels_and_their_master_are_spoken_to_in_secret() {

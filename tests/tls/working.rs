@@ -5,9 +5,9 @@ use std::time::Duration;
 use distlock::{Change, Client, Error, Lease, Verdict};
 use tokio::time::timeout;
 
-use crate::certificates::{Authority, HERE, Pair};
-use crate::stage::{Stage, connect, text, use_it};
 use crate::support::{PATIENCE, eventually};
+use crate::tls::certificates::{Authority, HERE, Pair};
+use crate::tls::stage::{Stage, connect, text, use_it};
 
 /// A machine may stand still for a second or two.
 const SHORT: Duration = Duration::from_secs(6);

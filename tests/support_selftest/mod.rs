@@ -7,20 +7,13 @@
     reason = "whether a fault delays, stalls or forgets something shows in real time"
 )]
 
-mod support;
+use crate::support;
 
-// By path, since modules of a file directly under `tests/` would be test targets of their own.
-#[path = "support_selftest/alone.rs"]
 mod alone;
-#[path = "support_selftest/faults.rs"]
 mod faults;
-#[path = "support_selftest/network.rs"]
 mod network;
-#[path = "support_selftest/places.rs"]
 mod places;
-#[path = "support_selftest/protocol.rs"]
 mod protocol;
-#[path = "support_selftest/server.rs"]
 mod server;
 
 use std::time::Duration;

@@ -10,8 +10,7 @@
 #![cfg(all(feature = "redis", feature = "sqlite", feature = "internals"))]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
-#[path = "../support/mod.rs"]
-mod support;
+use crate::support;
 
 mod clock;
 mod compare;

@@ -2,7 +2,7 @@
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
-mod support;
+use crate::support;
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -57,9 +57,9 @@ async fn a_newcomer_behind_a_head_that_is_not_answered_is_not_told_busy() {
     })
     .await;
     let acquire = concat!(
-        include_str!("../src/engine/redis/lua/format/owner.lua"),
-        include_str!("../src/engine/redis/lua/format/lock.lua"),
-        include_str!("../src/engine/redis/lua/mutex/acquire.lua"),
+        include_str!("../../src/engine/redis/lua/format/owner.lua"),
+        include_str!("../../src/engine/redis/lua/format/lock.lua"),
+        include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
     );
     let hash = redis::Script::new(acquire).get_hash().to_owned();
     proxy.rule(Match::script(&[acquire, &hash]).nth(1), Fault::HoldRequest);

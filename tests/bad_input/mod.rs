@@ -3,8 +3,7 @@
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
-#[path = "../support/mod.rs"]
-mod support;
+use crate::support;
 
 mod addresses;
 mod cost;

@@ -14,8 +14,7 @@
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
-#[path = "../support/mod.rs"]
-mod support;
+use crate::support;
 
 mod corpus;
 mod coverage;

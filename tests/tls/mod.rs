@@ -17,5 +17,3 @@ mod working;
 
 mod certificates;
 mod stage;
-#[path = "../support/mod.rs"]
-mod support;

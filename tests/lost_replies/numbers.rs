@@ -229,7 +229,7 @@ async fn ask_once(server: &TestServer, name: &str, fault: Fault, ask: Ask, permi
 fn permits_are_conserved_in_every_random_walk() {
     simulated(async || {
         let server = known().await;
-        for number in 0..200 {
+        for number in 0..60 {
             let name = format!("walk-{number}");
             let _label = Label(name.clone());
             walk(&server, &name).await;

@@ -132,11 +132,14 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    /// The ways in which it is lost. A command that only reads is lost in one of them, which are taken in turn; one that
-    /// writes in some, and in any case so late that it has been undone and no request has touched the lock since.
+    /// The ways in which it is lost. The first request is lost in all of them, the others in every second. A command that
+    /// only reads is lost in one, which are taken in turn; one that writes in some, and in any case so late that it has been
+    /// undone and no request has touched the lock since.
     pub(crate) fn ways(&self, turn: usize) -> Vec<&'static Rule> {
-        let Self::Command(command) = self else {
-            return RULES.iter().collect();
+        let command = match self {
+            Self::Command(command) => command,
+            Self::Request(1) => return RULES.iter().collect(),
+            Self::Request(_) => return RULES.iter().skip(turn % 2).step_by(2).collect(),
         };
         let is_late = |rule: &&Rule| {
             rule.fault == Fault::HoldRequest && rule.let_go == Some(LetGo::AfterCleanup)

@@ -3,13 +3,14 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::Lease;
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 
-use super::stage::{FORMATS, Format, Stage, clients, lock};
-use super::support::{ChaosProxy, Fault, Match, PATIENCE, Script, eventually};
+use super::support::{Fault, Match, PATIENCE, Script, eventually, simulated};
+use super::{ANSWER, Format, ROUND_TRIP, Stage, lock, on_all, staged};
 
 struct Alarm(Notify);
 
@@ -28,124 +29,96 @@ async fn polled<F: Future + Send>(mut future: Pin<&mut F>, times: usize) -> bool
         if polled.is_ready() {
             return true;
         }
-        let _ = tokio::time::timeout(Duration::from_millis(100), alarm.0.notified()).await;
+        let _ = timeout(Duration::from_millis(100), alarm.0.notified()).await;
     }
     false
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_at_any_await_it_leaves_nothing_and_its_release_goes_on() {
-    for format in FORMATS {
-        let stage = Stage::new();
-        let clients = stage.clients().await;
+#[test]
+fn dropped_at_any_await_it_leaves_nothing_and_its_release_goes_on() {
+    staged(async |stage, clients, format| {
         let lock = lock(&clients, format).with_lease(LONG);
-        let mut places = 0;
-        // On a busy machine all answers may be there before anybody looks.
-        for _ in 0..TRIES {
+        for releases in [false, true] {
             let (mut polls, mut done) = (0, false);
             while !done {
-                done = polled(Box::pin(lock.acquire()).as_mut(), polls).await;
+                if releases {
+                    let guard = lock.acquire().await.expect("all are up");
+                    done = polled(Box::pin(guard.release()).as_mut(), polls).await;
+                } else {
+                    done = polled(Box::pin(lock.acquire()).as_mut(), polls).await;
+                }
                 stage.nothing_is_left().await;
                 polls += 1;
             }
-            places = places.max(polls);
+            assert!(polls > 2, "it was dropped before it had asked, and after");
         }
-        assert!(places > 2, "it was dropped before it had asked, and after");
-        places = 0;
-        for _ in 0..TRIES {
-            let (mut polls, mut done) = (0, false);
-            while !done {
-                let guard = lock.acquire().await.expect("all are up");
-                done = polled(Box::pin(guard.release()).as_mut(), polls).await;
-                stage.nothing_is_left().await;
-                polls += 1;
-            }
-            places = places.max(polls);
-        }
-        assert!(places > 2);
-    }
+    });
 }
 
-/// While it asks, gives back what the others have granted, and before it asks again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_while_another_has_most_of_them_it_leaves_nothing_on_the_others() {
-    for format in FORMATS {
-        let stage = Stage::new();
-        let (ours, theirs) = (stage.clients().await, stage.clients().await);
+/// While it asks, releases what the others have granted, and before it asks again.
+#[test]
+fn dropped_while_another_has_most_of_them_it_leaves_nothing_on_the_others() {
+    staged(async |stage, clients, format| {
+        let (ours, theirs) = (clients, stage.clients().await);
         let ours = lock(&ours, format).with_lease(LONG);
         let theirs = lock(&theirs[..3], format).with_lease(LONG);
         for polls in 0..WAITING {
             let held = theirs.acquire().await.expect("all are up");
             // Two of its three are most of them: where it has only those, ours may have three of five.
-            eventually(PATIENCE, "they have it on all three", async || {
-                stage.holders() == [0, 1, 2]
-            })
-            .await;
+            stage.held_by(&[0, 1, 2]).await;
             let mut waiting = Box::pin(ours.acquire());
             assert!(!polled(waiting.as_mut(), polls).await, "it is theirs");
             drop(waiting);
-            eventually(PATIENCE, "only theirs are held", async || {
-                stage.holders() == [0, 1, 2]
-            })
-            .await;
+            stage.held_by(&[0, 1, 2]).await;
             assert!(held.is_held());
             held.release().await.expect("it is theirs");
             stage.nothing_is_left().await;
         }
-    }
+    });
 }
 
-const TRIES: usize = 5;
-/// What is left would be seen: nobody waits until it goes by itself.
+/// What is left is seen: nothing goes by itself while the test waits.
 const LONG: Lease = Lease::KeepAlive(Duration::from_secs(120));
 /// It has asked twice by then.
 const WAITING: usize = 14;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_the_answers_of_three_are_lost_it_is_refused_and_undone_there() {
-    for fault in [Fault::HoldReply, Fault::HoldRequest, Fault::CutAfter] {
-        let stage = Stage::new();
-        stage.servers.iter().for_each(Script::make_known);
-        let proxies = stage
-            .servers
-            .iter()
-            .map(|server| ChaosProxy::start(server.addr()));
-        let proxies: Vec<_> = proxies.collect();
-        let clients = clients(proxies.iter().map(ChaosProxy::url)).await;
-        let lock = lock(&clients, Format::Plain);
-        for proxy in &proxies[2..] {
-            let acquire = Match::words(|words| Script::Acquire.runs(words)).nth(1);
-            proxy.rule(acquire, fault);
+#[test]
+fn where_the_answers_of_three_are_lost_it_is_refused_and_undone_there() {
+    simulated(async || {
+        for fault in [Fault::HoldReply, Fault::HoldRequest, Fault::CutAfter] {
+            let stage = Stage::new();
+            stage.servers.iter().for_each(Script::make_known);
+            let (proxies, clients) = stage.proxied().await;
+            let lock = lock(&clients, Format::Plain);
+            // A first connection of each client.
+            on_all(&lock).await.release().await.expect("all agree");
+            for proxy in &proxies[2..] {
+                let acquire = Match::words(|words| Script::Acquire.runs(words)).nth(1);
+                proxy.rule(acquire, fault);
+            }
+            let begun = Instant::now();
+            let error = lock.try_acquire().await;
+            let error = error.expect_err("three have not answered");
+            assert!(error.is_transient(), "{error}");
+            let took = begun.elapsed();
+            assert!(took < 2 * (ANSWER + ROUND_TRIP), "{fault:?}: {took:?}");
+            for proxy in &proxies[2..] {
+                assert_eq!(proxy.injected().len(), 1, "{fault:?} took effect");
+            }
+            // Undone by an undo of its own: what is held up comes later, and finds that it is not to be.
+            eventually(PATIENCE, "it is undone", async || {
+                let is_undo = |words: &Vec<String>| Script::Undo.runs(words);
+                let mut proxies = proxies[2..].iter();
+                proxies.all(|proxy| proxy.requests().iter().any(is_undo))
+            })
+            .await;
+            stage.nothing_is_left().await;
+            proxies.iter().for_each(|proxy| proxy.let_go());
+            eventually(PATIENCE, "everything has come", async || {
+                proxies.iter().all(|proxy| proxy.unanswered() == 0)
+            })
+            .await;
+            stage.nothing_is_left().await;
         }
-        let begun = Instant::now();
-        let error = lock
-            .try_acquire()
-            .await
-            .expect_err("three have not answered");
-        assert!(error.is_transient(), "{error}");
-        assert!(
-            begun.elapsed() < Duration::from_secs(12),
-            "{:?}",
-            begun.elapsed()
-        );
-        for proxy in &proxies[2..] {
-            assert_eq!(proxy.injected().len(), 1, "{fault:?} took effect");
-        }
-        // Undone by an undo of its own: what is held up comes later, and finds that it is not to be.
-        eventually(PATIENCE, "it is undone", async || {
-            let is_undo = |words: &Vec<String>| Script::Undo.runs(words);
-            let undone = |proxy: &ChaosProxy| proxy.requests().iter().any(is_undo);
-            proxies[2..].iter().all(undone)
-        })
-        .await;
-        stage.nothing_is_left().await;
-        for proxy in &proxies {
-            proxy.let_go();
-        }
-        eventually(PATIENCE, "everything has come", async || {
-            proxies.iter().all(|proxy| proxy.unanswered() == 0)
-        })
-        .await;
-        stage.nothing_is_left().await;
-    }
+    });
 }

@@ -1,0 +1,163 @@
+//! Several processes contend for the lock while servers are killed, hang and come back without their memory, and processes
+//! crash. A judge sees every grant.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use distlock::{Lease, QuorumHeld, QuorumLock};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::support::transport::HOST;
+use super::support::{RedisServer, simulated, world};
+use super::{NAME, Stage};
+
+const LEASE: Duration = Duration::from_millis(1500);
+const PROCESSES: usize = 4;
+
+thread_local! {
+    /// The last grant of each process that lives.
+    static HELD: RefCell<BTreeMap<usize, QuorumHeld>> = const { RefCell::new(BTreeMap::new()) };
+    static GRANTS: Cell<usize> = const { Cell::new(0) };
+    static OVERLAPS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The judge: at a grant nobody else may count on the lock.
+fn granted(process: usize, held: QuorumHeld) {
+    GRANTS.set(GRANTS.get() + 1);
+    HELD.with_borrow_mut(|all| {
+        all.retain(|_, held| held.is_held());
+        if !all.is_empty() && held.is_held() {
+            OVERLAPS.set(OVERLAPS.get() + 1);
+        }
+        all.insert(process, held);
+    });
+}
+
+fn up_to(milliseconds: u64) -> Duration {
+    world().up_to(Duration::from_millis(milliseconds))
+}
+
+/// A process on a machine of its own.
+struct Process {
+    number: usize,
+    working: JoinHandle<()>,
+}
+
+impl Process {
+    fn name(number: usize) -> String {
+        format!("process-{number}")
+    }
+
+    async fn start(number: usize, stage: &Stage, longest_lease: Duration) -> Self {
+        let mut members = Vec::new();
+        for server in &stage.servers {
+            let client = world().client_of(&server.url(), &Self::name(number));
+            let client = client.may_be_down(true).connect().await;
+            members.push(client.expect("the server need not be up").lock(NAME).into());
+        }
+        let lock = QuorumLock::new(members)
+            .with_lease(Lease::KeepAlive(LEASE))
+            .with_longest_lease(longest_lease);
+        let working = tokio::spawn(async move {
+            loop {
+                let wait = Duration::from_millis(50) + up_to(500);
+                if let Ok(Some(guard)) = lock.acquire_timeout(wait).await {
+                    granted(number, guard.held());
+                    let enough = Instant::now() + up_to(2500);
+                    tokio::select! {
+                        () = sleep_until(enough) => {}
+                        _ = guard.lost() => {}
+                    }
+                    if world().percent(50) {
+                        drop(guard);
+                    } else {
+                        drop(guard.release().await);
+                    }
+                }
+                sleep(up_to(50)).await;
+            }
+        });
+        Self { number, working }
+    }
+
+    /// Nothing that it sends arrives any more, and it counts on nothing.
+    fn crash(self) {
+        let name = Self::name(self.number);
+        world().network.block(&name, HOST);
+        world().network.block(HOST, &name);
+        HELD.with_borrow_mut(|all| all.remove(&self.number));
+        self.working.abort();
+    }
+}
+
+/// Never more than two servers at a time are down or hang; but in turn each one is, and has then forgotten everything.
+async fn disturb(servers: &[RedisServer]) {
+    let pick = |count: usize| usize::try_from(world().below(count as u64)).expect("it is small");
+    let mut order: Vec<_> = servers.iter().collect();
+    let [a, b, c] = [(); 3].map(|()| order.swap_remove(pick(order.len())));
+    // What is granted now is granted by the other three, one of which forgets it when these are back.
+    a.kill();
+    let hangs = world().percent(30);
+    if hangs {
+        b.stop_process()
+    } else {
+        b.kill()
+    }
+    sleep(Duration::from_millis(600) + up_to(900)).await;
+    a.restart();
+    if hangs {
+        b.continue_process()
+    } else {
+        b.restart()
+    }
+    sleep(up_to(100)).await;
+    c.restart();
+    // Until most have votes again.
+    sleep(Duration::from_secs(2) + up_to(1000)).await;
+}
+
+/// Lets processes contend; returns after `rounds` disturbances how often the lock was granted, and how often to two at once.
+async fn contend(rounds: usize, longest_lease: Duration) -> (usize, usize) {
+    (GRANTS.set(0), OVERLAPS.set(0), HELD.take());
+    let stage = Stage::new();
+    let mut processes = Vec::new();
+    for number in 0..PROCESSES {
+        processes.push(Process::start(number, &stage, longest_lease).await);
+    }
+    sleep(LEASE).await;
+    for round in 0..rounds {
+        disturb(&stage.servers).await;
+        processes.remove(0).crash();
+        processes.push(Process::start(PROCESSES + round, &stage, longest_lease).await);
+    }
+    processes.into_iter().for_each(Process::crash);
+    (GRANTS.get(), OVERLAPS.get())
+}
+
+/// More seeds than one are played with `DISTLOCK_SEEDS`.
+#[test]
+fn two_never_hold_it_while_servers_and_holders_die_and_come_back_empty() {
+    simulated(async || {
+        let (grants, overlaps) = contend(30, LEASE).await;
+        eprintln!("{grants} grants");
+        assert!(grants > 60, "{grants} grants show little");
+        assert_eq!(overlaps, 0);
+    });
+}
+
+/// The judge sees what it is there for.
+#[test]
+fn two_hold_it_where_servers_vote_right_after_their_restart() {
+    simulated(async || {
+        let mut overlaps = 0;
+        for _ in 0..20 {
+            overlaps += contend(10, Duration::ZERO).await.1;
+            if overlaps > 0 {
+                return;
+            }
+        }
+        panic!("no overlap was seen");
+    });
+}

@@ -1,5 +1,5 @@
-//! Waiting: no message, connection or server that gets lost makes a waiter hang, nobody waits longer
-//! than it said, and everyone gets a turn.
+//! Waiting: no message, connection or server that is lost makes a waiter hang, a wait ends when it is to, and every waiter
+//! gets its turn.
 
 #![cfg(feature = "simulation")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
@@ -10,17 +10,18 @@ mod support;
 mod deadlines;
 mod fairness;
 mod handoff;
-mod hints;
-mod lost_messages;
+mod messages;
 mod outages;
 
 use std::time::Duration;
 
-use distlock::{Client, ClientBuilder, Guard, Lease, Lock};
+use distlock::{Client, ClientBuilder, Error, Guard, Lease, Lock};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
-use support::{RedisServer, builder, eventually};
+use support::{PATIENCE, RedisServer, builder, eventually};
 
-/// A server on a busy machine is slow to answer, and not down.
+/// Options for a client whose own time-outs end no wait of a test.
 fn patient(url: &str) -> ClientBuilder {
     builder(url)
         .command_timeout(PATIENCE)
@@ -36,19 +37,15 @@ fn long(lock: Lock) -> Lock {
     lock.with_lease(Lease::KeepAlive(Duration::from_secs(60)))
 }
 
-/// Lets somebody hold the lock who is none of ours and tells nobody when it goes.
+/// Another program holds the lock, and notifies nobody when its lease ends.
 fn hold_as_stranger(server: &RedisServer, name: &str, ttl: Duration) {
     server.cmd(&["HSET", name, STRANGER, "1"]);
     server.cmd(&["PEXPIRE", name, &ttl.as_millis().to_string()]);
 }
 
-/// As Redisson gives a lock back.
+/// As Redisson releases a lock.
 fn release_as_stranger(server: &RedisServer, name: &str) {
-    assert_eq!(
-        server.query::<u32>(&["DEL", name]),
-        1,
-        "the stranger had it"
-    );
+    assert_eq!(server.query::<u32>(&["DEL", name]), 1, "it was held");
     server.cmd(&["PUBLISH", &channel(name), "0"]);
 }
 
@@ -56,30 +53,43 @@ fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-/// How many connections listen for a lock's release.
-fn listeners(server: &RedisServer, name: &str) -> u64 {
-    let (_, count): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel(name)]);
-    count
-}
-
+/// Waits until so many connections have subscribed to a lock's channel.
 async fn until_listeners(server: &RedisServer, name: &str, count: u64) {
     eventually(PATIENCE, &format!("{count} listeners"), async || {
-        listeners(server, name) == count
+        let (_, found): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel(name)]);
+        found == count
     })
     .await;
 }
 
-/// How many scripts the server has run.
+/// The number of scripts that the server has run.
 fn scripts(server: &RedisServer) -> u64 {
     server.commandstats("evalsha") + server.commandstats("eval")
 }
 
-async fn give_back(guard: Guard) {
+type Waiting = JoinHandle<Result<Guard, Error>>;
+
+async fn granted(waiting: Waiting) -> Guard {
+    let ended = timeout(PATIENCE, waiting).await;
+    let guard = ended.expect("the lock is free").expect("no panic");
+    guard.expect("a waiter rides through an outage")
+}
+
+async fn release(guard: Guard) {
     guard.release().await.expect("it is still ours");
 }
 
+/// Waits for all of the tasks.
+async fn ended<T: 'static>(mut tasks: JoinSet<T>) -> Vec<T> {
+    let mut results = Vec::new();
+    while let Some(ended) = timeout(PATIENCE, tasks.join_next()).await.expect("all end") {
+        results.push(ended.unwrap());
+    }
+    results
+}
+
 const STRANGER: &str = "5b3e1d7c-0000-4000-8000-000000000000:1";
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How much later than planned things may happen, in the machine's time.
-const SLACK: Duration = Duration::from_millis(1000);
+/// More than a request and its reply take, with a proxy in between.
+const ROUND_TRIP: Duration = Duration::from_millis(250);
+/// The longest pause in which a waiter sends no request.
+const LONGEST_SLEEP: Duration = Duration::from_secs(2);

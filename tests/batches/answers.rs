@@ -2,273 +2,257 @@
 
 use std::collections::BTreeMap;
 
-use distlock::{Error, Guard};
+use distlock::Error;
+use tokio::task::{JoinHandle, JoinSet, yield_now};
 
 use super::PATIENCE;
-use super::company::{Answer, Call, Company, ended, said};
-use super::mix::begin;
-use super::support::{Fault, Match, RedisServer, Script, SeededRng, eventually};
+use super::company::{Call, Company, becomes, begun, ended, gives, said};
+use super::support::{Fault, Match, RedisServer, Script, simulated, world};
 
-#[tokio::test]
-async fn each_caller_gets_its_own_answer_and_never_a_neighbours() {
-    let mut rng = SeededRng::from_env_or(0x6261_7463);
-    let company = Company::start().await;
-    for round in 0..ROUNDS {
-        let mut ours = BTreeMap::new();
-        let mut calls: Vec<Call<(String, Option<Guard>)>> = Vec::new();
-        for number in 0..MANY {
-            let name = format!("{round}-{number}");
-            match rng.below(3) {
-                0 => {
-                    let theirs = format!("5b3e1d7c-0000-4000-8000-000000000000:{number}");
-                    company.server.cmd(&["HSET", &name, &theirs, "1"]);
-                    company.server.cmd(&["PEXPIRE", &name, "60000"]);
+#[test]
+fn each_caller_gets_its_own_answer_and_never_a_neighbours() {
+    const ROUNDS: usize = 20;
+    const MANY: usize = 60;
+    simulated(async || {
+        let company = Company::start().await;
+        for round in 0..ROUNDS {
+            let (mut calls, mut before) = (Vec::new(), Vec::new());
+            for number in 0..MANY {
+                let name = format!("{round}-{number}");
+                let sort = world().below(3);
+                if sort == 0 {
+                    company.hold_as_stranger(&name);
                 }
-                1 => drop(ours.insert(name.clone(), company.hold(&name).await)),
-                _ => {}
+                calls.push(match sort {
+                    1 => gives(company.hold(&name).await),
+                    _ => company.tries(&name),
+                });
+                before.push((sort, company.holds(&name)));
             }
-            let lock = company.client.lock(name.as_str());
-            let held = ours.remove(&name);
-            calls.push(Box::pin(async move {
-                match held {
-                    Some(guard) => guard.release().await.map(|()| (name, None)),
-                    None => lock.try_acquire().await.map(|got| (name, got)),
-                }
-                .expect("the server answers")
-            }));
-        }
-        let before: Vec<_> = (0..MANY)
-            .map(|number| company.holds(&format!("{round}-{number}")))
-            .collect();
-        let answers = company.together(calls).await;
-        for ((name, got), before) in answers.into_iter().zip(before) {
-            let ours = before.keys().any(|owner| !owner.starts_with("5b3e1d7c-"));
-            match got {
-                Some(guard) => {
-                    assert!(before.is_empty(), "`{name}` was {before:?}");
-                    assert_eq!(guard.name(), name);
-                    assert_eq!(company.holds(&name), said(&guard));
-                    guard.release().await.expect("it is ours");
-                }
-                None if ours => assert!(company.holds(&name).is_empty(), "`{name}`"),
-                None => {
-                    assert!(!before.is_empty(), "`{name}` was free");
-                    assert_eq!(company.holds(&name), before);
+            let answers = company.together(calls).await;
+            for ((name, got), (sort, before)) in answers.into_iter().zip(before) {
+                match (sort, got.expect("the server answers")) {
+                    (0, None) => assert_eq!(company.holds(&name), before),
+                    (1, None) => assert!(company.holds(&name).is_empty(), "`{name}`"),
+                    (2, Some(guard)) => {
+                        assert_eq!(guard.name(), name);
+                        assert_eq!(company.holds(&name), said(&guard));
+                        guard.release().await.expect("it is ours");
+                    }
+                    (_, got) => panic!("`{name}` was {before:?}, and then {got:?}"),
                 }
             }
         }
-    }
+    });
 }
 
-#[tokio::test]
-async fn what_frees_a_lock_comes_before_what_takes_it() {
-    let company = Company::start().await;
-    let mut calls: Vec<Call<(String, Answer)>> = Vec::new();
-    let mut giving: Vec<Call<(String, Answer)>> = Vec::new();
-    for number in 0..5 {
-        let name = format!("stock-{number}");
-        let held = company.hold(&name).await;
-        // Past the line of those who wait here.
-        let taking = company.client.lock(name.as_str()).try_acquire();
-        let again = name.clone();
-        giving.push(Box::pin(async {
-            (again, held.release().await.map(|()| None))
-        }));
-        calls.push(Box::pin(async { (name, taking.await) }));
-    }
-    calls.append(&mut giving);
-    let answers = company.together(calls).await;
-    let (taken, given) = answers.split_at(5);
-    for (name, answer) in given {
-        assert!(matches!(answer, Ok(None)), "{name}: {answer:?}");
-    }
-    for (name, answer) in taken {
-        let Ok(Some(guard)) = answer else {
-            panic!("`{name}` is given back in the same breath, but: {answer:?}");
-        };
-        assert_eq!(company.holds(name), said(guard));
-    }
+#[test]
+fn what_frees_a_lock_comes_before_what_takes_it() {
+    simulated(async || {
+        let company = Company::start().await;
+        let (mut calls, mut giving) = (Vec::new(), Vec::new());
+        for number in 0..5 {
+            let name = format!("stock-{number}");
+            giving.push(gives(company.hold(&name).await));
+            // It overtakes the queue of this client.
+            calls.push(company.tries(&name));
+        }
+        calls.append(&mut giving);
+        for (number, (name, answer)) in company.together(calls).await.into_iter().enumerate() {
+            let guard = answer.expect("the server answers");
+            assert_eq!(guard.is_some(), number < 5, "`{name}`");
+        }
+    });
 }
 
-#[tokio::test]
-async fn a_bad_key_of_any_sort_costs_only_its_own_caller_anything() {
-    let company = Company::start().await;
-    let mut names: Vec<String> = (0..8).map(|number| format!("good-{number}")).collect();
-    for (at, (bad, command)) in BAD.iter().enumerate() {
-        names.insert(2 * at, (*bad).to_owned());
-        if !bad.contains("held") {
+#[test]
+fn a_bad_key_of_any_sort_costs_only_its_own_caller_anything() {
+    /// A name and what makes it bad.
+    const BAD: &[(&str, &[&str])] = &[
+        ("text", &["SET", "text", "theirs"]),
+        ("list", &["RPUSH", "list", "theirs"]),
+        ("data", &["HSET", "data", "sku", "1"]),
+        ("mark", &["SET", "distlock_undone:{mark}", "theirs"]),
+        ("held", &["SET", "held", "theirs"]),
+        ("held-in-line", &["SET", "held-in-line", "theirs"]),
+    ];
+    simulated(async || {
+        let company = Company::start().await;
+        let (mut calls, mut in_line) = (Vec::new(), Vec::new());
+        for (number, (bad, command)) in BAD.iter().enumerate() {
+            if bad.starts_with("held") {
+                calls.push(gives(company.hold(bad).await));
+                in_line.extend(bad.ends_with("line").then(|| begun(company.acquires(bad))));
+                company.server.cmd(&["DEL", bad]);
+            } else {
+                calls.push(company.acquires(bad));
+            }
             company.server.cmd(command);
+            calls.push(company.acquires(&format!("good-{number}")));
         }
-    }
-    let mut calls: Vec<Call<Answer>> = Vec::new();
-    let mut in_line = Vec::new();
-    for name in &names {
-        if !name.contains("held") {
-            let acquiring = company.acquire(name);
-            calls.push(Box::pin(async { acquiring.await.map(Some) }));
-            continue;
-        }
-        let held = company.hold(name).await;
-        if name.contains("line") {
-            let mut waiting = company.acquire(name);
-            assert!(begin(waiting.as_mut()), "it is held");
-            in_line.push(waiting);
-        }
-        let (_, command) = BAD.iter().find(|(bad, _)| bad == name).expect("a bad one");
-        company.server.cmd(&["DEL", name]);
-        company.server.cmd(command);
-        calls.push(Box::pin(async { held.release().await.map(|()| None) }));
-    }
-    let answers = company.together(calls).await;
-    for (name, answer) in names.iter().zip(answers) {
-        match answer {
-            Ok(Some(guard)) => {
-                assert!(name.starts_with("good"), "{name}");
-                assert_eq!(company.holds(name), said(&guard));
-                assert!(company.server.pttl(name) > 0, "{name} has no end");
-                guard.release().await.expect("it is ours");
+        for (name, answer) in company.together(calls).await {
+            if !name.starts_with("good") {
+                assert!(matches!(answer, Err(Error::WrongKind { .. })), "{name}");
+                continue;
             }
-            Ok(None) => panic!("{name} was given back"),
-            Err(error) => {
-                assert!(!name.starts_with("good"), "{name}: {error}");
-                assert!(matches!(error, Error::WrongKind { .. }), "{name}: {error}");
-            }
+            let guard = answer
+                .expect("nothing is wrong with it")
+                .expect("it is free");
+            assert_eq!(company.holds(&name), said(&guard));
+            assert!(company.server.pttl(&name) > 0, "{name} has no end");
+            guard.release().await.expect("it is ours");
         }
-    }
+    });
 }
 
-/// A name and what makes it bad.
-const BAD: &[(&str, &[&str])] = &[
-    ("text", &["SET", "text", "theirs"]),
-    ("list", &["RPUSH", "list", "theirs"]),
-    ("data", &["HSET", "data", "sku", "1"]),
-    ("mark", &["SET", "distlock_undone:{mark}", "theirs"]),
-    ("held", &["SET", "held", "theirs"]),
-    ("held-in-line", &["SET", "held-in-line", "theirs"]),
-];
-
-#[tokio::test]
-async fn keys_we_may_not_touch_cost_only_their_own_callers_anything_even_if_the_network_fails_then()
-{
-    // Every call of such a batch is made again by itself: first to last, that is where the fault falls.
-    for (harmed, fault) in [
-        (None, Fault::DuplicateRequest),
-        (Some("ok-held"), Fault::CutAfter),
-        (Some("ok-held"), Fault::CutBefore),
-        (Some("not-held"), Fault::CutAfter),
-        (Some("ok-held-too"), Fault::HoldReply),
-        (Some("ok-1"), Fault::HoldReply),
-        (Some("ok-2"), Fault::HoldRequest),
-        (Some("not-2"), Fault::HoldReply),
-        (Some("ok-3"), Fault::DuplicateRequest),
-        (Some("ok-3"), Fault::CutAfter),
-    ] {
-        let company = worker(|builder| builder.command_timeout(PATIENCE / 8)).await;
-        company.server.cmd(&["ACL", "SETUSER", "worker", "~not-*"]);
-        let mut kept = Vec::new();
-        for name in ["ok-held", "not-held", "ok-held-too"] {
-            kept.push((name, company.hold(name).await));
-        }
-        company
-            .server
-            .cmd(&[&["ACL", "SETUSER", "worker", "resetkeys"], KEYS].concat());
-        let mut calls: Vec<Call<(String, Answer)>> = Vec::new();
-        for (name, guard) in kept {
-            calls.push(Box::pin(async move {
-                (name.to_owned(), guard.release().await.map(|()| None))
-            }));
-        }
-        for name in ["ok-1", "not-1", "ok-2", "not-2", "ok-3"] {
-            let acquiring = company.acquire(name);
-            calls.push(Box::pin(async move {
-                (name.to_owned(), acquiring.await.map(Some))
-            }));
-        }
-        let calls = company.set_off(calls).await;
-        // The batch itself has arrived already.
-        if let Some(name) = harmed {
-            let alone = Match::command("EVALSHA").arg(3, name);
+#[test]
+fn keys_we_may_not_touch_cost_only_their_own_callers_anything_even_if_the_network_fails_then() {
+    const NAMES: [&str; 7] = [
+        "ok-held",
+        "ok-held-too",
+        "ok-1",
+        "not-1",
+        "ok-2",
+        "not-2",
+        "ok-3",
+    ];
+    simulated(async || {
+        // Every call of such a batch is made again by itself: first to last, that is where the fault falls.
+        for (harmed, fault) in [
+            ("", Fault::DuplicateRequest),
+            ("ok-held", Fault::CutAfter),
+            ("ok-held", Fault::CutBefore),
+            ("not-held", Fault::CutAfter),
+            ("ok-held-too", Fault::HoldReply),
+            ("ok-1", Fault::HoldReply),
+            ("ok-2", Fault::HoldRequest),
+            ("not-2", Fault::HoldReply),
+            ("ok-3", Fault::DuplicateRequest),
+            ("ok-3", Fault::CutAfter),
+        ] {
+            let company = worker().await;
+            company
+                .server
+                .cmd(&["ACL", "SETUSER", "worker", "~not-held"]);
+            let mut calls = Vec::new();
+            for name in ["ok-held", "not-held", "ok-held-too"] {
+                calls.push(gives(company.hold(name).await));
+            }
+            company
+                .server
+                .cmd(&[&["ACL", "SETUSER", "worker", "resetkeys"], KEYS].concat());
+            calls.extend(NAMES[2..].iter().map(|name| company.acquires(name)));
+            let calls = company.set_off(calls).await;
+            // The batch itself has arrived already.
+            let alone = Match::command("EVALSHA").arg(3, harmed);
             company.proxy.rule(alone.nth(1), fault);
+            company.proxy.partition(false);
+            let mut guards = BTreeMap::new();
+            for (name, answer) in ended(calls).await {
+                match answer {
+                    Ok(guard) => {
+                        assert!(name.starts_with("ok"), "{fault:?}: {name}");
+                        guards.extend(guard.map(|guard| (name, guard)));
+                    }
+                    Err(Error::PermissionDenied { .. }) => {
+                        assert!(name.starts_with("not"), "{fault:?}: {name}");
+                    }
+                    Err(Error::Timeout { .. } | Error::Unavailable { .. })
+                        if !harmed.is_empty() => {}
+                    Err(error) => panic!("{fault:?}: {name}: {error}"),
+                }
+            }
+            if fault == Fault::DuplicateRequest {
+                assert_eq!(guards.len(), 3, "those we may touch are ours");
+            }
+            let faults = company.proxy.injected().len();
+            assert_eq!(faults, usize::from(!harmed.is_empty()), "{fault:?}");
+            company.settle(&NAMES, &guards).await;
         }
+    });
+}
+
+#[test]
+fn callers_who_go_while_each_call_is_made_by_itself_leave_nothing_behind() {
+    simulated(async || {
+        let company = worker().await;
+        let names = ["ok-1", "not-1", "ok-2", "ok-3", "not-2", "ok-4"];
+        let calls = names.map(|name| company.acquires(name)).into();
+        let calls = company.set_off(calls).await;
+        let alone = Match::words(|words| Script::Acquire.runs(words)).arg(3, "ok-2");
+        company.proxy.rule(alone.nth(1), Fault::HoldReply);
+        // Not the batch itself, which has arrived already.
         company.proxy.partition(false);
-        let mut guards = BTreeMap::new();
-        for (name, answer) in ended(calls).await {
-            match answer {
-                Ok(guard) => {
-                    assert!(name.starts_with("ok"), "{fault:?}: {name}");
-                    guards.extend(guard.map(|guard| (name, guard)));
-                }
-                Err(Error::PermissionDenied { .. }) => {
-                    assert!(name.starts_with("not"), "{fault:?}: {name}");
-                }
-                Err(Error::Timeout { .. } | Error::Unavailable { .. }) if harmed.is_some() => {}
-                Err(error) => panic!("{fault:?}: {name}: {error}"),
-            }
-        }
-        if fault == Fault::DuplicateRequest {
-            assert_eq!(guards.len(), 3, "those we may touch are ours");
-        }
-        let faults = usize::from(harmed.is_some());
-        assert_eq!(company.proxy.injected().len(), faults, "{fault:?}");
-        let settled = async || {
-            for name in [
-                "ok-held",
-                "ok-held-too",
-                "ok-1",
-                "not-1",
-                "ok-2",
-                "not-2",
-                "ok-3",
-            ] {
-                let said = guards.get(name).map(said).unwrap_or_default();
-                company.becomes(name, &said).await;
-            }
-        };
-        settled().await;
-        company.proxy.let_go();
-        // Behind whatever was let go.
-        eventually(PATIENCE, "the network is whole", async || {
-            company.client.lock("ok-last").try_acquire().await.is_ok()
+        becomes("they are made one by one", || {
+            company.proxy.injected().len() == 1
         })
         .await;
-        settled().await;
-    }
-}
-
-#[tokio::test]
-async fn callers_who_go_while_each_call_is_made_by_itself_leave_nothing_behind() {
-    let company = worker(|builder| builder).await;
-    let names = ["ok-1", "not-1", "ok-2", "ok-3", "not-2", "ok-4"];
-    let calls = names.map(|name| company.acquire(name)).into_iter();
-    let calls = company.set_off(calls.collect()).await;
-    let alone = Match::words(|words| Script::Acquire.runs(words)).arg(3, "ok-2");
-    company.proxy.rule(alone.nth(1), Fault::HoldReply);
-    // Not the batch itself, which has arrived already.
-    company.proxy.partition(false);
-    eventually(PATIENCE, "they are made one by one", async || {
-        company.proxy.injected().len() == 1
-    })
-    .await;
-    calls.iter().for_each(tokio::task::JoinHandle::abort);
-    for call in calls {
-        drop(call.await);
-    }
-    company.proxy.let_go();
-    for name in names {
-        company.becomes(name, &BTreeMap::new()).await;
-    }
-    let guard = company.hold("ok-3").await;
-    assert_eq!(company.holds("ok-3"), said(&guard));
+        calls.iter().for_each(JoinHandle::abort);
+        company.settle(&names, &BTreeMap::new()).await;
+        let guard = company.hold("ok-3").await;
+        assert_eq!(company.holds("ok-3"), said(&guard));
+    });
 }
 
 /// A client that may touch nothing but `ok-…`.
-async fn worker(build: impl FnOnce(distlock::ClientBuilder) -> distlock::ClientBuilder) -> Company {
+async fn worker() -> Company {
     let server = RedisServer::start();
     let user = ["ACL", "SETUSER", "worker", "on", ">secret", "+@all", "&*"];
     server.cmd(&[&user, KEYS].concat());
-    Company::on(server, "worker:secret@", build).await
+    Company::with(server, "worker:secret@", PATIENCE / 8).await
 }
 
 const KEYS: &[&str] = &["~ok-*", "~first", "~distlock*"];
-const ROUNDS: usize = 8;
-const MANY: usize = 60;
+
+#[test]
+fn many_callers_need_few_calls_and_one_needs_two() {
+    simulated(async || {
+        let company = Company::start().await;
+        let calls = || company.server.commandstats("evalsha");
+        let before = calls();
+        let guard = company.hold("one").await;
+        guard.release().await.expect("it is ours");
+        assert_eq!(calls() - before, 2);
+
+        let before = calls();
+        let mut cycles = JoinSet::new();
+        for number in 0..256 {
+            let lock = company.client.lock(format!("many-{number}"));
+            cycles.spawn(async move {
+                for _ in 0..10 {
+                    let guard = lock.acquire().await.expect("it is free");
+                    guard.release().await.expect("it is ours");
+                }
+            });
+        }
+        cycles.join_all().await;
+        let calls = calls() - before;
+        assert!(calls <= 256 * 10 * 2 / 16, "{calls} calls");
+    });
+}
+
+#[test]
+fn a_crowd_behind_calls_under_way_travels_together_and_everybody_gets_a_turn() {
+    const CROWD: usize = 40;
+    simulated(async || {
+        let company = Company::start().await;
+        let before = company.server.commandstats("evalsha");
+        company.server.stop_process();
+        let mut calls: Vec<Call> = Vec::new();
+        for number in 0..CROWD {
+            calls.push(begun(company.acquires(&format!("crowd-{number}"))));
+            // Each leaves if it may, before the next one comes.
+            for _ in 0..10 {
+                yield_now().await;
+            }
+        }
+        company.server.continue_process();
+        for call in calls {
+            let (name, answer) = call.await;
+            let guard = answer.expect("it gets a turn").expect("it is free");
+            assert_eq!(guard.name(), name);
+        }
+        let calls = company.server.commandstats("evalsha") - before;
+        assert!(calls <= CROWD as u64 / 2, "{calls} calls for {CROWD}");
+    });
+}

@@ -1,131 +1,472 @@
-//! A batch of every sort of call over a network that does it wrong, with callers who wait on, lose
-//! patience or go: afterwards each has its own answer and the store has what the guards say.
+//! A batch of every sort of call over a network that does it wrong, with callers that wait on, lose patience or go:
+//! afterwards each has its own answer and the store has what the guards say.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::Semaphore;
-use tokio::task::{JoinSet, LocalSet, spawn_local};
+use distlock::{Error, Guard, Lease, Lock};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use super::case::{Case, MANNERS, Verdict};
-use super::mix::{EVERYTHING, MIXES, Mix};
-use super::rules::RULES;
-use super::support::{Family, Fault, Fenced, Plain, Simple, heavy};
-use super::world::World;
+use super::company::{Call, becomes, begun, is_silence};
+use super::rules::{LetGo, RULES, Rule};
+use super::support::batch::{apart, is_batch};
+use super::support::{ChaosProxy, Family, Fault, Fenced, Match, Plain, Player, RedisServer};
+use super::support::{Script, Simple, builder, simulated};
+use super::tokens::Tokens;
+use super::{COMMAND_TIMEOUT, LEASE, PATIENCE};
 
 mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_get_their_turn {
     use super::*;
 
-    #[tokio::test]
-    async fn of_plain_locks() {
-        let sweep = sweep::<Plain>(MIXES, 250);
-        LocalSet::new().run_until(sweep).await;
+    #[test]
+    fn of_plain_locks() {
+        simulated(async || sweep::<Plain>(&[TAKES, GIVES, EVERYTHING]).await);
     }
 
-    /// What differs is the script that all of it travels in.
-    #[tokio::test]
-    async fn of_simple_locks() {
-        let sweep = sweep::<Simple>(EVERYTHING, 80);
-        LocalSet::new().run_until(sweep).await;
+    /// The script that all of it travels in is another.
+    #[test]
+    fn of_simple_locks() {
+        simulated(async || sweep::<Simple>(&[EVERYTHING]).await);
     }
 
-    #[tokio::test]
-    async fn of_fenced_locks() {
-        let sweep = sweep::<Fenced>(EVERYTHING, 80);
-        LocalSet::new().run_until(sweep).await;
+    #[test]
+    fn of_fenced_locks() {
+        simulated(async || sweep::<Fenced>(&[EVERYTHING]).await);
     }
 }
 
-async fn sweep<F: Family>(mixes: &'static [Mix], at_least: usize) {
-    let _heavy = heavy().await;
-    let begun = Instant::now();
-    let world = Rc::new(World::<F>::start().await);
-    let room = Arc::new(Semaphore::new(AT_ONCE));
-    let mut cases = JoinSet::new();
-    // A reply that vanishes while those behind it come is no fault of a connection that many share.
-    let rules = || {
-        RULES
+async fn sweep<F: Family>(mixes: &[&'static [Kind]]) {
+    let world = World::<F>::start().await;
+    let mut cases = 0;
+    for kinds in mixes {
+        // A reply that vanishes while those behind it come is no fault of a connection that many share.
+        for rule in RULES
             .iter()
             .filter(|rule| rule.fault != Fault::SwallowReply)
-    };
-    for mix in mixes {
-        for rule in rules() {
-            for &manner in MANNERS {
-                let (world, room) = (world.clone(), room.clone());
-                cases.spawn_local(async move {
-                    let _room = room.acquire_owned().await;
-                    let mut tries = 0;
-                    loop {
-                        // A task of its own, so that a panic spoils this case only.
-                        let case = Case::tell(world.clone(), mix, rule, manner);
-                        let told = spawn_local(case).await;
-                        tries += 1;
-                        // A busy machine times out now and then, but not every time.
-                        let harmed = told.as_ref().is_ok_and(|verdict| verdict.errors > 0);
-                        if harmed && rule.harmless && manner.is_patient() && tries < TRIES {
-                            tokio::time::sleep(REST * tries).await;
-                            continue;
-                        }
-                        let label = format!("{}, {manner:?}: {}", mix.name, rule.name);
-                        break ((mix.name, rule.name, manner), label, told);
-                    }
-                });
+        {
+            for manner in MANNERS {
+                cases += 1;
+                eprintln!("case {cases}: {kinds:?}, {}, {manner:?}", rule.name);
+                Case::tell(&world, cases, kinds, rule, manner).await;
             }
         }
     }
-    let mut tallies = BTreeMap::new();
-    let mut failed = Vec::new();
-    while let Some(told) = cases.join_next().await {
-        let (row, label, verdict) = told.expect("only the inner task panics");
-        match verdict {
-            Ok(verdict) => drop(tallies.insert(row, verdict)),
-            Err(error) => failed.push((label, error.to_string())),
+    assert!(cases >= 80 * mixes.len(), "only {cases} cases");
+}
+
+/// What the callers do while their batch is under way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Manner {
+    /// All are dropped once the network has done wrong.
+    GoneAfter,
+    /// All are dropped before a request has reached the server.
+    GoneBefore,
+    /// One is dropped before a request has reached the server, one once the network has done wrong, one waits on; and so
+    /// forth.
+    OneByOne,
+    /// Their time is over before a request has reached the server.
+    TimeOut,
+    /// They wait, and ask again after an error.
+    WaitOn,
+}
+
+const MANNERS: [Manner; 5] = [
+    Manner::GoneAfter,
+    Manner::GoneBefore,
+    Manner::OneByOne,
+    Manner::TimeOut,
+    Manner::WaitOn,
+];
+
+/// What is asked of one lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    /// Takes once more what is held.
+    Again,
+    /// Takes what another client holds.
+    Busy,
+    /// Takes what is free.
+    Free,
+    /// Releases one of two holds.
+    InPart,
+    /// Releases what others of the same client wait for: it is passed on.
+    Line,
+    /// Releases what is held.
+    Release,
+}
+
+use Kind::{Again, Busy, Free, InPart, Line, Release};
+
+impl Kind {
+    /// The script that carries it out.
+    const fn script(self) -> Script {
+        match self {
+            Again | Busy | Free => Script::Acquire,
+            InPart | Release => Script::Release,
+            Line => Script::Pass,
         }
     }
-    print(&tallies);
-    let total = tallies.len() + failed.len();
-    eprintln!("{total} cases in {:?}", begun.elapsed());
-    assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
-    assert!(total >= at_least, "only {total} cases");
-    for ((mix, rule, manner), verdict) in tallies {
-        let rule = rules()
-            .find(|known| known.name == rule)
-            .expect("one of them");
-        let label = format!("{mix}, {manner:?}: {}", rule.name);
-        if rule.harmless && manner.is_patient() {
-            assert_eq!(verdict.errors, 0, "{label} did harm");
-        }
-        assert_eq!(verdict.late, rule.fault == Fault::HoldRequest, "{label}");
+
+    const fn takes(self) -> bool {
+        matches!(self, Again | Busy | Free)
     }
 }
 
-/// How many calls brought an error, by rule and manner, all mixes together.
-fn print(verdicts: &BTreeMap<(&str, &str, super::case::Manner), Verdict>) {
-    let head: String = MANNERS
-        .iter()
-        .map(|manner| format!("{:>13}", format!("{manner:?}")))
-        .collect();
-    eprintln!("{:<42}{head}", "errors");
-    for rule in RULES {
-        let errors = |manner| {
-            let of = verdicts
-                .iter()
-                .filter(move |((_, name, how), _)| *name == rule.name && *how == manner);
-            of.map(|(_, verdict)| verdict.errors).sum::<usize>()
+/// A lock that has been held for long is not passed on but given back: those come last.
+const TAKES: &[Kind] = &[Free, Busy, Free, Again, Busy, Free];
+const GIVES: &[Kind] = &[Release, Release, InPart, Line, Line];
+const EVERYTHING: &[Kind] = &[
+    Free, Busy, Release, Again, InPart, Release, Busy, Free, Line, Line,
+];
+
+struct World<F> {
+    server: RedisServer,
+    /// Another client, whose network is fine.
+    other: Player<F>,
+}
+
+impl<F: Family> World<F> {
+    async fn start() -> Self {
+        let server = RedisServer::start();
+        Script::make_known(&server);
+        let other = client::<F>(&server.url(), PATIENCE).await;
+        Self { server, other }
+    }
+
+    /// The holders of a lock in Redis, and how often each holds it.
+    fn holds(&self, name: &str) -> BTreeMap<String, u32> {
+        if F::COUNTS {
+            return self.server.query(&["HGETALL", name]);
+        }
+        let owner: Option<String> = self.server.query(&["GET", name]);
+        owner.map(|owner| (owner, 1)).into_iter().collect()
+    }
+
+    /// Nothing is kept of a lock but marks, which end by themselves, and the last token.
+    fn nothing_is_left(&self, name: &str) {
+        let [marks, token] =
+            ["distlock_undone", "redisson_lock_token"].map(|key| format!("{key}:{{{name}}}"));
+        let tag = format!("{{{name}}}");
+        for key in self.server.keys() {
+            let about = key == name || key.contains(&tag);
+            assert!(!about || [&marks, &token].contains(&&key), "{key} is left");
+        }
+        let ttl = self.server.pttl(&marks);
+        assert!(
+            ttl == -2 || (0..=300_000).contains(&ttl),
+            "{marks}: {ttl} ms"
+        );
+    }
+}
+
+async fn client<F: Family>(url: &str, time_out: Duration) -> Player<F> {
+    let client = builder(url)
+        .default_lease(Lease::KeepAlive(LEASE))
+        .command_timeout(time_out)
+        // The next in the queue gets the lock through the store.
+        .handoff_limit(0);
+    Player::new(client.connect().await.expect("the network is whole"))
+}
+
+/// One lock of a batch, and all that have to do with it.
+struct Item<F: Family> {
+    kind: Kind,
+    name: String,
+    lock: Lock<F::Kind>,
+    /// Ours that are alive.
+    guards: Vec<Guard<F::Kind>>,
+    /// Another client's.
+    theirs: Option<Guard<F::Kind>>,
+    /// Waits in this client for the lock to be passed on.
+    in_line: Option<Call<Result<Guard<F::Kind>, Error>>>,
+    tokens: Tokens,
+}
+
+/// What a caller has in the end: a guard if it takes, nothing if it releases or has given up.
+type Ended<K> = Result<Option<Guard<K>>, Error>;
+
+impl<F: Family> Item<F> {
+    /// Arranges things so that the call can be made, over a network that is still whole.
+    async fn new(world: &World<F>, client: &Player<F>, kind: Kind, name: String) -> Self {
+        let lock = match kind {
+            Again | InPart => client.one_owners(&name),
+            Busy | Free | Line | Release => client.lock(name.as_str()),
         };
-        let row: String = MANNERS
-            .iter()
-            .map(|&manner| format!("{:>13}", errors(manner)))
-            .collect();
-        eprintln!("{:<42}{row}", rule.name);
+        let mut guards = Vec::new();
+        let held = match kind {
+            Busy | Free => 0,
+            Again | Line | Release => 1,
+            InPart => 2,
+        };
+        for _ in 0..held {
+            guards.push(acquired(&lock).await);
+        }
+        let mut theirs = None;
+        if kind == Busy {
+            theirs = Some(acquired(&world.other.lock(name.as_str())).await);
+        }
+        let waits = || begun(Box::pin(lock.acquire()));
+        Self {
+            in_line: (kind == Line).then(waits),
+            tokens: Tokens::default(),
+            kind,
+            guards,
+            theirs,
+            name,
+            lock,
+        }
+    }
+
+    /// The call itself, not begun yet.
+    fn call(&mut self, patience: Duration) -> Call<Ended<F::Kind>> {
+        if self.kind.takes() {
+            return Box::pin(self.lock.acquire_timeout(patience));
+        }
+        let releasing = self.guards.pop().expect("it is held").release();
+        Box::pin(async move {
+            let released = timeout(patience, releasing).await;
+            released.unwrap_or(Ok(())).map(|()| None)
+        })
+    }
+
+    /// The holders of the lock by the word of the guards.
+    fn said(&self) -> BTreeMap<String, u32> {
+        let mut said = BTreeMap::new();
+        for guard in self.guards.iter().chain(&self.theirs) {
+            let count = said.entry(guard.owner()).or_default();
+            *count = if F::COUNTS { *count + 1 } else { 1 };
+        }
+        said
     }
 }
 
-/// Enough to keep two processors busy while most cases wait for a time-out.
-const AT_ONCE: usize = 12;
-/// How often a case may bring an error that it should not before somebody is to blame.
-const TRIES: u32 = 8;
-/// How long the first pause before another try is: what makes the machine busy may be over by then.
-const REST: Duration = Duration::from_millis(200);
+/// One batch over one broken network.
+struct Case<'a, F: Family> {
+    world: &'a World<F>,
+    proxy: ChaosProxy,
+    client: Player<F>,
+    rule: &'a Rule,
+    manner: Manner,
+    items: Vec<Item<F>>,
+}
+
+impl<'a, F: Family> Case<'a, F> {
+    async fn tell(
+        world: &'a World<F>,
+        number: usize,
+        kinds: &'static [Kind],
+        rule: &'a Rule,
+        manner: Manner,
+    ) {
+        let proxy = ChaosProxy::start(world.server.addr());
+        let client = client(&proxy.url(), COMMAND_TIMEOUT).await;
+        let mut items = Vec::new();
+        for (index, kind) in kinds.iter().enumerate() {
+            let name = format!("{number}-{index}");
+            items.push(Item::new(world, &client, *kind, name).await);
+        }
+        let whole = Match::words(move |words| carries_all(words, kinds));
+        proxy.rule(whole.nth(1), rule.fault);
+        let mut case = Self {
+            world,
+            proxy,
+            client,
+            rule,
+            manner,
+            items,
+        };
+        case.travel(kinds).await;
+        case.end().await;
+    }
+
+    /// Sets all calls off while another is under way, and sees them through.
+    async fn travel(&mut self, kinds: &[Kind]) {
+        let manner = self.manner;
+        // No request reaches the server until this is over, but the proxy sees them.
+        self.proxy.partition(true);
+        let first = Box::pin(self.client.lock("first").try_acquire());
+        let first = tokio::spawn(begun(first));
+        let patience = match manner {
+            Manner::TimeOut => COMMAND_TIMEOUT / 2,
+            _ => PATIENCE,
+        };
+        let calls = self.items.iter_mut().map(|item| item.call(patience));
+        let calls: Vec<_> = calls.map(|call| tokio::spawn(begun(call))).collect();
+        becomes("they travel together", || {
+            let sent = self.proxy.requests();
+            sent.iter().any(|words| carries_all(words, kinds))
+        })
+        .await;
+        match manner {
+            Manner::GoneBefore => calls.iter().for_each(JoinHandle::abort),
+            Manner::OneByOne => calls.iter().step_by(3).for_each(JoinHandle::abort),
+            Manner::TimeOut => {
+                becomes("their time is over", || {
+                    calls.iter().all(JoinHandle::is_finished)
+                })
+                .await;
+            }
+            Manner::GoneAfter | Manner::WaitOn => {}
+        }
+        self.proxy.partition(false);
+        becomes("the network does wrong", || {
+            !self.proxy.injected().is_empty()
+        })
+        .await;
+        match manner {
+            Manner::GoneAfter => calls.iter().for_each(JoinHandle::abort),
+            Manner::OneByOne => calls.iter().skip(1).step_by(3).for_each(JoinHandle::abort),
+            Manner::GoneBefore | Manner::TimeOut | Manner::WaitOn => {}
+        }
+        drop(first.await);
+        self.see_through(calls).await;
+    }
+
+    /// Waits for every caller, and for the waiter behind each. No caller gets what another client holds.
+    async fn see_through(&mut self, calls: Vec<JoinHandle<Ended<F::Kind>>>) {
+        for item in &mut self.items {
+            if let Some(theirs) = item.theirs.take() {
+                let held = BTreeMap::from([(theirs.owner(), 1)]);
+                assert_eq!(self.world.holds(&item.name), held, "two holders");
+                assert!(theirs.is_held());
+                theirs.release().await.expect("it is theirs");
+            }
+        }
+        // Trouble is fine if it says that the store has not answered, where it has not.
+        let harmless = self.rule.harmless && self.manner == Manner::WaitOn;
+        let tolerate = |error: &Error, kind: Kind| {
+            assert!(
+                is_silence(error),
+                "no other client had it: {kind:?}: {error}"
+            );
+            assert!(!harmless, "that did harm: {kind:?}: {error}");
+        };
+        for (index, call) in calls.into_iter().enumerate() {
+            let ended = timeout(2 * PATIENCE, call).await;
+            let ended = ended.expect("a call comes to an end");
+            let item = &mut self.items[index];
+            match ended {
+                Ok(Ok(Some(guard))) => {
+                    assert_eq!(guard.name(), item.name);
+                    item.guards.push(guard);
+                }
+                Ok(Ok(None)) => {
+                    let is_patient = self.manner != Manner::TimeOut;
+                    assert!(!item.kind.takes() || !is_patient, "{:?}", item.kind);
+                }
+                Ok(Err(error)) => {
+                    tolerate(&error, item.kind);
+                    if item.kind.takes() && self.manner != Manner::TimeOut {
+                        item.guards.push(acquired(&item.lock).await);
+                    }
+                }
+                Err(gone) => assert!(gone.is_cancelled(), "{gone}"),
+            }
+            if let Some(waiting) = item.in_line.take() {
+                let got = timeout(PATIENCE, waiting).await;
+                match got.expect("every waiter gets its turn") {
+                    Ok(guard) => item.guards.push(guard),
+                    Err(error) => {
+                        tolerate(&error, item.kind);
+                        item.guards.push(acquired(&item.lock).await);
+                    }
+                }
+            }
+        }
+        self.check().await;
+    }
+
+    /// Sooner or later the store has what the guards say.
+    async fn check(&mut self) {
+        for item in &mut self.items {
+            let said = item.said();
+            becomes(&format!("{said:?} hold `{}`", item.name), || {
+                self.world.holds(&item.name) == said
+            })
+            .await;
+            for guard in &item.guards {
+                assert!(guard.is_held(), "{guard:?}");
+                item.tokens.seen::<F>(guard);
+                let count = item.guards.iter().filter(|it| it.owner() == guard.owner());
+                assert_eq!(guard.hold_count() as usize, count.count(), "{guard:?}");
+            }
+            if F::FENCED {
+                let counter = format!("redisson_lock_token:{{{}}}", item.name);
+                let last = self.world.server.query(&["GET", &counter]);
+                item.tokens.given::<F>(last, item.guards.last());
+            }
+        }
+    }
+
+    async fn end(&mut self) {
+        if self.rule.let_go == Some(LetGo::AfterCleanup) {
+            // Far longer than any clean-up.
+            tokio::time::sleep(LEASE / 6).await;
+            self.let_go().await;
+        }
+        for item in &mut self.items {
+            for guard in item.guards.drain(..) {
+                let released = timeout(PATIENCE, guard.release()).await;
+                if let Err(error) = released.expect("a release comes to an end") {
+                    assert!(is_silence(&error), "{error}");
+                }
+            }
+        }
+        self.check().await;
+        // Waits until everything is cleaned up.
+        let closed = self.client.close().await;
+        closed.expect("the network is whole again");
+        if self.rule.let_go == Some(LetGo::WhenTaken) {
+            for item in &mut self.items {
+                item.theirs = Some(acquired(&self.world.other.lock(item.name.as_str())).await);
+            }
+        }
+        self.let_go().await;
+        for item in &mut self.items {
+            let theirs = match item.theirs.take() {
+                Some(theirs) => theirs,
+                None => acquired(&self.world.other.lock(item.name.as_str())).await,
+            };
+            theirs.release().await.expect("it is theirs");
+            self.world.nothing_is_left(&item.name);
+        }
+    }
+
+    /// Lets the batch, or its reply, go on its way. When all that the client ever sent is executed, nothing has changed.
+    async fn let_go(&self) {
+        let is_late = self.rule.fault == Fault::HoldRequest && self.rule.let_go.is_some();
+        self.proxy.let_go();
+        becomes("all arrives", || self.proxy.unanswered() == 0).await;
+        for item in &self.items {
+            let held = self.world.holds(&item.name);
+            assert_eq!(held, item.said(), "a ghost in `{}`, {is_late}", item.name);
+        }
+    }
+}
+
+/// Whether a request is a batch with a call for each of these, and no others of their sorts.
+fn carries_all(words: &[impl AsRef<[u8]>], kinds: &[Kind]) -> bool {
+    if !is_batch(words) {
+        return false;
+    }
+    let text = |word: &_| String::from_utf8_lossy(AsRef::<[u8]>::as_ref(word)).into_owned();
+    let calls = apart(words.iter().map(text).collect());
+    [Script::Acquire, Script::Pass, Script::Release]
+        .into_iter()
+        .all(|script| {
+            let carried = calls.iter().filter(|call| script.runs(call)).count();
+            carried == kinds.iter().filter(|kind| kind.script() == script).count()
+        })
+}
+
+/// The lock, that is free or becomes free soon; a time-out may come first.
+async fn acquired<K>(lock: &Lock<K>) -> Guard<K> {
+    for _ in 0..10 {
+        match lock.acquire_timeout(PATIENCE).await {
+            Ok(guard) => return guard.expect("it becomes free"),
+            Err(error) => assert!(is_silence(&error), "no other client has it: {error}"),
+        }
+    }
+    panic!("the store does not answer");
+}

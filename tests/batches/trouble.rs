@@ -5,271 +5,203 @@ use std::collections::BTreeMap;
 use distlock::Error;
 
 use super::PATIENCE;
-use super::company::{Answer, Call, Company, ended, said};
-use super::mix::begin;
+use super::company::{Answer, Company, becomes, begun, ended, gives, is_silence, said};
 use super::support::batch::is_batch;
-use super::support::{Fault, Match, RedisServer, eventually};
+use super::support::{Fault, Match, RedisServer, simulated};
 
-#[tokio::test]
-async fn trouble_is_the_same_in_company_as_alone() {
-    let forbid = |right: &'static [&'static str]| {
-        move |server: &RedisServer| {
-            drop(server.cmd(&[&["ACL", "SETUSER", "worker"], right].concat()))
-        }
-    };
-    let troubles: [Trouble<'_>; 6] = [
-        ("no memory", &|server| server.config_set("maxmemory", "1")),
-        ("no replicas", &|server| {
-            server.config_set("min-replicas-to-write", "3")
-        }),
-        ("a replica", &|server| {
-            drop(server.cmd(&["REPLICAOF", "127.0.0.1", "1"]))
-        }),
-        ("no ends", &forbid(&["-pexpire"])),
-        ("no messages", &forbid(&["resetchannels"])),
-        ("no scripts", &forbid(&["-evalsha", "-eval"])),
+#[test]
+fn trouble_is_the_same_in_company_as_alone() {
+    const TROUBLES: [(&str, &str); 5] = [
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+        ("a replica", "a master"),
+        ("ACL SETUSER worker -pexpire", ALL),
+        ("ACL SETUSER worker resetchannels", ALL),
+        ("ACL SETUSER worker -evalsha -eval", ALL),
     ];
-    for (trouble, make) in troubles {
-        let server = RedisServer::start();
-        let user = "ACL SETUSER worker on >secret +@all ~* &*";
-        server.cmd(&user.split(' ').collect::<Vec<_>>());
-        let company = Company::on(server, "worker:secret@", |builder| builder).await;
-        let mut held = Vec::new();
-        for name in ["give-alone", "give-1", "give-2"] {
-            held.push(company.hold(name).await);
+    const ALL: &str = "ACL SETUSER worker on >secret +@all ~* &*";
+    const TAKEN: [&str; 3] = ["take-alone", "take-1", "take-2"];
+    const GIVEN: [&str; 3] = ["give-alone", "give-1", "give-2"];
+    fn order(server: &RedisServer, words: &str) {
+        let read_only = Some(distlock_sim::Fault::ReadOnly);
+        match words {
+            "a replica" => server.simulated().set_fault(read_only),
+            "a master" => server.simulated().set_fault(None),
+            _ => drop(server.cmd(&words.split(' ').collect::<Vec<_>>())),
         }
-        make(&company.server);
-        let mut calls: Vec<Call<Answer>> = Vec::new();
-        for name in ["take-alone", "take-1", "take-2"] {
-            let acquiring = company.client.lock(name).try_acquire();
-            calls.push(Box::pin(acquiring));
+    }
+    /// What a call came to, without the name in it.
+    fn kind(name: &str, answer: &Answer) -> String {
+        match answer {
+            Ok(guard) => guard.is_some().to_string(),
+            Err(error) => error.to_string().replace(name, "…"),
         }
-        for guard in held {
-            calls.push(Box::pin(async { guard.release().await.map(|()| None) }));
-        }
-        let (take_alone, give_alone) = (calls.remove(0), calls.remove(2));
-        let alone = (take_alone.await, give_alone.await);
-        let answers = company.together(calls).await;
-        // Behind one that frees, a server short of memory lets others through.
-        let exempt = trouble == "no memory";
-        for (answer, alone) in answers.iter().zip([&alone.0, &alone.0, &alone.1, &alone.1]) {
-            let same = kind(answer) == kind(alone);
-            let granted = exempt && matches!(answer, Ok(Some(_)));
-            assert!(
-                same || granted,
-                "{trouble}: {answer:?}, but alone {alone:?}"
-            );
-        }
-        eprintln!("{trouble}: {:?} and {:?}", kind(&alone.0), kind(&alone.1));
-        // Whatever was refused in the middle is taken back as soon as it can be.
-        company.server.cmd(&["REPLICAOF", "NO", "ONE"]);
-        company.server.config_set("maxmemory", "0");
-        company.server.config_set("min-replicas-to-write", "0");
-        let user = "ACL SETUSER worker +@all ~* &*";
-        company.server.cmd(&user.split(' ').collect::<Vec<_>>());
-        let given = !matches!(alone.1, Err(Error::PermissionDenied { .. }));
-        drop((answers, alone));
-        for name in NAMES {
-            // What may not be given back stays for its lease.
-            if given || name.starts_with("take") {
-                company.becomes(name, &BTreeMap::new()).await;
+    }
+    simulated(async || {
+        for (trouble, remedy) in TROUBLES {
+            let server = RedisServer::start();
+            order(&server, ALL);
+            let company = Company::with(server, "worker:secret@", PATIENCE / 2).await;
+            let mut calls = Vec::new();
+            for name in GIVEN {
+                calls.push(gives(company.hold(name).await));
+            }
+            order(&company.server, trouble);
+            calls.extend(TAKEN.map(|name| company.tries(name)));
+            let (take, give) = (calls.remove(3).await, calls.remove(0).await);
+            let stays = matches!(give.1, Err(Error::PermissionDenied { .. }));
+            let [take, give] = [take, give].map(|(name, answer)| kind(&name, &answer));
+            for (name, answer) in company.together(calls).await {
+                let alone = if name.starts_with("take") {
+                    &take
+                } else {
+                    &give
+                };
+                // Behind one that frees, a server short of memory lets others through.
+                let granted = trouble.contains("maxmemory") && matches!(answer, Ok(Some(_)));
+                let same = kind(&name, &answer) == *alone;
+                assert!(same || granted, "{trouble}: {answer:?}, but alone {alone}");
+            }
+            // Whatever was refused in the middle is taken back as soon as it can be.
+            order(&company.server, remedy);
+            company.settle(&TAKEN, &BTreeMap::new()).await;
+            // What may not be released stays for its lease.
+            if !stays {
+                company.settle(&GIVEN, &BTreeMap::new()).await;
             }
         }
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_server_that_dies_with_a_batch_under_way_leaves_nothing_behind() {
-    let company = Company::start().await;
-    let held = company.hold("give-1").await;
-    let mut calls: Vec<Call<Answer>> = Vec::new();
-    for name in ["take-1", "take-2"] {
-        calls.push(Box::pin(company.client.lock(name).try_acquire()));
-    }
-    calls.push(Box::pin(async { held.release().await.map(|()| None) }));
-    let calls = company.set_off(calls).await;
-    company.server.kill();
-    company.proxy.partition(false);
-    for answer in ended(calls).await {
-        let error = answer.expect_err("nobody is there to answer");
-        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    }
-    company.server.restart();
-    // It has forgotten everything, and what was under way comes to nothing.
-    for name in ["take-1", "take-2", "give-1"] {
-        eventually(PATIENCE, "it can be had again", async || {
-            company.client.lock(name).try_acquire().await.is_ok()
-        })
-        .await;
-        company.becomes(name, &BTreeMap::new()).await;
-    }
-}
-
-const NAMES: [&str; 6] = [
-    "take-alone",
-    "take-1",
-    "take-2",
-    "give-alone",
-    "give-1",
-    "give-2",
-];
-
-/// A name, and what makes it.
-type Trouble<'a> = (&'a str, &'a dyn Fn(&RedisServer));
-
-/// What a call came to, without the names in it.
-fn kind(answer: &Answer) -> String {
-    match answer {
-        Ok(guard) => format!("{}", guard.is_some()),
-        Err(error) => {
-            let text = error.to_string();
-            NAMES
-                .iter()
-                .fold(text, |text, name| text.replace(name, "…"))
-        }
-    }
-}
-
-#[tokio::test]
-async fn without_memory_each_call_of_a_batch_is_answered_rightly() {
-    for frees in [false, true] {
+#[test]
+fn a_server_that_dies_with_a_batch_under_way_leaves_nothing_behind() {
+    simulated(async || {
         let company = Company::start().await;
-        let nested = company.client.new_owner();
-        let nested = company.client.lock("nested").with_owner(&nested);
-        let in_part = company.client.new_owner();
-        let in_part = company.client.lock("in-part").with_owner(&in_part);
-        let mut kept = vec![nested.acquire().await.unwrap()];
-        kept.push(in_part.acquire().await.unwrap());
-        let second = in_part.acquire().await.unwrap();
-        let (given, passed) = (company.hold("given").await, company.hold("passed").await);
-        let mut next = company.acquire("passed");
-        assert!(begin(next.as_mut()), "it is held");
-        let theirs = "5b3e1d7c-0000-4000-8000-000000000000:1";
-        company.server.cmd(&["HSET", "busy", theirs, "1"]);
-        company.server.cmd(&["PEXPIRE", "busy", "60000"]);
-        company.server.config_set("maxmemory", "1");
-
-        let mut calls: Vec<Call<(&str, Answer)>> = Vec::new();
-        for name in ["free-1", "busy", "free-2"] {
-            let taking = company.client.lock(name).try_acquire();
-            calls.push(Box::pin(async move { (name, taking.await) }));
+        let names = ["take-1", "take-2", "give-1"];
+        let mut calls = vec![gives(company.hold(names[2]).await)];
+        calls.extend(names[..2].iter().map(|name| company.tries(name)));
+        let calls = company.set_off(calls).await;
+        company.server.kill();
+        company.proxy.partition(false);
+        for (name, answer) in ended(calls).await {
+            assert!(matches!(answer, Err(Error::Unavailable { .. })), "{name}");
         }
-        if frees {
-            let again = nested.try_acquire();
-            calls.push(Box::pin(async { ("nested", again.await) }));
-            for (name, guard) in [("in-part", second), ("given", given), ("passed", passed)] {
-                let giving = async move { (name, guard.release().await.map(|()| None)) };
-                calls.push(Box::pin(giving));
-            }
-        } else {
-            kept.extend([second, given, passed]);
+        company.server.restart();
+        // It has forgotten everything, and what was under way comes to nothing.
+        company.settle(&names, &BTreeMap::new()).await;
+        for name in names {
+            drop(company.hold(name).await);
         }
-        for (name, answer) in company.together(calls).await {
-            match (name, answer) {
-                ("free-1" | "free-2", Err(Error::OutOfMemory { .. })) => {
-                    assert!(company.holds(name).is_empty(), "{name}");
-                }
-                ("nested", Ok(Some(guard))) => {
-                    assert_eq!(company.holds(name), said(&guard));
-                    assert_eq!(guard.hold_count(), 2);
-                    kept.push(guard);
-                }
-                ("free-1" | "free-2", Ok(Some(guard))) if frees => {
-                    assert_eq!(company.holds(name), said(&guard));
-                    assert!(company.server.pttl(name) > 0, "{name} has no end");
-                    kept.push(guard);
-                }
-                ("busy", Ok(None)) => {}
-                ("in-part" | "given" | "passed", Ok(None)) => {}
-                (name, answer) => panic!("{name}: {answer:?}"),
-            }
-        }
-        if frees {
-            assert_eq!(company.holds("in-part"), said(&kept[1]));
-            assert!(company.holds("given").is_empty());
-            let next = tokio::time::timeout(PATIENCE, next).await;
-            let next = next.expect("it gets its turn").expect("it was passed on");
-            assert_eq!(company.holds("passed"), said(&next));
-        }
-        for guard in kept {
-            guard.release().await.expect("giving back needs no memory");
-        }
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_server_that_has_forgotten_its_scripts_answers_a_batch_all_the_same() {
-    for (nth, fault) in [
-        // The batch by its hash, which the server does not know, then by its text.
-        (1, Fault::CutAfter),
-        (1, Fault::HoldReply),
-        (2, Fault::CutAfter),
-        (2, Fault::CutBefore),
-        (2, Fault::DuplicateRequest),
-        (2, Fault::HoldReply),
-        (2, Fault::HoldRequest),
-        (3, Fault::CutAfter),
-    ] {
-        let company = Company::on(RedisServer::start(), "", |builder| {
-            builder.command_timeout(PATIENCE / 8)
-        });
-        let company = company.await;
-        let batch = Match::words(is_batch);
-        company.proxy.rule(batch.nth(nth), fault);
-        let (given, passed) = (company.hold("given").await, company.hold("passed").await);
-        let mut next = company.acquire("passed");
-        assert!(begin(next.as_mut()), "it is held");
-        let mut calls: Vec<Call<(&str, Answer)>> = Vec::new();
-        for name in ["free-1", "free-2", "free-3"] {
-            let taking = company.acquire(name);
-            calls.push(Box::pin(async move { (name, taking.await.map(Some)) }));
-        }
-        for (name, guard) in [("given", given), ("passed", passed)] {
-            let giving = async move { (name, guard.release().await.map(|()| None)) };
-            calls.push(Box::pin(giving));
-        }
-        let calls = company.set_off(calls).await;
-        company.server.script_flush();
-        company.proxy.partition(false);
-        let mut guards = BTreeMap::new();
-        for (name, answer) in ended(calls).await {
-            match answer {
-                Ok(guard) => guards.extend(guard.map(|guard| (name, guard))),
-                Err(Error::Timeout { .. } | Error::Unavailable { .. }) if nth < 3 => {
-                    assert_ne!(fault, Fault::DuplicateRequest);
+#[test]
+fn without_memory_each_call_of_a_batch_is_answered_rightly() {
+    simulated(async || {
+        for frees in [false, true] {
+            let company = Company::start().await;
+            let [nested, in_part] = ["nested", "in-part"].map(|name| {
+                let owner = company.client.new_owner();
+                company.client.lock(name).with_owner(&owner)
+            });
+            let mut kept = vec![nested.acquire().await.unwrap()];
+            kept.push(in_part.acquire().await.unwrap());
+            let mut given = vec![in_part.acquire().await.unwrap()];
+            given.extend([company.hold("given").await, company.hold("passed").await]);
+            let next = begun(company.acquires("passed"));
+            company.hold_as_stranger("busy");
+            company.server.config_set("maxmemory", "1");
+
+            let mut calls = ["free-1", "busy", "free-2"]
+                .map(|name| company.tries(name))
+                .into();
+            if frees {
+                let again = nested.try_acquire();
+                Vec::push(
+                    &mut calls,
+                    Box::pin(async { ("nested".to_owned(), again.await) }),
+                );
+                calls.extend(given.into_iter().map(gives));
+            } else {
+                kept.extend(given);
+            }
+            for (name, answer) in company.together(calls).await {
+                match (&*name, answer) {
+                    ("free-1" | "free-2", Err(Error::OutOfMemory { .. })) => {
+                        assert!(company.holds(&name).is_empty(), "{name}");
+                    }
+                    ("nested" | "free-1" | "free-2", Ok(Some(guard))) if frees => {
+                        assert_eq!(company.holds(&name), said(&guard));
+                        assert!(company.server.pttl(&name) > 0, "{name} has no end");
+                        kept.push(guard);
+                    }
+                    ("busy" | "in-part" | "given" | "passed", Ok(None)) => {}
+                    (_, answer) => panic!("{name}: {answer:?}"),
                 }
-                Err(error) => panic!("{fault:?}: {name}: {error}"),
+            }
+            if frees {
+                assert_eq!(company.holds("in-part"), said(&kept[1]));
+                assert_eq!(kept[0].hold_count(), 2, "nested");
+                assert!(company.holds("given").is_empty());
+                let (_, next) = next.await;
+                let next = next.expect("it was passed on").expect("it is free");
+                assert_eq!(company.holds("passed"), said(&next));
+            }
+            for guard in kept {
+                guard.release().await.expect("giving back needs no memory");
             }
         }
-        if nth == 3 {
-            assert_eq!(guards.len(), 3, "nothing went wrong");
-            assert_eq!(company.batches(), [5, 5], "by hash, then by text");
-        } else {
-            // What is doubled is noted when the second has gone, too.
-            let what = format!("{fault:?} comes to pass");
-            eventually(PATIENCE, &what, async || {
-                company.proxy.injected().len() == 1
+    });
+}
+
+#[test]
+fn a_server_that_has_forgotten_its_scripts_answers_a_batch_all_the_same() {
+    simulated(async || {
+        for (nth, fault) in [
+            // The batch by its hash, which the server does not know, then by its text.
+            (1, Fault::CutAfter),
+            (1, Fault::HoldReply),
+            (2, Fault::CutAfter),
+            (2, Fault::CutBefore),
+            (2, Fault::DuplicateRequest),
+            (2, Fault::HoldReply),
+            (2, Fault::HoldRequest),
+            (3, Fault::CutAfter),
+        ] {
+            let company = Company::with(RedisServer::start(), "", PATIENCE / 8).await;
+            company.proxy.rule(Match::words(is_batch).nth(nth), fault);
+            let mut calls = vec![gives(company.hold("given").await)];
+            calls.push(gives(company.hold("passed").await));
+            let next = tokio::spawn(begun(company.acquires("passed")));
+            calls.extend(["free-1", "free-2", "free-3"].map(|name| company.acquires(name)));
+            let calls = company.set_off(calls).await;
+            company.server.script_flush();
+            company.proxy.partition(false);
+            let mut answers = ended(calls).await;
+            let first = answers
+                .iter()
+                .filter(|(_, answer)| matches!(answer, Ok(Some(_))));
+            if nth == 3 {
+                assert_eq!(first.count(), 3, "nothing went wrong");
+                assert_eq!(company.batches(), [5, 5], "by hash, then by text");
+            }
+            answers.extend(ended(vec![next]).await);
+            let mut guards = BTreeMap::new();
+            for (name, answer) in answers {
+                match answer {
+                    Ok(guard) => guards.extend(guard.map(|guard| (name, guard))),
+                    Err(error) => {
+                        assert!(is_silence(&error) && nth < 3, "{fault:?}: {name}: {error}");
+                        assert_ne!(fault, Fault::DuplicateRequest);
+                    }
+                }
+            }
+            let faults = usize::from(nth < 3);
+            becomes("it comes to pass", || {
+                company.proxy.injected().len() == faults
             })
             .await;
+            let names = ["free-1", "free-2", "free-3", "given", "passed"];
+            company.settle(&names, &guards).await;
         }
-        let next = tokio::time::timeout(PATIENCE, next).await;
-        match next.expect("it gets its turn") {
-            Ok(guard) => drop(guards.insert("passed", guard)),
-            Err(Error::Timeout { .. } | Error::Unavailable { .. }) if nth < 3 => {}
-            Err(error) => panic!("{fault:?}: {error}"),
-        }
-        let settled = async || {
-            for name in ["free-1", "free-2", "free-3", "given", "passed"] {
-                let said = guards.get(name).map(said).unwrap_or_default();
-                company.becomes(name, &said).await;
-            }
-        };
-        settled().await;
-        company.proxy.let_go();
-        eventually(PATIENCE, "the network is whole", async || {
-            company.client.lock("last").try_acquire().await.is_ok()
-        })
-        .await;
-        settled().await;
-    }
+    });
 }

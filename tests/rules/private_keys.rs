@@ -1,5 +1,7 @@
 //! 3.12 Private keys of ours stay in the lock's slot, carry a time to live and disturb nothing.
 
+use distlock_sim::slot_of;
+
 use super::support::{Fault, Script};
 use super::{attack, becomes, connect, ms, runs, take};
 
@@ -49,19 +51,9 @@ fn private_keys_share_the_slot_of_their_lock() {
                 world.server.keys().len() == 1
             })
             .await;
-            let mark = &world.server.keys()[0];
-            assert_eq!(hashed(mark), hashed(name), "`{mark}` of `{name}`");
+            let mark = world.server.keys().remove(0);
+            assert_eq!(slot_of(&mark), slot_of(name), "`{mark}` of `{name}`");
             world.server.flushall();
         }
     });
-}
-
-/// The part of a key that decides on its slot: only what stands between the first `{` and the next `}` counts, if that is
-/// anything.
-fn hashed(key: &str) -> &str {
-    let tag = key
-        .split_once('{')
-        .and_then(|(_, rest)| rest.split_once('}'));
-    let tag = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty());
-    tag.unwrap_or(key)
 }

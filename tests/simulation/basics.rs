@@ -43,6 +43,27 @@ fn a_waiter_gets_the_lock_when_it_is_released() {
 }
 
 #[test]
+fn a_busy_server_is_a_passing_trouble_also_with_a_failover_delay() {
+    simulate(4, REPLAY, async |world| {
+        let second = Duration::from_secs(1);
+        let client = world
+            .client("one")
+            .default_lease(Lease::KeepAlive(second))
+            .failover_delay(second);
+        let client = client.connect().await.expect("it is up");
+        sleep(2 * second).await;
+        world.server.restart(true);
+        world.server.set_fault(Some(distlock_sim::Fault::Busy));
+        let error = client.lock("stock").try_acquire().await;
+        let error = error.expect_err("the server is busy");
+        assert!(error.is_transient(), "{error}");
+        world.server.set_fault(None);
+        let guard = client.lock("stock").acquire_timeout(5 * second).await;
+        assert!(guard.expect("it is ready").is_some());
+    });
+}
+
+#[test]
 fn a_holder_that_cannot_renew_is_told_when_its_lease_ends_and_not_later() {
     simulate(3, REPLAY, async |world| {
         let lease = Duration::from_secs(30);

@@ -4,13 +4,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError, Value};
 use tokio::sync::Notify;
 
 use super::failure;
 use super::info::Info;
-use crate::engine::Failure;
+use crate::engine::{Cause, Failure};
 
 /// Servers count whole seconds of the clock on the wall: what they say may be almost one too many.
 const GRAIN: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ pub(super) struct Introduction {
 ///
 /// # Errors
 ///
-/// If the connection has ended meanwhile.
+/// If the connection has ended meanwhile, or the server is not ready.
 pub(super) async fn ask(connection: &mut MultiplexedConnection) -> Result<Introduction, Failure> {
     let mut pipeline = Pipeline::with_capacity(2);
     // Of one section each: servers before 7.0 know no more.
@@ -94,8 +94,17 @@ pub(super) async fn ask(connection: &mut MultiplexedConnection) -> Result<Introd
     pipeline.cmd("INFO").arg("replication");
     let answers = connection.send_packed_commands(&pipeline, 0, 2).await;
     let answers = answers.map_err(|error| failure::of_connecting(&error))?;
-    let texts = answers.into_iter().map(redis::from_redis_value::<String>);
-    let texts: Vec<String> = texts.filter_map(Result::ok).collect();
+    let mut texts = Vec::with_capacity(2);
+    for answer in answers {
+        // A server that is busy says it later; one that refuses never does.
+        if let Value::ServerError(error) = &answer {
+            let failure = failure::of_connecting(&RedisError::from(error.clone()));
+            if failure.cause == Cause::Unready {
+                return Err(failure);
+            }
+        }
+        texts.extend(redis::from_redis_value::<String>(answer));
+    }
     Ok(match &*texts {
         [server, replication] => Introduction {
             identity: Identity::told(server, replication),

@@ -18,9 +18,9 @@ use crate::workload::{Kind, NAME, Process, Task};
 use crate::world::{PORT, World, simulate};
 
 /// How long faults happen.
-const TROUBLE: Duration = Duration::from_secs(60);
+const TROUBLE: Duration = Duration::from_secs(40);
 /// How long the clients go on without faults.
-const CALM: Duration = Duration::from_secs(10);
+const CALM: Duration = Duration::from_secs(5);
 /// The longest time from the last fault until every call has ended and every client is served.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(120);
 /// How long late requests may still arrive.
@@ -106,7 +106,7 @@ impl Scenario {
             _ => None,
         };
         if let Some((kind, fault)) = fault {
-            for second in (5..60).step_by(5) {
+            for second in (5..40).step_by(5) {
                 let at = Duration::from_secs(second);
                 let fault = fault.clone();
                 schedule.0.push(Event { at, kind, fault });
@@ -327,7 +327,7 @@ impl Run {
         self.world.network.heal();
         self.servers.heal();
         for name in self.setup.client_names() {
-            self.world.machine(&name).go_on();
+            self.world.machine(&name).heal();
         }
         if self.sabotage == Some(Sabotage::StayDown) {
             for server in self.servers.all() {
@@ -342,7 +342,10 @@ impl Run {
         let serving = async {
             if self.setup.kind.has_guards() {
                 let mut random = Random::stream(self.seed, 5);
-                while !task.is_served(&mut random).await {}
+                while !task.is_served(&mut random).await {
+                    // An error that comes at once must not come again at the same moment for ever.
+                    sleep(Duration::from_millis(50)).await;
+                }
             }
         };
         self.world.machine(&process.name).task(serving).await;
@@ -440,12 +443,11 @@ impl Run {
             sleep(Duration::from_millis(70)).await;
             match self.sabotage {
                 Some(Sabotage::Counts) => {
-                    for (key, state) in self.store.keys() {
-                        if key == NAME {
-                            let field = state.split('"').find(|part| part.contains('-'));
-                            let field = field.unwrap_or_default().to_owned();
-                            server.call(&[b"HINCRBY", b"stock", field.as_bytes(), b"1"]);
-                        }
+                    let owners = server.call(&[b"HKEYS", NAME.as_bytes()]);
+                    if let distlock_sim::Value::Array(owners) = owners
+                        && let Some(distlock_sim::Value::Bulk(owner)) = owners.first()
+                    {
+                        server.call(&[b"HINCRBY", NAME.as_bytes(), owner, b"1"]);
                     }
                 }
                 Some(Sabotage::Line) => {

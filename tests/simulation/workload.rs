@@ -336,7 +336,11 @@ impl Task {
             let what = format!("{}: {limit:?} took {took:?}", process.name);
             ledger.violation(Judge::Resolution, what);
         }
+        let has_failed = got.is_err();
         self.hold(got, &*subject, claim, random).await;
+        if has_failed {
+            sleep(random.up_to(Duration::from_millis(500))).await;
+        }
     }
 
     /// One turn without haste, when nothing goes wrong: it waits as long as it takes.

@@ -202,11 +202,22 @@ impl Machine {
         self.stops().reasons += 1;
     }
 
-    /// Lets a process go on that was stopped.
+    /// Ends one stop of the process.
     pub(crate) fn go_on(&self) {
+        let reasons = self.stops().reasons;
+        self.leave_stopped(reasons.saturating_sub(1));
+    }
+
+    /// Ends all stops of the process.
+    pub(crate) fn heal(&self) {
+        self.leave_stopped(0);
+    }
+
+    /// The process goes on once no reason is left.
+    fn leave_stopped(&self, reasons: u32) {
         let mut stops = self.stops();
-        stops.reasons = stops.reasons.saturating_sub(1);
-        if stops.reasons == 0 {
+        stops.reasons = reasons;
+        if reasons == 0 {
             std::mem::take(&mut stops.tasks)
                 .into_iter()
                 .for_each(Waker::wake);

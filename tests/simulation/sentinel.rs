@@ -5,12 +5,13 @@
 //! are, which shows that the judge can see it.
 
 use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use distlock::{Client, Durability, Held, Lease};
 use distlock_sim::{Clock, Layout, Random, Server, Topology};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::world::{World, simulate};
 
@@ -60,7 +61,7 @@ const ALL: &[Failover] = &[
 ];
 
 const CLIENTS: usize = 4;
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 4;
 /// Longer than any failover takes, and than it takes to serve every client after the last one.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Longer than anything that the library leaves in the store.
@@ -120,10 +121,10 @@ async fn work(
     terms: Terms,
     mut random: Random,
     keeps: bool,
-    end: Instant,
+    is_over: Arc<AtomicBool>,
     ledger: Ledger,
 ) {
-    while Instant::now() < end {
+    while !is_over.load(Ordering::Relaxed) {
         let lock = client.lock(format!("stock-{}", random.below(2)));
         let got = match random.percent(50) {
             true => lock.try_acquire().await,
@@ -147,7 +148,7 @@ async fn work(
             Err(error) if error.is_transient() => {}
             Err(error) => ledger.violation(format!("no failover explains this error: {error}")),
         }
-        sleep(random.up_to(Duration::from_millis(50))).await;
+        sleep(random.up_to(Duration::from_millis(200))).await;
     }
 }
 
@@ -234,7 +235,7 @@ async fn contend(world: World, seed: u64, terms: Terms, failovers: &'static [Fai
         }
         clients.push((name, builder.connect().await.expect("nothing is wrong yet")));
     }
-    let end = Instant::now() + Duration::from_secs(24 * ROUNDS as u64);
+    let is_over = Arc::new(AtomicBool::new(false));
     let workers = clients
         .iter()
         .flat_map(|client| [(client, false), (client, true)])
@@ -248,7 +249,7 @@ async fn contend(world: World, seed: u64, terms: Terms, failovers: &'static [Fai
                 terms,
                 random,
                 keeps,
-                end,
+                is_over.clone(),
                 ledger.clone(),
             ))
         })
@@ -264,6 +265,7 @@ async fn contend(world: World, seed: u64, terms: Terms, failovers: &'static [Fai
         .await;
         replaced.unwrap_or_else(|_| panic!("{how:?} is not over after {PATIENCE:?}"));
     }
+    is_over.store(true, Ordering::Relaxed);
     for worker in workers {
         let ended = timeout(PATIENCE, worker).await;
         ended
@@ -284,6 +286,10 @@ async fn contend(world: World, seed: u64, terms: Terms, failovers: &'static [Fai
     sleep(LONG).await;
     for (_, key, state) in master.keyspace() {
         let key = String::from_utf8_lossy(&key).into_owned();
+        // The record of the last promotion is kept for a month.
+        if key == "distlock_promoted" {
+            continue;
+        }
         ledger.violation(format!("`{key}` was left behind: {state:?}"));
     }
     let state = ledger.state();
@@ -301,6 +307,9 @@ fn play(seed: u64, test: &str, terms: Terms, failovers: &'static [Failover]) -> 
     })
 }
 
+/// How many seeds each scenario is played with in the test suite.
+const FEW: u64 = 2;
+
 /// The seeds to play, or this many.
 fn seeds(few: u64) -> std::ops::Range<u64> {
     let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
@@ -312,7 +321,7 @@ fn seeds(few: u64) -> std::ops::Range<u64> {
 
 fn no_two_believe(test: &str, terms: Terms, failovers: &'static [Failover]) {
     let mut grants = 0;
-    for seed in seeds(3) {
+    for seed in seeds(FEW) {
         let outcome = play(seed, test, terms, failovers);
         let violations = outcome.violations;
         assert!(
@@ -321,7 +330,7 @@ fn no_two_believe(test: &str, terms: Terms, failovers: &'static [Failover]) {
         );
         grants += outcome.grants;
     }
-    let count = seeds(3).count();
+    let count = seeds(FEW).count();
     eprintln!(
         "{test}: {count} seeds, {} failovers, {grants} grants, 0 violations",
         count * ROUNDS
@@ -357,7 +366,7 @@ fn behind_sentinels_two_believe_when_a_write_is_lost() {
             .iter()
             .any(|what| what.contains("was granted `"))
     };
-    let (mut seen, all) = (0, 1..seeds(3).end.max(4));
+    let (mut seen, all) = (0, 1..seeds(FEW).end.max(4));
     for seed in all.clone() {
         seen += usize::from(believed(&play(seed, test, NEITHER, ALL)));
     }

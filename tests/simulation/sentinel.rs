@@ -308,7 +308,7 @@ fn play(seed: u64, test: &str, terms: Terms, failovers: &'static [Failover]) -> 
 }
 
 /// How many seeds each scenario is played with in the test suite.
-const FEW: u64 = 2;
+const FEW: u64 = 1;
 
 /// The seeds to play, or this many.
 fn seeds(few: u64) -> std::ops::Range<u64> {
@@ -356,20 +356,13 @@ fn behind_sentinels_no_two_believe_with_the_delay_alone_when_the_master_dies() {
     );
 }
 
-/// The control: the judge sees it in most seeds.
+/// The control: some seed shows two holders, so that the judge can see them.
 #[test]
 fn behind_sentinels_two_believe_when_a_write_is_lost() {
     let test = "behind_sentinels_two_believe_when_a_write_is_lost";
-    let believed = |outcome: &Outcome| {
-        outcome
-            .violations
-            .iter()
-            .any(|what| what.contains("was granted `"))
+    let two_believe = |seed: u64| {
+        let violations = play(seed, test, NEITHER, ALL).violations;
+        violations.iter().any(|what| what.contains("was granted `"))
     };
-    let (mut seen, all) = (0, 1..seeds(FEW).end.max(4));
-    for seed in all.clone() {
-        seen += usize::from(believed(&play(seed, test, NEITHER, ALL)));
-    }
-    eprintln!("{test}: {} seeds, two believed in {seen}", all.count());
-    assert!(seen > 0, "two were never seen");
+    assert!((1..=10).any(two_believe), "two were never seen");
 }

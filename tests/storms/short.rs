@@ -17,20 +17,6 @@ fn behind_sentinels_no_two_believe_with_delay_and_acks() {
 }
 
 #[test]
-fn behind_sentinels_no_two_believe_with_the_delay_alone_when_the_master_dies() {
-    no_two_believe(
-        &Watched::start(),
-        Terms::delay_alone(LONG_LEASE),
-        vec![LostWrite],
-    );
-}
-
-#[test]
-fn behind_sentinels_two_believe_when_a_write_is_lost() {
-    two_believe(&Watched::start(), vec![Ordered, LostWrite, Split]);
-}
-
-#[test]
 fn in_a_cluster_no_two_believe_with_delay_and_acks() {
     no_two_believe_with_delay_and_acks(&Sharded::start());
 }

@@ -408,12 +408,14 @@ impl Shared {
         // A reply or a push has no second connection to come by.
         let Some((_, service)) = found else { return };
         let (service, message) = (service.clone(), message.to_vec());
-        let (mut copy, theirs) = stream::pair(network, &format!("copy of {from}"), to);
+        let (network, from, to) = (network.clone(), format!("copy of {from}"), to.to_owned());
         tokio::spawn(async move {
             sleep(by).await;
             if !service.is_up() {
                 return;
             }
+            // Only here: the network is locked while a message is sent.
+            let (mut copy, theirs) = stream::pair(&network, &from, &to);
             tokio::spawn(service.serve(theirs));
             let _ = copy.write_all(&message).await;
             // The reply has no reader.

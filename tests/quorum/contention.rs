@@ -19,6 +19,8 @@ const PROCESSES: usize = 4;
 thread_local! {
     /// The last grant of each process that lives.
     static HELD: RefCell<BTreeMap<usize, QuorumHeld>> = const { RefCell::new(BTreeMap::new()) };
+    /// No two processes have the same, since a machine that has crashed stays cut off.
+    static NUMBERS: Cell<usize> = const { Cell::new(0) };
     static GRANTS: Cell<usize> = const { Cell::new(0) };
     static OVERLAPS: Cell<usize> = const { Cell::new(0) };
 }
@@ -50,7 +52,8 @@ impl Process {
         format!("process-{number}")
     }
 
-    async fn start(number: usize, stage: &Stage, longest_lease: Duration) -> Self {
+    async fn start(stage: &Stage, longest_lease: Duration) -> Self {
+        let number = NUMBERS.replace(NUMBERS.get() + 1);
         let mut members = Vec::new();
         for server in &stage.servers {
             let client = world().client_of(&server.url(), &Self::name(number));
@@ -123,14 +126,14 @@ async fn contend(rounds: usize, longest_lease: Duration) -> (usize, usize) {
     (GRANTS.set(0), OVERLAPS.set(0), HELD.take());
     let stage = Stage::new();
     let mut processes = Vec::new();
-    for number in 0..PROCESSES {
-        processes.push(Process::start(number, &stage, longest_lease).await);
+    for _ in 0..PROCESSES {
+        processes.push(Process::start(&stage, longest_lease).await);
     }
     sleep(LEASE).await;
-    for round in 0..rounds {
+    for _ in 0..rounds {
         disturb(&stage.servers).await;
         processes.remove(0).crash();
-        processes.push(Process::start(PROCESSES + round, &stage, longest_lease).await);
+        processes.push(Process::start(&stage, longest_lease).await);
     }
     processes.into_iter().for_each(Process::crash);
     (GRANTS.get(), OVERLAPS.get())

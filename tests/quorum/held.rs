@@ -172,7 +172,7 @@ fn run_succeeds_though_three_servers_do_not_answer_its_release() {
 
 #[test]
 fn a_fixed_lease_is_lost_when_it_is_over() {
-    staged(async |stage, clients, format| {
+    staged(async |_stage, clients, format| {
         let lock = lock(&clients, format).with_lease(Lease::Fixed(SHORT));
         let guard = on_all(&lock).await;
         let end = Instant::from_std(guard.valid_until());

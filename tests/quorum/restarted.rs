@@ -131,7 +131,7 @@ fn after_most_have_restarted_nobody_gets_it_for_a_lease_and_is_told_why() {
 
 #[test]
 fn the_longest_lease_of_others_is_waited_for_if_it_is_named() {
-    staged(async |stage, clients, format| {
+    staged(async |_stage, clients, format| {
         let hour = Duration::from_secs(3600);
         let patient = lock(&clients, format).with_longest_lease(hour);
         sleep(LEASE + SECOND).await;

@@ -143,9 +143,9 @@ async fn contend(rounds: usize, longest_lease: Duration) -> (usize, usize) {
 #[test]
 fn two_never_hold_it_while_servers_and_holders_die_and_come_back_empty() {
     simulated(async || {
-        let (grants, overlaps) = contend(30, LEASE).await;
+        let (grants, overlaps) = contend(20, LEASE).await;
         eprintln!("{grants} grants");
-        assert!(grants > 60, "{grants} grants show little");
+        assert!(grants > 40, "{grants} grants show little");
         assert_eq!(overlaps, 0);
     });
 }

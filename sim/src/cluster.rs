@@ -324,12 +324,19 @@ impl Cluster {
         self.with_view(from, |view| view.migrating.insert(slot, to));
     }
 
-    /// Moves one key (`MIGRATE`). Returns whether it was there.
+    /// Moves one key (`MIGRATE`). Returns whether it was moved: it stays if the other node has one of that name.
     pub fn move_key(&self, key: &[u8], from: usize, to: usize) -> bool {
         let now = |core: &mut Core| {
             let now = core.clock.now_ms();
             core.keyspace.select(0, now);
         };
+        let is_busy = self.with_core(to, |core| {
+            now(core);
+            core.keyspace.exists(key)
+        });
+        if is_busy {
+            return false;
+        }
         let entry = self.with_core(from, |core| {
             now(core);
             let entry = core.keyspace.remove(key);

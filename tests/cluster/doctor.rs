@@ -1,110 +1,90 @@
 //! What an operator is told of a cluster.
 
-use std::time::Duration;
-
 use distlock::{Client, Verdict};
+use distlock_sim::Fault;
 
-use super::support::{Cluster, eventually};
-use super::{PATIENCE, beside, connect, patient};
+use super::support::{Cluster, builder, simulated};
+use super::{connect, connect_to};
 
 async fn found(client: &Client, what: &str) -> (Verdict, String) {
-    let findings = client
-        .admin()
-        .examine_with_probe()
-        .await
-        .expect("the cluster is up");
+    let findings = client.admin().examine_with_probe().await;
+    let findings = findings.expect("the cluster is up");
     let finding = findings.into_iter().find(|finding| finding.subject == what);
     let finding = finding.unwrap_or_else(|| panic!("nothing is said of {what}"));
     (finding.verdict, finding.found)
 }
 
-/// One that does not wait for long.
-async fn hasty(cluster: &Cluster) -> Client {
-    let client = patient(&cluster.url()).command_timeout(Duration::from_secs(4));
-    client.connect().await.expect("the cluster is up")
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_operator_is_told_what_is_unsafe_about_it() {
-    let cluster = Cluster::start().stay();
-    let client = connect(&cluster).await;
-    let (verdict, said) = found(&client, "slots").await;
-    assert_eq!(
-        (verdict, &*said),
-        (Verdict::Ok, "all are served, by 3 masters")
-    );
-    eventually(PATIENCE, "the masters know who follows", async || {
-        found(&client, "replicas").await == (Verdict::Ok, "every master has one".into())
-    })
-    .await;
-    assert_eq!(found(&client, "failover").await.0, Verdict::Warn);
-    for what in ["locking", "messages"] {
-        assert_eq!(found(&client, what).await.0, Verdict::Ok, "{what}");
-    }
-    // Of each server, with its address.
-    let policy = beside(|| {
-        let one = &cluster.servers()[1];
+#[test]
+fn an_operator_is_told_what_is_unsafe_about_it() {
+    simulated(async || {
+        let cluster = Cluster::start();
+        let client = connect(&cluster).await;
+        let (verdict, said) = found(&client, "slots").await;
+        assert_eq!(
+            (verdict, &*said),
+            (Verdict::Ok, "all are served, by 3 masters")
+        );
+        let replicas = found(&client, "replicas").await;
+        assert_eq!(replicas, (Verdict::Ok, "every master has one".into()));
+        assert_eq!(found(&client, "failover").await.0, Verdict::Warn);
+        for what in ["locking", "messages"] {
+            assert_eq!(found(&client, what).await.0, Verdict::Ok, "{what}");
+        }
+        // Of each server, with its address.
+        let one = &cluster.redis()[1];
         one.config_set("maxmemory-policy", "allkeys-lru");
-        one.addr().to_string()
+        let (verdict, said) = found(&client, "eviction").await;
+        assert_ne!(verdict, Verdict::Ok);
+        assert!(said.contains(&one.addr().to_string()), "{said}");
     });
-    let (verdict, said) = found(&client, "eviction").await;
-    assert_ne!(verdict, Verdict::Ok);
-    assert!(said.contains(&policy), "{said}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn masters_that_nobody_follows_are_named() {
-    let cluster = Cluster::start_masters();
-    // Who takes one of them for all is told.
-    let one = Client::connect(&cluster.servers()[0].url()).await;
-    let one = one.expect("it is up");
-    assert_eq!(found(&one, "address").await.0, Verdict::Fail);
-    let client = connect(&cluster).await;
-    let (verdict, said) = found(&client, "replicas").await;
-    assert_eq!(verdict, Verdict::Warn);
-    for server in cluster.servers() {
-        assert!(said.contains(&server.addr().to_string()), "{said}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_gone_is_named_beside_what_the_others_say() {
-    let cluster = Cluster::start_masters();
-    let client = hasty(&cluster).await;
-    beside(|| cluster.servers()[1].kill());
-    let (verdict, said) = found(&client, "server").await;
-    assert_eq!(verdict, Verdict::Fail);
-    let gone = cluster.servers()[1].addr().to_string();
-    assert!(said.contains(&gone), "{said}");
-    found(&client, "eviction").await;
-}
-
-/// A lock is tried at each, and one that takes none is named; the rest of the report comes all the same.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_no_lock_is_named() {
-    let cluster = Cluster::start_masters();
-    let client = hasty(&cluster).await;
-    assert_eq!(found(&client, "locking").await.0, Verdict::Ok);
-    let stuck = beside(|| {
-        let stuck = &cluster.servers()[2];
-        stuck.cmd(&["CLIENT", "PAUSE", "600000", "WRITE"]);
-        stuck.addr().to_string()
+#[test]
+fn masters_without_replicas_are_named() {
+    simulated(async || {
+        let cluster = Cluster::start_masters();
+        let one = connect_to(&cluster.redis()[0].url()).await;
+        assert_eq!(found(&one, "address").await.0, Verdict::Fail);
+        let client = connect(&cluster).await;
+        let (verdict, said) = found(&client, "replicas").await;
+        assert_eq!(verdict, Verdict::Warn);
+        for server in cluster.redis() {
+            assert!(said.contains(&server.addr().to_string()), "{said}");
+        }
     });
-    let (verdict, said) = found(&client, "locking").await;
-    assert_eq!(verdict, Verdict::Fail);
-    let others = cluster.servers().iter().take(2);
-    assert!(said.contains(&stuck), "{said}");
-    for other in others {
-        assert!(!said.contains(&other.addr().to_string()), "{said}");
-    }
-    assert_eq!(found(&client, "slots").await.0, Verdict::Ok);
+}
+
+#[test]
+fn a_server_that_is_gone_or_takes_no_lock_is_named_beside_what_the_others_say() {
+    simulated(async || {
+        let cluster = Cluster::start_masters();
+        let client = connect(&cluster).await;
+        assert_eq!(found(&client, "locking").await.0, Verdict::Ok);
+        cluster.server(2).set_fault(Some(Fault::OutOfMemory));
+        let (verdict, said) = found(&client, "locking").await;
+        assert_eq!(verdict, Verdict::Fail);
+        for (node, server) in cluster.redis().iter().enumerate() {
+            let is_named = said.contains(&server.addr().to_string());
+            assert_eq!(is_named, node == 2, "{said}");
+        }
+        assert_eq!(found(&client, "slots").await.0, Verdict::Ok);
+        cluster.server(2).set_fault(None);
+        cluster.kill(1);
+        let (verdict, said) = found(&client, "server").await;
+        assert_eq!(verdict, Verdict::Fail);
+        let gone = cluster.redis()[1].addr().to_string();
+        assert!(said.contains(&gone), "{said}");
+        found(&client, "eviction").await;
+    });
 }
 
 /// No lock can be at the other servers then.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_prefix_that_puts_all_locks_into_one_slot_is_tried_there() {
-    let cluster = Cluster::start_masters();
-    let client = patient(&cluster.url()).key_prefix("{app}:");
-    let client = client.connect().await.expect("the cluster is up");
-    assert_eq!(found(&client, "locking").await.0, Verdict::Ok);
+#[test]
+fn a_prefix_that_puts_all_locks_into_one_slot_is_probed_there() {
+    simulated(async || {
+        let cluster = Cluster::start_masters();
+        let client = builder(&cluster.url()).key_prefix("{app}:");
+        let client = client.connect().await.expect("the cluster is up");
+        assert_eq!(found(&client, "locking").await.0, Verdict::Ok);
+    });
 }

@@ -1,63 +1,44 @@
 //! A cluster whose slots and masters change hands while locks are held and waited for: nothing is lost that was replicated,
-//! nobody hangs, and nobody is told where a slot is on its way to.
+//! no call hangs, and no caller is told where a slot is on its way to.
 
-#![cfg(feature = "redis")]
+#![cfg(feature = "simulation")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
 #[path = "../support/mod.rs"]
+mod real_support;
+#[path = "../support/simulated/mod.rs"]
 mod support;
 
 mod addresses;
-mod delay;
 mod doctor;
-mod documents;
-mod hammer;
-mod held;
+mod failovers;
+mod messages;
 mod moving;
-mod sharded;
+mod real;
 mod slots;
 mod slow;
-mod waiting;
+mod users;
 
 use std::time::Duration;
 
-use distlock::{Client, ClientBuilder, Lease};
+use distlock::{Client, Guard, Lease};
 
-use support::Cluster;
-
-/// A server on a busy machine is slow to answer, and not down; and no lease ends before anybody has lost patience.
-fn patient(url: &str) -> ClientBuilder {
-    Client::builder(url)
-        .command_timeout(PATIENCE)
-        .connect_timeout(PATIENCE)
-        .default_lease(Lease::KeepAlive(5 * PATIENCE))
-}
+use support::{Cluster, builder};
 
 async fn connect(cluster: &Cluster) -> Client {
-    let connected = patient(&cluster.url()).connect().await;
-    connected.expect("the cluster is up")
+    connect_to(&cluster.url()).await
 }
 
-/// Runs what blocks; the other tasks go on elsewhere.
-fn beside<T>(work: impl FnOnce() -> T) -> T {
-    tokio::task::block_in_place(work)
+async fn connect_to(url: &str) -> Client {
+    builder(url).connect().await.expect("the cluster is up")
 }
 
-/// The ways in which messages can be sent there.
-fn manners(cluster: &Cluster) -> Vec<&'static str> {
-    let mut manners = vec!["", "?pubsub=plain", "?pubsub=both", "?pubsub=sharded"];
-    if !beside(|| cluster.is_sharded()) {
-        manners.truncate(2);
-    }
-    manners
+async fn release(guard: Guard) {
+    guard.release().await.expect("it is still ours");
 }
 
-/// Every key but the marks that refuse what was given up, and end by themselves.
-fn held_in(cluster: &Cluster) -> Vec<String> {
-    let mut keys = cluster.keys();
-    keys.retain(|key| !key.starts_with("distlock_undone:"));
-    keys
-}
+/// The ways in which messages can be sent in a cluster.
+const PUBSUB_MODES: [&str; 4] = ["", "?pubsub=plain", "?pubsub=both", "?pubsub=sharded"];
 
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// So long that no client asks when it ends.
+const LONG: Lease = Lease::Fixed(Duration::from_secs(3600));

@@ -39,6 +39,7 @@ macro_rules! lua {
 
 #[path = "../batch.rs"]
 pub(crate) mod batch;
+pub(crate) mod cluster;
 #[path = "../command.rs"]
 pub(crate) mod command;
 #[path = "../family.rs"]
@@ -74,6 +75,7 @@ use std::time::Duration;
 
 use distlock::ClientBuilder;
 
+pub(crate) use self::cluster::Cluster;
 pub(crate) use self::family::{
     Fair, Family, Fenced, Opposite, Plain, Player, Read, Semaphore, Several, Simple, Write,
 };

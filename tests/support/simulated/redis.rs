@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue, IntoConnectionInfo, RedisResult, Value};
 
 use super::login::Rights;
-use super::transport::{self, HOST, Port};
+use super::transport::{HOST, Port};
 use super::{PATIENCE, world};
 
 #[path = "../redis/ask.rs"]
@@ -19,7 +19,7 @@ mod ask;
 /// once, whatever state the network is in.
 pub(crate) struct RedisServer {
     server: Server,
-    port: Port,
+    addr: SocketAddr,
     rights: Rights,
 }
 
@@ -37,7 +37,7 @@ impl RedisServer {
         world.network.listen(HOST, number, &server);
         let started = Self {
             server,
-            port,
+            addr: port.addr(),
             rights: Rights::from_env(),
         };
         let mut password = None;
@@ -63,8 +63,17 @@ impl RedisServer {
     pub(crate) fn of(server: &Server) -> Self {
         Self {
             server: server.clone(),
-            port: Port::bind(),
+            addr: Port::bind().addr(),
             rights: Rights::All,
+        }
+    }
+
+    /// A server that runs at an address already.
+    pub(crate) fn at(addr: SocketAddr, server: &Server) -> Self {
+        Self {
+            server: server.clone(),
+            addr,
+            rights: Rights::from_env(),
         }
     }
 
@@ -83,11 +92,11 @@ impl RedisServer {
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
-        self.port.addr()
+        self.addr
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port.number()
+        self.addr.port()
     }
 
     /// [`query`](Self::query) for commands that may fail.
@@ -129,10 +138,10 @@ impl RedisServer {
 pub(crate) async fn patient_connection(url: &str) -> MultiplexedConnection {
     let info = url.into_connection_info();
     let info = info.expect("a server's address is right");
-    let redis::ConnectionAddr::Tcp(_, port) = info.addr() else {
+    let redis::ConnectionAddr::Tcp(host, port) = info.addr() else {
         panic!("{url}: a simulated network has nothing but TCP");
     };
-    let stream = transport::connect(([127, 0, 0, 1], *port).into()).await;
+    let stream = world().network.connect("test", host, *port).await;
     let stream = stream.expect("the server is up");
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
     let made = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config);

@@ -22,7 +22,8 @@ pub(crate) const HOST: &str = "127.0.0.1";
 /// Connects to a server.
 pub(crate) async fn connect(addr: SocketAddr) -> io::Result<Stream> {
     let network = world().network;
-    network.connect("test", HOST, addr.port()).await
+    let host = addr.ip().to_string();
+    network.connect("test", &host, addr.port()).await
 }
 
 /// A free port, which is not served yet.

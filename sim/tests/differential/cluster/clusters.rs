@@ -115,8 +115,11 @@ impl Both {
         let port = self.real[to].port;
         let said = real.ask_real(&format!("MIGRATE 127.0.0.1 {port} {key} 0 60000"));
         let moved = self.simulated.move_key(key.as_bytes(), from, to);
-        let word = if moved { "OK" } else { "NOKEY" };
-        assert_eq!(said, Reply::Line(b'+', word.into()), "MIGRATE {key}");
+        let stays = said.text() == "NOKEY" || said.text().contains("BUSYKEY");
+        assert!(
+            stays != moved && (stays || said.text() == "OK"),
+            "MIGRATE {key}: {said:?}"
+        );
     }
 
     /// Waits until all real nodes have heard of the same epochs and slots: before that, what they say depends on time, and a new

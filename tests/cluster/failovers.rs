@@ -1,0 +1,219 @@
+//! Masters that are replaced: locks stay held, or their holders are told; and a new master may wait before it grants anything.
+
+use std::time::Duration;
+
+use distlock::{Durability, Error, Lease, LostReason, MultiLock};
+use distlock_sim::slot_of;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::support::hammer::Hammer;
+use super::support::{Cluster, PATIENCE, builder, eventually, simulated};
+use super::{PUBSUB_MODES, connect, release};
+
+#[test]
+fn a_held_lock_survives_a_failover_and_is_renewed_and_released_at_the_new_master() {
+    simulated(async || {
+        let cluster = Cluster::start();
+        let client = connect(&cluster).await;
+        let lease = Lease::KeepAlive(Duration::from_secs(30));
+        let lock = client.lock("ordered").with_lease(lease);
+        let guard = lock.acquire().await.expect("it is free");
+        let new = cluster.fail_over("ordered");
+        sleep(Duration::from_secs(41)).await;
+        let left = cluster.redis()[new].pttl("ordered");
+        assert!((27_000..=30_000).contains(&left), "{left}");
+        assert!(guard.is_held());
+        release(guard).await;
+        assert_eq!(cluster.held(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_held_lock_survives_the_death_of_its_master() {
+    simulated(async || {
+        let cluster = Cluster::start();
+        let (client, other) = (connect(&cluster).await, connect(&cluster).await);
+        let guard = client.lock("killed").acquire().await.expect("it is free");
+        let (old, _) = cluster.kill_master("killed").await;
+        let busy = other.lock("killed").try_acquire().await;
+        assert!(busy.expect("another has its place").is_none());
+        assert!(guard.is_held());
+        release(guard).await;
+        release(other.lock("killed").acquire().await.expect("it is free")).await;
+        // Back again it is a replica.
+        cluster.revive(old, true);
+        cluster.settled().await;
+        release(client.lock("killed").acquire().await.expect("it is free")).await;
+    });
+}
+
+/// At once, not when the lease would have been renewed.
+#[test]
+fn a_holder_that_the_new_master_has_never_heard_of_is_told() {
+    simulated(async || {
+        let cluster = Cluster::start();
+        let client = connect(&cluster).await;
+        let old = cluster.node_of("forgotten");
+        cluster.cut_replication(cluster.replicas_of(old)[0], true);
+        let lease = Lease::Fixed(Duration::from_secs(600));
+        let lock = client.lock("forgotten").with_lease(lease);
+        let guard = lock.acquire().await.expect("it is free");
+        cluster.kill(old);
+        cluster.successor("forgotten", old).await;
+        let lost = timeout(Duration::from_secs(5), guard.lost()).await;
+        let lost = lost.expect("it is told").expect("it was held");
+        assert_eq!(lost.reason, LostReason::Removed);
+    });
+}
+
+#[test]
+fn a_grant_counts_only_when_the_slots_own_replica_has_it() {
+    simulated(async || {
+        let cluster = Cluster::start();
+        let durability = Durability::Replicas {
+            acks: 1,
+            timeout: Duration::from_secs(1),
+        };
+        let builder = builder(&cluster.url()).durability(durability);
+        let client = builder.connect().await.expect("the cluster is up");
+        release(client.lock("kept").acquire().await.expect("it is free")).await;
+        let replica = cluster.replicas_of(cluster.node_of("kept"))[0];
+        cluster.cut_replication(replica, true);
+        let refused = client.lock("kept").try_acquire().await;
+        assert!(
+            matches!(refused, Err(Error::NotReplicated { .. })),
+            "{refused:?}"
+        );
+        cluster.cut_replication(replica, false);
+        eventually(PATIENCE, "what did not count was undone", async || {
+            matches!(client.lock("kept").try_acquire().await, Ok(Some(_)))
+        })
+        .await;
+    });
+}
+
+const DELAY: Duration = Duration::from_secs(30);
+
+async fn connect_with_delay(cluster: &Cluster) -> distlock::Client {
+    let builder = builder(&cluster.url()).default_lease(Lease::KeepAlive(DELAY));
+    let connected = builder.failover_delay(DELAY).connect().await;
+    connected.expect("the cluster is up")
+}
+
+/// Whether it is granted at once.
+async fn is_granted(client: &distlock::Client, name: &str) -> bool {
+    let tried = client.lock(name).try_acquire().await.expect("it is up");
+    let is_granted = tried.is_some();
+    if let Some(guard) = tried {
+        release(guard).await;
+    }
+    is_granted
+}
+
+#[test]
+fn after_a_failover_its_slots_alone_are_waited_for() {
+    simulated(async || {
+        let cluster = Cluster::start();
+        sleep(DELAY * 2).await;
+        let client = connect_with_delay(&cluster).await;
+        let old = cluster.node_of("held");
+        let (here, elsewhere) = (
+            cluster.name_at(old),
+            cluster.name_at(cluster.another_than(old)),
+        );
+        let lock = client.lock("held").with_owner(&client.new_owner());
+        let guard = lock.acquire().await.expect("it is free");
+        assert!(
+            is_granted(&client, &here).await,
+            "all have been up for long"
+        );
+
+        cluster.fail_over("held");
+        let promoted = Instant::now();
+        // What is held stays held, and the others go on.
+        release(lock.acquire().await.expect("it is ours")).await;
+        assert!(is_granted(&client, &elsewhere).await);
+        let several = ["1", "2"].map(|name| client.lock(format!("{{{here}}}{name}")).into());
+        let several = MultiLock::new(several);
+        assert!(!is_granted(&client, &here).await, "it may be another's");
+        assert!(several.try_acquire().await.expect("it is up").is_none());
+        let new = client.lock(&*here).acquire().await;
+        let new = new.expect("it is waited for");
+        let waited = promoted.elapsed();
+        // Servers count whole seconds.
+        let expected = DELAY..DELAY + Duration::from_secs(3);
+        assert!(expected.contains(&waited), "{waited:?}");
+        release(new).await;
+        release(guard).await;
+
+        // A later client need not wait again, and is not shown how that is known.
+        let later = connect_with_delay(&cluster).await;
+        assert!(is_granted(&later, &here).await);
+        assert!(several.try_acquire().await.expect("it is up").is_some());
+        let seen = later.admin().list("*").await.expect("it is up");
+        assert!(seen.is_empty(), "{seen:?}");
+    });
+}
+
+/// The record of a promotion is in one of the promoted master's slots.
+#[test]
+fn no_client_waits_for_ever_where_the_slot_of_the_record_has_gone() {
+    simulated(async || {
+        let cluster = Cluster::start();
+        sleep(DELAY * 2).await;
+        let promoted = cluster.fail_over("moving");
+        let client = connect_with_delay(&cluster).await;
+        release(client.lock("moving").acquire().await.expect("in the end")).await;
+        let records = cluster.redis()[promoted].keys().into_iter();
+        let mut records = records.filter(|key| key.starts_with("distlock_promoted:"));
+        let record = records.next().expect("it is written down");
+        cluster.migrate(slot_of(&record), cluster.another_than(promoted));
+        assert!(is_granted(&client, "moving").await);
+        let later = connect_with_delay(&cluster).await;
+        let waited = later.lock("moving").acquire_timeout(DELAY * 2).await;
+        release(waited.expect("it is up").expect("it is granted")).await;
+    });
+}
+
+/// What servers say to whoever asks the wrong one, or too early.
+const UNSPOKEN: &[&str] = &[
+    "ask",
+    "clusterdown",
+    "loading",
+    "masterdown",
+    "moved",
+    "read only",
+    "readonly",
+    "replica",
+    "replicas",
+    "tryagain",
+];
+
+#[test]
+fn no_caller_is_told_that_a_lock_is_elsewhere_or_nowhere() {
+    simulated(async || {
+        let cluster = Cluster::start();
+        let mut owners: Vec<usize> = Hammer::names().map(|name| cluster.node_of(&name)).collect();
+        owners.sort_unstable();
+        assert_eq!(owners, [0, 1, 2], "each master has a lock");
+        let mut clients = Vec::new();
+        for mode in PUBSUB_MODES {
+            // A failover takes seconds: so long a call is to be kept from failing.
+            let builder = builder(&format!("{}{mode}", cluster.url()));
+            let builder = builder.command_timeout(Duration::from_secs(60));
+            clients.push(builder.connect().await.expect("the cluster is up"));
+        }
+        let mut hammer = Hammer::start(clients, UNSPOKEN);
+        for name in Hammer::names() {
+            cluster.fail_over(&name);
+            hammer.goes_on().await;
+            cluster.settled().await;
+            let (old, _) = cluster.kill_master(&name).await;
+            // Empty, and with another's slots at first.
+            cluster.revive(old, false);
+            hammer.goes_on().await;
+            cluster.settled().await;
+        }
+        hammer.end().await;
+    });
+}

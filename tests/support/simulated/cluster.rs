@@ -1,0 +1,150 @@
+//! A simulated cluster of a test's own: three masters, and a replica of each where that matters.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::time::Duration;
+
+use distlock_sim::slot_of;
+use tokio::time::sleep;
+
+use super::{RedisServer, eventually, world};
+
+/// What tests do to a simulated cluster by the names of locks. The nodes are known by their numbers, masters first.
+pub(crate) struct Cluster {
+    nodes: distlock_sim::Cluster,
+    servers: Vec<RedisServer>,
+}
+
+const MASTERS: usize = 3;
+
+impl Cluster {
+    /// Three masters, each with a replica.
+    pub(crate) fn start() -> Self {
+        let world = world();
+        let seed = world.below(u64::MAX);
+        let nodes = distlock_sim::Cluster::new(&world.network, MASTERS, 1, seed);
+        Self::of(nodes)
+    }
+
+    /// Three masters that no node could take the place of.
+    pub(crate) fn start_masters() -> Self {
+        let world = world();
+        let seed = world.below(u64::MAX);
+        let nodes = distlock_sim::Cluster::new(&world.network, MASTERS, 0, seed);
+        Self::of(nodes)
+    }
+
+    fn of(nodes: distlock_sim::Cluster) -> Self {
+        nodes.set_node_timeout(NODE_TIMEOUT);
+        let servers = nodes.servers();
+        let servers = servers.iter().enumerate().map(|(node, server)| {
+            let host = nodes.host(node).parse().expect("it is an address");
+            RedisServer::at(SocketAddr::new(host, PORT), server)
+        });
+        Self {
+            servers: servers.collect(),
+            nodes,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_as("")
+    }
+
+    /// With a user and a password in front, `user:password@`.
+    pub(crate) fn url_as(&self, login: &str) -> String {
+        format!("redis-cluster://{login}{}", self.addresses(MASTERS))
+    }
+
+    /// The servers by their numbers.
+    pub(crate) fn redis(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// The node that has a lock.
+    pub(crate) fn node_of(&self, name: &str) -> usize {
+        self.owner(slot_of(name)).expect("a node has the slot")
+    }
+
+    /// The server that has a lock.
+    pub(crate) fn server_of(&self, name: &str) -> &RedisServer {
+        &self.servers[self.node_of(name)]
+    }
+
+    /// A lock that this node has.
+    pub(crate) fn name_at(&self, node: usize) -> String {
+        let mut names = (0..).map(|number| format!("lock-{number}"));
+        let name = names.find(|name| self.node_of(name) == node);
+        name.expect("there is no end of names")
+    }
+
+    /// A master that does not have a lock.
+    pub(crate) fn another_than(&self, node: usize) -> usize {
+        let others = self.masters().into_iter();
+        let mut others = others.filter(|other| *other != node);
+        others.next().expect("there are several")
+    }
+
+    /// The keys of all masters, sorted, without the marks that refuse undone requests and expire by themselves.
+    pub(crate) fn held(&self) -> Vec<String> {
+        let masters = self.masters().into_iter();
+        let keys = masters.flat_map(|master| self.servers[master].keys());
+        let mut keys: Vec<String> = keys
+            .filter(|key| !key.starts_with("distlock_undone:"))
+            .collect();
+        keys.sort();
+        keys
+    }
+
+    /// Has the replica of a lock's master take its place in order; returns it.
+    pub(crate) fn fail_over(&self, name: &str) -> usize {
+        let replica = self.replicas_of(self.node_of(name))[0];
+        self.nodes.fail_over(replica);
+        replica
+    }
+
+    /// Kills a lock's master, whose replica has all it has, and waits for its successor; returns both.
+    pub(crate) async fn kill_master(&self, name: &str) -> (usize, usize) {
+        let master = self.node_of(name);
+        sleep(LAG).await;
+        self.kill(master);
+        (master, self.successor(name, master).await)
+    }
+
+    /// Waits until another node has a lock.
+    pub(crate) async fn successor(&self, name: &str, master: usize) -> usize {
+        eventually(FAILOVER, "a replica is elected", async || {
+            self.node_of(name) != master
+        })
+        .await;
+        self.node_of(name)
+    }
+
+    /// Opens a lock's slot for its way to another node; returns where it is.
+    pub(crate) fn begin_moving(&self, name: &str, to: usize) -> usize {
+        let from = self.node_of(name);
+        self.begin_migration(slot_of(name), from, to);
+        from
+    }
+
+    /// Moves what there is, and closes the slot.
+    pub(crate) fn finish_moving(&self, name: &str, from: usize, to: usize) {
+        self.move_keys(slot_of(name), from, to);
+        self.end_migration(slot_of(name), to);
+    }
+}
+
+impl Deref for Cluster {
+    type Target = distlock_sim::Cluster;
+
+    fn deref(&self) -> &Self::Target {
+        &self.nodes
+    }
+}
+
+const PORT: u16 = 6379;
+const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Longer than a replica is behind.
+const LAG: Duration = Duration::from_millis(10);
+/// Longer than it takes to notice a dead master and to elect a replica.
+const FAILOVER: Duration = Duration::from_secs(10);

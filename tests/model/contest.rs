@@ -19,7 +19,7 @@ use super::keyspace::Keyspace;
 use super::kinds::Kinds;
 use super::lane::{Lane, Outcome, Played};
 use super::pair::TICK;
-use super::support::{RedisServer, SeededRng, eventually, heavy};
+use super::support::{RedisServer, SeededRng, eventually};
 
 /// How often to run more of them if too few counted, beside as often as they all need.
 const ROUNDS: u32 = 8;
@@ -42,7 +42,7 @@ struct Contest {
 
 /// Of one lock each.
 pub(crate) async fn against_redis(kinds: Kinds, scripts: bool) {
-    let enough = some();
+    let enough = some(kinds);
     let server = RedisServer::start();
     // Without scripts there is one request at a time.
     let (lanes, sequences) = match scripts {
@@ -89,7 +89,8 @@ pub(crate) async fn against_redis(kinds: Kinds, scripts: bool) {
 
 /// Of one lock each.
 pub(crate) async fn against_a_file(kinds: Kinds) {
-    let (seen, least) = play_in_a_file(kinds, 270, Lane::run).await;
+    let sequences = some(kinds) / 7;
+    let (seen, least) = play_in_a_file(kinds, sequences, Lane::run).await;
     seen.coverage
         .assert_everything_was_seen_of(EVERYTHING, kinds, least);
 }
@@ -119,7 +120,7 @@ where
         engines: [open(101).await, open(102).await],
         clock: Clock::Boot,
         kinds,
-        enough: some(),
+        enough: some(kinds),
         lanes: 8,
         sequences,
         patient: true,
@@ -138,8 +139,12 @@ where
 }
 
 /// Enough for each reply to be seen; a command of its own plays more, with `DISTLOCK_SEQUENCES=10000`.
-fn some() -> usize {
-    std::env::var("DISTLOCK_SEQUENCES").map_or(2_000, |enough| {
+fn some(kinds: Kinds) -> usize {
+    let some = match kinds {
+        Kinds::Only(_) => 1_000,
+        Kinds::Any(_) => 2_000,
+    };
+    std::env::var("DISTLOCK_SEQUENCES").map_or(some, |enough| {
         enough.parse().expect("a number of sequences")
     })
 }
@@ -178,8 +183,6 @@ impl Contest {
         P: Played,
         R: Future<Output = P> + Send + 'static,
     {
-        // More at a time would make the machine too busy to say anything.
-        let _heavy = heavy().await;
         let begun = Instant::now();
         let mut rng = SeededRng::from_env_or(0x6d6f_6465_6c00_0001);
         let mut seen = Outcome::default();

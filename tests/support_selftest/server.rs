@@ -190,7 +190,7 @@ fn the_server_that_is_named_is_the_one_that_runs() {
         let mut test = Command::new(env::current_exe().unwrap());
         test.args([
             "--exact",
-            "server::the_server_that_is_named_is_the_one_that_runs",
+            "support_selftest::server::the_server_that_is_named_is_the_one_that_runs",
         ]);
         test.env(NOTE, "").env(PROGRAM, program);
         test.output().unwrap()
@@ -232,7 +232,7 @@ async fn a_server_dies_with_a_test_that_is_killed() {
     let mut test = Command::new(env::current_exe().unwrap())
         .args([
             "--exact",
-            "server::a_server_dies_with_a_test_that_is_killed",
+            "support_selftest::server::a_server_dies_with_a_test_that_is_killed",
         ])
         .env(NOTE, &note)
         // What it cannot tidy up any more goes with this folder.

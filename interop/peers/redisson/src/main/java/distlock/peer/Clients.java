@@ -94,16 +94,21 @@ final class Clients {
         List<Config> configs = new ArrayList<>();
         for (String one : command.texts("addresses")) {
             Config config = single(command, one);
-            RedLocks.beImpatient(config, (int) command.number("patience", 2_000));
+            RedLocks.beImpatient(config, (int) command.number("patience", A_MINUTE));
             configs.add(config);
         }
         return configs;
     }
 
+    /** A busy machine is slow, and its servers are up. */
+    private static final int A_MINUTE = 60_000;
+
     private static Config single(Command command, String address) {
         Config config = common(command);
         config.useSingleServer()
                 .setAddress(address)
+                .setTimeout(A_MINUTE)
+                .setConnectTimeout(A_MINUTE)
                 .setClientName(NAME)
                 .setConnectionMinimumIdleSize(2)
                 .setSubscriptionConnectionMinimumIdleSize(1);

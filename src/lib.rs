@@ -47,6 +47,9 @@
     )
 )]
 
+#[macro_use]
+mod planted;
+
 mod admin;
 #[cfg(feature = "blocking")]
 pub mod blocking;

@@ -15,6 +15,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+#[cfg(distlock_planted)]
+pub use crate::planted::{Bug, active, bugs, was_reached};
+
 /// A connection's bytes.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 

@@ -157,7 +157,13 @@ impl<'a> Attempt<'a> {
                     match listening {
                         Ok(listener) => {
                             self.listener = Some(listener);
-                            self.machine.listening()
+                            let step = self.machine.listening();
+                            if planted!(SubscribedTooLate) {
+                                let kind = self.wish.subject.kind;
+                                Step::Sleep(self.core.clock.now() + kind.longest_sleep())
+                            } else {
+                                step
+                            }
                         }
                         Err(failure) if failure.is_passing() => {
                             emit_in_call!(

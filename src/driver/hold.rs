@@ -228,6 +228,9 @@ impl Hold {
 
     /// Resolves when the hold has ended, with the reason if it was lost.
     pub(crate) async fn ended(self: Arc<Self>) -> Option<LostReason> {
+        if planted!(LossNotTold) {
+            std::future::pending::<()>().await;
+        }
         loop {
             // Before the state is looked at: whoever ends it looks here afterwards.
             let ended = self.news().notified();

@@ -148,7 +148,8 @@ impl Job {
             }
             // Whoever waits here must not wait for a store that does not answer us.
             self.tell_waiters(None);
-            if !failure.may_be_mended() || core.clock.now() >= give_up_at {
+            let gives_up = planted!(CleanupGivesUp) || core.clock.now() >= give_up_at;
+            if !failure.may_be_mended() || gives_up {
                 let (name, owner, why) = (self.name().clone(), *self.owner(), failure.detail);
                 core.events.emit(Level::WARN, move || {
                     tracing::warn!(?name, %owner, why, "could not clean up; the lease will");
@@ -280,6 +281,7 @@ impl Job {
             }
             Self::Release(_) => true,
             // Where the store knows who waits, it is to be told of that, too.
+            Self::Undo { .. } if planted!(LateGrantKept) => false,
             Self::Undo { subject, .. } => {
                 subject.kind.is_announced(u32::MAX) || matches!(reply, Reply::Granted { .. })
             }

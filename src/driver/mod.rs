@@ -200,6 +200,9 @@ impl Core {
 
     /// An owner nobody has used before, nor ever will.
     pub(crate) fn fresh_owner(&self) -> OwnerId {
+        if planted!(OwnerUsedAgain) {
+            return OwnerId::new(self.client, 1);
+        }
         OwnerId::new(self.client, self.fresh_number())
     }
 
@@ -340,14 +343,19 @@ impl Core {
             return true;
         }
         self.closed.store(true, Ordering::Release);
-        self.closing.notify_waiters();
-        self.waiters.close();
+        if !planted!(CloseForgetsWaiters) {
+            self.closing.notify_waiters();
+            self.waiters.close();
+        }
         for takes_out in self.lines.close() {
             self.cleanup.push(takes_out);
         }
         let finish = async {
             loop {
                 for hold in self.schedule.all() {
+                    if planted!(CloseKeepsHolds) {
+                        break;
+                    }
                     hold.lose(LostReason::Closed);
                 }
                 // A hold that the watchdog is examining is in no list; the hold learns of the close from the watchdog.

@@ -44,7 +44,10 @@ pub(crate) async fn alter(
     let mut doubt = false;
     let mut pause = PAUSE;
     loop {
-        let deed = unsettled.deed;
+        let mut deed = unsettled.deed;
+        if planted!(RetryIsNew) {
+            deed = core.begin_deed(subject);
+        }
         let request = subject.request(Action::Alter { deed, change });
         let failure = match core.call(request).await {
             Ok(Reply::Altered { before, after }) => return Ok(Altered { before, after }),

@@ -93,7 +93,7 @@ async fn join(
     let reply = match reply {
         Ok(reply) => reply,
         Err(failure) => {
-            if !failure.leaves_doubt() {
+            if !failure.leaves_doubt() || planted!(ReentryNotUndone) {
                 unfinished.settled();
             }
             core.usable()?;

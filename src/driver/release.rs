@@ -78,6 +78,9 @@ pub(crate) fn release(
         let wanted = match handed {
             Handed::On => {
                 hold.say_ended();
+                if planted!(HandedAndReleased) {
+                    hold.core.cleanup.push(Job::Release(hold.clone()));
+                }
                 return Ok(());
             }
             Handed::Not { wanted } => wanted,
@@ -106,7 +109,9 @@ pub(super) fn abandon(hold: &Arc<Hold>, guard: u32) {
     match part(hold, guard, now) {
         Parting::Last => {
             hold.say_ended();
-            core.cleanup.push(Job::Release(hold.clone()));
+            if !planted!(DroppedGuardKept) {
+                core.cleanup.push(Job::Release(hold.clone()));
+            }
         }
         Parting::Lost(_) => {}
         Parting::Others => core.cleanup.push(Job::Recount {
@@ -175,6 +180,10 @@ fn part(hold: &Arc<Hold>, guard: u32, now: Moment) -> Parting {
         return Parting::Lost(reason);
     }
     if state.lease.leave(guard) > 0 {
+        if planted!(InnerReleaseStopsRenewal) {
+            hold.unwatch(&mut state);
+            return Parting::Others;
+        }
         drop(state);
         hold.plan();
         return Parting::Others;
@@ -266,7 +275,12 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
         // One that is left to its lease counts.
         let left = state.lease.count() + u32::from(state.outcome.is_left());
         let owner = hold.owner;
-        (left > 0).then_some(Action::Release { owner, left })
+        let left = if planted!(InnerReleaseTakesAll) {
+            0
+        } else {
+            left
+        };
+        (left > 0 || planted!(InnerReleaseTakesAll)).then_some(Action::Release { owner, left })
     });
     let Some((request, answer)) = counted else {
         unfinished.settled();

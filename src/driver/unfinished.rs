@@ -80,7 +80,7 @@ where
 {
     fn drop(&mut self) {
         let Some(jobs) = self.jobs.take() else { return };
-        if self.core.is_forked() {
+        if self.core.is_forked() || planted!(CancelledAcquireKept) {
             return;
         }
         let limit = self.core.settings.command_timeout;

@@ -119,7 +119,8 @@ impl Waiters {
         let recent = place
             .granted_at
             .is_some_and(|at| now.since(at) < core.settings.handoff_window);
-        if !recent || place.handed >= core.settings.handoff_limit {
+        let exhausted = !recent || place.handed >= core.settings.handoff_limit;
+        if exhausted && !planted!(HandedForEver) {
             return wanted;
         }
         let Some(seat) = place.next_like(&hold.terms) else {
@@ -136,6 +137,13 @@ impl Waiters {
         let claim = hold.succeed(hold.owner, hold.token, seat.user, lease);
         place.handed += 1;
         let missed = place.seat_holder(&seat, claim);
+        if planted!(HandedTwice)
+            && let Some(second) = place.next_like(&hold.terms)
+        {
+            let lease = hold.state().lease.hand_on(second.terms, now);
+            let claim = hold.succeed(hold.owner, hold.token, second.user, lease);
+            drop(place.seat_holder(&second, claim));
+        }
         let silenced = place.move_up(now);
         drop(names);
         drop(silenced);
@@ -191,6 +199,9 @@ impl Waiters {
         let silenced = place.move_up(now);
         drop(names);
         drop(silenced);
+        if planted!(PassedToNobody) {
+            return std::mem::forget(missed);
+        }
         // Nobody there to take it: dropping the claim gives it back.
         drop(missed);
     }
@@ -227,6 +238,9 @@ impl Waiters {
             let _ = seat.call(Turn::Ask {
                 not_before: place.stand_back,
             });
+        }
+        if planted!(NextNotCalled) {
+            return;
         }
         let silenced = place.move_up(now);
         if place.is_idle(now) {
@@ -286,7 +300,9 @@ impl Waiters {
         let was_in_line = seat.as_ref().is_some_and(|seat| seat.is_in_line());
         // A lock in it that the waiter never saw goes back when this is dropped.
         let unheard = seat.map(|seat| seat.leave());
-        if was_head {
+        if was_head && planted!(CancelledHeadKeepsTurn) {
+            // Its seat stays taken.
+        } else if was_head {
             place.head = Head::Nobody;
         } else if was_in_line {
             place.left += 1;

@@ -93,6 +93,9 @@ impl Schedule {
 
     /// The store may have forgotten what it granted: everything is asked about at once.
     fn suspect_all(&self) {
+        if planted!(RestartNotNoticed) {
+            return;
+        }
         self.lock().unrest = Some(self.clock.now());
         let holds = self.all();
         if !holds.is_empty() {
@@ -373,6 +376,9 @@ async fn renew(
             settle(hold, *lease, sent, reply);
         }
         batch.0.pop_front();
+        if planted!(OnlyFirstRenewed) {
+            break;
+        }
     }
     true
 }
@@ -380,6 +386,8 @@ async fn renew(
 fn settle(hold: &Arc<Hold>, lease: Duration, sent: Moment, reply: Result<Reply, Failure>) {
     match reply {
         Ok(Reply::Renewed) => hold.renewed(lease, sent),
+        Ok(_) if planted!(RefusedRenewalCounts) => hold.renewed(lease, sent),
+        Err(_) if planted!(FailedRenewalCounts) => hold.renewed(lease, sent),
         Ok(reply) => match reply.refusal() {
             Some(reason) => hold.lose(reason),
             None => hold.renewal_failed(lease, &unexpected(&reply).detail),

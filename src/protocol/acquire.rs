@@ -105,6 +105,9 @@ impl Acquire {
             Hearing::Notify => {
                 // A little after the holder's lease, and not all at the same instant.
                 let longest = self.longest_sleep;
+                if planted!(NeverAsksByItself) {
+                    return self.sleep(Duration::from_secs(86_400), now);
+                }
                 let lapse = ttl.map_or(longest, |ttl| ttl + self.spread(20));
                 self.sleep(lapse.min(longest), now)
             }

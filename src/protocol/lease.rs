@@ -71,6 +71,11 @@ pub struct Lease {
 impl Lease {
     /// A fresh grant and its first guard, number 0; `None` if its lease ran out on the way.
     pub fn granted(terms: Terms, sent: Moment, now: Moment) -> Option<Self> {
+        let sent = if planted!(ValidityFromReply) {
+            now
+        } else {
+            sent
+        };
         let mut lease = Self {
             until: sent,
             renew_at: sent,
@@ -97,7 +102,10 @@ impl Lease {
     /// The store has granted `lease` on a request sent at `sent`. Never shortens what is there, and
     /// comes too late if the hold has run out meanwhile.
     pub fn extended(&mut self, lease: Duration, sent: Moment, now: Moment) {
-        if self.is_valid(now) {
+        if planted!(LateRenewalRevives) {
+            self.end = None;
+        }
+        if self.is_valid(now) || planted!(LateRenewalRevives) {
             self.raise(lease, sent);
         }
     }
@@ -171,6 +179,11 @@ impl Lease {
     ///
     /// Comes too late if the hold has run out meanwhile: others may already have been told so.
     pub fn renewed(&mut self, lease: Duration, sent: Moment, now: Moment) {
+        let sent = if planted!(RenewalFromReply) {
+            now
+        } else {
+            sent
+        };
         self.extended(lease, sent, now);
         if self.suspect_since.is_some_and(|since| sent < since) {
             // Whoever said so may not be the one that is asked now.
@@ -186,6 +199,9 @@ impl Lease {
 
     /// A renewal brought no answer, or none that says whose the lock is.
     pub fn renewal_failed(&mut self, lease: Duration, now: Moment) {
+        if planted!(WatchdogGivesUp) {
+            return;
+        }
         self.renewing = false;
         self.renew_at = now + retry_after(lease);
         if self.suspect_since.is_none() {
@@ -339,6 +355,9 @@ impl Lease {
     }
 
     fn cutoff(&self) -> Option<Moment> {
+        if planted!(MaxHoldIgnored) {
+            return None;
+        }
         self.guards.iter().filter_map(|terms| terms.cutoff).min()
     }
 }
@@ -350,12 +369,17 @@ pub fn valid_until(sent: Moment, lease: Duration) -> Moment {
 
 /// How far two clocks may drift apart over one lease: Redlock's allowance, 1 % and 2 ms.
 fn drift(lease: Duration) -> Duration {
+    if planted!(NoDriftAllowance) {
+        return Duration::ZERO;
+    }
     lease / 100 + Duration::from_millis(2)
 }
 
 /// Every third of the lease; on a grid, so that many holds fall due together and travel together.
 fn renew_at(sent: Moment, lease: Duration) -> Moment {
-    let pause = if lease < ENDLESS {
+    let pause = if planted!(RenewedTooLate) {
+        lease
+    } else if lease < ENDLESS {
         lease / 3
     } else {
         LOOKS_EVERY

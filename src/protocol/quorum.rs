@@ -50,7 +50,10 @@ pub struct Count {
 }
 
 /// More than half.
-pub const fn majority(members: usize) -> usize {
+pub fn majority(members: usize) -> usize {
+    if planted!(QuorumOfTwo) {
+        return members / 2;
+    }
     members / 2 + 1
 }
 
@@ -78,7 +81,7 @@ impl Count {
     ///
     /// That it cannot be won is not enough: whoever is to know whether others are in the way, or servers missing, hears the
     /// rest out until one of the two is certain.
-    pub const fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> Verdict {
         let needed = majority(self.members);
         let too_many = self.members - needed + 1;
         let heard = self.granted + self.refused + self.absent;
@@ -105,7 +108,7 @@ pub fn relied_on(mut each: Vec<Duration>, members: usize) -> Duration {
 /// Whether a server that has been up for this long at least has a vote. By then everything it may have forgotten is over,
 /// if nobody's lease is longer than `longest_lease`.
 pub fn has_vote(uptime: Duration, longest_lease: Duration) -> bool {
-    uptime >= longest_lease
+    uptime >= longest_lease || planted!(YoungServerVotes)
 }
 
 /// How long one server may take to answer: far less than the lease.

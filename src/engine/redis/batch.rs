@@ -193,6 +193,10 @@ impl Batches {
                 value: Value::Array(answers),
                 kept,
             })) if answers.len() == waiting.len() => {
+                let mut answers = answers;
+                if planted!(RepliesMixedUp) {
+                    answers.rotate_left(1);
+                }
                 let answers = answers.into_iter().zip(&requests);
                 for (caller, (answer, request)) in waiting.into_iter().zip(answers) {
                     // A text is the item's own error.

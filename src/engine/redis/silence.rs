@@ -48,7 +48,7 @@ impl Silence {
     /// slowly, is better than none yet.
     pub(super) fn is_too_long(&self, now: Instant, waited: Duration, patience: Duration) -> bool {
         let silent = now.saturating_duration_since(self.since);
-        self.is_owing() && silent >= patience.max(waited / 2)
+        !planted!(SilentConnectionKept) && self.is_owing() && silent >= patience.max(waited / 2)
     }
 
     const fn is_owing(&self) -> bool {

@@ -55,7 +55,8 @@ impl Channel {
 
     pub(super) fn part(&mut self, ear: &Weak<Ear>) {
         // By name, not by whether it is still alive: the listener that sends this is about to go.
-        self.seats.retain(|seat| !seat.ear.ptr_eq(ear));
+        self.seats
+            .retain(|seat| !seat.ear.ptr_eq(ear) && !planted!(LeavingSilencesOthers));
     }
 
     /// From now on no message is missed; whoever listened before may have missed one.
@@ -66,6 +67,9 @@ impl Channel {
                 && let Some(ear) = seat.ear.upgrade()
             {
                 ear.set_deaf(false);
+                if planted!(NoWakeAfterReconnect) {
+                    continue;
+                }
                 ear.tell();
             }
         }

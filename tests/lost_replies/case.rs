@@ -204,10 +204,10 @@ impl<F: Family> Case<F> {
             self.guards.is_empty(),
             "the story releases what it acquires"
         );
-        assert!(
-            self.target().is_some(),
-            "the network has done nothing wrong"
-        );
+        eventually(PATIENCE, "the network does wrong", async || {
+            self.target().is_some()
+        })
+        .await;
         let (_, rule) = self.loss.clone().expect("it is told to lose something");
         self.check(false).await;
         // Waits until everything is cleaned up.

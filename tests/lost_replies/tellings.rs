@@ -429,6 +429,6 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_m
 /// A third of it is longer than a call may take, so that a renewal that is lost can be sent again.
 const SHORT_LEASE: Duration = Duration::from_secs(3);
 /// Long enough to ask and to listen.
-const A_WHILE: Duration = Duration::from_millis(100);
+const A_WHILE: Duration = Duration::from_millis(500);
 /// A waiter that does not ask is passed over after ten seconds.
 const SOON: Duration = Duration::from_secs(5);

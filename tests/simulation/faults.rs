@@ -325,6 +325,11 @@ impl Servers {
         }
     }
 
+    /// Sets the clock of the first of them back.
+    pub(crate) fn set_back(&self, by: Duration) {
+        self.lock()[0].1.set_back(by);
+    }
+
     fn at(&self, number: usize) -> Server {
         self.lock()[number].0.clone()
     }

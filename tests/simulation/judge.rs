@@ -198,8 +198,9 @@ impl Ledger {
             if !view.is_held() {
                 return;
             }
+            // Now and then, and just before the end.
             let left = view.remaining().saturating_sub(millisecond);
-            sleep(left.max(millisecond)).await;
+            sleep(left.clamp(millisecond, Duration::from_millis(150))).await;
         }
     }
 

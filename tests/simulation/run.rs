@@ -41,7 +41,7 @@ pub(crate) enum Sabotage {
     StayDown,
     /// The clocks of the clients run slow by a twentieth.
     SlowClients,
-    /// Tokens are forgotten.
+    /// Tokens are forgotten, and the clock that would replace them is set back.
     Tokens,
     /// The store counts too many holds.
     Counts,
@@ -427,6 +427,8 @@ impl Run {
         loop {
             sleep(Duration::from_secs(2)).await;
             if self.sabotage == Some(Sabotage::Tokens) {
+                // A token is no smaller than the time.
+                self.servers.set_back(Duration::from_secs(3));
                 for (key, _) in self.store.keys() {
                     if key.contains("token") {
                         server.call(&[b"DEL", key.as_bytes()]);

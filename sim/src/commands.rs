@@ -1,6 +1,6 @@
 //! The table of commands: what Redis 7.0.15 itself reports of each, and the function that executes it here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use crate::core::{Call, Core};
@@ -85,7 +85,8 @@ const IN_SENTINELS: [&str; 15] = [
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) commands: Vec<Command>,
-    numbers: HashMap<&'static str, usize>,
+    // No hash map: the first of a process draws random numbers that would be missing in the next seed.
+    numbers: BTreeMap<&'static str, usize>,
 }
 
 impl Table {
@@ -131,7 +132,7 @@ pub(crate) fn table() -> &'static Table {
     TABLE.get_or_init(|| {
         let mut table = Table {
             commands: Vec::new(),
-            numbers: HashMap::new(),
+            numbers: BTreeMap::new(),
         };
         for line in include_str!("commands.txt").lines() {
             let command = parsed(line, &table);

@@ -424,9 +424,43 @@ impl Shared {
         !self.network.is_blocked(one, other) && !self.network.is_blocked(other, one)
     }
 
+    /// Whether all nodes are there, reach each other and have heard everything: then they go on hearing from each other, and
+    /// nothing comes of it.
+    fn is_quiet(&self, state: &State) -> bool {
+        if !state.cut.is_empty() || self.network.has_blocks() {
+            return false;
+        }
+        let versions = self.nodes.iter().map(|node| {
+            let mut inner = node.server.lock();
+            let is_alive = inner.is_alive;
+            let core = inner.core();
+            let is_linked = core.master.as_ref().is_none_or(|link| link.is_up());
+            let view = core.cluster.as_deref()?;
+            let is_well = is_alive && core.stalled_until.is_none() && is_linked && view.is_well();
+            is_well.then_some(view.version)
+        });
+        let Some(versions) = versions.collect::<Option<Vec<u64>>>() else {
+            return false;
+        };
+        let nodes = 0..self.nodes.len();
+        nodes.clone().zip(&state.followed).all(|(node, followed)| {
+            self.with_view(node, |view| {
+                let mut others = nodes.clone().filter(|&other| other != node);
+                view.master() == *followed
+                    && others.all(|other| view.heard_versions[other] == versions[other])
+            })
+        })
+    }
+
     /// Lets all nodes hear of each other, and conclude from it.
     fn tick(&self) {
         let mut state = self.state();
+        if self.is_quiet(&state) {
+            for node in 0..self.nodes.len() {
+                self.with_view(node, ClusterView::hear_all);
+            }
+            return;
+        }
         let nodes = 0..self.nodes.len();
         for node in nodes.clone() {
             self.speak(&mut state, node);

@@ -196,6 +196,21 @@ impl ClusterView {
         }
     }
 
+    /// Whether this node serves requests, and suspects no other.
+    pub(crate) fn is_well(&self) -> bool {
+        let mut peers = self.peers.iter();
+        let is_well = |peer: &Peer| !peer.is_suspected && peer.failed.is_none();
+        self.is_ok && !self.is_unaware && self.election.is_none() && peers.all(is_well)
+    }
+
+    /// Hears from all other nodes what it has heard before.
+    pub(crate) fn hear_all(&mut self) {
+        let now = Instant::now();
+        for peer in &mut self.peers {
+            peer.heard = now;
+        }
+    }
+
     /// The roles, epochs and slots of all nodes.
     pub(crate) fn summary(&self) -> (Vec<Option<usize>>, Vec<u64>, Vec<Option<u8>>) {
         let masters = self.peers.iter().map(|peer| peer.master).collect();

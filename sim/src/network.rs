@@ -234,6 +234,11 @@ impl Network {
         shared.next.entry(link).or_default().push_back(fault);
     }
 
+    /// Returns whether nothing arrives on some link.
+    pub(crate) fn has_blocks(&self) -> bool {
+        !self.lock().blocked.is_empty()
+    }
+
     /// Returns whether nothing arrives at `to` from `from`.
     pub fn is_blocked(&self, from: &str, to: &str) -> bool {
         self.lock().is_blocked(from, to)

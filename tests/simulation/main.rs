@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
 mod basics;
+mod cluster;
 mod faults;
 mod judge;
 #[cfg(all(distlock_planted, feature = "internals"))]

@@ -11,17 +11,18 @@ use std::time::Duration;
 
 use distlock::{Client, Durability, Held, Lease};
 use distlock_sim::{Clock, Layout, Random, Server, Topology};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::world::{World, simulate};
 
 /// What the clients ask for, all of them the same.
 #[derive(Clone, Copy, Debug)]
-struct Terms {
-    lease: Duration,
+pub(super) struct Terms {
+    pub(super) lease: Duration,
     /// A delay as long as the lease.
-    delay: bool,
-    acks: u32,
+    pub(super) delay: bool,
+    pub(super) acks: u32,
 }
 
 const SAFE: Terms = Terms {
@@ -60,26 +61,26 @@ const ALL: &[Failover] = &[
     Failover::Split,
 ];
 
-const CLIENTS: usize = 4;
+pub(super) const CLIENTS: usize = 4;
 const ROUNDS: usize = 4;
 /// Longer than any failover takes, and than it takes to serve every client after the last one.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Longer than anything that the library leaves in the store.
-const LONG: Duration = Duration::from_secs(3 * 3600);
+pub(super) const LONG: Duration = Duration::from_secs(3 * 3600);
 
 /// The guards of all clients, and what was seen of them. Clones are the same.
 #[derive(Clone, Default)]
-struct Ledger(Arc<Mutex<State>>);
+pub(super) struct Ledger(Arc<Mutex<State>>);
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     held: Vec<(String, Held)>,
-    grants: u64,
-    violations: Vec<String>,
+    pub(super) grants: u64,
+    pub(super) violations: Vec<String>,
 }
 
 impl Ledger {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,7 +110,7 @@ impl Ledger {
             .retain(|(_, other)| other.owner() != held.owner());
     }
 
-    fn violation(&self, what: String) {
+    pub(super) fn violation(&self, what: String) {
         self.state().violations.push(what);
     }
 }
@@ -149,6 +150,76 @@ async fn work(
             Err(error) => ledger.violation(format!("no failover explains this error: {error}")),
         }
         sleep(random.up_to(Duration::from_millis(200))).await;
+    }
+}
+
+/// The clients of a story, each on a machine of its own.
+pub(super) async fn connect(world: &World, url: &str, terms: Terms) -> Vec<(String, Client)> {
+    let mut clients = Vec::new();
+    for number in 0..CLIENTS {
+        let name = format!("client-{number}");
+        let mut builder = world
+            .client_of(url, &name)
+            .default_lease(Lease::KeepAlive(terms.lease));
+        if terms.delay {
+            builder = builder.failover_delay(terms.lease);
+        }
+        if terms.acks > 0 {
+            let (acks, timeout) = (terms.acks, Duration::from_millis(500));
+            builder = builder.durability(Durability::Replicas { acks, timeout });
+        }
+        clients.push((name, builder.connect().await.expect("nothing is wrong yet")));
+    }
+    clients
+}
+
+/// Starts two workers of each client.
+pub(super) fn start(
+    clients: &[(String, Client)],
+    terms: Terms,
+    seed: u64,
+    is_over: &Arc<AtomicBool>,
+    ledger: &Ledger,
+) -> Vec<JoinHandle<()>> {
+    let workers = clients
+        .iter()
+        .flat_map(|client| [(client, false), (client, true)])
+        .zip(1..);
+    let workers = workers.map(|(((name, client), keeps), number)| {
+        let random = Random::stream(seed, number);
+        tokio::spawn(work(
+            client.clone(),
+            name.clone(),
+            terms,
+            random,
+            keeps,
+            is_over.clone(),
+            ledger.clone(),
+        ))
+    });
+    workers.collect()
+}
+
+/// Waits for the workers to end; then each client is served once more and closed.
+pub(super) async fn end(
+    workers: Vec<JoinHandle<()>>,
+    clients: Vec<(String, Client)>,
+    ledger: &Ledger,
+) {
+    for worker in workers {
+        let ended = timeout(PATIENCE, worker).await;
+        ended
+            .expect("a call has not ended")
+            .expect("a worker does not panic");
+    }
+    for (name, client) in clients {
+        let lock = client.lock("stock-0");
+        let served = timeout(PATIENCE, async { while lock.acquire().await.is_err() {} });
+        if served.await.is_err() {
+            ledger.violation(format!("{name} was not served again"));
+        }
+        // Whether all was given back shows below.
+        let _ = client.close().await;
     }
 }
 
@@ -203,10 +274,10 @@ async fn replace(
 }
 
 #[derive(Debug, Eq, PartialEq)]
-struct Outcome {
-    grants: u64,
-    violations: Vec<String>,
-    trace: u64,
+pub(super) struct Outcome {
+    pub(super) grants: u64,
+    pub(super) violations: Vec<String>,
+    pub(super) trace: u64,
 }
 
 async fn contend(world: World, seed: u64, terms: Terms, failovers: &'static [Failover]) -> Outcome {
@@ -220,40 +291,9 @@ async fn contend(world: World, seed: u64, terms: Terms, failovers: &'static [Fai
     topology.until_settled().await;
     // Old enough to grant something.
     sleep(terms.lease + Duration::from_secs(1)).await;
-    let mut clients = Vec::new();
-    for number in 0..CLIENTS {
-        let name = format!("client-{number}");
-        let mut builder = world
-            .client_of(&topology.url(), &name)
-            .default_lease(Lease::KeepAlive(terms.lease));
-        if terms.delay {
-            builder = builder.failover_delay(terms.lease);
-        }
-        if terms.acks > 0 {
-            let (acks, timeout) = (terms.acks, Duration::from_millis(500));
-            builder = builder.durability(Durability::Replicas { acks, timeout });
-        }
-        clients.push((name, builder.connect().await.expect("nothing is wrong yet")));
-    }
+    let clients = connect(&world, &topology.url(), terms).await;
     let is_over = Arc::new(AtomicBool::new(false));
-    let workers = clients
-        .iter()
-        .flat_map(|client| [(client, false), (client, true)])
-        .zip(1..);
-    let workers: Vec<_> = workers
-        .map(|(((name, client), keeps), number)| {
-            let random = Random::stream(seed, number);
-            tokio::spawn(work(
-                client.clone(),
-                name.clone(),
-                terms,
-                random,
-                keeps,
-                is_over.clone(),
-                ledger.clone(),
-            ))
-        })
-        .collect();
+    let workers = start(&clients, terms, seed, &is_over, &ledger);
     for _ in 0..ROUNDS {
         sleep(Duration::from_secs(1) + random.up_to(2 * terms.lease)).await;
         let how =
@@ -266,21 +306,7 @@ async fn contend(world: World, seed: u64, terms: Terms, failovers: &'static [Fai
         replaced.unwrap_or_else(|_| panic!("{how:?} is not over after {PATIENCE:?}"));
     }
     is_over.store(true, Ordering::Relaxed);
-    for worker in workers {
-        let ended = timeout(PATIENCE, worker).await;
-        ended
-            .expect("a call has not ended")
-            .expect("a worker does not panic");
-    }
-    for (name, client) in clients {
-        let lock = client.lock("stock-0");
-        let served = timeout(PATIENCE, async { while lock.acquire().await.is_err() {} });
-        if served.await.is_err() {
-            ledger.violation(format!("{name} was not served again"));
-        }
-        // Whether all was given back shows below.
-        let _ = client.close().await;
-    }
+    end(workers, clients, &ledger).await;
     topology.stop_watching();
     let master = topology.master().expect("the sentinels agree").clone();
     sleep(LONG).await;
@@ -311,7 +337,7 @@ fn play(seed: u64, test: &str, terms: Terms, failovers: &'static [Failover]) -> 
 const FEW: u64 = 1;
 
 /// The seeds to play, or this many.
-fn seeds(few: u64) -> std::ops::Range<u64> {
+pub(super) fn seeds(few: u64) -> std::ops::Range<u64> {
     let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
     match number("DISTLOCK_SEED") {
         Some(seed) => seed..seed + 1,

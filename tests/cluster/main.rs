@@ -4,8 +4,6 @@
 #![cfg(feature = "simulation")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
-#[path = "../support/mod.rs"]
-mod real_support;
 #[path = "../support/simulated/mod.rs"]
 mod support;
 
@@ -14,7 +12,6 @@ mod doctor;
 mod failovers;
 mod messages;
 mod moving;
-mod real;
 mod slots;
 mod slow;
 mod users;

@@ -1,5 +1,7 @@
 //! One failover and one slot that moves on real servers: the simulated ones are only our opinion of them. Nothing depends on
-//! time: leases are minutes, and events are waited for.
+//! time: leases are minutes, and events are waited for. A part of the program `real`.
+#![cfg(feature = "redis")]
+#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use distlock::{Client, Lease};
 use tokio::task::block_in_place as beside;
 use tokio::time::timeout;
 
-use super::real_support::{Cluster, eventually};
+use crate::support::{Cluster, eventually};
 
 /// Only a failure takes as long.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -9,6 +9,8 @@ mod support;
 mod attacks;
 #[path = "../bad_input/mod.rs"]
 mod bad_input;
+#[path = "../cluster/real.rs"]
+mod cluster;
 #[path = "../foreign/mod.rs"]
 mod foreign;
 #[path = "../model/mod.rs"]

@@ -5,6 +5,11 @@
 //! lock in it.
 
 #![cfg(feature = "simulation")]
+#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
+#![expect(
+    clippy::future_not_send,
+    reason = "a simulated world runs on one thread"
+)]
 
 #[path = "../support/simulated/mod.rs"]
 mod support;

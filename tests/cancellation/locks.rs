@@ -15,7 +15,7 @@ use super::{LEASE, PATIENCE};
 pub(crate) async fn an_acquire_of_a_free_lock_leaves_nothing_behind<F: Family>(
     fixture: &Fixture<F>,
 ) {
-    let acquires: [(&str, fn(&Lock<F::Kind>) -> Acquiring<F::Kind>); 3] = [
+    let acquires: [NamedAcquire<F::Kind>; 3] = [
         ("acquire", |lock| {
             let acquiring = lock.acquire();
             Box::pin(async { acquiring.await.map(Some) })
@@ -274,6 +274,8 @@ pub(crate) async fn a_close_goes_on_without_its_caller<F: Family>(fixture: &Fixt
     fixture.sweep("close", 1, story).await;
 }
 
+/// A way to acquire, and its name.
+type NamedAcquire<K> = (&'static str, fn(&Lock<K>) -> Acquiring<K>);
 type Acquiring<K> = Pin<Box<dyn Future<Output = Result<Option<Guard<K>>, Error>> + Send>>;
 
 /// Long enough to ask and to subscribe.

@@ -6,6 +6,14 @@
 //! these as well ([`commands`]). Drops on several threads need a real runtime ([`real`]).
 
 #![cfg(feature = "simulation")]
+#![expect(
+    clippy::future_not_send,
+    reason = "a simulated world runs on one thread"
+)]
+#![expect(
+    clippy::duplicate_mod,
+    reason = "the fixtures of real and of simulated servers share files"
+)]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
 #[path = "../support/simulated/mod.rs"]

@@ -100,7 +100,7 @@ impl Stores {
 }
 
 async fn an_acquire_of_free_locks_leaves_nothing_behind(stores: &Stores) {
-    let acquires: [(&str, fn(&MultiLock) -> Acquiring); 3] = [
+    let acquires: [NamedAcquire; 3] = [
         ("acquire", |lock| {
             let acquiring = lock.acquire();
             Box::pin(async { acquiring.await.map(Some) })
@@ -194,6 +194,8 @@ async fn a_run_releases_all(stores: &Stores) {
     stores.0[0].sweep("run", 4, story).await;
 }
 
+/// A way to acquire, and its name.
+type NamedAcquire = (&'static str, fn(&MultiLock) -> Acquiring);
 type Acquiring = Pin<Box<dyn Future<Output = Result<Option<MultiGuard>, Error>> + Send>>;
 
 /// Long enough to ask and to subscribe.

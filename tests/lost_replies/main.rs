@@ -7,6 +7,10 @@
 //! owner is in [`numbers`]; several locks and several servers are in [`multi`] and [`quorum`].
 
 #![cfg(feature = "simulation")]
+#![expect(
+    clippy::future_not_send,
+    reason = "a simulated world runs on one thread"
+)]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
 #[path = "../support/simulated/mod.rs"]

@@ -123,7 +123,9 @@ async fn disturb(servers: &[RedisServer]) {
 
 /// Lets processes contend; returns after `rounds` disturbances how often the lock was granted, and how often to two at once.
 async fn contend(rounds: usize, longest_lease: Duration) -> (usize, usize) {
-    (GRANTS.set(0), OVERLAPS.set(0), HELD.take());
+    GRANTS.set(0);
+    OVERLAPS.set(0);
+    HELD.take();
     let stage = Stage::new();
     let mut processes = Vec::new();
     for _ in 0..PROCESSES {

@@ -51,7 +51,7 @@ async fn crowd() {
         let closed = member.client.close().await;
         closed.expect("the server is up");
     }
-    let log = log.borrow();
+    let log = log.take();
     assert!(log.claims.values().all(BTreeMap::is_empty));
     assert!(
         log.total > 1_000 && log.together > 2,

@@ -9,12 +9,12 @@ mod support;
 mod attacks;
 #[path = "../bad_input/mod.rs"]
 mod bad_input;
-#[path = "../cluster/real.rs"]
-mod cluster;
 #[path = "../foreign/mod.rs"]
 mod foreign;
 #[path = "../model/mod.rs"]
 mod model;
+#[path = "../cluster/real.rs"]
+mod real_cluster;
 #[path = "../redisson_wire/mod.rs"]
 mod redisson_wire;
 #[path = "../support_selftest/mod.rs"]

@@ -5,6 +5,11 @@
 //! the server has in the end. Attacks that the sweeps of `lost_replies`, `conformance` or `waiting` make are not here again.
 
 #![cfg(feature = "simulation")]
+#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
+#![expect(
+    clippy::future_not_send,
+    reason = "a simulated world runs on one thread"
+)]
 
 #[path = "../support/simulated/mod.rs"]
 mod support;

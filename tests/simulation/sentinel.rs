@@ -390,5 +390,5 @@ fn behind_sentinels_two_believe_when_a_write_is_lost() {
         let violations = play(seed, test, NEITHER, ALL).violations;
         violations.iter().any(|what| what.contains("was granted `"))
     };
-    assert!((1..=10).any(two_believe), "two were never seen");
+    assert!((1..=100).any(two_believe), "two were never seen");
 }

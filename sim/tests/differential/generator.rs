@@ -16,16 +16,19 @@ pub(crate) struct Generator {
     leases: BTreeSet<u64>,
     /// The script or command that is being composed: other arguments of the same request belong to it.
     owner: usize,
+    /// Whether requests may be such that servers of different versions refuse them in different ways.
+    has_junk: bool,
 }
 
 pub(crate) type Request = Vec<Vec<u8>>;
 
 impl Generator {
-    pub(crate) const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64, has_junk: bool) -> Self {
         Self {
             random: Random::new(seed),
             leases: BTreeSet::new(),
             owner: 0,
+            has_junk,
         }
     }
 
@@ -86,7 +89,7 @@ impl Generator {
     }
 
     fn argument(&mut self, kind: char) -> Vec<u8> {
-        if self.percent(2) {
+        if self.has_junk && self.percent(2) {
             // A script may count to a number that it is told: it would never end. And a lease is not to be so short that it
             // runs out by itself, nor so great that it is written in other digits with each of the two clocks.
             return match kind {
@@ -185,13 +188,17 @@ impl Generator {
             }
         }
         let by_hash = self.percent(50);
-        let read_only = if self.percent(3) { "_RO" } else { "" };
+        let read_only = if self.has_junk && self.percent(3) {
+            "_RO"
+        } else {
+            ""
+        };
         let (word, body) = if by_hash {
             ("EVALSHA", hash)
         } else {
             ("EVAL", script.text.as_str())
         };
-        let count = if self.percent(1) {
+        let count = if self.has_junk && self.percent(1) {
             "1"
         } else {
             &keys.len().to_string()

@@ -15,6 +15,8 @@ mod foreign;
 mod model;
 #[path = "../cluster/real.rs"]
 mod real_cluster;
+#[path = "../sentinel/real.rs"]
+mod real_sentinel;
 #[path = "../redisson_wire/mod.rs"]
 mod redisson_wire;
 #[path = "../support_selftest/mod.rs"]

@@ -1,10 +1,6 @@
 //! A master behind sentinels: the client finds it, follows it, and believes no sentinel that errs.
 
 #![cfg(feature = "simulation")]
-#![expect(
-    clippy::duplicate_mod,
-    reason = "the fixtures of real and of simulated servers share files"
-)]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
 #[path = "../support/simulated/mod.rs"]
@@ -17,7 +13,6 @@ mod documents;
 mod held;
 mod inspection;
 mod liars;
-mod real;
 mod waiting;
 
 use std::time::Duration;

@@ -1,14 +1,17 @@
-//! The story once on real servers, and what only threads can show.
+//! A lock behind real sentinels: two failovers, and a call that outlives its runtime, which only threads can show. A part of
+//! the program `real`.
+#![cfg(feature = "redis")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests start tasks and keep their own time"
+)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Lease};
 
-#[path = "../support/mod.rs"]
-mod support;
-
-use self::support::Topology;
+use crate::support::Topology;
 
 fn patient(topology: &Topology) -> ClientBuilder {
     Client::builder(&topology.url())

@@ -196,11 +196,11 @@ impl<F: Family> Fixture<F> {
         .await;
         for client in [&self.ours, &self.theirs] {
             eventually(soon, &format!("`{name}` is forgotten"), async || {
-                if remembers(client, name) {
+                if client.remembers(name) {
                     // Some things are kept for a while and forgotten when another lock is wanted.
                     drop(client.lock("another").acquire().await);
                 }
-                !remembers(client, name)
+                !client.remembers(name)
             })
             .await;
         }
@@ -248,14 +248,14 @@ impl<F: Family> Fixture<F> {
                 assert_eq!(self.keys(&name).len(), keys);
             }
             // Readers and permits need no queue.
-            assert!(F::SHARED || F::PERMITS > 0 || remembers(holder, &name));
+            assert!(F::SHARED || F::PERMITS > 0 || holder.remembers(&name));
             let before = tasks();
             let waiting = tokio::spawn(waiter.against(name.as_str()).acquire());
             assert_eq!(tasks(), before + 1);
             eventually(PATIENCE, "it waits", async || {
                 // A writer that readers keep out is in the store's queue, too.
                 let is_queued = F::IN_ORDER || F::SHARED || F::PERMITS > 1;
-                remembers(waiter, &name)
+                waiter.remembers(&name)
                     && usize::from(is_queued) == self.queue(&name).await.len()
                     && (self.server.is_none() || self.is_heard(&name))
             })
@@ -290,13 +290,6 @@ async fn connect<F: Family>(store: Store, url: &str, build: Build) -> Player<F> 
     let builder = builder.default_lease(Lease::KeepAlive(LEASE));
     let client = build(builder).connect().await;
     Player::new(client.expect("the store is there"))
-}
-
-/// Whether a client has the name in any of its maps, all of which are in its debug output.
-pub(crate) fn remembers(client: &Client, name: &str) -> bool {
-    let shown = format!("{client:?}");
-    // A map that another thread is using is not shown.
-    shown.contains(name) || shown.contains("<locked>")
 }
 
 fn tasks() -> usize {

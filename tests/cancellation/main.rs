@@ -3,16 +3,12 @@
 //!
 //! Each story plays with each kind of lock on a simulated server, with scripts and without, and in memory, under virtual
 //! time; with some kinds in a real file. Without scripts a request is many commands, and futures are dropped between
-//! these as well ([`commands`]). Drops on several threads need a real runtime ([`real`]).
+//! these as well ([`commands`]). Drops on several threads need a real runtime: `real.rs` is a part of the program `real`.
 
 #![cfg(feature = "simulation")]
 #![expect(
     clippy::future_not_send,
     reason = "a simulated world runs on one thread"
-)]
-#![expect(
-    clippy::duplicate_mod,
-    reason = "the fixtures of real and of simulated servers share files"
 )]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
@@ -22,11 +18,10 @@ mod support;
 mod commands;
 mod drop_at;
 mod fixture;
+mod leftovers;
 mod locks;
 mod multi;
 mod numbers;
-mod real;
-mod storm;
 
 use std::time::Duration;
 
@@ -107,21 +102,9 @@ stories! {
     without_owner: Plain on [redis Redis, memory Memory, sqlite File];
 }
 
-mod at_random_moments {
-    stories! {
-        [storm::a_storm_of_timeouts_leaves_everything_free] with
-        plain: Plain on [redis Redis, redis_without_scripts WithoutScripts, memory Memory];
-        simple: Simple on [redis Redis, redis_without_scripts WithoutScripts];
-        fenced: Fenced on [redis Redis];
-        fair: Fair on [redis Redis, memory Memory];
-        writers: Write on [redis Redis];
-        several_permits: Several on [redis Redis, memory Memory];
-    }
-}
-
 mod subscriptions {
     stories! {
-        [storm::waiters_that_give_up_stop_listening] with
+        [leftovers::waiters_that_give_up_stop_listening] with
         plain: Plain on [redis Redis];
         fair: Fair on [redis Redis];
     }

@@ -13,6 +13,8 @@ mod bad_input;
 mod foreign;
 #[path = "../model/mod.rs"]
 mod model;
+#[path = "../cancellation/real.rs"]
+mod real_cancellation;
 #[path = "../cluster/real.rs"]
 mod real_cluster;
 #[path = "../sentinel/real.rs"]

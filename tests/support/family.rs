@@ -204,6 +204,13 @@ impl<F: Family> Player<F> {
         }
     }
 
+    /// Whether the client has the name in any of its maps, all of which are in its debug output.
+    pub(crate) fn remembers(&self, name: &str) -> bool {
+        let shown = format!("{:?}", self.client);
+        // A map that another thread is using is not shown.
+        shown.contains(name) || shown.contains("<locked>")
+    }
+
     /// One that a new owner takes, as often as it likes.
     pub(crate) fn one_owners(&self, name: &str) -> Lock<F::Kind> {
         self.lock(name).with_owner(&self.client.new_owner())

@@ -1,111 +1,16 @@
-//! Futures dropped at random moments, many at once; and what goes on afterwards: nothing.
+//! What goes on after futures were dropped: no renewal, no subscription and no connection.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use distlock::Lease;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::drop_at::{DropAt, begin};
 use super::fixture::{Fixture, Waiter, hold};
 use super::support::{
-    Fair, Family, Fenced, Plain, Player, RedisServer, SeededRng, builder, eventually, simulated,
+    Fair, Family, Fenced, Plain, Player, RedisServer, builder, eventually, simulated,
 };
 use super::{A_SECOND, LEASE, PATIENCE};
-
-/// Eight tasks of each of two clients want the same locks and lose patience after a moment.
-pub(crate) async fn a_storm_of_timeouts_leaves_everything_free<F: Family>(fixture: &Fixture<F>) {
-    let spots: Vec<_> = (0..3).map(|_| Spot::new(fixture.name())).collect();
-    let spots = storm([&fixture.ours, &fixture.theirs], spots, 20_000).await;
-    for spot in spots.iter() {
-        fixture.is_gone(&spot.name).await;
-    }
-}
-
-/// The same, wherever the clients are, with holds of up to that many microseconds.
-pub(crate) async fn storm<F: Family>(
-    clients: [&Player<F>; 2],
-    spots: Vec<Spot>,
-    longest: u64,
-) -> Arc<Vec<Spot>> {
-    let mut rng = SeededRng::from_env_or(20_260_301);
-    let spots = Arc::new(spots);
-    let mut tasks = JoinSet::new();
-    for client in clients {
-        for _ in 0..8 {
-            let rng = SeededRng::new(rng.next_u64());
-            tasks.spawn(be_impatient(client.clone(), spots.clone(), rng, longest));
-        }
-    }
-    while let Some(ended) = tasks.join_next().await {
-        ended.expect("no panic");
-    }
-    spots
-}
-
-/// A lock, and whether a task is sure to hold it.
-pub(crate) struct Spot {
-    pub(crate) name: String,
-    taken: AtomicBool,
-    acquired: AtomicUsize,
-    given_up: AtomicUsize,
-}
-
-impl Spot {
-    pub(crate) fn new(name: String) -> Self {
-        Self {
-            name,
-            taken: AtomicBool::new(false),
-            acquired: AtomicUsize::new(0),
-            given_up: AtomicUsize::new(0),
-        }
-    }
-
-    /// Whether it was acquired, and given up, often enough to show something.
-    fn has_blown(&self) -> bool {
-        let often = |count: &AtomicUsize| count.load(Ordering::Relaxed) > 10;
-        often(&self.acquired) && often(&self.given_up)
-    }
-}
-
-/// Goes on until every lock has seen enough.
-async fn be_impatient<F: Family>(
-    client: Player<F>,
-    spots: Arc<Vec<Spot>>,
-    mut rng: SeededRng,
-    longest: u64,
-) {
-    for round in 0.. {
-        if round >= ROUNDS && spots.iter().all(Spot::has_blown) {
-            break;
-        }
-        let spot = rng.pick(&spots);
-        let acquiring = client.lock(spot.name.as_str()).acquire();
-        // On a busy machine it takes longer, and more patience, to get anything.
-        let limit = Duration::from_micros(rng.below((12 * longest) << (round / ROUNDS).min(8)));
-        let Ok(guard) = timeout(limit, acquiring).await else {
-            spot.given_up.fetch_add(1, Ordering::Relaxed);
-            continue;
-        };
-        let guard = guard.expect("the store answers");
-        spot.acquired.fetch_add(1, Ordering::Relaxed);
-        assert!(!spot.taken.swap(true, Ordering::SeqCst), "two hold it");
-        sleep(Duration::from_micros(rng.below(longest))).await;
-        assert!(guard.is_held());
-        spot.taken.store(false, Ordering::SeqCst);
-        match rng.below(3) {
-            0 => drop(guard),
-            1 => guard.release().await.expect("it is ours"),
-            _ => {
-                let limit = Duration::from_micros(rng.below(longest));
-                // Given up or not, it is released.
-                let _ = timeout(limit, guard.release()).await;
-            }
-        }
-    }
-}
 
 /// Waiters that give up and others that come: the last one out ends the subscription.
 pub(crate) async fn waiters_that_give_up_stop_listening<F: Family>(fixture: &Fixture<F>) {
@@ -253,6 +158,3 @@ fn connections(server: &RedisServer) -> Vec<String> {
     let ids = list.lines().filter_map(|line| line.split(' ').next());
     ids.map(ToOwned::to_owned).collect()
 }
-
-/// How often each task tries at least.
-const ROUNDS: u32 = 60;

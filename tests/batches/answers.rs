@@ -7,7 +7,7 @@ use tokio::task::{JoinHandle, JoinSet, yield_now};
 
 use super::PATIENCE;
 use super::company::{Call, Company, becomes, begun, ended, gives, said};
-use super::support::{Fault, Match, RedisServer, Script, simulated, world};
+use crate::support::{Fault, Match, RedisServer, Script, simulated, world};
 
 #[test]
 fn each_caller_gets_its_own_answer_and_never_a_neighbours() {

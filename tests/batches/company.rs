@@ -9,9 +9,9 @@ use distlock::{Client, Error, Guard, Lease};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::support::batch::{apart, is_batch};
-use super::support::{ChaosProxy, RedisServer, Script, builder, eventually};
 use super::{LEASE, PATIENCE};
+use crate::support::batch::{apart, is_batch};
+use crate::support::{ChaosProxy, RedisServer, Script, builder, eventually};
 
 pub(crate) struct Company {
     pub(crate) server: RedisServer,

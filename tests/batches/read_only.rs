@@ -6,7 +6,7 @@ use distlock::{Error, MultiLock};
 
 use super::PATIENCE;
 use super::company::{Call, Company, becomes};
-use super::support::{RedisServer, simulated};
+use crate::support::{RedisServer, simulated};
 
 #[test]
 fn a_call_that_may_not_write_gives_its_connection_up() {

@@ -9,12 +9,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::company::{Call, becomes, begun, is_silence};
-use super::rules::{LetGo, RULES, Rule};
-use super::support::batch::{apart, is_batch};
-use super::support::{ChaosProxy, Family, Fault, Fenced, Match, Plain, Player, RedisServer};
-use super::support::{Script, Simple, builder, simulated};
-use super::tokens::Tokens;
-use super::{COMMAND_TIMEOUT, LEASE, PATIENCE};
+use super::{LEASE, PATIENCE};
+use crate::lost_replies::COMMAND_TIMEOUT;
+use crate::lost_replies::rules::{LetGo, RULES, Rule};
+use crate::lost_replies::tokens::Tokens;
+use crate::support::batch::{apart, is_batch};
+use crate::support::{ChaosProxy, Family, Fault, Fenced, Match, Plain, Player, RedisServer};
+use crate::support::{Script, Simple, builder, simulated};
 
 mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_get_their_turn {
     use super::*;

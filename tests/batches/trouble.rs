@@ -6,8 +6,8 @@ use distlock::Error;
 
 use super::PATIENCE;
 use super::company::{Answer, Company, becomes, begun, ended, gives, is_silence, said};
-use super::support::batch::is_batch;
-use super::support::{Fault, Match, RedisServer, simulated};
+use crate::support::batch::is_batch;
+use crate::support::{Fault, Match, RedisServer, simulated};
 
 #[test]
 fn trouble_is_the_same_in_company_as_alone() {

@@ -6,10 +6,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::company::{Company, becomes, said};
-use super::rules::{RULES, Rule};
-use super::support::batch::{apart, is_batch};
-use super::support::{Fault, Match, RedisServer, builder, simulated};
-use super::{COMMAND_TIMEOUT, LEASE, PATIENCE};
+use super::{LEASE, PATIENCE};
+use crate::lost_replies::COMMAND_TIMEOUT;
+use crate::lost_replies::rules::{RULES, Rule};
+use crate::support::batch::{apart, is_batch};
+use crate::support::{Fault, Match, RedisServer, builder, simulated};
 
 #[test]
 fn waiters_that_ask_in_one_batch_ride_through_whatever_becomes_of_it() {

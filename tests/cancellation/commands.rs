@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use distlock::{Error, Guard, Lease};
 
 use super::fixture::{Fixture, Store, Waiter, hold};
-use super::support::command::Command;
-use super::support::{ChaosProxy, Family, Fault, Fenced, Plain, Simple, eventually, simulated};
 use super::{LEASE, PATIENCE};
+use crate::support::command::Command;
+use crate::support::{ChaosProxy, Family, Fault, Fenced, Plain, Simple, eventually, simulated};
 
 mod a_future_that_is_dropped_at_any_command_leaves_nothing_behind {
     use super::*;

@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::drop_at::{DropAt, begin};
-use super::support::{Family, Player, RedisServer, builder, eventually, simulated};
 use super::{A_SECOND, LEASE, PATIENCE};
+use crate::support::{Family, Player, RedisServer, builder, eventually, simulated};
 
 /// A place for locks, made anew for each test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use tokio::time::sleep;
 
 use super::drop_at::{DropAt, begin};
 use super::fixture::{Fixture, Waiter, hold};
-use super::support::{
+use super::{A_SECOND, LEASE, PATIENCE};
+use crate::support::{
     Fair, Family, Fenced, Plain, Player, RedisServer, builder, eventually, simulated,
 };
-use super::{A_SECOND, LEASE, PATIENCE};
 
 /// Waiters that give up and others that come: the last one out ends the subscription.
 pub(crate) async fn waiters_that_give_up_stop_listening<F: Family>(fixture: &Fixture<F>) {

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::drop_at::{DropAt, begin};
 use super::fixture::{Fixture, Waiter, followed, hold, release};
-use super::support::Family;
 use super::{LEASE, PATIENCE};
+use crate::support::Family;
 
 pub(crate) async fn an_acquire_of_a_free_lock_leaves_nothing_behind<F: Family>(
     fixture: &Fixture<F>,

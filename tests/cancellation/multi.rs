@@ -8,8 +8,8 @@ use tokio::task::yield_now;
 
 use super::drop_at::DropAt;
 use super::fixture::{Fixture, Store, hold, play, release};
-use super::support::Plain;
 use super::{LEASE, PATIENCE};
+use crate::support::Plain;
 
 macro_rules! stories {
     ($stories:tt on $($place:ident: $stores:tt;)*) => {

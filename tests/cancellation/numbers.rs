@@ -6,7 +6,7 @@ use distlock::CountingSemaphore;
 use super::PATIENCE;
 use super::drop_at::DropAt;
 use super::fixture::Fixture;
-use super::support::{Plain, eventually};
+use crate::support::{Plain, eventually};
 
 /// The permits at first.
 const MANY: u32 = 5;

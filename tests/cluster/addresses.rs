@@ -2,8 +2,8 @@
 
 use distlock::Error;
 
-use super::support::{Cluster, RedisServer, builder, simulated};
 use super::{connect, connect_to, release};
+use crate::support::{Cluster, RedisServer, builder, simulated};
 
 /// Why it cannot be connected to. No secret is in it.
 async fn refused(url: &str) -> Error {

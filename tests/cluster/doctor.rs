@@ -3,8 +3,8 @@
 use distlock::{Client, Verdict};
 use distlock_sim::Fault;
 
-use super::support::{Cluster, builder, simulated};
 use super::{connect, connect_to};
+use crate::support::{Cluster, builder, simulated};
 
 async fn found(client: &Client, what: &str) -> (Verdict, String) {
     let findings = client.admin().examine_with_probe().await;

@@ -6,9 +6,9 @@ use distlock::{Durability, Error, Lease, LostReason, MultiLock};
 use distlock_sim::slot_of;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::support::hammer::Hammer;
-use super::support::{Cluster, PATIENCE, builder, eventually, simulated};
 use super::{PUBSUB_MODES, connect, release};
+use crate::support::hammer::Hammer;
+use crate::support::{Cluster, PATIENCE, builder, eventually, simulated};
 
 #[test]
 fn a_held_lock_survives_a_failover_and_is_renewed_and_released_at_the_new_master() {

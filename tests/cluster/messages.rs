@@ -6,8 +6,8 @@ use distlock::{Client, Error, Guard};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::support::{Cluster, PATIENCE, eventually, simulated};
 use super::{LONG, PUBSUB_MODES, connect, connect_to, release};
+use crate::support::{Cluster, PATIENCE, eventually, simulated};
 
 /// Sooner than a waiter asks by itself.
 const SOON: Duration = Duration::from_millis(500);

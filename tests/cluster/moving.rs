@@ -9,8 +9,8 @@ use distlock_sim::slot_of;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
-use super::support::{Cluster, PATIENCE, builder, eventually, simulated};
 use super::{connect, release};
+use crate::support::{Cluster, PATIENCE, builder, eventually, simulated};
 
 const LEASE: Lease = Lease::KeepAlive(Duration::from_secs(30));
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use distlock::{Error, Lease, MultiLock};
 use tokio::time::{Instant, timeout};
 
-use super::support::{Cluster, PATIENCE, builder, eventually, simulated};
 use super::{LONG, connect, release};
+use crate::support::{Cluster, PATIENCE, builder, eventually, simulated};
 
 #[test]
 fn locks_of_all_slots_are_held_listed_and_released() {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::support::{ChaosProxy, Cluster, Fault, Match, Words, eventually, simulated};
 use super::{connect_to, release};
+use crate::support::{ChaosProxy, Cluster, Fault, Match, Words, eventually, simulated};
 
 /// Once it is known which server has what, the next round of questions does not wait for a server that is slow. Where all
 /// are, and every connection is lost, it has to.

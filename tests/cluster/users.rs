@@ -5,8 +5,8 @@ use std::time::Duration;
 use distlock::Error;
 use tokio::time::sleep;
 
-use super::support::{Cluster, PATIENCE, RedisServer, builder, eventually, rights, simulated};
 use super::{LONG, connect_to, release};
+use crate::support::{Cluster, PATIENCE, RedisServer, builder, eventually, rights, simulated};
 
 const PAGE: &str = include_str!("../../docs/connecting.md");
 

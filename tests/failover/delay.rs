@@ -6,7 +6,7 @@ use distlock::{Client, Error, Lease, MultiLock};
 use tokio::time::{Instant, sleep};
 
 use super::pair::{Pair, restart};
-use super::support::{
+use crate::support::{
     ChaosProxy, Fault, Match, PATIENCE, RedisServer, builder, eventually, simulated,
 };
 

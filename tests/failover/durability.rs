@@ -6,7 +6,7 @@ use distlock::{Client, Durability, Error, Guard, Lease, Lock, Member, MultiLock,
 use tokio::time::{Instant, timeout};
 
 use super::pair::Pair;
-use super::support::{
+use crate::support::{
     Fair, Family, Fenced, PATIENCE, Plain, Read, RedisServer, Semaphore, Simple, Write, builder,
     eventually, simulated,
 };

@@ -6,7 +6,7 @@ use distlock::{Client, Error, Lease};
 use tokio::time::Instant;
 
 use super::pair::{Pair, restart};
-use super::support::{PATIENCE, RedisServer, builder, eventually, simulated};
+use crate::support::{PATIENCE, RedisServer, builder, eventually, simulated};
 
 const DELAY: Duration = Duration::from_secs(8);
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Client, Lease, Lock, LostReason, Risk};
 
 use super::pair::restart;
-use super::support::{
+use crate::support::{
     ChaosProxy, Fair, Family, Fault, Fenced, Match, PATIENCE, Plain, Read, RedisServer, Script,
     Semaphore, Simple, Write, builder, eventually, simulated,
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::support::RedisServer;
+use crate::support::RedisServer;
 
 pub(crate) struct Pair {
     pub(crate) master: RedisServer,

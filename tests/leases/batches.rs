@@ -6,10 +6,10 @@ use distlock::{Error, LostReason};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::support::{
+use super::{COMMAND, LEASE, PERIOD, Scene, connect, renewed};
+use crate::support::{
     Family, Fault, Match, PATIENCE, Plain, Player, Semaphore, Simple, eventually, simulated,
 };
-use super::{COMMAND, LEASE, PERIOD, Scene, connect, renewed};
 
 #[test]
 fn a_thousand_locks_are_renewed_in_few_calls_and_none_is_lost() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use distlock::{Lease, LostReason};
 use tokio::time::sleep;
 
-use super::support::{PATIENCE, eventually, simulated};
 use super::{COMMAND, GONE, LEASE, PERIOD, ROUND_TRIP, Scene, connect, renewed};
+use crate::support::{PATIENCE, eventually, simulated};
 
 #[test]
 fn what_is_released_dropped_forgotten_lost_closed_or_fixed_is_not_renewed() {

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-use super::support::{ChaosProxy, Fault, Match};
+use crate::support::{ChaosProxy, Fault, Match};
 
 /// The renewals that arrive at a proxy from the moment this is made.
 #[derive(Clone, Default)]

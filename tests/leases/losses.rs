@@ -11,8 +11,8 @@ use distlock::{Error, Guard, Held, Lease, Lost, LostReason, Risk};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::support::{PATIENCE, RedisServer, eventually, simulated};
 use super::{COMMAND, GONE, LEASE, PERIOD, ROUND_TRIP, Scene, connect, renewed};
+use crate::support::{PATIENCE, RedisServer, eventually, simulated};
 
 /// A hold whose claims are sampled, and under which work is done that never ends by itself.
 struct Observed {

@@ -8,8 +8,8 @@ use distlock_sim::Fault as Refusal;
 use tokio::time::{Instant, sleep};
 
 use super::journal::renewals;
-use super::support::{Fault, Match, PATIENCE, eventually, simulated};
 use super::{COMMAND, GONE, LEASE, PERIOD, ROUND_TRIP, Scene, renewed};
+use crate::support::{Fault, Match, PATIENCE, eventually, simulated};
 
 /// A tenth of the lease, and what the failure itself takes.
 const AGAIN: Duration = Duration::from_millis(900).saturating_add(ROUND_TRIP);

@@ -10,13 +10,13 @@ use super::PATIENCE;
 use super::rules::{LetGo, Rule};
 use super::server::{TestServer, client_behind, everything_arrives};
 use super::stories::{Moment, Repeated, Story};
-use super::support::batch::apart;
-use super::support::command::{Command, last_acquire};
-use super::support::{
-    ChaosProxy, Family, Fault, Opposite, Player, Script, Words, args, eventually,
-};
 use super::tellings::tell;
 use super::tokens::Tokens;
+use crate::support::batch::apart;
+use crate::support::command::{Command, last_acquire};
+use crate::support::{
+    ChaosProxy, Family, Fault, Opposite, Player, Script, Words, args, eventually,
+};
 
 pub(crate) struct Case<F: Family> {
     pub(crate) server: Rc<TestServer<F>>,

@@ -11,12 +11,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::server::{TestServer, everything_arrives};
-use super::support::batch::apart;
-use super::support::{
+use super::{LEASE, Label, PATIENCE};
+use crate::support::batch::apart;
+use crate::support::{
     ChaosProxy, Fair, Family, Fault, Fenced, Match, Plain, Player, Script, Simple, Words, builder,
     eventually, simulated,
 };
-use super::{LEASE, Label, PATIENCE};
 
 #[test]
 fn a_closed_client_has_released_what_was_dropped_however_slow_the_network() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use distlock::Error;
 
 use super::server::everything_arrives;
-use super::support::{ChaosProxy, Fault, Match};
 use super::{Label, PATIENCE};
+use crate::support::{ChaosProxy, Fault, Match};
 
 /// More than a command may take.
 pub(crate) const LONG: Duration = super::COMMAND_TIMEOUT.saturating_mul(2);

@@ -8,8 +8,8 @@ use distlock::{Client, Lease, MultiGuard, MultiLock};
 
 use super::losses::{Party, Story, let_go, lose_everything, tolerate};
 use super::server::{TestServer, client_behind};
-use super::support::{ChaosProxy, Plain, eventually, simulated};
 use super::{LEASE, PATIENCE};
+use crate::support::{ChaosProxy, Plain, eventually, simulated};
 
 /// Short enough to be renewed meanwhile.
 const SHORT_LEASE: Duration = Duration::from_secs(6);

@@ -7,8 +7,8 @@ use tokio::time::timeout;
 
 use super::losses::{FAULTS, LONG};
 use super::server::{TestServer, client_behind};
-use super::support::{ChaosProxy, Fault, Match, Plain, eventually, simulated, world};
 use super::{Label, PATIENCE};
+use crate::support::{ChaosProxy, Fault, Match, Plain, eventually, simulated, world};
 
 /// What there is to begin with.
 const MANY: u32 = 10;

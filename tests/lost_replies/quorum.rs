@@ -7,8 +7,8 @@ use distlock::{Client, Lease, QuorumGuard, QuorumLock};
 
 use super::losses::{Party, Story, let_go, lose_everything, requests, tolerate};
 use super::server::{TestServer, client_behind};
-use super::support::{ChaosProxy, Plain, eventually, simulated};
 use super::{LEASE, PATIENCE};
+use crate::support::{ChaosProxy, Plain, eventually, simulated};
 
 const SERVERS: usize = 5;
 /// Short enough to be renewed meanwhile.

@@ -6,8 +6,8 @@ use std::pin::pin;
 use distlock::Error;
 
 use super::corners::{TIMEOUT, begin, held_back, injected, proxied, runs};
-use super::support::{Fair, Family, Fault, Fenced, Plain, Script, Simple, eventually, simulated};
 use super::{LEASE, PATIENCE};
+use crate::support::{Fair, Family, Fault, Fenced, Plain, Script, Simple, eventually, simulated};
 
 /// Makes a test of each, with each of these kinds.
 macro_rules! with_every_lock {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::COMMAND_TIMEOUT;
-use super::support::Fault;
+use crate::support::Fault;
 
 pub(crate) struct Rule {
     pub(crate) name: &'static str,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use distlock::Lease;
 
-use super::support::{ChaosProxy, Family, Plain, Player, RedisServer, Script, Witness, builder};
 use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
+use crate::support::{ChaosProxy, Family, Plain, Player, RedisServer, Script, Witness, builder};
 
 pub(crate) struct TestServer<F = Plain> {
     pub(crate) redis: RedisServer,
@@ -160,7 +160,7 @@ pub(crate) async fn client_behind<F: Family>(proxy: &ChaosProxy, parameters: &st
 
 /// Waits until the server has executed every request that it was ever sent through the proxy.
 pub(crate) async fn everything_arrives(proxy: &ChaosProxy) {
-    super::support::eventually(PATIENCE, "all requests arrive", async || {
+    crate::support::eventually(PATIENCE, "all requests arrive", async || {
         proxy.unanswered() == 0
     })
     .await;

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use super::rules::{LetGo, RULES, Rule};
-use super::support::command::Command;
-use super::support::{Family, Fault, Match, Script, args};
+use crate::support::command::Command;
+use crate::support::{Family, Fault, Match, Script, args};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Story {

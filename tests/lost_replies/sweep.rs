@@ -8,8 +8,8 @@ use super::case::Case;
 use super::rules::RULES;
 use super::server::TestServer;
 use super::stories::{Moment, Story};
-use super::support::Semaphore as Permit;
-use super::support::{Fair, Family, Fault, Fenced, Plain, Read, Several, Simple, Write, simulated};
+use crate::support::Semaphore as Permit;
+use crate::support::{Fair, Family, Fault, Fenced, Plain, Read, Several, Simple, Write, simulated};
 
 mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
     use super::*;

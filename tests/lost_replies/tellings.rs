@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 
 use super::case::Case;
 use super::stories::Plot;
-use super::support::{Family, Fault, Match, Opposite, Player, Script, eventually};
 use super::{LEASE, PATIENCE};
+use crate::support::{Family, Fault, Match, Opposite, Player, Script, eventually};
 
 pub(crate) async fn tell<F: Family>(case: &mut Case<F>) {
     match case.story.plot {

@@ -2,7 +2,7 @@
 
 use distlock::Guard;
 
-use super::support::Family;
+use crate::support::Family;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {

@@ -10,12 +10,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::server::{TestServer, everything_arrives};
-use super::support::{
+use super::tokens::Tokens;
+use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, Label, PATIENCE};
+use crate::support::{
     ChaosProxy, Fair, Family, Fault, Fenced, Match, Plain, Player, Script, SeededRng, Simple,
     builder, simulated, world,
 };
-use super::tokens::Tokens;
-use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, Label, PATIENCE};
 
 mod wherever_a_walk_leads_the_count_is_what_the_guards_say_and_no_ghost_is_left {
     use super::*;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::support::{Fault, Match, RedisServer, simulated};
 use super::{Format, LEASE, NAME, Stage, lock, on_all, staged};
+use crate::support::{Fault, Match, RedisServer, simulated};
 
 /// Acquires the lock as the other library does; returns whether it was granted.
 fn foreign(server: &RedisServer, format: Format) -> bool {

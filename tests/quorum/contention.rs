@@ -9,9 +9,9 @@ use distlock::{Lease, QuorumHeld, QuorumLock};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::support::transport::HOST;
-use super::support::{RedisServer, simulated, world};
 use super::{NAME, Stage};
+use crate::support::transport::HOST;
+use crate::support::{RedisServer, simulated, world};
 
 const LEASE: Duration = Duration::from_millis(1500);
 const PROCESSES: usize = 4;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use distlock::Error;
 use tokio::time::Instant;
 
-use super::support::{ChaosProxy, PATIENCE, RedisServer, builder, eventually, simulated};
 use super::{ANSWER, FORMATS, Format, ROUND_TRIP, Stage, clients, lock, on_all, staged, votes};
+use crate::support::{ChaosProxy, PATIENCE, RedisServer, builder, eventually, simulated};
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease, LostReason, Member, QuorumLock};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::support::{PATIENCE, RedisServer, eventually, simulated};
 use super::{Format, LEASE, NAME, ROUND_TRIP, lock, lost, members, on_all, staged, votes};
+use crate::support::{PATIENCE, RedisServer, eventually, simulated};
 
 /// A server has half a second to answer.
 const SHORT: Duration = Duration::from_secs(10);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease, QuorumGuard, QuorumLock};
 use tokio::time::{Instant, sleep};
 
-use super::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, simulated};
 use super::{FORMATS, Format, NAME, Stage, clients, lost, members, staged};
+use crate::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, simulated};
 
 /// A server has six tenths of a second to answer.
 const LEASE: Duration = Duration::from_secs(12);

@@ -9,8 +9,8 @@ use distlock::Lease;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::support::{Fault, Match, PATIENCE, Script, eventually, simulated};
 use super::{ANSWER, Format, ROUND_TRIP, Stage, lock, on_all, staged};
+use crate::support::{Fault, Match, PATIENCE, Script, eventually, simulated};
 
 struct Alarm(Notify);
 

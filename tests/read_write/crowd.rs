@@ -12,8 +12,8 @@ use distlock::{Client, Error, Guard, Lock, RwLock};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::support::{ChaosProxy, RedisServer, SeededRng, eventually, simulated, world};
 use super::{LEASE, PATIENCE, connect};
+use crate::support::{ChaosProxy, RedisServer, SeededRng, eventually, simulated, world};
 
 #[test]
 fn nobody_writes_beside_another_whoever_is_killed_and_everyone_gets_on() {

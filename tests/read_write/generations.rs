@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::support::{RedisServer, SeededRng, eventually, simulated, world};
 use super::{PATIENCE, connect};
+use crate::support::{RedisServer, SeededRng, eventually, simulated, world};
 
 /// Those who read when it is known to wait leave once each, and none of them comes back before it has had its turn.
 #[test]

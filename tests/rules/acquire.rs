@@ -7,8 +7,8 @@ use distlock::Error;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::support::{Fault, Script};
 use super::{PATIENCE, attack, becomes, begun, connect, enter, ms, soon, take};
+use crate::support::{Fault, Script};
 
 /// 4: the deadline covers a re-entry, too, which may have to wait for another of the same owner.
 #[test]

@@ -2,9 +2,9 @@
 
 use distlock::Guard;
 
-use super::support::{Fault, Script};
 use super::{PATIENCE, World, attack, becomes, begun, connect, enter, fixed, keep_alive, ms};
 use super::{pending_until, runs, soon, take};
+use crate::support::{Fault, Script};
 
 /// 4: a data connection on which nothing moves does not cost a lock its renewals.
 #[test]

@@ -2,9 +2,9 @@
 
 use distlock::{Backoff, Client, Guard, Wait};
 
-use super::support::{Fault, Script};
 use super::{Acquiring, PATIENCE, World, attack, becomes, begun, connect, enter, keep_alive, ms};
 use super::{pending_until, runs, soon, take};
+use crate::support::{Fault, Script};
 
 /// A client that would hand off for as long as the test runs.
 async fn generous(world: &World) -> Client {

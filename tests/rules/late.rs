@@ -2,8 +2,8 @@
 
 use distlock::{Client, Error};
 
-use super::support::{Fault, Script};
 use super::{PATIENCE, World, attack, begun, connect, enter, fixed, ms, soon, take};
+use crate::support::{Fault, Script};
 
 /// 3.3: an acquire stalls on its way, its undo finds nothing, and then it is executed after all: a ghost would hold the
 /// lock for a whole lease.

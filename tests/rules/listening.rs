@@ -6,9 +6,9 @@ use distlock::Client;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::Instant;
 
-use super::support::{Fault, Match, Script};
 use super::{Acquiring, Alarm, PATIENCE, World, attack, becomes, begun, connect, ms};
 use super::{pending_until, runs, soon, take};
+use crate::support::{Fault, Match, Script};
 
 /// A waiter that has subscribed, and then asked once more.
 async fn listener(world: &World, client: &Client, name: &str) -> Acquiring {

@@ -2,8 +2,8 @@
 
 use distlock::{Backoff, Wait};
 
-use super::support::{Fault, Script};
 use super::{attack, begun, ms, pending_until, soon, take};
+use crate::support::{Fault, Script};
 
 /// 3.1: a `release(0)` that was queued, and sent again because it was not answered, arrives once the same owner holds the
 /// lock anew.

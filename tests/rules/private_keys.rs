@@ -2,8 +2,8 @@
 
 use distlock_sim::slot_of;
 
-use super::support::{Fault, Script};
 use super::{attack, becomes, connect, ms, runs, take};
+use crate::support::{Fault, Script};
 
 /// 3.12: the marks of undone acquires and the clients' labels end by themselves.
 #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use distlock::{Error, Guard, LostReason};
 use tokio::time::Instant;
 
-use super::support::{Fault, Script};
 use super::{PATIENCE, attack, becomes, begun, connect, fixed, keep_alive, ms, runs, soon, take};
+use crate::support::{Fault, Script};
 
 /// 3.5: the server's clock starts when the request arrives there; ours must start no later, so that we stop believing
 /// before it stops remembering.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use distlock::Error;
 use tokio::time::timeout;
 
-use super::support::sentinel::{MASTER, host};
-use super::support::{RedisServer, Topology, builder, simulated};
 use super::{PATIENCE, held_at, patient, slow_to_greet};
+use crate::support::sentinel::{MASTER, host};
+use crate::support::{RedisServer, Topology, builder, simulated};
 
 /// Why it cannot be connected to. No secret is in it.
 async fn refused(url: &str) -> Error {

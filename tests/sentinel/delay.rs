@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use distlock::Lease;
 
-use super::support::hammer::Hammer;
-use super::support::sentinel::{MASTER, until_left};
-use super::support::{RedisServer, Topology, eventually, simulated};
 use super::{PATIENCE, patient};
+use crate::support::hammer::Hammer;
+use crate::support::sentinel::{MASTER, until_left};
+use crate::support::{RedisServer, Topology, eventually, simulated};
 
 #[test]
 fn a_call_that_comes_between_two_masters_waits_for_the_next() {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use distlock::{Durability, Lease, Verdict};
 
-use super::support::sentinel::host;
-use super::support::{Topology, simulated};
 use super::{connect, patient};
+use crate::support::sentinel::host;
+use crate::support::{Topology, simulated};
 
 #[test]
 fn an_operator_is_told_what_is_unsafe_about_it() {

@@ -1,8 +1,8 @@
 //! What `docs/connecting.md` says that users need who go by sentinels.
 
 use super::liars::channels_of;
-use super::support::{RedisServer, Topology, eventually, rights, simulated};
 use super::{PATIENCE, patient};
+use crate::support::{RedisServer, Topology, eventually, rights, simulated};
 
 /// A user of all of these who may do this much.
 fn user(servers: &[RedisServer], rights: &[&str]) {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use distlock::Lease;
 use tokio::time::sleep;
 
-use super::support::sentinel::{until_left, visitors};
-use super::support::{Topology, simulated};
 use super::{connect, held_at};
+use crate::support::sentinel::{until_left, visitors};
+use crate::support::{Topology, simulated};
 
 #[test]
 fn a_held_lock_survives_a_failover_and_is_given_back_to_the_new_master() {

@@ -1,7 +1,7 @@
 //! Inspection behind sentinels.
 
-use super::support::{Topology, eventually, simulated};
 use super::{PATIENCE, connect, patient};
+use crate::support::{Topology, eventually, simulated};
 
 /// A12: a text in another program's data, or in a label, was taken for the answer of a replica.
 #[test]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use distlock::Error;
 use tokio::time::{sleep, timeout};
 
-use super::support::sentinel::{MASTER, host, until_left, visitors};
-use super::support::{RedisServer, Topology, builder, eventually, simulated};
 use super::{PATIENCE, connect, held_at, patient, slow_to_greet};
+use crate::support::sentinel::{MASTER, host, until_left, visitors};
+use crate::support::{RedisServer, Topology, builder, eventually, simulated};
 
 #[test]
 fn sentinels_that_die_are_no_harm_while_one_lives() {

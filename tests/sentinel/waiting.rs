@@ -6,9 +6,9 @@ use distlock::{Backoff, Client, Error, Guard, Lease, Lock, Wait};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use super::support::sentinel::{until_left, visitors};
-use super::support::{RedisServer, Topology, eventually, simulated};
 use super::{PATIENCE, connect, held_at, patient};
+use crate::support::sentinel::{until_left, visitors};
+use crate::support::{RedisServer, Topology, eventually, simulated};
 
 /// Sooner than a waiter asks by itself: a waiter that has the lock by then was notified of its release.
 const SOON: Duration = Duration::from_millis(500);

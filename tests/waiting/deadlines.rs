@@ -6,11 +6,11 @@ use distlock::{Client, Error, Guard};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, simulated};
 use super::{
     STRANGER, connect, ended, granted, hold_as_stranger, release, release_as_stranger,
     until_listeners,
 };
+use crate::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, simulated};
 
 const WAIT: Duration = Duration::from_millis(2500);
 /// A reply that is under way at the deadline is waited for.

@@ -8,8 +8,8 @@ use distlock::{Backoff, Client, Wait};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::support::{Java, RedisServer, eventually, simulated};
 use super::{PATIENCE, connect, ended, release};
+use crate::support::{Java, RedisServer, eventually, simulated};
 
 /// Tasks of one client that take turns without a pause.
 struct Crowd {

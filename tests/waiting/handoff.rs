@@ -10,12 +10,12 @@ use distlock::{Client, Lease, Lock};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::support::java::Subscriber;
-use super::support::{PATIENCE, RedisServer, eventually, simulated};
 use super::{
     channel, connect, ended, hold_as_stranger, long, patient, release, release_as_stranger,
     scripts, until_listeners,
 };
+use crate::support::java::Subscriber;
+use crate::support::{PATIENCE, RedisServer, eventually, simulated};
 
 #[test]
 fn ten_thousand_waiters_cost_at_most_two_scripts_each() {

@@ -8,11 +8,11 @@ use distlock::{Client, Lease};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::support::{PATIENCE, RedisServer, eventually, simulated};
 use super::{
     LONGEST_SLEEP, ROUND_TRIP, channel, connect, ended, granted, hold_as_stranger, long, release,
     release_as_stranger, until_listeners,
 };
+use crate::support::{PATIENCE, RedisServer, eventually, simulated};
 
 #[test]
 fn a_message_wakes_a_waiter_at_once_though_the_lease_is_long() {

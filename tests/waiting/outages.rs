@@ -5,11 +5,11 @@ use std::time::Duration;
 use distlock::{Change, Client, Error, Event, Watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, simulated};
 use super::{
     LONGEST_SLEEP, ROUND_TRIP, Waiting, connect, granted, hold_as_stranger, patient, release,
     release_as_stranger, until_listeners,
 };
+use crate::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, simulated};
 
 /// Puts a waiter in line, which is there when it has been polled once.
 async fn wait_for(client: &Client, name: &str) -> Waiting {

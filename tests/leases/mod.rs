@@ -3,12 +3,6 @@
 //!
 //! Time is virtual, so a lease that ends at `valid_until` ends at exactly that millisecond.
 
-#![cfg(feature = "simulation")]
-#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
-
-#[path = "../support/simulated/mod.rs"]
-mod support;
-
 mod batches;
 mod endings;
 mod journal;
@@ -20,7 +14,7 @@ use std::time::Duration;
 use distlock::{Client, Guard, Lease};
 
 use self::journal::Journal;
-use self::support::{ChaosProxy, PATIENCE, RedisServer, builder, eventually};
+use crate::support::{ChaosProxy, PATIENCE, RedisServer, builder, eventually};
 
 /// A server behind a network, and a client that keeps its locks alive there.
 struct Scene {

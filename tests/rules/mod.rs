@@ -4,16 +4,6 @@
 //! The attacks need a network that misbehaves at one exact moment, so they go through the chaos proxy, and look at what
 //! the server has in the end. Attacks that the sweeps of `lost_replies`, `conformance` or `waiting` make are not here again.
 
-#![cfg(feature = "simulation")]
-#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
-#![expect(
-    clippy::future_not_send,
-    reason = "a simulated world runs on one thread"
-)]
-
-#[path = "../support/simulated/mod.rs"]
-mod support;
-
 mod acquire;
 mod background;
 mod handoff;
@@ -31,7 +21,7 @@ use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Error, Guard, Lease, Lock};
 
-use support::{ChaosProxy, Fault, Match, RedisServer, Script, batch, builder, eventually};
+use crate::support::{ChaosProxy, Fault, Match, RedisServer, Script, batch, builder, eventually};
 
 /// A server, a network before it that misbehaves on request, and clients on either side of that network.
 struct World {
@@ -44,7 +34,7 @@ fn attack<F>(attack: F)
 where
     F: AsyncFnOnce(&World) + Copy + Send + 'static,
 {
-    support::simulated(async move || {
+    crate::support::simulated(async move || {
         let server = RedisServer::start();
         // So that no rule ever meets an EVALSHA that the server answers with NOSCRIPT.
         Script::make_known(&server);

@@ -1,12 +1,6 @@
 //! Waiting: no message, connection or server that is lost makes a waiter hang, a wait ends when it is to, and every waiter
 //! gets its turn.
 
-#![cfg(feature = "simulation")]
-#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
-
-#[path = "../support/simulated/mod.rs"]
-mod support;
-
 mod deadlines;
 mod fairness;
 mod handoff;
@@ -19,7 +13,7 @@ use distlock::{Client, ClientBuilder, Error, Guard, Lease, Lock};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use support::{PATIENCE, RedisServer, builder, eventually};
+use crate::support::{PATIENCE, RedisServer, builder, eventually};
 
 /// Options for a client whose own time-outs end no wait of a test.
 fn patient(url: &str) -> ClientBuilder {

@@ -1,16 +1,6 @@
 //! Readers and writers of many clients, some of which are cut off for ever as a killed process is: no client writes beside
 //! another, and every client gets on.
 
-#![cfg(feature = "simulation")]
-#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
-#![expect(
-    clippy::future_not_send,
-    reason = "a simulated world runs on one thread"
-)]
-
-#[path = "../support/simulated/mod.rs"]
-mod support;
-
 mod crowd;
 mod generations;
 mod patience;
@@ -20,7 +10,7 @@ use std::time::Duration;
 use distlock::{Client, Lease};
 
 async fn connect(url: &str) -> Client {
-    let builder = support::builder(url).default_lease(Lease::KeepAlive(LEASE));
+    let builder = crate::support::builder(url).default_lease(Lease::KeepAlive(LEASE));
     builder.connect().await.expect("the server is up")
 }
 

@@ -5,16 +5,6 @@
 //! time; with some kinds in a real file. Without scripts a request is many commands, and futures are dropped between
 //! these as well ([`commands`]). Drops on several threads need a real runtime: `real.rs` is a part of the program `real`.
 
-#![cfg(feature = "simulation")]
-#![expect(
-    clippy::future_not_send,
-    reason = "a simulated world runs on one thread"
-)]
-#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
-
-#[path = "../support/simulated/mod.rs"]
-mod support;
-
 mod commands;
 mod drop_at;
 mod fixture;
@@ -41,12 +31,12 @@ macro_rules! stories {
         $(
             #[test]
             fn $story() {
-                use crate::fixture::{Fixture, Store, play};
+                use crate::cancellation::fixture::{Fixture, Store, play};
                 use crate::support::$family;
 
                 play(&[Store::$store], async || {
                     let fixture = Fixture::<$family>::of(Store::$store).await;
-                    crate::$module::$story(&fixture).await;
+                    crate::cancellation::$module::$story(&fixture).await;
                 });
             }
         )*

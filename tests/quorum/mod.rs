@@ -1,11 +1,5 @@
 //! One lock on five servers, some of which are killed, hang, are full, or restart and have forgotten everything.
 
-#![cfg(feature = "simulation")]
-#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
-
-#[path = "../support/simulated/mod.rs"]
-mod support;
-
 mod beside;
 mod contention;
 mod faults;
@@ -18,7 +12,7 @@ use std::time::Duration;
 use distlock::{Client, Lease, Member, QuorumGuard, QuorumLock};
 use tokio::time::timeout;
 
-use support::{ChaosProxy, PATIENCE, RedisServer, builder, eventually, simulated};
+use crate::support::{ChaosProxy, PATIENCE, RedisServer, builder, eventually, simulated};
 
 const NAME: &str = "quorum";
 const LEASE: Duration = Duration::from_secs(40);

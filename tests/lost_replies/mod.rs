@@ -6,16 +6,6 @@
 //! ([`case`]). What a single fault in one story cannot show is in [`walks`], [`reentries`] and [`corners`]. What has no
 //! owner is in [`numbers`]; several locks and several servers are in [`multi`] and [`quorum`].
 
-#![cfg(feature = "simulation")]
-#![expect(
-    clippy::future_not_send,
-    reason = "a simulated world runs on one thread"
-)]
-#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
-
-#[path = "../support/simulated/mod.rs"]
-mod support;
-
 mod case;
 mod corners;
 mod losses;
@@ -23,12 +13,12 @@ mod multi;
 mod numbers;
 mod quorum;
 mod reentries;
-mod rules;
+pub(crate) mod rules;
 mod server;
 mod stories;
 mod sweep;
 mod tellings;
-mod tokens;
+pub(crate) mod tokens;
 mod walks;
 
 use std::thread::panicking;
@@ -39,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A ghost would be seen for this long.
 const LEASE: Duration = Duration::from_secs(180);
 /// Longer than a request and its reply take at most.
-const COMMAND_TIMEOUT: Duration = Duration::from_millis(300);
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_millis(300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Prints which case it was that panicked.

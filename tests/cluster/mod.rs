@@ -1,12 +1,6 @@
 //! A cluster whose slots and masters change hands while locks are held and waited for: nothing is lost that was replicated,
 //! no call hangs, and no caller is told where a slot is on its way to.
 
-#![cfg(feature = "simulation")]
-#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
-
-#[path = "../support/simulated/mod.rs"]
-mod support;
-
 mod addresses;
 mod doctor;
 mod failovers;
@@ -20,7 +14,7 @@ use std::time::Duration;
 
 use distlock::{Client, Guard, Lease};
 
-use support::{Cluster, builder};
+use crate::support::{Cluster, builder};
 
 async fn connect(cluster: &Cluster) -> Client {
     connect_to(&cluster.url()).await

@@ -1,11 +1,5 @@
 //! A master behind sentinels: the client finds it, follows it, and believes no sentinel that errs.
 
-#![cfg(feature = "simulation")]
-#![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
-
-#[path = "../support/simulated/mod.rs"]
-mod support;
-
 mod addresses;
 mod delay;
 mod doctor;
@@ -19,7 +13,7 @@ use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Lease};
 
-use support::{RedisServer, Topology, builder};
+use crate::support::{RedisServer, Topology, builder};
 
 /// Longer than any failover takes, also where the sentinels disagree about which one is to promote a replica.
 fn patient(url: &str) -> ClientBuilder {

@@ -1,8 +1,4 @@
 //! The abilities that only the simulated server has: virtual time, faults, restarts.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a test starts the tasks of a world and waits in it"
-)]
 
 use std::time::Duration;
 
@@ -10,21 +6,10 @@ use distlock_sim::{Clock, Fault, Server, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 
+use super::{call, connect};
+
 fn server() -> Server {
     Server::new(Clock::new(), 1)
-}
-
-fn call(server: &Server, request: &str) -> Value {
-    let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
-    server.call(&words)
-}
-
-/// Opens a connection to the server.
-fn connect(server: &Server) -> DuplexStream {
-    let (near, far) = tokio::io::duplex(1 << 20);
-    let server = server.clone();
-    tokio::spawn(async move { server.serve(far).await });
-    near
 }
 
 /// Sends a request, and returns what is answered within a millisecond.

@@ -1,14 +1,12 @@
 //! Sentinels: what they agree on, how they replace a master, and what they say of it.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a test waits for what happens in its world"
-)]
 
 use std::time::Duration;
 
 use distlock_sim::{Clock, Layout, Network, Server, Topology, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
+
+use super::call;
 
 const NAME: &str = Topology::NAME;
 /// Longer than any failover takes.
@@ -25,11 +23,6 @@ async fn settled(seed: u64, layout: Layout) -> (Network, Topology) {
 async fn next_master<'a>(topology: &'a Topology, old: &Server) -> &'a Server {
     let next = timeout(LONG, topology.until_not(old)).await;
     next.expect("a master is replaced")
-}
-
-fn call(server: &Server, request: &str) -> Value {
-    let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
-    server.call(&words)
 }
 
 fn field(fields: &Value, wanted: &str) -> String {

@@ -1,8 +1,4 @@
 //! Replicas: how far behind they are, what `WAIT` says of it, and what a promotion loses.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a test starts the tasks of a world and waits in it"
-)]
 
 use std::time::Duration;
 
@@ -10,22 +6,12 @@ use distlock_sim::{Clock, Server, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 
+use super::{call, connect};
+
 fn pair() -> (Server, Server) {
     let master = Server::new(Clock::new(), 1);
     let replica = master.replica(2, LAG);
     (master, replica)
-}
-
-fn call(server: &Server, request: &str) -> Value {
-    let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
-    server.call(&words)
-}
-
-fn connect(server: &Server) -> DuplexStream {
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let server = server.clone();
-    tokio::spawn(async move { server.serve(far).await });
-    near
 }
 
 /// Sends a request and waits for the whole reply, which comes at once.

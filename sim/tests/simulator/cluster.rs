@@ -1,8 +1,4 @@
 //! The nodes of a simulated cluster among themselves: failovers, partitions, slots that move, and messages from node to node.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a test starts the tasks of a world and waits in it"
-)]
 
 use std::time::Duration;
 
@@ -23,8 +19,7 @@ fn cluster() -> (Network, Cluster) {
 }
 
 fn call(cluster: &Cluster, node: usize, request: &str) -> Value {
-    let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
-    cluster.server(node).call(&words)
+    super::call(cluster.server(node), request)
 }
 
 fn owner(cluster: &Cluster, key: &str) -> usize {

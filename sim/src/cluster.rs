@@ -465,7 +465,7 @@ impl Shared {
         for node in nodes.clone() {
             self.speak(&mut state, node);
         }
-        // Who got slots last is heard first: so are they never without an owner.
+        // The node that got slots last speaks first, so that no slot is ever without an owner.
         let mut speakers: Vec<usize> = nodes.clone().collect();
         speakers.sort_by_key(|&node| {
             let heartbeat = state.heartbeats[node].as_ref();

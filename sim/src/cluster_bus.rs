@@ -1,8 +1,8 @@
-//! What the nodes of a cluster tell each other, and what each of them concludes: failures, elections, new owners of slots.
+//! The messages between the nodes of a cluster, and what each node concludes from them: failures, elections, new owners of slots.
 //!
 //! As in Redis, a node says which slots it has and since which epoch; the greater epoch is right. A master that has not answered
 //! for the node timeout is suspected, has failed if the majority of the masters suspects it, and is replaced by the replica that
-//! this majority votes for. What real nodes say now and then, to a few, is said here to all, ten times a second.
+//! this majority votes for. Real nodes gossip now and then with a few others; these send everything to all, ten times a second.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::cluster_view::{Claims, ClusterView, Election};
 use crate::core::Core;
 use crate::random::Random;
 
-/// What a node says of itself, and of whom it suspects.
+/// A node's state, and the nodes that it suspects.
 #[derive(Clone, Debug)]
 pub(crate) struct Heartbeat {
     pub(crate) node: usize,

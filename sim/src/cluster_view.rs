@@ -1,4 +1,4 @@
-//! What one node of a cluster knows: the other nodes, which of them has which slot, and since which epoch.
+//! The view of one node of a cluster: the other nodes, which of them has which slot, and since which epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -125,7 +125,7 @@ impl ClusterView {
         self.changed();
     }
 
-    /// What this node knows has changed: it says so, and whatever the others have said counts anew.
+    /// The view has changed: this node sends it to the others, and their last messages count anew.
     pub(crate) fn changed(&mut self) {
         self.version += 1;
         self.heard_versions.fill(0);

@@ -61,7 +61,7 @@ where
     let mut decoder = Decoder::new();
     let mut input = vec![0; 16 * 1024];
     let mut has_ended = false;
-    // What was taken from the outbox and is being written.
+    // The bytes that were taken from the outbox and are being written.
     let mut output = Vec::new();
     loop {
         let (stalled_until, is_last) = connection.execute(&mut decoder);
@@ -71,13 +71,13 @@ where
         if output.is_empty() {
             output = std::mem::take(&mut *connection.outbox.bytes());
         }
-        // Whoever closes its side has what it asked for executed, and is sent nothing it could read.
+        // If a client closes its side, its requests are still executed, and their replies are lost.
         if (is_last || has_ended) && output.is_empty() && stalled_until.is_none() {
             break;
         }
         let is_stalled = stalled_until.is_some();
         let resume = stalled_until.unwrap_or_else(Instant::now);
-        // Whoever closes its side does not wait for replicas any more.
+        // A client that has closed its side does not wait for replicas any more.
         if has_ended && connection.is_blocked() {
             break;
         }

@@ -27,7 +27,7 @@ pub(crate) struct Core {
     pub(crate) next_client: u64,
     pub(crate) pubsub: PubSub,
     pub(crate) users: BTreeMap<String, User>,
-    /// What users were denied, the latest first.
+    /// The requests that users were denied, the latest first.
     pub(crate) denials: Vec<String>,
     pub(crate) configuration: Configuration,
     pub(crate) run_id: String,

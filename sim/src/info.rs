@@ -144,7 +144,7 @@ fn wait(core: &mut Core, call: &Call<'_>) -> Reply {
     if count >= wanted || !may_block {
         return Ok(Value::count(count));
     }
-    // Nobody waits for longer than a year; without a limit it is for ever.
+    // A wait lasts for a year at most; without a limit, Redis waits for ever.
     let timeout = Duration::from_millis(if timeout == 0 {
         YEAR_MS
     } else {

@@ -1,4 +1,4 @@
-//! Which arguments of a request are keys, and what the command does with them.
+//! The keys among the arguments of a request, and what the command does with them.
 
 /// Where some of a command's keys are, and how they are used.
 #[derive(Clone, Copy, Debug)]

@@ -227,5 +227,5 @@ impl Core {
     }
 }
 
-/// Which keys were changed: their databases and names.
+/// The keys that were changed: their databases and names.
 pub(crate) type Changed = BTreeSet<(usize, Vec<u8>)>;

@@ -268,7 +268,7 @@ pub(crate) struct State {
     is_silent: bool,
     pub(crate) delay: Duration,
     ticked: Instant,
-    /// What is to be published: the channel and the message.
+    /// The messages to be published, each with its channel.
     events: Vec<(&'static str, String)>,
 }
 
@@ -339,7 +339,7 @@ struct Seen {
     greetings: Vec<Greeting>,
 }
 
-/// What a sentinel tells the others, through a server that they watch too.
+/// A sentinel's message to the others, through a server that they watch too.
 #[derive(Clone, Debug)]
 pub(crate) struct Greeting {
     id: String,

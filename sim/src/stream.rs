@@ -106,7 +106,7 @@ impl State {
         if self.is_black_hole {
             return Err(None);
         }
-        // What would arrive behind the end never does.
+        // Bytes that would arrive behind the end never do.
         let end = self.end.filter(|(at, _)| {
             let first = self.messages.front();
             first.is_none_or(|(arrival, _)| at < arrival)

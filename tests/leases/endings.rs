@@ -1,4 +1,4 @@
-//! What is over is never renewed again, however it ended.
+//! A hold that has ended is never renewed again, however it ended.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

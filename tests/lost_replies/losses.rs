@@ -6,7 +6,7 @@ use distlock::Error;
 
 use super::server::everything_arrives;
 use super::{Label, PATIENCE};
-use crate::support::{ChaosProxy, Fault, Match};
+use crate::support::{ChaosProxy, Fault, Match, eventually};
 
 /// More than a command may take.
 pub(crate) const LONG: Duration = super::COMMAND_TIMEOUT.saturating_mul(2);
@@ -41,7 +41,8 @@ pub(crate) trait Party {
     async fn end(&self, late: bool);
 }
 
-/// Plays each case in which some of the first requests to these proxies, all at once, are lost in some way.
+/// Loses the first request to these proxies, all at once, in each way, then the second, and so on until the story sends no more
+/// or has sent `most_requests`. A waiter with other random numbers may send one more: no count of an earlier run is used.
 pub(crate) async fn lose_everything<P: Party>(
     at_least: usize,
     most_requests: u64,
@@ -54,35 +55,30 @@ pub(crate) async fn lose_everything<P: Party>(
         // The servers know every script before a network does wrong.
         let known = begin(format!("{story:?}-")).await;
         known.tell(story).await;
-        let counts: Vec<u64> = known.proxies().iter().map(requests).collect();
         known.end(false).await;
         for group in groups {
-            let count = group.iter().map(|proxy| counts[*proxy]).min();
-            for nth in 1..=count.expect("one at least").min(most_requests) {
-                for fault in FAULTS {
-                    let held_back = matches!(fault, Fault::HoldReply | Fault::HoldRequest);
-                    for late in [false, true] {
-                        if late && !held_back {
-                            continue;
-                        }
-                        let what = format!("{story:?}, {fault:?} of {nth} to {group:?}, {late}");
-                        let _label = Label(what);
-                        played += 1;
-                        let party = begin(format!("case-{played}-")).await;
-                        for proxy in *group {
-                            let nth = Match::command("EVALSHA").nth(nth);
-                            party.proxies()[*proxy].rule(nth, fault);
-                        }
-                        party.tell(story).await;
-                        let mut has_happened = true;
-                        for proxy in *group {
-                            let proxy = &party.proxies()[*proxy];
-                            has_happened &= is_injected(proxy, nth).await;
-                        }
-                        cases += usize::from(has_happened);
-                        party.proxies().iter().for_each(ChaosProxy::clear_rules);
-                        party.end(late).await;
+            for nth in 1..=most_requests {
+                let before = cases;
+                for (fault, late) in ways() {
+                    let what = format!("{story:?}, {fault:?} of {nth} to {group:?}, {late}");
+                    let _label = Label(what);
+                    played += 1;
+                    let party = begin(format!("case-{played}-")).await;
+                    let proxies = group.iter().map(|proxy| &party.proxies()[*proxy]);
+                    for proxy in proxies.clone() {
+                        proxy.rule(Match::command("EVALSHA").nth(nth), fault);
                     }
+                    party.tell(story).await;
+                    let mut is_injected = true;
+                    for proxy in proxies {
+                        is_injected &= takes_effect(proxy, nth).await;
+                    }
+                    cases += usize::from(is_injected);
+                    party.proxies().iter().for_each(ChaosProxy::clear_rules);
+                    party.end(late).await;
+                }
+                if cases == before {
+                    break;
                 }
             }
         }
@@ -91,17 +87,27 @@ pub(crate) async fn lose_everything<P: Party>(
     assert!(cases >= at_least, "only {cases} cases");
 }
 
-/// Waits until the fault of a request takes effect. A story may take a request less than it took when they were counted: a
-/// waiter asks once more if a release falls between its question and its subscription.
-async fn is_injected(proxy: &ChaosProxy, nth: u64) -> bool {
-    let injected = async {
-        while proxy.injected().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let is_injected = tokio::time::timeout(PATIENCE, injected).await.is_ok();
-    assert!(is_injected || requests(proxy) < nth, "it was sent");
-    is_injected
+/// Each fault, and whether what it holds back comes after another client has acquired the lock.
+fn ways() -> impl Iterator<Item = (Fault, bool)> {
+    FAULTS.into_iter().flat_map(|fault| {
+        let holds_back = matches!(fault, Fault::HoldReply | Fault::HoldRequest);
+        [false, true]
+            .map(|late| (fault, late))
+            .into_iter()
+            .take(1 + usize::from(holds_back))
+    })
+}
+
+/// Waits until the fault of a request takes effect. `false` if the request was not sent.
+async fn takes_effect(proxy: &ChaosProxy, nth: u64) -> bool {
+    let is_sent = requests(proxy) >= nth;
+    if is_sent {
+        eventually(PATIENCE, "the fault takes effect", async || {
+            !proxy.injected().is_empty()
+        })
+        .await;
+    }
+    is_sent
 }
 
 /// What was held back comes now.

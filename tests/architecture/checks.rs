@@ -127,47 +127,6 @@ pub(crate) fn blocking_is_public(sources: &[Source]) -> Vec<String> {
     wrong
 }
 
-pub(crate) fn nothing_is_unsafe(sources: &[Source]) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for source in rust(sources) {
-        let tokens = tokens(&source.text);
-        for token in tokens.iter().filter(|token| token.text == "unsafe") {
-            wrong.push(format!("{}:{}", source.path, token.line));
-        }
-    }
-    wrong
-}
-
-/// A file or module whose name would fit anything holds anything after a while.
-pub(crate) fn names_say_something(sources: &[Source]) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for source in sources {
-        let mut names: Vec<String> = source.path.split(['/', '.']).map(str::to_owned).collect();
-        if source.is_rust() {
-            names.extend(declared(&tokens(&source.text), "mod").map(str::to_owned));
-        }
-        for name in names
-            .iter()
-            .filter(|name| SAYING_NOTHING.contains(&&***name))
-        {
-            wrong.push(format!("{}: `{name}`", source.path));
-        }
-    }
-    wrong
-}
-
-pub(crate) fn files_are_headed(sources: &[Source]) -> Vec<String> {
-    let headed = |source: &&Source| {
-        let mark = if source.is_script() { "-- " } else { "//! " };
-        let first = source.text.lines().next().unwrap_or_default();
-        first
-            .strip_prefix(mark)
-            .is_some_and(|says| !says.trim().is_empty())
-    };
-    let bare = sources.iter().filter(|source| !headed(source));
-    bare.map(|source| source.path.clone()).collect()
-}
-
 /// A script's numbers are explained where they stand: its keys, its arguments if it has any, and what
 /// it returns.
 pub(crate) fn scripts_are_headed(sources: &[Source]) -> Vec<String> {
@@ -192,35 +151,6 @@ pub(crate) fn scripts_are_headed(sources: &[Source]) -> Vec<String> {
             if wanted && !says(what) {
                 wrong.push(format!("{} does not say its {what}", source.path));
             }
-        }
-    }
-    wrong
-}
-
-/// Only driver and engines wait by the clock. The lint that keeps clocks, tasks and timers below the faces may be
-/// silenced there, and nowhere else.
-pub(crate) fn time_is_kept_below(sources: &[Source]) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for source in rust(sources) {
-        if ["src/driver/", "src/engine/"]
-            .iter()
-            .any(|below| source.path.starts_with(below))
-        {
-            continue;
-        }
-        let tokens = tokens(&source.text);
-        for token in tokens.iter().filter(|token| token.text == "sleep_until") {
-            wrong.push(format!("{}:{} waits by the clock", source.path, token.line));
-        }
-        let silenced = paths(&tokens)
-            .into_iter()
-            .filter(|path| path.segments == ["clippy", "disallowed_methods"])
-            .count();
-        if silenced > 0 {
-            wrong.push(format!(
-                "{} silences clippy::disallowed_methods",
-                source.path
-            ));
         }
     }
     wrong
@@ -270,9 +200,6 @@ fn rust(sources: &[Source]) -> impl Iterator<Item = &Source> {
 
 /// Beneath the faces, from the top. Every layer may have planted bugs, in a build of their own.
 const LAYERS: [&str; 5] = ["driver", "engine", "simulation", "protocol", "planted"];
-const SAYING_NOTHING: [&str; 9] = [
-    "common", "helper", "helpers", "impl", "manager", "misc", "types", "util", "utils",
-];
 /// How values are written and read.
 const WRITTEN: [&str; 2] = ["serde", "uuid"];
 const IMPURE_WORDS: [&str; 5] = ["Instant", "SystemTime", "async", "await", "thread_local"];

@@ -3,7 +3,7 @@
 //!
 //! The sweep ([`sweep`]) plays small stories ([`stories`], [`tellings`]) over a simulated network that does one thing wrong
 //! ([`rules`]) to each request, or to each command of it where there are no scripts, and checks after every step
-//! ([`case`]). What a single fault in one story cannot show is in [`walks`], [`reentries`] and [`corners`]. What has no
+//! ([`case`]). Faults at moments that no story has are in [`reentries`] and [`corners`]. What has no
 //! owner is in [`numbers`]; several locks and several servers are in [`multi`] and [`quorum`].
 
 mod case;
@@ -19,7 +19,6 @@ mod stories;
 mod sweep;
 mod tellings;
 pub(crate) mod tokens;
-mod walks;
 
 use std::thread::panicking;
 use std::time::Duration;

@@ -17,8 +17,6 @@ pub(crate) trait Family: 'static {
     const FENCED: bool = false;
     /// Whether nobody overtakes those who wait.
     const IN_ORDER: bool = false;
-    /// Whether a client hands it from one waiter to the next in its own memory.
-    const HANDED_ON: bool = false;
     /// Whether the store gives it to the next in the same breath.
     const PASSED_ON: bool = true;
     /// Whether many may hold it at once.
@@ -46,7 +44,6 @@ pub(crate) struct Plain;
 impl Family for Plain {
     type Kind = distlock::Plain;
     type Against = Self;
-    const HANDED_ON: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock {
         client.lock(name)
@@ -120,7 +117,6 @@ impl Family for Simple {
     type Kind = distlock::Simple;
     type Against = Self;
     const COUNTS: bool = false;
-    const HANDED_ON: bool = true;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<distlock::Simple> {
         client.simple_lock(name)

@@ -30,8 +30,6 @@ mod leases;
 mod lost_replies;
 #[path = "../quorum/mod.rs"]
 mod quorum;
-#[path = "../read_write/mod.rs"]
-mod read_write;
 #[path = "../rules/mod.rs"]
 mod rules;
 #[path = "../sentinel/mod.rs"]

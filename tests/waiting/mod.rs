@@ -6,6 +6,7 @@ mod fairness;
 mod handoff;
 mod messages;
 mod outages;
+mod readers;
 
 use std::time::Duration;
 

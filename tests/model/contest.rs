@@ -141,8 +141,8 @@ where
 /// Enough for each reply to be seen; a command of its own plays more, with `DISTLOCK_SEQUENCES=10000`.
 fn some(kinds: Kinds) -> usize {
     let some = match kinds {
-        Kinds::Only(_) => 1_000,
-        Kinds::Any(_) => 2_000,
+        Kinds::Only(_) => 300,
+        Kinds::Any(_) => 600,
     };
     std::env::var("DISTLOCK_SEQUENCES").map_or(some, |enough| {
         enough.parse().expect("a number of sequences")

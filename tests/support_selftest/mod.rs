@@ -1,5 +1,5 @@
 //! Shows that the test support does what it claims, against a real server: a proxy that quietly
-//! injects nothing would make every test built on it pass. So would a script that runs again what has failed.
+//! injects nothing would make every test built on it pass.
 
 #![cfg(feature = "redis")]
 #![expect(
@@ -9,7 +9,6 @@
 
 use crate::support;
 
-mod alone;
 mod faults;
 mod network;
 mod places;

@@ -9,8 +9,8 @@
 //! `redis_without_scripts`: there a case has a world of its own, with a simulated server and network (`support/world.rs`). They
 //! are played on a real server if `DISTLOCK_REAL_SERVERS` is set, or what names a server, an arrangement of several or the
 //! rights of a user there: `DISTLOCK_REDIS_SERVER`, `DISTLOCK_TOPOLOGY`, `DISTLOCK_LEAST_PRIVILEGE`. Always on a real one are
-//! `real_redis` and `real_redis_without_scripts`, which play each story with one kind of lock, `redis_over_tls`, and what
-//! blocks threads.
+//! `real_redis` and `real_redis_without_scripts`, which play each case with one kind of lock as `sqlite` does, `redis_over_tls`,
+//! and what blocks threads.
 
 #![cfg(all(
     feature = "redis",
@@ -30,19 +30,19 @@ macro_rules! with_every_lock {
         }
         mod fenced {
             use super::*;
-            on_every_engine_but_a_real_server! { Fenced: $($case,)* $($($again,)+)? }
+            under_simulated_time! { Fenced: $($case,)* $($($again,)+)? }
         }
         mod fair {
             use super::*;
-            on_every_engine_with_scripts_but_a_real_server! { Fair: $($case,)* $($($again,)+)? }
+            under_simulated_time_with_scripts! { Fair: $($case,)* $($($again,)+)? }
         }
         mod write {
             use super::*;
-            on_every_engine_with_scripts_but_a_real_server! { Write: $($case,)* $($($again,)+)? }
+            under_simulated_time_with_scripts! { Write: $($case,)* $($($again,)+)? }
         }
         mod simple {
             use super::*;
-            on_every_engine_but_a_real_server! { Simple: $($case,)* $($($again,)+)? }
+            under_simulated_time! { Simple: $($case,)* $($($again,)+)? }
         }
         with_the_only_permit! { $($case,)* }
     };
@@ -54,20 +54,22 @@ macro_rules! with_the_only_permit {
     ($($case:ident,)+) => {
         mod semaphore {
             use super::*;
-            on_every_engine_with_scripts_but_a_real_server! { Semaphore: $($case,)+ }
+            under_simulated_time_with_scripts! { Semaphore: $($case,)+ }
         }
     };
 }
 
-/// Makes one test of each case on each engine: `redis::a_case`, `memory::a_case`, `sqlite::a_case`, and once more on a real
-/// server, `real_redis::a_case`: what every kind of lock does is shown there with the plain one, what one kind does with it.
+/// Makes one test of each case on each engine: `redis::a_case`, `memory::a_case`, and where time cannot be simulated in a file,
+/// `sqlite::a_case`, and on a real server, `real_redis::a_case`: what every kind of lock does is shown there with the plain one,
+/// what one kind does with it. That a file decides about each kind as memory does is shown by `model`.
 ///
 /// The first word is how a case is run: [`play`](stage::Stage::play) if it is async,
 /// [`call`](stage::Stage::call) if it blocks. Simulated time stands still while a thread blocks, and the runtime that it
 /// would have to pass on has no thread but that: what blocks is played on a real server only.
 macro_rules! on_every_engine {
     (play with $family:ident: $($case:ident,)+) => {
-        on_every_engine_but_a_real_server! { $family: $($case,)+ }
+        under_simulated_time! { $family: $($case,)+ }
+        on_engine!(sqlite: sqlite, play, $family: $($case,)+);
         on_engine!(real_redis: real_redis, play, $family: $($case,)+);
         on_engine!(real_redis_without_scripts: real_redis_without_scripts, play, $family: $($case,)+);
     };
@@ -80,7 +82,8 @@ macro_rules! on_every_engine {
 /// The same, where the store knows who waits: not without scripts.
 macro_rules! on_every_engine_with_scripts {
     (play with $family:ident: $($case:ident,)+) => {
-        on_every_engine_with_scripts_but_a_real_server! { $family: $($case,)+ }
+        under_simulated_time_with_scripts! { $family: $($case,)+ }
+        on_engine!(sqlite: sqlite, play, $family: $($case,)+);
         on_engine!(real_redis: real_redis, play, $family: $($case,)+);
     };
     (call with $family:ident: $($case:ident,)+) => {
@@ -90,19 +93,18 @@ macro_rules! on_every_engine_with_scripts {
     };
 }
 
-/// For what a real server is shown with another kind of lock.
-macro_rules! on_every_engine_but_a_real_server {
+/// For what a real server and a file are shown with another kind of lock: time passes there as fast as it does.
+macro_rules! under_simulated_time {
     ($family:ident: $($case:ident,)+) => {
-        on_every_engine_with_scripts_but_a_real_server! { $family: $($case,)+ }
+        under_simulated_time_with_scripts! { $family: $($case,)+ }
         on_engine!(redis_without_scripts: redis_without_scripts, play, $family: $($case,)+);
     };
 }
 
-macro_rules! on_every_engine_with_scripts_but_a_real_server {
+macro_rules! under_simulated_time_with_scripts {
     ($family:ident: $($case:ident,)+) => {
         on_engine!(memory: memory, play, $family: $($case,)+);
         on_engine!(redis: redis, play, $family: $($case,)+);
-        on_engine!(sqlite: sqlite, play, $family: $($case,)+);
     };
 }
 

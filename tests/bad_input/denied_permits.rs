@@ -12,7 +12,7 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease};
 use tokio::task::{JoinSet, LocalSet};
 
-use super::support::{RedisServer, eventually, rights};
+use super::support::{RedisServer, eventually, rights, simulated};
 use super::{PATIENCE, connect};
 
 /// Not over before it is given back, though thirty take their turns on one thread; and waited for in the end.
@@ -85,9 +85,11 @@ fn told_if_denied<T>(command: &str, answer: Result<T, Error>) -> Option<T> {
     }
 }
 
-#[tokio::test]
-async fn leased_permits_are_all_there_whatever_was_denied() {
-    with_each_denied(rights::of_semaphores("any"), leased).await;
+#[test]
+fn leased_permits_are_all_there_whatever_was_denied() {
+    simulated(async || {
+        with_each_denied(rights::of_semaphores("any"), leased).await;
+    });
 }
 
 async fn leased(user: User, command: String) {
@@ -138,10 +140,12 @@ async fn leased(user: User, command: String) {
     .await;
 }
 
-#[tokio::test]
-async fn counted_permits_are_all_there_whatever_was_denied() {
-    let rules = rights::of_counting().into_iter().map(ToOwned::to_owned);
-    with_each_denied(rules.collect(), counted).await;
+#[test]
+fn counted_permits_are_all_there_whatever_was_denied() {
+    simulated(async || {
+        let rules = rights::of_counting().into_iter().map(ToOwned::to_owned);
+        with_each_denied(rules.collect(), counted).await;
+    });
 }
 
 async fn counted(user: User, command: String) {

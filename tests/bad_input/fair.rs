@@ -1,165 +1,180 @@
 //! The fair lock where its user may not do everything.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use distlock::{Client, Error, LockKind};
 use tokio::task::JoinSet;
 
 use super::memory_limit::{assert_out_of_memory, fill};
-use super::permissions::{can_do_everything, user};
+use super::permissions::can_do_everything;
 use super::stage::{Broken, Stage};
-use super::support::{RedisServer, rights};
+use super::support::rights::user;
+use super::support::{RedisServer, rights, simulated};
 use super::wrong_kind::assert_wrong_kind;
 use super::{IN_VAIN, PATIENCE, connect};
 
 /// An owner that does not exist.
 const NOBODY: &str = "5b3e1d7c-0000-4000-8000-000000000000:1";
 
-#[tokio::test]
-async fn a_user_with_what_fair_locks_need_has_them() {
-    let rules = [rights::commands(), rights::of_fair_locks()].concat();
-    can_do_everything(&rules, "", |client| client.fair_lock("needed")).await;
+#[test]
+fn a_user_with_what_fair_locks_need_has_them() {
+    simulated(async || {
+        let rules = [rights::commands(), rights::of_fair_locks()].concat();
+        can_do_everything(&rules, "", |client| client.fair_lock("needed")).await;
+    });
 }
 
-#[tokio::test]
-async fn a_user_with_what_it_takes_sees_who_waits() {
-    let server = RedisServer::start();
-    for seeing in [false, true] {
-        let mut rules = with_only("", "needed");
-        if seeing {
-            rules.extend(rights::of_seeing_the_line().map(str::to_owned));
+#[test]
+fn a_user_with_what_it_takes_sees_who_waits() {
+    simulated(async || {
+        let server = RedisServer::start();
+        for seeing in [false, true] {
+            let mut rules = with_only("", "needed");
+            if seeing {
+                rules.extend(rights::of_seeing_the_line().map(str::to_owned));
+            }
+            let client = limited(&server, &rules).await;
+            let held = client.fair_lock("needed").acquire().await.expect("free");
+            let waiting = tokio::spawn(client.fair_lock("needed").acquire());
+            in_line(&server, "redisson_lock_queue:{needed}", 1).await;
+            let seen = client.admin().inspect("needed").await.expect("it may look");
+            let seen = seen.expect("it is held");
+            assert_eq!(seen.holders[0].owner, held.owner());
+            assert_eq!(seen.waiting.len(), usize::from(seeing));
+            assert_eq!(seen.kind == LockKind::Fair, seeing);
+            waiting.abort();
+            in_line(&server, "redisson_lock_queue:{needed}", 0).await;
+            held.release().await.expect("it is ours");
         }
-        let client = limited(&server, &rules).await;
-        let held = client.fair_lock("needed").acquire().await.expect("free");
-        let waiting = tokio::spawn(client.fair_lock("needed").acquire());
-        in_line(&server, "redisson_lock_queue:{needed}", 1).await;
-        let seen = client.admin().inspect("needed").await.expect("it may look");
-        let seen = seen.expect("it is held");
-        assert_eq!(seen.holders[0].owner, held.owner());
-        assert_eq!(seen.waiting.len(), usize::from(seeing));
-        assert_eq!(seen.kind == LockKind::Fair, seeing);
-        waiting.abort();
-        in_line(&server, "redisson_lock_queue:{needed}", 0).await;
-        held.release().await.expect("it is ours");
-    }
+    });
 }
 
 /// To ask is to write, and a server short of memory refuses that to whoever frees nothing first.
-#[tokio::test]
-async fn who_stands_in_line_keeps_its_place_on_a_server_without_memory() {
-    let server = RedisServer::start();
-    let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let held = client.fair_lock("full").acquire().await.expect("free");
-    let waiting = tokio::spawn(other.fair_lock("full").acquire());
-    in_line(&server, "redisson_lock_queue:{full}", 1).await;
-    fill(&server);
-    let too_late = client.fair_lock("full").acquire().await;
-    assert_out_of_memory("full", too_late.map(drop).expect_err("no place is left"));
-    // It has asked once more by then.
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    assert!(!waiting.is_finished(), "it waits");
-    in_line(&server, "redisson_lock_queue:{full}", 1).await;
-    held.release().await.expect("it needs no memory");
-    let next = waiting.await.expect("no panic").expect("it is its turn");
-    next.release().await.expect("it is its own");
+#[test]
+fn who_stands_in_line_keeps_its_place_on_a_server_without_memory() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
+        let held = client.fair_lock("full").acquire().await.expect("free");
+        let waiting = tokio::spawn(other.fair_lock("full").acquire());
+        in_line(&server, "redisson_lock_queue:{full}", 1).await;
+        fill(&server);
+        let too_late = client.fair_lock("full").acquire().await;
+        assert_out_of_memory("full", too_late.map(drop).expect_err("no place is left"));
+        // It has asked once more by then.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(!waiting.is_finished(), "it waits");
+        in_line(&server, "redisson_lock_queue:{full}", 1).await;
+        held.release().await.expect("it needs no memory");
+        let next = waiting.await.expect("no panic").expect("it is its turn");
+        next.release().await.expect("it is its own");
+    });
 }
 
 /// Entries that are no owners were removed as if waiters had crashed.
-#[tokio::test]
-async fn a_queue_of_another_program_is_refused_and_stays() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let (queue, timeout) = (
-        "redisson_lock_queue:{orders}",
-        "redisson_lock_timeout:{orders}",
-    );
-    for (key, make) in [
-        (queue, &["RPUSH", queue, "order-1", "order-2"][..]),
-        (queue, &["SET", queue, "theirs"]),
-        (timeout, &["ZADD", timeout, "1763463000", "order-1"]),
-        (timeout, &["ZADD", timeout, "9999999999999", "order-1"]),
-    ] {
-        let lock = client.fair_lock("orders");
-        let owner = client.new_owner();
-        let held = lock.with_owner(&owner).acquire().await.expect("free");
-        let given_up = client.fair_lock("orders").acquire_timeout(IN_VAIN).await;
-        assert!(given_up.expect("it may wait").is_none());
-        server.cmd(&["DEL", queue, timeout]);
-        server.cmd(make);
-        let before: Vec<u8> = server.query(&["DUMP", key]);
-        let again = client.fair_lock("orders").with_owner(&owner).acquire();
-        let again = again.await.expect("it is held by this owner");
-        for refused in [
-            client.fair_lock("orders").try_acquire().await.map(drop),
-            client.fair_lock("orders").acquire().await.map(drop),
+#[test]
+fn a_queue_of_another_program_is_refused_and_stays() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        let (queue, timeout) = (
+            "redisson_lock_queue:{orders}",
+            "redisson_lock_timeout:{orders}",
+        );
+        for (key, make) in [
+            (queue, &["RPUSH", queue, "order-1", "order-2"][..]),
+            (queue, &["SET", queue, "theirs"]),
+            (timeout, &["ZADD", timeout, "1763463000", "order-1"]),
+            (timeout, &["ZADD", timeout, "9999999999999", "order-1"]),
         ] {
+            let lock = client.fair_lock("orders");
+            let owner = client.new_owner();
+            let held = lock.with_owner(&owner).acquire().await.expect("free");
+            let given_up = client.fair_lock("orders").acquire_timeout(IN_VAIN).await;
+            assert!(given_up.expect("it may wait").is_none());
+            server.cmd(&["DEL", queue, timeout]);
+            server.cmd(make);
+            let before = server.contents(key);
+            let again = client.fair_lock("orders").with_owner(&owner).acquire();
+            let again = again.await.expect("it is held by this owner");
+            for refused in [
+                client.fair_lock("orders").try_acquire().await.map(drop),
+                client.fair_lock("orders").acquire().await.map(drop),
+            ] {
+                assert_wrong_kind("orders", refused.expect_err("another program's data"));
+            }
+            again.release().await.expect("it is ours");
+            held.release().await.expect("it is ours");
+            let refused = client.fair_lock("orders").acquire().await;
             assert_wrong_kind("orders", refused.expect_err("another program's data"));
+            server.cmd(&["HSET", "orders", NOBODY, "1"]);
+            let forced = client.admin().force_release("orders").await;
+            assert!(forced.expect("it is a lock"));
+            assert_eq!(server.contents(key), before, "{make:?}");
+            server.cmd(&["DEL", key]);
         }
-        again.release().await.expect("it is ours");
-        held.release().await.expect("it is ours");
-        let refused = client.fair_lock("orders").acquire().await;
-        assert_wrong_kind("orders", refused.expect_err("another program's data"));
-        server.cmd(&["HSET", "orders", NOBODY, "1"]);
-        let forced = client.admin().force_release("orders").await;
-        assert!(forced.expect("it is a lock"));
-        assert_eq!(server.query::<Vec<u8>>(&["DUMP", key]), before, "{make:?}");
-        server.cmd(&["DEL", key]);
-    }
+    });
 }
 
 /// Redisson's thread ids may be negative, and its transactions have an id behind them. The ends are of any size: Redisson
 /// subtracts a waiter's wait from those of the others.
-#[tokio::test]
-async fn waiters_of_redisson_are_no_foreign_data() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let held = client.fair_lock("java").acquire().await.expect("free");
-    let client_id = &NOBODY[..36];
-    for (rest, end) in [
-        ("47", "9999999999999"),
-        ("-47", "9.2233720368547758e+18"),
-        ("47:00112233445566778899aabbccddeeff", "-9000000000000"),
-    ] {
-        let owner = format!("{client_id}:{rest}");
-        server.cmd(&["RPUSH", "redisson_lock_queue:{java}", &owner]);
-        server.cmd(&["ZADD", "redisson_lock_timeout:{java}", end, &owner]);
-    }
-    let given_up = client.fair_lock("java").acquire_timeout(IN_VAIN).await;
-    assert!(given_up.expect("it may wait").is_none());
-    held.release().await.expect("it is ours");
-    let turn = client.fair_lock("java").try_acquire().await;
-    assert!(turn.expect("it may ask").is_none(), "others are first");
-    in_line(&server, "redisson_lock_queue:{java}", 3).await;
+#[test]
+fn waiters_of_redisson_are_no_foreign_data() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        let held = client.fair_lock("java").acquire().await.expect("free");
+        let client_id = &NOBODY[..36];
+        for (rest, end) in [
+            ("47", "9999999999999"),
+            ("-47", "9.2233720368547758e+18"),
+            ("47:00112233445566778899aabbccddeeff", "-9000000000000"),
+        ] {
+            let owner = format!("{client_id}:{rest}");
+            server.cmd(&["RPUSH", "redisson_lock_queue:{java}", &owner]);
+            server.cmd(&["ZADD", "redisson_lock_timeout:{java}", end, &owner]);
+        }
+        let given_up = client.fair_lock("java").acquire_timeout(IN_VAIN).await;
+        assert!(given_up.expect("it may wait").is_none());
+        held.release().await.expect("it is ours");
+        let turn = client.fair_lock("java").try_acquire().await;
+        assert!(turn.expect("it may ask").is_none(), "others are first");
+        in_line(&server, "redisson_lock_queue:{java}", 3).await;
+    });
 }
 
 /// All that happens in a line, with each of the rights missing: somebody is told, or cannot leave. With all of them, nobody.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_of_the_rights_is_needed() {
-    let server = std::sync::Arc::new(RedisServer::start());
-    let mut all = JoinSet::new();
-    for (number, missing) in ["nothing"]
-        .into_iter()
-        .chain(rights::of_fair_locks())
-        .enumerate()
-    {
-        let server = server.clone();
-        all.spawn(async move {
-            let name = format!("needed-{number}");
-            let rules = with_only(missing, &name);
-            let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
-            let stage = Stage::new(&server, &rules, ["", &name], "").await;
-            let played = everything(&stage.expect("it is let in")).await;
-            match played {
-                Ok(()) => assert_eq!(missing, "nothing", "it is for nothing"),
-                Err(Broken::Told(error)) => {
-                    let is_told = matches!(error, Error::PermissionDenied { .. });
-                    assert!(is_told && missing != "nothing", "{missing}: {error}");
+#[test]
+fn each_of_the_rights_is_needed() {
+    simulated(async || {
+        let server = std::sync::Arc::new(RedisServer::start());
+        let mut all = JoinSet::new();
+        for (number, missing) in ["nothing"]
+            .into_iter()
+            .chain(rights::of_fair_locks())
+            .enumerate()
+        {
+            let server = server.clone();
+            all.spawn(async move {
+                let name = format!("needed-{number}");
+                let rules = with_only(missing, &name);
+                let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+                let stage = Stage::new(&server, &rules, ["", &name], "").await;
+                let played = everything(&stage.expect("it is let in")).await;
+                match played {
+                    Ok(()) => assert_eq!(missing, "nothing", "it is for nothing"),
+                    Err(Broken::Told(error)) => {
+                        let is_told = matches!(error, Error::PermissionDenied { .. });
+                        assert!(is_told && missing != "nothing", "{missing}: {error}");
+                    }
+                    Err(Broken::Seen(what)) => assert_eq!(missing, "+lrem", "{what}"),
                 }
-                Err(Broken::Seen(what)) => assert_eq!(missing, "+lrem", "{what}"),
-            }
-        });
-    }
-    all.join_all().await;
+            });
+        }
+        all.join_all().await;
+    });
 }
 
 /// Stands in a line that has to be mended, is passed over and comes back, gives up, and has its turn.

@@ -7,7 +7,7 @@ use distlock::{Change, Client, Error, Lease, LockKind};
 use redis::Value;
 
 use super::cost::Scripts;
-use super::permissions::user;
+use super::support::rights::user;
 use super::support::{RedisServer, rights};
 use super::{PATIENCE, connect};
 

@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, LocalSet};
 
 use super::PATIENCE;
 use super::stage::{Broken, LIMIT, LONG, Stage};
-use super::support::{RedisServer, rights};
+use super::support::{RedisServer, rights, simulated};
 use super::{fair, further, read_write, rounds, semaphore};
 
 /// What all names of such a user begin with.
@@ -77,22 +77,26 @@ async fn play(rules: Vec<&str>, name: &str) -> Result<(), Broken> {
     semaphore::everything(&stage().await?).await
 }
 
-#[tokio::test]
-async fn each_word_of_the_line_is_needed() {
-    each_is_needed(rights::line(), &[], async |rules| {
-        play(rules, "stock").await
-    })
-    .await;
+#[test]
+fn each_word_of_the_line_is_needed() {
+    simulated(async || {
+        each_is_needed(rights::line(), &[], async |rules| {
+            play(rules, "stock").await
+        })
+        .await;
+    });
 }
 
 /// With the keys and channels of the line, none of which is then one of the lock's own but for those that begin with the prefix.
-#[tokio::test]
-async fn each_word_for_names_with_braces_is_needed() {
-    let braces = rights::added_for("names with a brace");
-    each_is_needed(braces, &rights::line(), async |rules| {
-        play(rules, "{stock}:1").await
-    })
-    .await;
+#[test]
+fn each_word_for_names_with_braces_is_needed() {
+    simulated(async || {
+        let braces = rights::added_for("names with a brace");
+        each_is_needed(braces, &rights::line(), async |rules| {
+            play(rules, "{stock}:1").await
+        })
+        .await;
+    });
 }
 
 /// What each kind needs is listed with it, and what all of them need is the line.
@@ -143,115 +147,127 @@ fn nothing_denied(server: &RedisServer) -> Result<(), Broken> {
 
 const PLAIN: [&str; 3] = ["~needed", "~distlock_undone:*", "&redisson_lock__channel:*"];
 
-#[tokio::test]
-async fn each_right_of_plain_locks_is_needed() {
-    let rules = [rights::commands(), PLAIN.to_vec()].concat();
-    each_is_needed(rules, &[], async |rules| {
-        plays(rules, "", |client, name| client.lock(name)).await
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn each_right_of_simple_locks_is_needed() {
-    let beside = [rights::commands(), PLAIN.to_vec()].concat();
-    each_is_needed(rights::of_simple_locks(), &beside, async |rules| {
-        plays(rules, "", |client, name| client.simple_lock(name)).await
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn each_right_of_fenced_locks_is_needed() {
-    let beside = [rights::commands(), PLAIN.to_vec()].concat();
-    let mut rules = rights::of_fenced_locks();
-    rules.push("~redisson_lock_token:*");
-    each_is_needed(rules, &beside, async |rules| {
-        let server = RedisServer::start();
-        rounds::tokens(&Stage::new(&server, &rules, ["", "needed"], "").await?).await
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn each_right_of_what_counts_is_needed() {
-    let beside = [rights::commands(), PLAIN.to_vec()].concat();
-    let beside = [beside, vec!["~needed-loaded"]].concat();
-    each_is_needed(rights::of_counting(), &beside, async |rules| {
-        let server = RedisServer::start();
-        rounds::counting(&Stage::new(&server, &rules, ["", "needed"], "").await?).await
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn each_right_is_needed_where_there_are_no_scripts() {
-    let rules = [rights::without_scripts(), PLAIN.to_vec()].concat();
-    let rules = [rules, vec!["~redisson_lock_token:*"]].concat();
-    each_is_needed(rules, &[], async |rules| {
-        plays(rules.clone(), "?scripts=off", |client, name| {
-            client.lock(name)
+#[test]
+fn each_right_of_plain_locks_is_needed() {
+    simulated(async || {
+        let rules = [rights::commands(), PLAIN.to_vec()].concat();
+        each_is_needed(rules, &[], async |rules| {
+            plays(rules, "", |client, name| client.lock(name)).await
         })
-        .await?;
-        plays(rules.clone(), "?scripts=off", |client, name| {
-            client.simple_lock(name)
+        .await;
+    });
+}
+
+#[test]
+fn each_right_of_simple_locks_is_needed() {
+    simulated(async || {
+        let beside = [rights::commands(), PLAIN.to_vec()].concat();
+        each_is_needed(rights::of_simple_locks(), &beside, async |rules| {
+            plays(rules, "", |client, name| client.simple_lock(name)).await
         })
-        .await?;
-        plays(rules, "?scripts=off", |client, name| {
-            client.fenced_lock(name)
+        .await;
+    });
+}
+
+#[test]
+fn each_right_of_fenced_locks_is_needed() {
+    simulated(async || {
+        let beside = [rights::commands(), PLAIN.to_vec()].concat();
+        let mut rules = rights::of_fenced_locks();
+        rules.push("~redisson_lock_token:*");
+        each_is_needed(rules, &beside, async |rules| {
+            let server = RedisServer::start();
+            rounds::tokens(&Stage::new(&server, &rules, ["", "needed"], "").await?).await
         })
-        .await
-    })
-    .await;
+        .await;
+    });
+}
+
+#[test]
+fn each_right_of_what_counts_is_needed() {
+    simulated(async || {
+        let beside = [rights::commands(), PLAIN.to_vec()].concat();
+        let beside = [beside, vec!["~needed-loaded"]].concat();
+        each_is_needed(rights::of_counting(), &beside, async |rules| {
+            let server = RedisServer::start();
+            rounds::counting(&Stage::new(&server, &rules, ["", "needed"], "").await?).await
+        })
+        .await;
+    });
+}
+
+#[test]
+fn each_right_is_needed_where_there_are_no_scripts() {
+    simulated(async || {
+        let rules = [rights::without_scripts(), PLAIN.to_vec()].concat();
+        let rules = [rules, vec!["~redisson_lock_token:*"]].concat();
+        each_is_needed(rules, &[], async |rules| {
+            plays(rules.clone(), "?scripts=off", |client, name| {
+                client.lock(name)
+            })
+            .await?;
+            plays(rules.clone(), "?scripts=off", |client, name| {
+                client.simple_lock(name)
+            })
+            .await?;
+            plays(rules, "?scripts=off", |client, name| {
+                client.fenced_lock(name)
+            })
+            .await
+        })
+        .await;
+    });
 }
 
 /// What goes beyond locks themselves, each with what the page says to add for it.
-#[tokio::test]
-async fn each_word_of_what_can_be_added_is_needed() {
-    let line = rights::line();
-    let added = |what| (rights::added_for(what), &*line);
-    let (rules, beside) = added("a database other than 0");
-    each_is_needed(rules, beside, async |rules| {
-        let server = RedisServer::start();
-        further::other_database(&server, &rules).await
-    })
-    .await;
-    let (rules, beside) = added("`admin().list`");
-    each_is_needed(rules, beside, async |rules| {
-        let server = RedisServer::start();
-        further::listed(&server, &rules).await
-    })
-    .await;
-    let (rules, beside) = added("`watch`");
-    each_is_needed(rules, beside, async |rules| {
-        let server = RedisServer::start();
-        further::watched(&server, &rules).await
-    })
-    .await;
-    let (rules, beside) = added("the warning");
-    each_is_needed(rules, beside, async |rules| {
-        let server = RedisServer::start();
-        further::connected(&server, &rules).await?;
-        nothing_denied(&server)
-    })
-    .await;
-    let (rules, beside) = added("`durability`");
-    each_is_needed(rules, beside, async |rules| {
-        let server = RedisServer::start();
-        further::durable(&server, &rules).await
-    })
-    .await;
-    let (rules, beside) = added("`failover_delay`");
-    each_is_needed(rules, beside, async |rules| {
-        let server = RedisServer::start();
-        further::delayed(&server, &rules).await
-    })
-    .await;
-    let (rules, beside) = added("`distlock doctor`");
-    each_is_needed(rules, beside, async |rules| {
-        let server = RedisServer::start();
-        further::examined(&server, &rules).await?;
-        nothing_denied(&server)
-    })
-    .await;
+#[test]
+fn each_word_of_what_can_be_added_is_needed() {
+    simulated(async || {
+        let line = rights::line();
+        let added = |what| (rights::added_for(what), &*line);
+        let (rules, beside) = added("a database other than 0");
+        each_is_needed(rules, beside, async |rules| {
+            let server = RedisServer::start();
+            further::other_database(&server, &rules).await
+        })
+        .await;
+        let (rules, beside) = added("`admin().list`");
+        each_is_needed(rules, beside, async |rules| {
+            let server = RedisServer::start();
+            further::listed(&server, &rules).await
+        })
+        .await;
+        let (rules, beside) = added("`watch`");
+        each_is_needed(rules, beside, async |rules| {
+            let server = RedisServer::start();
+            further::watched(&server, &rules).await
+        })
+        .await;
+        let (rules, beside) = added("the warning");
+        each_is_needed(rules, beside, async |rules| {
+            let server = RedisServer::start();
+            further::connected(&server, &rules).await?;
+            nothing_denied(&server)
+        })
+        .await;
+        let (rules, beside) = added("`durability`");
+        each_is_needed(rules, beside, async |rules| {
+            let server = RedisServer::start();
+            further::durable(&server, &rules).await
+        })
+        .await;
+        let (rules, beside) = added("`failover_delay`");
+        each_is_needed(rules, beside, async |rules| {
+            let server = RedisServer::start();
+            further::delayed(&server, &rules).await
+        })
+        .await;
+        let (rules, beside) = added("`distlock doctor`");
+        each_is_needed(rules, beside, async |rules| {
+            let server = RedisServer::start();
+            further::examined(&server, &rules).await?;
+            nothing_denied(&server)
+        })
+        .await;
+    });
 }

@@ -3,121 +3,127 @@
 use std::time::Duration;
 
 use super::memory_limit::{assert_out_of_memory, fill};
-use super::support::{RedisServer, eventually, rights};
+use super::support::{RedisServer, eventually, rights, simulated};
 use super::{IN_VAIN, PATIENCE, connect};
 
-#[tokio::test]
-async fn a_server_without_memory_counts_down_and_takes_permits_back() {
-    let server = RedisServer::start();
-    let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let (latch, slots) = (client.latch("loaded"), client.counting_semaphore("slots"));
-    latch.try_set(2).await.unwrap();
-    slots.try_set(3).await.unwrap();
-    slots.acquire(2).await.unwrap();
-    // Known, so that nothing has to be loaded.
-    other.latch("loaded too").delete().await.unwrap();
-    assert!(!slots.acquire_timeout(5, IN_VAIN).await.unwrap());
-    fill(&server);
+#[test]
+fn a_server_without_memory_counts_down_and_takes_permits_back() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
+        let (latch, slots) = (client.latch("loaded"), client.counting_semaphore("slots"));
+        latch.try_set(2).await.unwrap();
+        slots.try_set(3).await.unwrap();
+        slots.acquire(2).await.unwrap();
+        // Known, so that nothing has to be loaded.
+        other.latch("loaded too").delete().await.unwrap();
+        assert!(!slots.acquire_timeout(5, IN_VAIN).await.unwrap());
+        fill(&server);
 
-    let nothing_new = client.latch("another").try_set(1).await.unwrap_err();
-    assert_out_of_memory("another", nothing_new);
-    let nothing_new = client
-        .counting_semaphore("others")
-        .try_set(1)
-        .await
-        .unwrap_err();
-    assert_out_of_memory("others", nothing_new);
-    assert!(
-        !server
-            .keys()
-            .iter()
-            .any(|key| key.contains("other") && !key.contains("distlock"))
-    );
+        let nothing_new = client.latch("another").try_set(1).await.unwrap_err();
+        assert_out_of_memory("another", nothing_new);
+        let nothing_new = client
+            .counting_semaphore("others")
+            .try_set(1)
+            .await
+            .unwrap_err();
+        assert_out_of_memory("others", nothing_new);
+        assert!(
+            !server
+                .keys()
+                .iter()
+                .any(|key| key.contains("other") && !key.contains("distlock"))
+        );
 
-    assert_eq!(latch.count_down().await.unwrap(), 1);
-    slots.release(2).await.unwrap();
-    assert_eq!(slots.available().await.unwrap(), 3);
-    let waiting = tokio::spawn(async move { other.latch("loaded").wait().await });
-    assert_eq!(latch.count_down().await.unwrap(), 0);
-    tokio::time::timeout(PATIENCE, waiting)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
-    assert_eq!(slots.drain().await.unwrap(), 3);
-}
-
-#[tokio::test]
-async fn a_user_with_what_counting_needs_can_count() {
-    let server = RedisServer::start();
-    let commands = [rights::commands(), rights::of_counting()].concat();
-    let mut user = vec!["ACL", "SETUSER", "counts", "on", ">secret", "resetkeys"];
-    user.extend(["~loaded", "~slots", "resetchannels", "-@all"]);
-    user.extend(commands);
-    server.cmd(&user);
-    let url = server.url().replace("redis://", "redis://counts:secret@");
-    let (client, other) = (connect(&url).await, connect(&url).await);
-    let (latch, slots) = (client.latch("loaded"), client.counting_semaphore("slots"));
-    assert!(latch.try_set(1).await.unwrap());
-    let waiting = tokio::spawn({
-        let latch = other.latch("loaded");
-        async move { latch.wait().await }
-    });
-    eventually(PATIENCE, "it listens", async || {
-        !server.pubsub_channels().is_empty()
-    })
-    .await;
-    assert_eq!(latch.count_down().await.unwrap(), 0);
-    tokio::time::timeout(PATIENCE, waiting)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
-    assert!(!latch.delete().await.unwrap());
-
-    assert!(slots.try_set(2).await.unwrap());
-    slots.acquire(1).await.unwrap();
-    // Stands in line, and leaves it.
-    assert!(!slots.acquire_timeout(2, IN_VAIN).await.unwrap());
-    drop(tokio::time::timeout(IN_VAIN, slots.acquire(2)).await);
-    eventually(PATIENCE, "it has left", async || {
-        other
-            .counting_semaphore("slots")
-            .try_acquire(1)
+        assert_eq!(latch.count_down().await.unwrap(), 1);
+        slots.release(2).await.unwrap();
+        assert_eq!(slots.available().await.unwrap(), 3);
+        let waiting = tokio::spawn(async move { other.latch("loaded").wait().await });
+        assert_eq!(latch.count_down().await.unwrap(), 0);
+        tokio::time::timeout(PATIENCE, waiting)
             .await
             .unwrap()
-    })
-    .await;
-    slots.release(2).await.unwrap();
-    slots.add(-1).await.unwrap();
-    slots.set(4).await.unwrap();
-    assert_eq!(slots.drain().await.unwrap(), 4);
-    assert!(slots.delete().await.unwrap());
-    // What is lost is given back.
-    slots.try_set(2).await.unwrap();
-    for _ in 0..20 {
-        let taken = slots.acquire(2);
-        if let Ok(taken) = tokio::time::timeout(Duration::from_micros(200), taken).await {
-            taken.unwrap();
-            slots.release(2).await.unwrap();
-        }
-        eventually(PATIENCE, "they are back", async || {
-            slots.available().await.unwrap() == 2
+            .unwrap()
+            .unwrap();
+        assert_eq!(slots.drain().await.unwrap(), 3);
+    });
+}
+
+#[test]
+fn a_user_with_what_counting_needs_can_count() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let commands = [rights::commands(), rights::of_counting()].concat();
+        let mut user = vec!["ACL", "SETUSER", "counts", "on", ">secret", "resetkeys"];
+        user.extend(["~loaded", "~slots", "resetchannels", "-@all"]);
+        user.extend(commands);
+        server.cmd(&user);
+        let url = server.url().replace("redis://", "redis://counts:secret@");
+        let (client, other) = (connect(&url).await, connect(&url).await);
+        let (latch, slots) = (client.latch("loaded"), client.counting_semaphore("slots"));
+        assert!(latch.try_set(1).await.unwrap());
+        let waiting = tokio::spawn({
+            let latch = other.latch("loaded");
+            async move { latch.wait().await }
+        });
+        eventually(PATIENCE, "it listens", async || {
+            !server.pubsub_channels().is_empty()
         })
         .await;
-    }
-    client.close().await.unwrap();
+        assert_eq!(latch.count_down().await.unwrap(), 0);
+        tokio::time::timeout(PATIENCE, waiting)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
+        assert!(!latch.delete().await.unwrap());
+
+        assert!(slots.try_set(2).await.unwrap());
+        slots.acquire(1).await.unwrap();
+        // Stands in line, and leaves it.
+        assert!(!slots.acquire_timeout(2, IN_VAIN).await.unwrap());
+        drop(tokio::time::timeout(IN_VAIN, slots.acquire(2)).await);
+        eventually(PATIENCE, "it has left", async || {
+            other
+                .counting_semaphore("slots")
+                .try_acquire(1)
+                .await
+                .unwrap()
+        })
+        .await;
+        slots.release(2).await.unwrap();
+        slots.add(-1).await.unwrap();
+        slots.set(4).await.unwrap();
+        assert_eq!(slots.drain().await.unwrap(), 4);
+        assert!(slots.delete().await.unwrap());
+        // What is lost is given back.
+        slots.try_set(2).await.unwrap();
+        for _ in 0..20 {
+            let taken = slots.acquire(2);
+            if let Ok(taken) = tokio::time::timeout(Duration::from_micros(200), taken).await {
+                taken.unwrap();
+                slots.release(2).await.unwrap();
+            }
+            eventually(PATIENCE, "they are back", async || {
+                slots.available().await.unwrap() == 2
+            })
+            .await;
+        }
+        client.close().await.unwrap();
+    });
 }
 
 /// No latch has a count below one.
-#[tokio::test]
-async fn counting_down_leaves_a_number_that_is_no_latch() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    for number in ["0", "-5"] {
-        server.cmd(&["SET", "balance", number]);
-        let left = client.latch("balance").count_down().await;
-        assert_eq!(left.expect("it is up"), 0);
-        assert_eq!(server.query::<String>(&["GET", "balance"]), number);
-    }
+#[test]
+fn counting_down_leaves_a_number_that_is_no_latch() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        for number in ["0", "-5"] {
+            server.cmd(&["SET", "balance", number]);
+            let left = client.latch("balance").count_down().await;
+            assert_eq!(left.expect("it is up"), 0);
+            assert_eq!(server.query::<String>(&["GET", "balance"]), number);
+        }
+    });
 }

@@ -6,45 +6,52 @@ use distlock::{Client, Error, Lease, LockKind, RwLock};
 use tokio::task::{JoinSet, LocalSet};
 
 use super::memory_limit::{assert_out_of_memory, fill};
-use super::permissions::{assert_denied, can_do_everything, user};
-use super::support::{RedisServer, eventually, rights};
+use super::permissions::{assert_denied, can_do_everything};
+use super::support::rights::user;
+use super::support::{RedisServer, eventually, rights, simulated};
 use super::wrong_kind::assert_wrong_kind;
 use super::{IN_VAIN, PATIENCE, connect};
 
 const LEASE: Duration = Duration::from_secs(6);
 
-#[tokio::test]
-async fn a_user_with_what_it_needs_can_write() {
-    let rules = rights();
-    let rules: Vec<_> = rules.iter().map(String::as_str).collect();
-    can_do_everything(&rules, "", |client| client.rw_lock("needed").write()).await;
+#[test]
+fn a_user_with_what_it_needs_can_write() {
+    simulated(async || {
+        let rules = rights();
+        let rules: Vec<_> = rules.iter().map(String::as_str).collect();
+        can_do_everything(&rules, "", |client| client.rw_lock("needed").write()).await;
+    });
 }
 
-#[tokio::test]
-async fn a_user_with_what_it_needs_can_read_upgrade_and_downgrade() {
-    let server = RedisServer::start();
-    let (one, other) = (limited(&server, "").await, limited(&server, "").await);
-    everything(&one, &other, "needed")
-        .await
-        .expect("it may do all of it");
-    // What was undone is remembered for a while.
-    let keys = server.keys();
-    assert!(keys.iter().all(|key| key.starts_with("distlock_undone:")));
+#[test]
+fn a_user_with_what_it_needs_can_read_upgrade_and_downgrade() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (one, other) = (limited(&server, "").await, limited(&server, "").await);
+        everything(&one, &other, "needed")
+            .await
+            .expect("it may do all of it");
+        // What was undone is remembered for a while.
+        let keys = server.keys();
+        assert!(keys.iter().all(|key| key.starts_with("distlock_undone:")));
+    });
 }
 
 /// Whichever is missing: it is said, and nothing is left behind for longer than a lease.
-#[tokio::test]
-async fn a_user_without_one_of_them_is_told_so_and_leaves_nothing_behind() {
-    // Some at a time: most of it is waiting for leases to end.
-    let mut missing = rights();
-    while !missing.is_empty() {
-        let some = missing.split_off(missing.len().saturating_sub(AT_A_TIME));
-        let (here, mut all) = (LocalSet::new(), JoinSet::new());
-        for missing in some {
-            all.spawn_local_on(is_told_so(missing), &here);
+#[test]
+fn a_user_without_one_of_them_is_told_so_and_leaves_nothing_behind() {
+    simulated(async || {
+        // Some at a time: most of it is waiting for leases to end.
+        let mut missing = rights();
+        while !missing.is_empty() {
+            let some = missing.split_off(missing.len().saturating_sub(AT_A_TIME));
+            let (here, mut all) = (LocalSet::new(), JoinSet::new());
+            for missing in some {
+                all.spawn_local_on(is_told_so(missing), &here);
+            }
+            here.run_until(all.join_all()).await;
         }
-        here.run_until(all.join_all()).await;
-    }
+    });
 }
 
 async fn is_told_so(missing: String) {
@@ -68,204 +75,213 @@ async fn is_told_so(missing: String) {
     .await;
 }
 
-#[tokio::test]
-async fn a_user_who_may_not_touch_the_readers_keys_is_told_and_holds_nothing() {
-    let server = RedisServer::start();
-    let rules = [
-        "resetkeys",
-        "~prices",
-        "~distlock_undone:*",
-        "~distlock_writers:*",
-    ];
-    let client = connect(&user(&server, &rules)).await;
-    let lock = client.rw_lock("prices");
-    assert_denied(lock.read().acquire().await.unwrap_err(), "prices", "key");
-    assert_eq!(server.pttl("prices"), -2, "{:?}", server.hgetall("prices"));
+#[test]
+fn a_user_who_may_not_touch_the_readers_keys_is_told_and_holds_nothing() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let rules = [
+            "resetkeys",
+            "~prices",
+            "~distlock_undone:*",
+            "~distlock_writers:*",
+        ];
+        let client = connect(&user(&server, &rules)).await;
+        let lock = client.rw_lock("prices");
+        assert_denied(lock.read().acquire().await.unwrap_err(), "prices", "key");
+        assert_eq!(server.pttl("prices"), -2, "{:?}", server.hgetall("prices"));
+    });
 }
 
-#[tokio::test]
-async fn a_lock_of_another_kind_is_said_to_be_one_or_waited_for_and_left_alone() {
-    let server = RedisServer::start();
-    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lock = other.rw_lock("taken");
-    let is_left_alone = async |what: &str| {
-        let before: Vec<u8> = server.query(&["DUMP", "taken"]);
-        for refused in [
-            lock.read().try_acquire().await.map(drop),
-            lock.write().try_acquire().await.map(drop),
-            lock.read().acquire().await.map(drop),
-            lock.write().acquire().await.map(drop),
-            lock.write().acquire_timeout(LEASE).await.map(drop),
-        ] {
-            assert_wrong_kind("taken", refused.expect_err(what));
-        }
-        let after: Vec<u8> = server.query(&["DUMP", "taken"]);
-        assert_eq!(before, after, "{what} was changed");
-    };
-    let guard = one.lock("taken").acquire().await.unwrap();
-    is_left_alone("plain").await;
-    guard.release().await.expect("it is ours");
-    let guard = one.fenced_lock("taken").acquire().await.unwrap();
-    is_left_alone("fenced").await;
-    guard.release().await.expect("it is ours");
-    let guard = one.fair_lock("taken").acquire().await.unwrap();
-    is_left_alone("fair").await;
-    guard.release().await.expect("it is ours");
-    let guard = one.simple_lock("taken").acquire().await.unwrap();
-    is_left_alone("simple").await;
-    guard.release().await.expect("it is ours");
-    for make in [
-        ["RPUSH", "taken", "theirs"].as_slice(),
-        &["SADD", "taken", "theirs"],
-        &["ZADD", "taken", "1", "theirs"],
-        &["HSET", "taken", "visits", "7"],
-        &["XADD", "taken", "1-1", "theirs", "1"],
-    ] {
-        server.cmd(make);
-        is_left_alone(make[0]).await;
-        server.cmd(&["DEL", "taken"]);
-    }
-}
-
-#[tokio::test]
-async fn other_kinds_of_locks_wait_for_a_read_write_lock_or_say_what_it_is_and_leave_it_alone() {
-    let server = RedisServer::start();
-    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lock = one.rw_lock("taken");
-    let lease = Lease::Fixed(LEASE * 20);
-    for kind in [LockKind::Read, LockKind::Write] {
-        let (mut reader, mut writer) = (None, None);
-        if kind == LockKind::Read {
-            reader = Some(lock.read().with_lease(lease).acquire().await.unwrap());
-        } else {
-            writer = Some(lock.write().with_lease(lease).acquire().await.unwrap());
-        }
-        let before = server.hgetall("taken");
-        for refused in [
-            other
-                .lock("taken")
-                .try_acquire()
-                .await
-                .map(|got| got.is_some()),
-            other
-                .lock("taken")
-                .acquire_timeout(IN_VAIN)
-                .await
-                .map(|got| got.is_some()),
-            other
-                .fenced_lock("taken")
-                .try_acquire()
-                .await
-                .map(|got| got.is_some()),
-            other
-                .fair_lock("taken")
-                .try_acquire()
-                .await
-                .map(|got| got.is_some()),
-            other
-                .fair_lock("taken")
-                .acquire_timeout(IN_VAIN)
-                .await
-                .map(|got| got.is_some()),
-            other
-                .simple_lock("taken")
-                .try_acquire()
-                .await
-                .map(|got| got.is_some()),
-        ] {
-            match refused {
-                Ok(granted) => assert!(!granted, "two hold it"),
-                Err(error) => assert_wrong_kind("taken", error),
+#[test]
+fn a_lock_of_another_kind_is_said_to_be_one_or_waited_for_and_left_alone() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+        let lock = other.rw_lock("taken");
+        let is_left_alone = async |what: &str| {
+            let before = server.contents("taken");
+            for refused in [
+                lock.read().try_acquire().await.map(drop),
+                lock.write().try_acquire().await.map(drop),
+                lock.read().acquire().await.map(drop),
+                lock.write().acquire().await.map(drop),
+                lock.write().acquire_timeout(LEASE).await.map(drop),
+            ] {
+                assert_wrong_kind("taken", refused.expect_err(what));
             }
+            let after = server.contents("taken");
+            assert_eq!(before, after, "{what} was changed");
+        };
+        let guard = one.lock("taken").acquire().await.unwrap();
+        is_left_alone("plain").await;
+        guard.release().await.expect("it is ours");
+        let guard = one.fenced_lock("taken").acquire().await.unwrap();
+        is_left_alone("fenced").await;
+        guard.release().await.expect("it is ours");
+        let guard = one.fair_lock("taken").acquire().await.unwrap();
+        is_left_alone("fair").await;
+        guard.release().await.expect("it is ours");
+        let guard = one.simple_lock("taken").acquire().await.unwrap();
+        is_left_alone("simple").await;
+        guard.release().await.expect("it is ours");
+        for make in [
+            ["RPUSH", "taken", "theirs"].as_slice(),
+            &["SADD", "taken", "theirs"],
+            &["ZADD", "taken", "1", "theirs"],
+            &["HSET", "taken", "visits", "7"],
+        ] {
+            server.cmd(make);
+            is_left_alone(make[0]).await;
+            server.cmd(&["DEL", "taken"]);
         }
-        assert_eq!(server.hgetall("taken"), before);
-        let seen = other.admin().inspect("taken").await.unwrap();
-        assert_eq!(seen.map(|seen| seen.kind), Some(kind));
-        if let Some(guard) = reader {
-            guard.release().await.expect("it is ours");
-        }
-        if let Some(guard) = writer {
-            guard.release().await.expect("it is ours");
-        }
-        assert_eq!(server.pttl("taken"), -2);
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_hold_that_something_else_has_overwritten_is_lost_and_what_is_there_stays() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let lock = client.rw_lock("trampled");
-    let alive = Lease::KeepAlive(LEASE);
-    let reader = lock.read().with_lease(alive).acquire().await.unwrap();
-    server.cmd(&["SET", "trampled", "theirs"]);
-    let lost = tokio::time::timeout(PATIENCE, reader.lost()).await;
-    assert!(lost.expect("it is told").is_some());
-    drop(reader);
-    server.cmd(&["DEL", "trampled"]);
-    let writer = lock.write().with_lease(alive).acquire().await.unwrap();
-    server.cmd(&["DEL", "trampled"]);
-    server.cmd(&["HSET", "trampled", "visits", "7"]);
-    let lost = tokio::time::timeout(PATIENCE, writer.lost()).await;
-    assert!(lost.expect("it is told").is_some());
-    drop(writer);
-    client.close().await.ok();
-    assert_eq!(server.hgetall("trampled")["visits"], "7");
-    assert_eq!(server.pttl("trampled"), -1);
+#[test]
+fn other_kinds_of_locks_wait_for_a_read_write_lock_or_say_what_it_is_and_leave_it_alone() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+        let lock = one.rw_lock("taken");
+        let lease = Lease::Fixed(LEASE * 20);
+        for kind in [LockKind::Read, LockKind::Write] {
+            let (mut reader, mut writer) = (None, None);
+            if kind == LockKind::Read {
+                reader = Some(lock.read().with_lease(lease).acquire().await.unwrap());
+            } else {
+                writer = Some(lock.write().with_lease(lease).acquire().await.unwrap());
+            }
+            let before = server.hgetall("taken");
+            for refused in [
+                other
+                    .lock("taken")
+                    .try_acquire()
+                    .await
+                    .map(|got| got.is_some()),
+                other
+                    .lock("taken")
+                    .acquire_timeout(IN_VAIN)
+                    .await
+                    .map(|got| got.is_some()),
+                other
+                    .fenced_lock("taken")
+                    .try_acquire()
+                    .await
+                    .map(|got| got.is_some()),
+                other
+                    .fair_lock("taken")
+                    .try_acquire()
+                    .await
+                    .map(|got| got.is_some()),
+                other
+                    .fair_lock("taken")
+                    .acquire_timeout(IN_VAIN)
+                    .await
+                    .map(|got| got.is_some()),
+                other
+                    .simple_lock("taken")
+                    .try_acquire()
+                    .await
+                    .map(|got| got.is_some()),
+            ] {
+                match refused {
+                    Ok(granted) => assert!(!granted, "two hold it"),
+                    Err(error) => assert_wrong_kind("taken", error),
+                }
+            }
+            assert_eq!(server.hgetall("taken"), before);
+            let seen = other.admin().inspect("taken").await.unwrap();
+            assert_eq!(seen.map(|seen| seen.kind), Some(kind));
+            if let Some(guard) = reader {
+                guard.release().await.expect("it is ours");
+            }
+            if let Some(guard) = writer {
+                guard.release().await.expect("it is ours");
+            }
+            assert_eq!(server.pttl("taken"), -2);
+        }
+    });
+}
+
+#[test]
+fn a_hold_that_something_else_has_overwritten_is_lost_and_what_is_there_stays() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        let lock = client.rw_lock("trampled");
+        let alive = Lease::KeepAlive(LEASE);
+        let reader = lock.read().with_lease(alive).acquire().await.unwrap();
+        server.cmd(&["SET", "trampled", "theirs"]);
+        let lost = tokio::time::timeout(PATIENCE, reader.lost()).await;
+        assert!(lost.expect("it is told").is_some());
+        drop(reader);
+        server.cmd(&["DEL", "trampled"]);
+        let writer = lock.write().with_lease(alive).acquire().await.unwrap();
+        server.cmd(&["DEL", "trampled"]);
+        server.cmd(&["HSET", "trampled", "visits", "7"]);
+        let lost = tokio::time::timeout(PATIENCE, writer.lost()).await;
+        assert!(lost.expect("it is told").is_some());
+        drop(writer);
+        client.close().await.ok();
+        assert_eq!(server.hgetall("trampled")["visits"], "7");
+        assert_eq!(server.pttl("trampled"), -1);
+    });
 }
 
 /// A reader's time is a key of its own, and none of them may have to be written anew.
-#[tokio::test]
-async fn a_server_without_memory_lets_nobody_in_and_renews_and_takes_back_what_is_held() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let me = client.new_owner();
-    let alive = Lease::KeepAlive(LEASE);
-    let nested = client.rw_lock("nested");
-    let reading = nested.read().with_owner(&me).with_lease(alive);
-    let (outer, inner) = (reading.acquire().await, reading.acquire().await);
-    let (outer, inner) = (outer.unwrap(), inner.unwrap());
-    let fixed = nested.read().with_lease(Lease::Fixed(LEASE * 20));
-    let fixed = fixed.acquire().await.unwrap();
-    let written = client.rw_lock("written");
-    let writing = written.write().with_owner(&me).with_lease(alive);
-    let (above, beneath) = (writing.acquire().await, writing.acquire().await);
-    let (above, beneath) = (above.unwrap(), beneath.unwrap());
-    let dropped = client.rw_lock("dropped").read().acquire().await.unwrap();
-    fill(&server);
+#[test]
+fn a_server_without_memory_lets_nobody_in_and_renews_and_takes_back_what_is_held() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        let me = client.new_owner();
+        let alive = Lease::KeepAlive(LEASE);
+        let nested = client.rw_lock("nested");
+        let reading = nested.read().with_owner(&me).with_lease(alive);
+        let (outer, inner) = (reading.acquire().await, reading.acquire().await);
+        let (outer, inner) = (outer.unwrap(), inner.unwrap());
+        let fixed = nested.read().with_lease(Lease::Fixed(LEASE * 20));
+        let fixed = fixed.acquire().await.unwrap();
+        let written = client.rw_lock("written");
+        let writing = written.write().with_owner(&me).with_lease(alive);
+        let (above, beneath) = (writing.acquire().await, writing.acquire().await);
+        let (above, beneath) = (above.unwrap(), beneath.unwrap());
+        let dropped = client.rw_lock("dropped").read().acquire().await.unwrap();
+        fill(&server);
 
-    let free = client.rw_lock("free");
-    assert_out_of_memory("free", free.read().acquire().await.unwrap_err());
-    assert_out_of_memory("free", free.write().try_acquire().await.unwrap_err());
-    assert!(written.read().try_acquire().await.unwrap().is_none());
-    tokio::time::sleep(LEASE * 3 / 2).await;
-    for (held, risk) in [
-        (outer.is_held(), outer.at_risk()),
-        (fixed.is_held(), fixed.at_risk()),
-        (above.is_held(), above.at_risk()),
-    ] {
-        assert!(held, "it was renewed");
-        assert_eq!(risk, None);
-    }
-    for lease in [alive, Lease::Fixed(LEASE / 3)] {
-        let again = reading.clone().with_lease(lease).acquire().await;
-        let again = again.expect("who reads may enter again");
-        again.release().await.expect("and leave");
-    }
-    fixed.extend(LEASE * 30).await.expect("it needs no memory");
-    inner.release().await.expect("nor does a part");
-    beneath.release().await.expect("of either");
-    outer.release().await.expect("nor the whole");
-    above.release().await.expect("of either");
-    fixed.release().await.expect("it is ours");
-    drop(dropped);
-    eventually(PATIENCE, "everything is free", async || {
-        let mut keys = server.keys();
-        // A writer that was refused is taken back, and that is remembered for a while.
-        keys.retain(|key| !key.starts_with("blob:") && !key.starts_with("distlock_undone:"));
-        keys.is_empty()
-    })
-    .await;
+        let free = client.rw_lock("free");
+        assert_out_of_memory("free", free.read().acquire().await.unwrap_err());
+        assert_out_of_memory("free", free.write().try_acquire().await.unwrap_err());
+        assert!(written.read().try_acquire().await.unwrap().is_none());
+        tokio::time::sleep(LEASE * 3 / 2).await;
+        for (held, risk) in [
+            (outer.is_held(), outer.at_risk()),
+            (fixed.is_held(), fixed.at_risk()),
+            (above.is_held(), above.at_risk()),
+        ] {
+            assert!(held, "it was renewed");
+            assert_eq!(risk, None);
+        }
+        for lease in [alive, Lease::Fixed(LEASE / 3)] {
+            let again = reading.clone().with_lease(lease).acquire().await;
+            let again = again.expect("who reads may enter again");
+            again.release().await.expect("and leave");
+        }
+        fixed.extend(LEASE * 30).await.expect("it needs no memory");
+        inner.release().await.expect("nor does a part");
+        beneath.release().await.expect("of either");
+        outer.release().await.expect("nor the whole");
+        above.release().await.expect("of either");
+        fixed.release().await.expect("it is ours");
+        drop(dropped);
+        eventually(PATIENCE, "everything is free", async || {
+            let mut keys = server.keys();
+            // A writer that was refused is taken back, and that is remembered for a while.
+            keys.retain(|key| !key.starts_with("blob:") && !key.starts_with("distlock_undone:"));
+            keys.is_empty()
+        })
+        .await;
+    });
 }
 
 const AT_A_TIME: usize = 64;

@@ -5,7 +5,9 @@
     reason = "the cases run side by side on one thread"
 )]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use distlock::{Client, Error, Lease, Lock};
 

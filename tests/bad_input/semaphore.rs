@@ -8,32 +8,34 @@ use tokio::task::JoinSet;
 
 use super::memory_limit::{assert_out_of_memory, fill};
 use super::stage::{Broken, Stage};
-use super::support::{RedisServer, eventually, rights};
+use super::support::{RedisServer, eventually, rights, simulated};
 use super::{IN_VAIN, PATIENCE, connect};
 
 /// All that can be done with permits, with each of the rights missing: somebody is told. With all of them, nobody.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_of_the_rights_of_semaphores_is_needed() {
-    let server = Arc::new(RedisServer::start());
-    let mut all = JoinSet::new();
-    let rules = rights::of_semaphores("needed-0");
-    for number in 0..=rules.len() {
-        let server = server.clone();
-        all.spawn(async move {
-            let name = format!("needed-{number}");
-            let mut rules = rights::of_semaphores(&name);
-            // The last time nothing is missing.
-            let missing = (number < rules.len()).then(|| rules.remove(number));
-            let stage = limited(&server, &name, &rules).await;
-            let played = everything(&stage);
-            match (tokio::time::timeout(PATIENCE, played).await, missing) {
-                (Ok(Ok(())), None) => {}
-                (Ok(Err(Broken::Told(Error::PermissionDenied { .. }))), Some(_)) => {}
-                (played, missing) => panic!("without {missing:?}: {played:?}"),
-            }
-        });
-    }
-    all.join_all().await;
+#[test]
+fn each_of_the_rights_of_semaphores_is_needed() {
+    simulated(async || {
+        let server = Arc::new(RedisServer::start());
+        let mut all = JoinSet::new();
+        let rules = rights::of_semaphores("needed-0");
+        for number in 0..=rules.len() {
+            let server = server.clone();
+            all.spawn(async move {
+                let name = format!("needed-{number}");
+                let mut rules = rights::of_semaphores(&name);
+                // The last time nothing is missing.
+                let missing = (number < rules.len()).then(|| rules.remove(number));
+                let stage = limited(&server, &name, &rules).await;
+                let played = everything(&stage);
+                match (tokio::time::timeout(PATIENCE, played).await, missing) {
+                    (Ok(Ok(())), None) => {}
+                    (Ok(Err(Broken::Told(Error::PermissionDenied { .. }))), Some(_)) => {}
+                    (played, missing) => panic!("without {missing:?}: {played:?}"),
+                }
+            });
+        }
+        all.join_all().await;
+    });
 }
 
 pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
@@ -85,22 +87,24 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
     Ok(())
 }
 
-#[tokio::test]
-async fn permits_are_renewed_and_given_back_on_a_server_without_memory() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let semaphore = client.semaphore("full").with_permits(3);
-    let lease = Lease::KeepAlive(Duration::from_secs(6));
-    let held = semaphore.permits(2).with_lease(lease).acquire().await;
-    let held = held.expect("there are three");
-    fill(&server);
-    let more = semaphore.permit().try_acquire().await;
-    assert_out_of_memory("full", more.map(drop).expect_err("there is no room"));
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    held.check().expect("it was renewed");
-    held.release().await.expect("it needs no memory");
-    let count = semaphore.count().await.expect("to look needs none");
-    assert_eq!((count.available, count.out), (3, 0));
+#[test]
+fn permits_are_renewed_and_given_back_on_a_server_without_memory() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        let semaphore = client.semaphore("full").with_permits(3);
+        let lease = Lease::KeepAlive(Duration::from_secs(6));
+        let held = semaphore.permits(2).with_lease(lease).acquire().await;
+        let held = held.expect("there are three");
+        fill(&server);
+        let more = semaphore.permit().try_acquire().await;
+        assert_out_of_memory("full", more.map(drop).expect_err("there is no room"));
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        held.check().expect("it was renewed");
+        held.release().await.expect("it needs no memory");
+        let count = semaphore.count().await.expect("to look needs none");
+        assert_eq!((count.available, count.out), (3, 0));
+    });
 }
 
 async fn limited<'a>(server: &'a RedisServer, name: &'a str, rules: &[String]) -> Stage<'a> {
@@ -114,28 +118,30 @@ async fn limited<'a>(server: &'a RedisServer, name: &'a str, rules: &[String]) -
 
 /// The number of one semaphore is lost, and its note of clients is another program's: the renewals that travel with its own are not
 /// affected.
-#[tokio::test]
-async fn a_foreign_note_of_clients_costs_no_semaphore_its_lease() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let mut held = Vec::new();
-    for name in ["spoilt", "other"] {
-        let semaphore = client.semaphore(name).with_permits(3);
-        let lease = Lease::KeepAlive(Duration::from_secs(6));
-        let permit = semaphore.permit().with_lease(lease).acquire().await;
-        held.push(permit.expect("there are three"));
-    }
-    server.cmd(&["DEL", "spoilt", "distlock_clients:{spoilt}"]);
-    server.cmd(&["SET", "distlock_clients:{spoilt}", "theirs"]);
-    for held in &held {
-        let till = held.valid_until();
-        eventually(PATIENCE, "it is renewed", async || {
-            held.valid_until() > till
-        })
-        .await;
-    }
-    assert_eq!(
-        server.query::<String>(&["GET", "distlock_clients:{spoilt}"]),
-        "theirs"
-    );
+#[test]
+fn a_foreign_note_of_clients_costs_no_semaphore_its_lease() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        let mut held = Vec::new();
+        for name in ["spoilt", "other"] {
+            let semaphore = client.semaphore(name).with_permits(3);
+            let lease = Lease::KeepAlive(Duration::from_secs(6));
+            let permit = semaphore.permit().with_lease(lease).acquire().await;
+            held.push(permit.expect("there are three"));
+        }
+        server.cmd(&["DEL", "spoilt", "distlock_clients:{spoilt}"]);
+        server.cmd(&["SET", "distlock_clients:{spoilt}", "theirs"]);
+        for held in &held {
+            let till = held.valid_until();
+            eventually(PATIENCE, "it is renewed", async || {
+                held.valid_until() > till
+            })
+            .await;
+        }
+        assert_eq!(
+            server.query::<String>(&["GET", "distlock_clients:{spoilt}"]),
+            "theirs"
+        );
+    });
 }

@@ -1,12 +1,14 @@
 //! A server, and somebody who may do so much there and no more.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use distlock::{Client, Error};
 
 use super::PATIENCE;
-use super::permissions::user;
-use super::support::RedisServer;
+use super::support::rights::user;
+use super::support::{RedisServer, builder};
 
 /// One lock, of whatever kind is played.
 pub(crate) struct Stage<'a> {
@@ -68,9 +70,9 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Has the server keep for a while what would write, and then do it.
+    /// Has the server carry out for a while nothing that it is sent, and then all of it.
     pub(crate) fn pause(&self) {
-        self.server.cmd(&["CLIENT", "PAUSE", "1000", "WRITE"]);
+        self.server.simulated().stall(Duration::from_secs(1));
     }
 
     /// Until it is so, or longer than it should take.
@@ -91,7 +93,7 @@ impl<'a> Stage<'a> {
 }
 
 async fn connect(url: &str, prefix: &str, limit: Duration) -> Result<Client, Error> {
-    let builder = Client::builder(url).command_timeout(limit);
+    let builder = builder(url).command_timeout(limit);
     let builder = builder.connect_timeout(PATIENCE).key_prefix(prefix);
     builder.connect().await
 }

@@ -1,10 +1,12 @@
 //! Leases, waits and time-outs at both ends of what a `Duration` can say.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use distlock::{Backoff, Client, Error, Lease, Wait};
+use tokio::time::Instant;
 
-use super::support::{RedisServer, eventually, paced};
+use distlock::{Backoff, Error, Lease, Wait};
+
+use super::support::{RedisServer, builder, eventually, paced, simulated};
 use super::{PATIENCE, connect, well_said};
 
 /// Too short to be kept, or longer than anyone lives.
@@ -23,209 +25,225 @@ fn assert_option(error: Error, option: &str) {
     assert!(!error.is_transient());
 }
 
-#[tokio::test]
-async fn a_lease_that_cannot_be_kept_is_refused() {
-    let server = RedisServer::start();
-    for url in ["memory:", &server.url()] {
-        let client = connect(url).await;
-        let fixed = client.lock("fixed").with_lease(Lease::Fixed(PATIENCE));
-        let held = fixed.acquire().await.unwrap();
-        for lease in IMPOSSIBLE {
-            for lease in [Lease::Fixed(lease), Lease::KeepAlive(lease)] {
-                let lock = client.lock("lease").with_lease(lease);
-                assert_option(lock.acquire().await.unwrap_err(), "lease");
-                assert_option(lock.try_acquire().await.unwrap_err(), "lease");
-                let builder = Client::builder(url).default_lease(lease);
-                assert_option(builder.connect().await.unwrap_err(), "lease");
+#[test]
+fn a_lease_that_cannot_be_kept_is_refused() {
+    simulated(async || {
+        let server = RedisServer::start();
+        for url in ["memory:", &server.url()] {
+            let client = connect(url).await;
+            let fixed = client.lock("fixed").with_lease(Lease::Fixed(PATIENCE));
+            let held = fixed.acquire().await.unwrap();
+            for lease in IMPOSSIBLE {
+                for lease in [Lease::Fixed(lease), Lease::KeepAlive(lease)] {
+                    let lock = client.lock("lease").with_lease(lease);
+                    assert_option(lock.acquire().await.unwrap_err(), "lease");
+                    assert_option(lock.try_acquire().await.unwrap_err(), "lease");
+                    let builder = builder(url).default_lease(lease);
+                    assert_option(builder.connect().await.unwrap_err(), "lease");
+                }
+                assert_option(held.extend(lease).await.unwrap_err(), "lease");
+                assert!(held.is_held(), "a bad extension costs nothing");
             }
-            assert_option(held.extend(lease).await.unwrap_err(), "lease");
-            assert!(held.is_held(), "a bad extension costs nothing");
+            held.release().await.unwrap();
         }
-        held.release().await.unwrap();
-    }
-    assert_eq!(server.keys(), Vec::<String>::new());
+        assert_eq!(server.keys(), Vec::<String>::new());
+    });
 }
 
-#[tokio::test]
-async fn a_lease_of_a_hundred_years_is_kept() {
-    let server = RedisServer::start();
-    let century = Duration::from_secs(100 * 365 * 86_400);
-    for url in ["memory:", &server.url()] {
-        let client = connect(url).await;
-        for lease in [Lease::Fixed(century), Lease::KeepAlive(century)] {
-            let guard = client
-                .lock("century")
-                .with_lease(lease)
-                .acquire()
-                .await
-                .unwrap();
-            // What is left after the allowance for clocks that drift.
-            assert!(
-                guard.remaining() > century.mul_f64(0.98),
-                "{:?}",
-                guard.remaining()
-            );
-            assert!(guard.valid_until() > Instant::now());
-            let seen = client.admin().inspect("century").await.unwrap().unwrap();
-            let ttl = seen.ttl.expect("it has an end");
-            assert!(ttl <= century && ttl > century - PATIENCE, "{ttl:?}");
-            if let Lease::Fixed(_) = lease {
-                guard.extend(century).await.unwrap();
+#[test]
+fn a_lease_of_a_hundred_years_is_kept() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let century = Duration::from_secs(100 * 365 * 86_400);
+        for url in ["memory:", &server.url()] {
+            let client = connect(url).await;
+            for lease in [Lease::Fixed(century), Lease::KeepAlive(century)] {
+                let guard = client
+                    .lock("century")
+                    .with_lease(lease)
+                    .acquire()
+                    .await
+                    .unwrap();
+                // What is left after the allowance for clocks that drift.
+                assert!(
+                    guard.remaining() > century.mul_f64(0.98),
+                    "{:?}",
+                    guard.remaining()
+                );
+                assert!(guard.valid_until() > Instant::now().into_std());
+                let seen = client.admin().inspect("century").await.unwrap().unwrap();
+                let ttl = seen.ttl.expect("it has an end");
+                assert!(ttl <= century && ttl > century - PATIENCE, "{ttl:?}");
+                if let Lease::Fixed(_) = lease {
+                    guard.extend(century).await.unwrap();
+                }
+                guard.release().await.unwrap();
             }
-            guard.release().await.unwrap();
         }
-    }
-    assert_eq!(server.keys(), Vec::<String>::new());
+        assert_eq!(server.keys(), Vec::<String>::new());
+    });
 }
 
-#[tokio::test]
-async fn the_shortest_waits_answer_at_once_and_leave_nothing() {
-    let server = RedisServer::start();
-    for url in ["memory:", &server.url()] {
-        let client = connect(url).await;
-        let held = client.lock("busy").acquire().await.unwrap();
-        for wait in [
-            Duration::ZERO,
-            Duration::from_nanos(1),
-            Duration::from_micros(500),
-        ] {
-            let both = async {
-                let free = client.lock("free").acquire_timeout(wait).await;
-                (free, client.lock("busy").acquire_timeout(wait).await)
-            };
-            let ((free, busy), took) = paced(both).await;
-            assert!(took < Duration::from_secs(1), "{took:?}");
-            match free {
-                Ok(Some(guard)) => guard.release().await.unwrap(),
-                Ok(None) => panic!("nobody holds it, and nobody said so"),
-                Err(error) => {
-                    // Too short to hear from a server.
-                    let error = super::said_of("free", error);
-                    assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+#[test]
+fn the_shortest_waits_answer_at_once_and_leave_nothing() {
+    simulated(async || {
+        let server = RedisServer::start();
+        for url in ["memory:", &server.url()] {
+            let client = connect(url).await;
+            let held = client.lock("busy").acquire().await.unwrap();
+            for wait in [
+                Duration::ZERO,
+                Duration::from_nanos(1),
+                Duration::from_micros(500),
+            ] {
+                let both = async {
+                    let free = client.lock("free").acquire_timeout(wait).await;
+                    (free, client.lock("busy").acquire_timeout(wait).await)
+                };
+                let ((free, busy), took) = paced(both).await;
+                assert!(took < Duration::from_secs(1), "{took:?}");
+                match free {
+                    Ok(Some(guard)) => guard.release().await.unwrap(),
+                    Ok(None) => panic!("nobody holds it, and nobody said so"),
+                    Err(error) => {
+                        // Too short to hear from a server.
+                        let error = super::said_of("free", error);
+                        assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+                    }
+                }
+                match busy {
+                    Ok(Some(_)) => panic!("two hold the same lock"),
+                    Ok(None) => {}
+                    Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error:?}"),
                 }
             }
-            match busy {
-                Ok(Some(_)) => panic!("two hold the same lock"),
-                Ok(None) => {}
-                Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error:?}"),
-            }
+            held.release().await.unwrap();
+            eventually(PATIENCE, "everything was taken back", async || {
+                client.admin().list("*").await.unwrap().is_empty()
+            })
+            .await;
         }
-        held.release().await.unwrap();
-        eventually(PATIENCE, "everything was taken back", async || {
-            client.admin().list("*").await.unwrap().is_empty()
-        })
-        .await;
-    }
+    });
 }
 
-#[tokio::test]
-async fn the_longest_waits_and_holds_end_when_they_are_granted() {
-    let server = RedisServer::start();
-    for url in ["memory:", &server.url()] {
-        let client = connect(url).await;
-        for forever in [Duration::MAX, Duration::from_secs(100 * 366 * 86_400)] {
-            let held = client
-                .lock("long")
-                .with_max_hold(forever)
-                .acquire()
+#[test]
+fn the_longest_waits_and_holds_end_when_they_are_granted() {
+    simulated(async || {
+        let server = RedisServer::start();
+        for url in ["memory:", &server.url()] {
+            let client = connect(url).await;
+            for forever in [Duration::MAX, Duration::from_secs(100 * 366 * 86_400)] {
+                let held = client
+                    .lock("long")
+                    .with_max_hold(forever)
+                    .acquire()
+                    .await
+                    .unwrap();
+                let waiting = tokio::spawn(client.lock("long").acquire_timeout(forever));
+                tokio::task::yield_now().await;
+                assert!(!waiting.is_finished());
+                held.release().await.unwrap();
+                let guard = waiting.await.expect("no panic").unwrap();
+                guard
+                    .expect("the time is not over")
+                    .release()
+                    .await
+                    .unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn pauses_of_any_length_between_two_questions_do_not_panic() {
+    simulated(async || {
+        let server = RedisServer::start();
+        for (first, longest) in [
+            (Duration::ZERO, Duration::ZERO),
+            (Duration::MAX, Duration::MAX),
+            (Duration::ZERO, Duration::MAX),
+            (Duration::MAX, Duration::ZERO),
+        ] {
+            // Asks again when the holder's lease is over, at the latest: twice here.
+            super::wrong_kind::hold_as_stranger(&server, "poll", Duration::from_secs(3));
+            let client = connect(&server.url()).await;
+            let lock = client
+                .lock("poll")
+                .with_wait(Wait::Poll(Backoff::new(first, longest)));
+            let waiting = tokio::spawn(lock.acquire_timeout(PATIENCE));
+            eventually(PATIENCE, "it was asked for once", async || {
+                server.commandstats("evalsha") > 0
+            })
+            .await;
+            super::wrong_kind::hold_as_stranger(&server, "poll", Duration::from_millis(2000));
+            let got = waiting
+                .await
+                .unwrap_or_else(|panic| panic!("({first:?}, {longest:?}): {panic}"));
+            got.unwrap()
+                .expect("the stranger has gone")
+                .release()
                 .await
                 .unwrap();
-            let waiting = tokio::spawn(client.lock("long").acquire_timeout(forever));
-            tokio::task::yield_now().await;
-            assert!(!waiting.is_finished());
-            held.release().await.unwrap();
-            let guard = waiting.await.expect("no panic").unwrap();
-            guard
-                .expect("the time is not over")
+            server.cmd(&["CONFIG", "RESETSTAT"]);
+        }
+    });
+}
+
+#[test]
+fn a_time_out_or_longest_hold_of_zero_is_refused() {
+    simulated(async || {
+        let server = RedisServer::start();
+        for url in ["memory:", &server.url()] {
+            let refused = builder(url).command_timeout(Duration::ZERO);
+            assert_option(refused.connect().await.unwrap_err(), "command_timeout");
+            let refused = builder(url).connect_timeout(Duration::ZERO);
+            assert_option(refused.connect().await.unwrap_err(), "connect_timeout");
+            let client = connect(url).await;
+            let lock = client.lock("hold").with_max_hold(Duration::ZERO);
+            assert_option(lock.acquire().await.unwrap_err(), "max_hold");
+        }
+    });
+}
+
+#[test]
+fn time_outs_of_any_length_work() {
+    simulated(async || {
+        let server = RedisServer::start();
+        for limit in [
+            Duration::from_secs(30 * 86_400),
+            Duration::from_secs(100 * 366 * 86_400),
+            Duration::MAX,
+        ] {
+            let url = server.url();
+            let client = tokio::spawn(async move {
+                builder(&url)
+                    .command_timeout(limit)
+                    .connect_timeout(limit)
+                    .handoff_window(limit)
+                    .connect()
+                    .await
+            });
+            let client = client
+                .await
+                .unwrap_or_else(|panic| panic!("{limit:?}: {panic}"));
+            let client = client.unwrap_or_else(|error| panic!("{limit:?}: {error}"));
+            client
+                .lock("patient")
+                .acquire()
+                .await
+                .unwrap()
                 .release()
                 .await
                 .unwrap();
         }
-    }
+    });
 }
 
-#[tokio::test]
-async fn pauses_of_any_length_between_two_questions_do_not_panic() {
-    let server = RedisServer::start();
-    for (first, longest) in [
-        (Duration::ZERO, Duration::ZERO),
-        (Duration::MAX, Duration::MAX),
-        (Duration::ZERO, Duration::MAX),
-        (Duration::MAX, Duration::ZERO),
-    ] {
-        // Asks again when the holder's lease is over, at the latest: twice here.
-        super::wrong_kind::hold_as_stranger(&server, "poll", Duration::from_secs(3));
-        let client = connect(&server.url()).await;
-        let lock = client
-            .lock("poll")
-            .with_wait(Wait::Poll(Backoff::new(first, longest)));
-        let waiting = tokio::spawn(lock.acquire_timeout(PATIENCE));
-        eventually(PATIENCE, "it was asked for once", async || {
-            server.commandstats("evalsha") > 0
-        })
-        .await;
-        super::wrong_kind::hold_as_stranger(&server, "poll", Duration::from_millis(2000));
-        let got = waiting
-            .await
-            .unwrap_or_else(|panic| panic!("({first:?}, {longest:?}): {panic}"));
-        got.unwrap()
-            .expect("the stranger has gone")
-            .release()
-            .await
-            .unwrap();
-        server.cmd(&["CONFIG", "RESETSTAT"]);
-    }
-}
-
-#[tokio::test]
-async fn a_time_out_or_longest_hold_of_zero_is_refused() {
-    let server = RedisServer::start();
-    for url in ["memory:", &server.url()] {
-        let builder = Client::builder(url).command_timeout(Duration::ZERO);
-        assert_option(builder.connect().await.unwrap_err(), "command_timeout");
-        let builder = Client::builder(url).connect_timeout(Duration::ZERO);
-        assert_option(builder.connect().await.unwrap_err(), "connect_timeout");
-        let client = connect(url).await;
-        let lock = client.lock("hold").with_max_hold(Duration::ZERO);
-        assert_option(lock.acquire().await.unwrap_err(), "max_hold");
-    }
-}
-
-#[tokio::test]
-async fn time_outs_of_any_length_work() {
-    let server = RedisServer::start();
-    for limit in [
-        Duration::from_secs(30 * 86_400),
-        Duration::from_secs(100 * 366 * 86_400),
-        Duration::MAX,
-    ] {
-        let url = server.url();
-        let client = tokio::spawn(async move {
-            Client::builder(&url)
-                .command_timeout(limit)
-                .connect_timeout(limit)
-                .handoff_window(limit)
-                .connect()
-                .await
-        });
-        let client = client
-            .await
-            .unwrap_or_else(|panic| panic!("{limit:?}: {panic}"));
-        let client = client.unwrap_or_else(|error| panic!("{limit:?}: {error}"));
-        client
-            .lock("patient")
-            .acquire()
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
-    }
-}
-
-#[tokio::test]
-async fn an_owner_of_another_client_is_refused() {
-    let (ours, theirs) = (connect("memory:").await, connect("memory:").await);
-    let lock = ours.lock("owner").with_owner(&theirs.new_owner());
-    assert_option(lock.acquire().await.unwrap_err(), "owner");
+#[test]
+fn an_owner_of_another_client_is_refused() {
+    simulated(async || {
+        let (ours, theirs) = (connect("memory:").await, connect("memory:").await);
+        let lock = ours.lock("owner").with_owner(&theirs.new_owner());
+        assert_option(lock.acquire().await.unwrap_err(), "owner");
+    });
 }

@@ -1,10 +1,11 @@
 //! Redisson's fair lock: its list, its times, its channels, and its arithmetic beside ours.
 
-mod arithmetic;
-mod format;
-mod java;
-mod mending;
-mod turns;
+#![allow(
+    dead_code,
+    reason = "a program that compiles this module uses a part of it"
+)]
+
+pub(crate) mod java;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,28 +17,28 @@ use self::java::{queue, timeout};
 use super::support::{RedisServer, eventually};
 use super::{LEASE, PATIENCE};
 
-const NAME: &str = "order";
+pub(crate) const NAME: &str = "order";
 /// Until when those of ours are there: a key of our own beside Redisson's.
-const ALIVE: &str = "distlock_alive:{order}";
+pub(crate) const ALIVE: &str = "distlock_alive:{order}";
 
-type Waiting = JoinHandle<Result<Guard<Fair>, Error>>;
+pub(crate) type Waiting = JoinHandle<Result<Guard<Fair>, Error>>;
 
 /// Takes the free lock until further notice.
-async fn hold(client: &Client) -> Guard<Fair> {
+pub(crate) async fn hold(client: &Client) -> Guard<Fair> {
     let lock = client.fair_lock(NAME).with_lease(Lease::Fixed(LEASE));
     let taken = lock.try_acquire().await.expect("the server answers");
     taken.expect("it is free")
 }
 
 /// One of ours that has come to stand in line, at its end, and sleeps. Says who it is there.
-async fn stand(server: &RedisServer, client: &Client) -> (Waiting, String) {
+pub(crate) async fn stand(server: &RedisServer, client: &Client) -> (Waiting, String) {
     let waiting = asleep(server, tokio::spawn(client.fair_lock(NAME).acquire())).await;
     let owner = line(server).pop().expect("somebody stands there");
     (waiting, owner)
 }
 
 /// Waits until one more stands in line, listens, and has asked once more since: then it sleeps.
-async fn asleep<T>(server: &RedisServer, waiting: JoinHandle<T>) -> JoinHandle<T> {
+pub(crate) async fn asleep<T>(server: &RedisServer, waiting: JoinHandle<T>) -> JoinHandle<T> {
     let (before, asked) = (line(server), questions(server));
     eventually(PATIENCE, "it sleeps in line", async || {
         let last = line(server).pop();
@@ -53,11 +54,11 @@ async fn asleep<T>(server: &RedisServer, waiting: JoinHandle<T>) -> JoinHandle<T
 }
 
 /// How often somebody of ours has asked: each time it is looked how long the line is.
-fn questions(server: &RedisServer) -> u64 {
+pub(crate) fn questions(server: &RedisServer) -> u64 {
     server.commandstats("llen")
 }
 
-async fn granted(waiting: Waiting) -> Guard<Fair> {
+pub(crate) async fn granted(waiting: Waiting) -> Guard<Fair> {
     let granted = tokio::time::timeout(PATIENCE, waiting).await;
     let granted = granted
         .expect("it has its turn")
@@ -66,12 +67,12 @@ async fn granted(waiting: Waiting) -> Guard<Fair> {
 }
 
 /// Who stands in line, the first one first.
-fn line(server: &RedisServer) -> Vec<String> {
+pub(crate) fn line(server: &RedisServer) -> Vec<String> {
     server.query(&["LRANGE", &queue(), "0", "-1"])
 }
 
 /// How long it is until each may be passed over.
-fn times(server: &RedisServer) -> BTreeMap<String, i64> {
+pub(crate) fn times(server: &RedisServer) -> BTreeMap<String, i64> {
     let scores: Vec<(String, f64)> = server.query(&["ZRANGE", &timeout(), "0", "-1", "WITHSCORES"]);
     let now = now(server);
     let left = scores.into_iter().map(|(owner, score)| {
@@ -82,16 +83,16 @@ fn times(server: &RedisServer) -> BTreeMap<String, i64> {
 }
 
 /// The server's clock, in ms.
-fn now(server: &RedisServer) -> i64 {
+pub(crate) fn now(server: &RedisServer) -> i64 {
     let (seconds, micros): (i64, i64) = server.query(&["TIME"]);
     seconds * 1000 + micros / 1000
 }
 
 /// A time was counted down from this a moment ago.
 #[track_caller]
-fn assert_about(left: i64, from: Duration) {
+pub(crate) fn assert_about(left: i64, from: Duration) {
     super::assert_just_set(left, from + ROUNDING);
 }
 
 /// Two clocks are read, one after the other.
-const ROUNDING: Duration = Duration::from_millis(100);
+pub(crate) const ROUNDING: Duration = Duration::from_millis(100);

@@ -1,11 +1,9 @@
 //! Redisson's counter of fencing tokens: it goes on from ours, and we from its.
 
-use std::time::{Duration, Instant};
-
-use distlock::{Client, Error, FencingToken, Guard, Lease};
+use distlock::{Client, Error, FencingToken, Guard};
 
 use super::support::{RedisServer, eventually};
-use super::{IN_VAIN, PATIENCE, connect, leaves_nothing};
+use super::{PATIENCE, connect, connect_to, leaves_nothing};
 
 const COUNTER: &str = "redisson_lock_token:{order}";
 
@@ -54,8 +52,7 @@ async fn redisson_counts_on_from_ours_and_we_from_its() {
 async fn a_counter_that_cannot_be_counted_on_is_refused_and_left_alone() {
     let server = RedisServer::start();
     for scripts in ["", "?scripts=off"] {
-        let client = Client::connect(&format!("{}{scripts}", server.url())).await;
-        let client = client.expect("it is there");
+        let client = connect_with(&server, scripts).await;
         // Beyond 2^53 not every number is one of Lua's, and at 2^63 Redis ends.
         for counter in [
             "text",
@@ -79,7 +76,10 @@ async fn a_counter_that_cannot_be_counted_on_is_refused_and_left_alone() {
         server.cmd(&["DEL", COUNTER]);
         let held = take(&client).await;
         let waiting = tokio::spawn(client.fenced_lock("order").acquire());
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        eventually(PATIENCE, "it waits", async || {
+            format!("{client:?}").contains("waiting: 1")
+        })
+        .await;
         server.cmd(&["SET", COUNTER, "text"]);
         held.release().await.expect("it is ours");
         let refused = waiting.await.expect("no panic").expect_err("no token");
@@ -100,37 +100,6 @@ async fn a_small_counter_of_redissons_is_raised() {
     guard.release().await.unwrap();
     let theirs: u64 = server.query(&["INCR", COUNTER]);
     assert!(theirs > 1_000_000_000_000_000);
-}
-
-/// Redisson takes what PTTL says of it, -1, for a token.
-#[tokio::test]
-async fn d8_a_hold_without_an_end_is_nobodys_grant() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let stranger = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
-    server.cmd(&["HSET", "order", stranger, "1"]);
-    let lock = client.fenced_lock("order");
-    assert!(lock.try_acquire().await.unwrap().is_none());
-    assert!(lock.acquire_timeout(IN_VAIN).await.unwrap().is_none());
-    assert_eq!(server.hgetall("order").len(), 1);
-    assert_eq!(server.keys(), ["order"], "no token was given");
-}
-
-/// Redisson's `lockAndGetToken` forgets its lease, and its `tryLockAndGetToken` waits.
-#[tokio::test]
-async fn d28_a_fixed_lease_is_kept_to_and_who_only_tries_does_not_wait() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let lease = Duration::from_secs(9);
-    let lock = client.fenced_lock("order").with_lease(Lease::Fixed(lease));
-    let guard = lock.acquire().await.unwrap();
-    let left = server.pttl("order");
-    assert!((1..=9_000).contains(&left), "{left} ms");
-    let begun = Instant::now();
-    assert!(lock.try_acquire().await.unwrap().is_none());
-    assert!(begun.elapsed() < lease / 2, "{:?}", begun.elapsed());
-    guard.lost().await;
-    assert!(begun.elapsed() >= lease / 2, "{:?}", begun.elapsed());
 }
 
 /// Its MultiLock does that to every key of a lock.
@@ -352,8 +321,7 @@ async fn take_in_time(client: &Client) -> Guard<distlock::Fenced> {
 }
 
 async fn connect_with(server: &RedisServer, parameters: &str) -> Client {
-    let client = Client::connect(&(server.url() + parameters)).await;
-    client.expect("the server is up")
+    connect_to(&(server.url() + parameters)).await
 }
 
 /// With scripts, and without.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use distlock::{Client, Lease};
 
+use super::stage::assert_is_redissons;
 use super::support::java::{Subscriber, channel};
 use super::support::{RedisServer, eventually};
 use super::{LEASE, PATIENCE, assert_just_set, connect, hold, leaves_nothing};
@@ -225,18 +226,6 @@ async fn a_renewal_changes_the_ttl_and_nothing_else() {
     assert_eq!(ear.rest(&server).await, [b"0"]);
     ear.unsubscribe().await;
     leaves_nothing(&server, client).await;
-}
-
-/// `<uuid v4>:<i64>`, each in the one way Java writes it.
-#[track_caller]
-pub(crate) fn assert_is_redissons(owner: &str) {
-    let (client, number) = owner.split_once(':').expect("a colon");
-    let uuid = uuid::Uuid::parse_str(client).expect("a uuid");
-    assert_eq!(uuid.get_version_num(), 4, "{owner}");
-    assert_eq!(uuid.get_variant(), uuid::Variant::RFC4122, "{owner}");
-    assert_eq!(uuid.hyphenated().to_string(), client, "lower case, 36 long");
-    let parsed: i64 = number.parse().expect("a number");
-    assert_eq!(parsed.to_string(), number, "{owner}");
 }
 
 /// Looks into another database without staying there.

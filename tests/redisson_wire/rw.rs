@@ -1,14 +1,14 @@
 //! What a read/write lock of ours looks like to anyone else: its hash, its readers' time-outs and its messages.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use distlock::{Client, Guard, Lease, Read, RwLock, Write};
+use distlock::{Client, Guard, Lease, Read};
 
-use super::format::assert_is_redissons;
+use super::stage::assert_is_redissons;
+use super::stage::{hash, read, write};
+use super::support::RedisServer;
 use super::support::java::{Subscriber, rw_channel, timeout_key};
-use super::support::{RedisServer, eventually};
-use super::{LEASE, PATIENCE, assert_just_set, connect, leaves_nothing};
+use super::{LEASE, assert_just_set, connect, leaves_nothing};
 
 #[tokio::test]
 async fn a_reader_is_a_mode_a_field_and_a_key_that_says_how_long() {
@@ -290,119 +290,6 @@ async fn a_lock_forced_open_leaves_no_time_outs_and_says_1() {
     drop(guards);
     ear.unsubscribe().await;
     leaves_nothing(&server, client).await;
-}
-
-/// Nothing was freed: nobody who watches may take it for that.
-#[tokio::test]
-async fn a_writer_that_stops_waiting_is_no_release() {
-    let server = RedisServer::start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
-    let lock = client.rw_lock("prices");
-    let reader = read(&lock, LEASE).await;
-    let mut watch = client.admin().watch("prices");
-    assert_eq!(watch.next().await.unwrap().owner, Some(reader.owner()));
-    for how in ["dropped", "out of time"] {
-        let patience = match how {
-            "dropped" => PATIENCE,
-            // Long enough to be seen.
-            _ => Duration::from_secs(3),
-        };
-        let writer = other.rw_lock("prices").write().acquire_timeout(patience);
-        let writer = tokio::spawn(writer);
-        let waits = || server.keys().contains(&"distlock_writers:{prices}".into());
-        eventually(PATIENCE, "it waits", async || waits()).await;
-        if how == "dropped" {
-            writer.abort();
-        }
-        eventually(PATIENCE, "it has stopped", async || !waits()).await;
-    }
-    let owner = reader.owner();
-    reader.release().await.unwrap();
-    assert_eq!(watch.next().await.unwrap().owner, Some(owner));
-    let next = read(&lock, LEASE).await;
-    assert_eq!(watch.next().await.unwrap().owner, Some(next.owner()));
-    next.release().await.unwrap();
-    drop(watch);
-    other.close().await.unwrap();
-    // The writer that was dropped may have been asking.
-    gone_but_for_marks(&server, client).await;
-}
-
-#[tokio::test]
-async fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
-    let server = RedisServer::start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
-    for (name, key) in [
-        ("prices", "distlock_writers:{prices}"),
-        ("a{b}c", "distlock_writers:a{b}c"),
-    ] {
-        for how in ["granted", "dropped", "out of time"] {
-            let reader = read(&client.rw_lock(name), LEASE).await;
-            let patience = match how {
-                "out of time" => Duration::from_secs(3),
-                _ => PATIENCE,
-            };
-            let writer = other.rw_lock(name).write().acquire_timeout(patience);
-            let writer = tokio::spawn(writer);
-            let waits = || server.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]);
-            eventually(PATIENCE, "it waits", async || waits().len() == 1).await;
-            assert_is_redissons(&waits()[0]);
-            let pttl = server.pttl(key);
-            assert!((1..=60_000).contains(&pttl), "{how}: {pttl}");
-            // Redisson's own keys know nothing of it: a field in the hash would confuse Java's unlock.
-            assert_eq!(
-                server.hgetall(name),
-                hash("read", &[(&reader.owner(), "1")])
-            );
-            if how == "dropped" {
-                writer.abort();
-            }
-            if how == "granted" {
-                reader.release().await.unwrap();
-                let writer = writer.await.unwrap().unwrap().expect("granted");
-                // Of those before, one may have left while it asked.
-                let mut keys = server.keys();
-                keys.retain(|key| !key.starts_with("distlock_undone:"));
-                assert_eq!(keys, [name]);
-                writer.release().await.unwrap();
-                continue;
-            }
-            eventually(PATIENCE, how, async || waits().is_empty()).await;
-            reader.release().await.unwrap();
-        }
-    }
-    other.close().await.unwrap();
-    gone_but_for_marks(&server, client).await;
-}
-
-/// A waiter that left while it asked has the request taken back: a mark of that stays for a while.
-pub(crate) async fn gone_but_for_marks(server: &RedisServer, client: Client) {
-    eventually(PATIENCE, "nothing is left", async || {
-        let keys = server.keys();
-        keys.iter().all(|key| key.starts_with("distlock_undone:"))
-    })
-    .await;
-    client.close().await.expect("there is nothing to give back");
-}
-
-pub(crate) async fn read(lock: &RwLock, lease: Duration) -> Guard<Read> {
-    let lock = lock.read().with_lease(Lease::Fixed(lease));
-    let taken = lock.try_acquire().await.expect("the server answers");
-    taken.expect("nobody writes")
-}
-
-pub(crate) async fn write(lock: &RwLock, lease: Duration) -> Guard<Write> {
-    let lock = lock.write().with_lease(Lease::Fixed(lease));
-    let taken = lock.try_acquire().await.expect("the server answers");
-    taken.expect("nobody holds it")
-}
-
-pub(crate) fn hash(mode: &str, holders: &[(&str, &str)]) -> BTreeMap<String, String> {
-    let mode = ("mode", mode);
-    let fields = holders.iter().copied().chain([mode]);
-    fields
-        .map(|(field, value)| (field.to_owned(), value.to_owned()))
-        .collect()
 }
 
 fn sorted(keys: &[&str]) -> Vec<String> {

@@ -5,157 +5,171 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease, Lock};
 use tokio::time::sleep;
 
-use super::rw::{gone_but_for_marks, read, write};
+use super::stage::{gone_but_for_marks, read, write};
 use super::support::java::{Subscriber, rw_channel, timeout_key};
-use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, paced_timeout};
+use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, paced_timeout, simulated};
 use super::{LEASE, PATIENCE, assert_just_set, connect, connect_to, leaves_nothing};
 
-#[tokio::test]
-async fn d4_a_reader_given_back_does_not_end_its_writers_renewal() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let (lease, me) = (Duration::from_secs(6), client.new_owner());
-    let lock = client.rw_lock("prices");
-    let alive = Lease::KeepAlive(lease);
-    let writer = lock.write().with_owner(&me).with_lease(alive);
-    let writer = writer.acquire().await.unwrap();
-    let reader = lock.read().with_owner(&me).with_lease(alive);
-    reader.acquire().await.unwrap().release().await.unwrap();
-    // D6: nor does a nested hold that is not renewed itself.
-    let nested = lock.write().with_owner(&me).with_lease(Lease::Fixed(lease));
-    nested.acquire().await.unwrap().release().await.unwrap();
-    sleep(lease * 3 / 2).await;
-    assert!(writer.is_held());
-    assert!(server.pttl("prices") > 0);
-    writer.release().await.unwrap();
-    leaves_nothing(&server, client).await;
+#[test]
+fn d4_a_reader_given_back_does_not_end_its_writers_renewal() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let (lease, me) = (Duration::from_secs(6), client.new_owner());
+        let lock = client.rw_lock("prices");
+        let alive = Lease::KeepAlive(lease);
+        let writer = lock.write().with_owner(&me).with_lease(alive);
+        let writer = writer.acquire().await.unwrap();
+        let reader = lock.read().with_owner(&me).with_lease(alive);
+        reader.acquire().await.unwrap().release().await.unwrap();
+        // D6: nor does a nested hold that is not renewed itself.
+        let nested = lock.write().with_owner(&me).with_lease(Lease::Fixed(lease));
+        nested.acquire().await.unwrap().release().await.unwrap();
+        sleep(lease * 3 / 2).await;
+        assert!(writer.is_held());
+        assert!(server.pttl("prices") > 0);
+        writer.release().await.unwrap();
+        leaves_nothing(&server, client).await;
+    });
 }
 
-#[tokio::test]
-async fn d9_a_lease_that_ran_out_is_not_the_next_ones() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let lock = client.rw_lock("prices").write();
-    let brief = Lease::Fixed(Duration::from_secs(2));
-    let brief = lock.clone().with_lease(brief).acquire().await.unwrap();
-    brief.lost().await;
-    let writer = lock.acquire().await.unwrap();
-    assert_just_set(server.pttl("prices"), Duration::from_secs(30));
-    drop(brief);
-    writer.release().await.unwrap();
-    // The server ends a lease a little later than its holder: the next may have had to wait, and to take a question back.
-    gone_but_for_marks(&server, client).await;
+#[test]
+fn d9_a_lease_that_ran_out_is_not_the_next_ones() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let lock = client.rw_lock("prices").write();
+        let brief = Lease::Fixed(Duration::from_secs(2));
+        let brief = lock.clone().with_lease(brief).acquire().await.unwrap();
+        brief.lost().await;
+        let writer = lock.acquire().await.unwrap();
+        assert_just_set(server.pttl("prices"), Duration::from_secs(30));
+        drop(brief);
+        writer.release().await.unwrap();
+        // The server ends a lease a little later than its holder: the next may have had to wait, and to take a question back.
+        gone_but_for_marks(&server, client).await;
+    });
 }
 
-#[tokio::test]
-async fn d10_and_d19_a_nested_lease_neither_shortens_the_lock_nor_adds_to_it() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let me = client.new_owner();
-    let lock = client.rw_lock("prices");
-    for writes in [true, false] {
-        let nested = async |lease| {
-            if writes {
-                let lock = lock.write().with_owner(&me).with_lease(Lease::Fixed(lease));
-                let guard = lock.acquire().await.unwrap();
-                (Some(guard), None)
-            } else {
-                let lock = lock.read().with_owner(&me).with_lease(Lease::Fixed(lease));
-                let guard = lock.acquire().await.unwrap();
-                (None, Some(guard))
+#[test]
+fn d10_and_d19_a_nested_lease_neither_shortens_the_lock_nor_adds_to_it() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let me = client.new_owner();
+        let lock = client.rw_lock("prices");
+        for writes in [true, false] {
+            let nested = async |lease| {
+                if writes {
+                    let lock = lock.write().with_owner(&me).with_lease(Lease::Fixed(lease));
+                    let guard = lock.acquire().await.unwrap();
+                    (Some(guard), None)
+                } else {
+                    let lock = lock.read().with_owner(&me).with_lease(Lease::Fixed(lease));
+                    let guard = lock.acquire().await.unwrap();
+                    (None, Some(guard))
+                }
+            };
+            let mut guards = vec![nested(LEASE).await];
+            for (lease, lasts) in [(LEASE / 60, LEASE), (LEASE, LEASE), (LEASE * 2, LEASE * 2)] {
+                guards.push(nested(lease).await);
+                assert_just_set(server.pttl("prices"), lasts);
             }
-        };
-        let mut guards = vec![nested(LEASE).await];
-        for (lease, lasts) in [(LEASE / 60, LEASE), (LEASE, LEASE), (LEASE * 2, LEASE * 2)] {
-            guards.push(nested(lease).await);
-            assert_just_set(server.pttl("prices"), lasts);
+            while let Some((writer, reader)) = guards.pop() {
+                // And what is given back in part keeps what was asked for.
+                assert_just_set(server.pttl("prices"), LEASE * 2);
+                if let Some(guard) = writer {
+                    guard.release().await.unwrap();
+                }
+                if let Some(guard) = reader {
+                    guard.release().await.unwrap();
+                }
+            }
+            assert!(server.keys().is_empty(), "{:?}", server.keys());
         }
-        while let Some((writer, reader)) = guards.pop() {
-            // And what is given back in part keeps what was asked for.
-            assert_just_set(server.pttl("prices"), LEASE * 2);
-            if let Some(guard) = writer {
-                guard.release().await.unwrap();
-            }
-            if let Some(guard) = reader {
-                guard.release().await.unwrap();
-            }
+        leaves_nothing(&server, client).await;
+    });
+}
+
+#[test]
+fn d11_a_reader_given_back_under_its_writer_does_not_cut_the_writers_time() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let me = client.new_owner();
+        let lock = client.rw_lock("prices");
+        let fixed = |lease| Lease::Fixed(lease);
+        let writer = lock.write().with_owner(&me).with_lease(fixed(LEASE));
+        let writer = writer.acquire().await.unwrap();
+        let reading = lock.read().with_owner(&me).with_lease(fixed(LEASE / 12));
+        let (outer, inner) = (reading.acquire().await, reading.acquire().await);
+        for reader in [inner, outer] {
+            reader.unwrap().release().await.unwrap();
+            assert_just_set(server.pttl("prices"), LEASE);
         }
-        assert!(server.keys().is_empty(), "{:?}", server.keys());
-    }
-    leaves_nothing(&server, client).await;
+        writer.release().await.unwrap();
+        leaves_nothing(&server, client).await;
+    });
 }
 
-#[tokio::test]
-async fn d11_a_reader_given_back_under_its_writer_does_not_cut_the_writers_time() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let me = client.new_owner();
-    let lock = client.rw_lock("prices");
-    let fixed = |lease| Lease::Fixed(lease);
-    let writer = lock.write().with_owner(&me).with_lease(fixed(LEASE));
-    let writer = writer.acquire().await.unwrap();
-    let reading = lock.read().with_owner(&me).with_lease(fixed(LEASE / 12));
-    let (outer, inner) = (reading.acquire().await, reading.acquire().await);
-    for reader in [inner, outer] {
-        reader.unwrap().release().await.unwrap();
-        assert_just_set(server.pttl("prices"), LEASE);
-    }
-    writer.release().await.unwrap();
-    leaves_nothing(&server, client).await;
+#[test]
+fn d32_every_reader_is_renewed_whoever_comes_and_goes() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let lease = Duration::from_secs(6);
+        let lock = client.rw_lock("prices").read();
+        let lock = lock.with_lease(Lease::KeepAlive(lease));
+        let mut readers = Vec::new();
+        for _ in 0..50 {
+            let before = lock.acquire().await.unwrap();
+            let (stays, ()) = tokio::join!(lock.acquire(), async {
+                before.release().await.unwrap();
+            });
+            readers.push(stays.unwrap());
+        }
+        sleep(lease * 3 / 2).await;
+        for reader in &readers {
+            assert!(reader.is_held());
+            let key = timeout_key("prices", &reader.owner(), 1);
+            assert!(server.pttl(&key) > 0, "{key}");
+        }
+        for reader in readers {
+            reader.release().await.unwrap();
+        }
+        leaves_nothing(&server, client).await;
+    });
 }
 
-#[tokio::test]
-async fn d32_every_reader_is_renewed_whoever_comes_and_goes() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let lease = Duration::from_secs(6);
-    let lock = client.rw_lock("prices").read();
-    let lock = lock.with_lease(Lease::KeepAlive(lease));
-    let mut readers = Vec::new();
-    for _ in 0..50 {
-        let before = lock.acquire().await.unwrap();
-        let (stays, ()) = tokio::join!(lock.acquire(), async {
-            before.release().await.unwrap();
-        });
-        readers.push(stays.unwrap());
-    }
-    sleep(lease * 3 / 2).await;
-    for reader in &readers {
-        assert!(reader.is_held());
-        let key = timeout_key("prices", &reader.owner(), 1);
-        assert!(server.pttl(&key) > 0, "{key}");
-    }
-    for reader in readers {
-        reader.release().await.unwrap();
-    }
-    leaves_nothing(&server, client).await;
+#[test]
+fn d36_giving_back_what_is_gone_is_a_loss_every_time_and_tells_nobody() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
+        let lock = client.rw_lock("prices");
+        for _ in 0..2 {
+            let reader = read(&lock, LEASE).await;
+            server.flushall();
+            let lost = reader.release().await.unwrap_err();
+            assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+            let writer = write(&lock, LEASE).await;
+            server.flushall();
+            let lost = writer.release().await.unwrap_err();
+            assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+        }
+        assert!(ear.rest(&server).await.is_empty());
+        ear.unsubscribe().await;
+        leaves_nothing(&server, client).await;
+    });
 }
 
-#[tokio::test]
-async fn d36_giving_back_what_is_gone_is_a_loss_every_time_and_tells_nobody() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
-    let lock = client.rw_lock("prices");
-    for _ in 0..2 {
-        let reader = read(&lock, LEASE).await;
-        server.flushall();
-        let lost = reader.release().await.unwrap_err();
-        assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
-        let writer = write(&lock, LEASE).await;
-        server.flushall();
-        let lost = writer.release().await.unwrap_err();
-        assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
-    }
-    assert!(ear.rest(&server).await.is_empty());
-    ear.unsubscribe().await;
-    leaves_nothing(&server, client).await;
-}
-
-#[tokio::test]
-async fn d43_who_is_told_before_it_sleeps_does_not_sleep() {
-    is_told_before_it_sleeps(|client| client.rw_lock("prices").read()).await;
-    is_told_before_it_sleeps(|client| client.rw_lock("prices").write()).await;
+#[test]
+fn d43_who_is_told_before_it_sleeps_does_not_sleep() {
+    simulated(async || {
+        is_told_before_it_sleeps(|client| client.rw_lock("prices").read()).await;
+        is_told_before_it_sleeps(|client| client.rw_lock("prices").write()).await;
+    });
 }
 
 /// It asks and listens, and asks again; before it hears that this was in vain, the writer has left and said so.

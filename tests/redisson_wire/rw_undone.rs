@@ -2,26 +2,28 @@
 
 use distlock::{Client, Lock};
 
-use super::rw::{gone_but_for_marks, read, write};
+use super::stage::{gone_but_for_marks, read, write};
 use super::support::java::{Subscriber, rw_channel};
-use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually};
+use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulated};
 use super::{LEASE, PATIENCE, connect, connect_to};
 
-#[tokio::test]
-async fn a_reader_that_is_taken_back_says_0_and_a_writer_1() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    // So that the server knows the scripts: what is held back below is an answer to one, not that it is unknown.
-    let lock = client.rw_lock("prices");
-    read(&lock, LEASE).await.release().await.unwrap();
-    write(&lock, LEASE).await.release().await.unwrap();
-    let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
-    is_taken_back(&server, |client| client.rw_lock("prices").read()).await;
-    assert_eq!(ear.rest(&server).await, [b"0"]);
-    is_taken_back(&server, |client| client.rw_lock("prices").write()).await;
-    assert_eq!(ear.rest(&server).await, [b"1"]);
-    ear.unsubscribe().await;
-    gone_but_for_marks(&server, client).await;
+#[test]
+fn a_reader_that_is_taken_back_says_0_and_a_writer_1() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        // So that the server knows the scripts: what is held back below is an answer to one, not that it is unknown.
+        let lock = client.rw_lock("prices");
+        read(&lock, LEASE).await.release().await.unwrap();
+        write(&lock, LEASE).await.release().await.unwrap();
+        let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
+        is_taken_back(&server, |client| client.rw_lock("prices").read()).await;
+        assert_eq!(ear.rest(&server).await, [b"0"]);
+        is_taken_back(&server, |client| client.rw_lock("prices").write()).await;
+        assert_eq!(ear.rest(&server).await, [b"1"]);
+        ear.unsubscribe().await;
+        gone_but_for_marks(&server, client).await;
+    });
 }
 
 /// It is granted, and its future dropped before it has heard so; nobody ever hears it.

@@ -6,9 +6,10 @@ use distlock::{Client, Error, Guard, Write};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::rw::{gone_but_for_marks, read, write};
+use super::stage::assert_is_redissons;
+use super::stage::{gone_but_for_marks, hash, read, write};
 use super::support::java::{Subscriber, rw_channel};
-use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually};
+use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulated};
 use super::{LEASE, PATIENCE, connect, connect_to};
 
 const WRITERS: &str = "distlock_writers:{prices}";
@@ -16,8 +17,6 @@ const WRITERS: &str = "distlock_writers:{prices}";
 const ASLEEP: Duration = Duration::from_millis(250);
 /// Counted from before it asked, so that nobody is so quick who was not woken.
 const SOON: Duration = Duration::from_millis(1500);
-/// How often a busy machine may be slow.
-const ROUNDS: usize = 5;
 
 /// How a writer gives up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,65 +32,67 @@ enum How {
 /// The last of them when the server knows the script: what is held back is its answer, not that it is unknown.
 const WAYS: [How; 3] = [How::Dropped, How::OutOfTime, How::Unanswered];
 
-#[tokio::test]
-async fn the_last_writer_that_gives_up_says_2_once_and_those_before_it_nothing() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
-    for how in WAYS {
-        let reader = read(&client.rw_lock("prices"), LEASE).await;
-        let only = Writer::waits(&server, how).await;
-        assert!(ear.rest(&server).await.is_empty(), "{how:?}: it came");
-        only.gives_up(&server).await;
-        assert_eq!(ear.rest(&server).await, [b"2"], "{how:?}");
+#[test]
+fn the_last_writer_that_gives_up_says_2_once_and_those_before_it_nothing() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
+        for how in WAYS {
+            let reader = read(&client.rw_lock("prices"), LEASE).await;
+            let only = Writer::waits(&server, how).await;
+            assert!(ear.rest(&server).await.is_empty(), "{how:?}: it came");
+            only.gives_up(&server).await;
+            assert_eq!(ear.rest(&server).await, [b"2"], "{how:?}");
 
-        // Whichever of them has no more patience first: one is the last.
-        let first = Writer::waits(&server, how).await;
-        let last = Writer::waits(&server, how).await;
-        first.gives_up(&server).await;
-        if how != How::OutOfTime {
-            let said = ear.rest(&server).await;
-            assert!(said.is_empty(), "{how:?}: {said:?}, another waits");
+            // Whichever of them has no more patience first: one is the last.
+            let first = Writer::waits(&server, how).await;
+            let last = Writer::waits(&server, how).await;
+            first.gives_up(&server).await;
+            if how != How::OutOfTime {
+                let said = ear.rest(&server).await;
+                assert!(said.is_empty(), "{how:?}: {said:?}, another waits");
+            }
+            last.gives_up(&server).await;
+            assert_eq!(ear.rest(&server).await, [b"2"], "{how:?}");
+
+            reader.release().await.unwrap();
+            assert_eq!(ear.rest(&server).await, [b"0"], "{how:?}");
         }
-        last.gives_up(&server).await;
-        assert_eq!(ear.rest(&server).await, [b"2"], "{how:?}");
-
-        reader.release().await.unwrap();
-        assert_eq!(ear.rest(&server).await, [b"0"], "{how:?}");
-    }
-    ear.unsubscribe().await;
-    gone_but_for_marks(&server, client).await;
+        ear.unsubscribe().await;
+        gone_but_for_marks(&server, client).await;
+    });
 }
 
 /// Whoever waited behind it waits for the one that writes, and is told when that leaves.
-#[tokio::test]
-async fn a_writer_that_gives_up_behind_another_that_writes_says_nothing() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
-    for how in WAYS {
-        let holder = write(&client.rw_lock("prices"), LEASE).await;
-        let waiting = Writer::waits(&server, how).await;
-        waiting.gives_up(&server).await;
-        let said = ear.rest(&server).await;
-        assert!(said.is_empty(), "{how:?}: {said:?}");
-        holder.release().await.unwrap();
-        assert_eq!(ear.rest(&server).await, [b"1"], "{how:?}");
-    }
-    ear.unsubscribe().await;
-    gone_but_for_marks(&server, client).await;
+#[test]
+fn a_writer_that_gives_up_behind_another_that_writes_says_nothing() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
+        for how in WAYS {
+            let holder = write(&client.rw_lock("prices"), LEASE).await;
+            let waiting = Writer::waits(&server, how).await;
+            waiting.gives_up(&server).await;
+            let said = ear.rest(&server).await;
+            assert!(said.is_empty(), "{how:?}: {said:?}");
+            holder.release().await.unwrap();
+            assert_eq!(ear.rest(&server).await, [b"1"], "{how:?}");
+        }
+        ear.unsubscribe().await;
+        gone_but_for_marks(&server, client).await;
+    });
 }
 
-#[tokio::test]
-async fn a_reader_of_ours_is_woken_by_the_writer_that_gives_up() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let lock = client.rw_lock("prices");
-    let stays = read(&lock, LEASE).await;
-    for how in [How::Dropped, How::Unanswered] {
-        let mut waited = Vec::new();
-        while !waited.iter().any(|waited| *waited < SOON) {
-            assert!(waited.len() < ROUNDS, "{how:?}: not told: {waited:?}");
+#[test]
+fn a_reader_of_ours_is_woken_by_the_writer_that_gives_up() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let lock = client.rw_lock("prices");
+        let stays = read(&lock, LEASE).await;
+        for how in [How::Dropped, How::Unanswered] {
             let writer = Writer::waits(&server, how).await;
             let asked = Instant::now();
             let late = tokio::spawn(lock.read().acquire());
@@ -100,11 +101,98 @@ async fn a_reader_of_ours_is_woken_by_the_writer_that_gives_up() {
             writer.gives_up(&server).await;
             let late = timeout(PATIENCE, late).await.expect("it is let in");
             late.unwrap().unwrap().release().await.unwrap();
-            waited.push(asked.elapsed());
+            assert!(asked.elapsed() < SOON, "{how:?}: not notified");
         }
-    }
-    stays.release().await.unwrap();
-    gone_but_for_marks(&server, client).await;
+        stays.release().await.unwrap();
+        gone_but_for_marks(&server, client).await;
+    });
+}
+
+/// Nothing was freed: nobody who watches may take it for that.
+#[test]
+fn a_writer_that_stops_waiting_is_no_release() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, other) = (connect(&server).await, connect(&server).await);
+        let lock = client.rw_lock("prices");
+        let reader = read(&lock, LEASE).await;
+        let mut watch = client.admin().watch("prices");
+        assert_eq!(watch.next().await.unwrap().owner, Some(reader.owner()));
+        for how in ["dropped", "out of time"] {
+            let patience = match how {
+                "dropped" => PATIENCE,
+                // Long enough to be seen.
+                _ => Duration::from_secs(3),
+            };
+            let writer = other.rw_lock("prices").write().acquire_timeout(patience);
+            let writer = tokio::spawn(writer);
+            let waits = || server.keys().contains(&"distlock_writers:{prices}".into());
+            eventually(PATIENCE, "it waits", async || waits()).await;
+            if how == "dropped" {
+                writer.abort();
+            }
+            eventually(PATIENCE, "it has stopped", async || !waits()).await;
+        }
+        let owner = reader.owner();
+        reader.release().await.unwrap();
+        assert_eq!(watch.next().await.unwrap().owner, Some(owner));
+        let next = read(&lock, LEASE).await;
+        assert_eq!(watch.next().await.unwrap().owner, Some(next.owner()));
+        next.release().await.unwrap();
+        drop(watch);
+        other.close().await.unwrap();
+        // The writer that was dropped may have been asking.
+        gone_but_for_marks(&server, client).await;
+    });
+}
+
+#[test]
+fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, other) = (connect(&server).await, connect(&server).await);
+        for (name, key) in [
+            ("prices", "distlock_writers:{prices}"),
+            ("a{b}c", "distlock_writers:a{b}c"),
+        ] {
+            for how in ["granted", "dropped", "out of time"] {
+                let reader = read(&client.rw_lock(name), LEASE).await;
+                let patience = match how {
+                    "out of time" => Duration::from_secs(3),
+                    _ => PATIENCE,
+                };
+                let writer = other.rw_lock(name).write().acquire_timeout(patience);
+                let writer = tokio::spawn(writer);
+                let waits = || server.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]);
+                eventually(PATIENCE, "it waits", async || waits().len() == 1).await;
+                assert_is_redissons(&waits()[0]);
+                let pttl = server.pttl(key);
+                assert!((1..=60_000).contains(&pttl), "{how}: {pttl}");
+                // Redisson's own keys know nothing of it: a field in the hash would confuse Java's unlock.
+                assert_eq!(
+                    server.hgetall(name),
+                    hash("read", &[(&reader.owner(), "1")])
+                );
+                if how == "dropped" {
+                    writer.abort();
+                }
+                if how == "granted" {
+                    reader.release().await.unwrap();
+                    let writer = writer.await.unwrap().unwrap().expect("granted");
+                    // Of those before, one may have left while it asked.
+                    let mut keys = server.keys();
+                    keys.retain(|key| !key.starts_with("distlock_undone:"));
+                    assert_eq!(keys, [name]);
+                    writer.release().await.unwrap();
+                    continue;
+                }
+                eventually(PATIENCE, how, async || waits().is_empty()).await;
+                reader.release().await.unwrap();
+            }
+        }
+        other.close().await.unwrap();
+        gone_but_for_marks(&server, client).await;
+    });
 }
 
 /// One that the server knows to wait, of a client of its own.

@@ -16,6 +16,10 @@
 #[path = "../support/simulated/mod.rs"]
 mod support;
 
+#[path = "../attacks/simulated.rs"]
+mod attacks;
+#[path = "../bad_input/simulated.rs"]
+mod bad_input;
 #[path = "../batches/mod.rs"]
 mod batches;
 #[path = "../cancellation/mod.rs"]
@@ -30,6 +34,8 @@ mod leases;
 mod lost_replies;
 #[path = "../quorum/mod.rs"]
 mod quorum;
+#[path = "../redisson_wire/simulated.rs"]
+mod redisson_wire;
 #[path = "../rules/mod.rs"]
 mod rules;
 #[path = "../sentinel/mod.rs"]

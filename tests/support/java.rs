@@ -113,6 +113,11 @@ impl Java {
         self.send(&eval).await
     }
 
+    /// The server's clock, in seconds and microseconds.
+    pub(crate) async fn server_time(&self) -> (i64, i64) {
+        self.send(&::redis::cmd("TIME")).await
+    }
+
     async fn send<T: FromRedisValue>(&self, cmd: &::redis::Cmd) -> T {
         let mut connection = self.connection.clone();
         cmd.query_async(&mut connection)

@@ -1,5 +1,21 @@
 //! What a Redis user with an ACL needs, as the documentation lists it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::RedisServer;
+
+/// Makes a user with these rules beside all rights, and returns its address.
+pub(crate) fn user(server: &RedisServer, rules: &[&str]) -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let user = format!("user{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let mut words = vec![
+        "ACL", "SETUSER", &user, "on", ">secret", "~*", "&*", "+@all",
+    ];
+    words.extend(rules);
+    server.cmd(&words);
+    format!("redis://{user}:secret@127.0.0.1:{}/", server.port())
+}
+
 /// The line to copy, for all kinds of locks of whoever has names that begin with `app:`: what follows the password.
 pub(crate) fn line() -> Vec<&'static str> {
     copied("ACL SETUSER app on >s3cr/et ")

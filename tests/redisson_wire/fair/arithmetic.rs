@@ -1,365 +1,378 @@
 //! Redisson passes a waiter over when its time is over, by its own clock, and takes from the time of all others what one has
 //! waited, or might have.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::Lease;
+use tokio::time::Instant;
 
-use super::super::support::{Pace, RedisServer, eventually, paced};
-use super::super::{LEASE, PATIENCE, connect, leaves_nothing};
-use super::java::{FIVE_MINUTES, Javas, queue, timeout};
-use super::{ALIVE, NAME, assert_about, granted, hold, line, now, questions, stand, times};
+use super::fair::java::{FIVE_MINUTES, Javas, queue, timeout};
+use super::fair::{ALIVE, NAME, assert_about, granted, hold, line, now, questions, stand, times};
+use super::support::{Pace, RedisServer, eventually, paced, simulated};
+use super::{LEASE, PATIENCE, connect, leaves_nothing};
 
-#[tokio::test]
-async fn a_waiter_of_ours_has_the_time_of_the_java_before_it_and_five_minutes() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let held = hold(&client).await;
-    let brief = Duration::from_secs(10);
-    java.lock(1, brief).await.expect("it is held");
-    let (waiting, owner) = stand(&server, &client).await;
-    assert_about(times(&server)[&java.owner(1)], LEASE + brief);
-    assert_about(times(&server)[&owner], LEASE + brief + FIVE_MINUTES);
-    java.give_up(1, brief).await;
-    held.release().await.expect("it is ours");
-    granted(waiting).await.release().await.expect("it is ours");
-    leaves_nothing(&server, client).await;
+#[test]
+fn a_waiter_of_ours_has_the_time_of_the_java_before_it_and_five_minutes() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let held = hold(&client).await;
+        let brief = Duration::from_secs(10);
+        java.lock(1, brief).await.expect("it is held");
+        let (waiting, owner) = stand(&server, &client).await;
+        assert_about(times(&server)[&java.owner(1)], LEASE + brief);
+        assert_about(times(&server)[&owner], LEASE + brief + FIVE_MINUTES);
+        java.give_up(1, brief).await;
+        held.release().await.expect("it is ours");
+        granted(waiting).await.release().await.expect("it is ours");
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// Whatever is taken from its time, it has it back when it asks, every few seconds.
-#[tokio::test]
-async fn a_waiter_of_ours_raises_its_time_again() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let held = hold(&client).await;
-    let (waiting, owner) = stand(&server, &client).await;
-    server.cmd(&["ZINCRBY", &timeout(), "-250000", &owner]);
-    eventually(PATIENCE, "it has its time again", async || {
-        times(&server)[&owner] > 300_000
-    })
-    .await;
-    held.release().await.expect("it is ours");
-    granted(waiting).await.release().await.expect("it is ours");
-    leaves_nothing(&server, client).await;
+#[test]
+fn a_waiter_of_ours_raises_its_time_again() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let held = hold(&client).await;
+        let (waiting, owner) = stand(&server, &client).await;
+        server.cmd(&["ZINCRBY", &timeout(), "-250000", &owner]);
+        eventually(PATIENCE, "it has its time again", async || {
+            times(&server)[&owner] > 300_000
+        })
+        .await;
+        held.release().await.expect("it is ours");
+        granted(waiting).await.release().await.expect("it is ours");
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// A Java `tryLockAsync` that gives up takes five minutes from everybody behind it, however short it waited.
-#[tokio::test]
-async fn a_waiter_that_javas_arithmetic_has_passed_over_comes_back_to_the_front() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let brief = Duration::from_secs(5);
-    assert_eq!(java.lock(1, brief).await, None);
-    let ahead = 2..6;
-    for thread in ahead.clone() {
-        java.lock(thread, brief).await.expect("it is held");
-    }
-    let (waiting, owner) = stand(&server, &client).await;
-    let hour = Duration::from_secs(3600);
-    for thread in [7, 8] {
-        java.lock(thread, hour).await.expect("it is held");
-    }
-    for thread in ahead {
-        java.give_up(thread, FIVE_MINUTES).await;
-    }
-    assert!(times(&server)[&owner] < 0, "there was no harm done");
-    // It is first, and its time is over: the next one is told.
-    assert_eq!(java.unlock(1).await, Some(true));
-    assert_eq!(line(&server), [java.owner(7), java.owner(8)]);
-    assert_eq!(java.lock(7, brief).await, None);
+#[test]
+fn a_waiter_that_javas_arithmetic_has_passed_over_comes_back_to_the_front() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let brief = Duration::from_secs(5);
+        assert_eq!(java.lock(1, brief).await, None);
+        let ahead = 2..6;
+        for thread in ahead.clone() {
+            java.lock(thread, brief).await.expect("it is held");
+        }
+        let (waiting, owner) = stand(&server, &client).await;
+        let hour = Duration::from_secs(3600);
+        for thread in [7, 8] {
+            java.lock(thread, hour).await.expect("it is held");
+        }
+        for thread in ahead {
+            java.give_up(thread, FIVE_MINUTES).await;
+        }
+        assert!(times(&server)[&owner] < 0, "there was no harm done");
+        // It is first, and its time is over: the next one is told.
+        assert_eq!(java.unlock(1).await, Some(true));
+        assert_eq!(line(&server), [java.owner(7), java.owner(8)]);
+        assert_eq!(java.lock(7, brief).await, None);
 
-    eventually(PATIENCE, "it is the first again", async || {
-        line(&server) == [owner.clone(), java.owner(8)]
-    })
-    .await;
-    assert_eq!(java.unlock(7).await, Some(true));
-    let guard = granted(waiting).await;
-    assert_eq!(guard.owner(), owner);
-    guard.release().await.expect("it is ours");
-    assert_eq!(java.lock(8, FIVE_MINUTES).await, None);
-    assert_eq!(java.unlock(8).await, Some(true));
-    leaves_nothing(&server, client).await;
+        eventually(PATIENCE, "it is the first again", async || {
+            line(&server) == [owner.clone(), java.owner(8)]
+        })
+        .await;
+        assert_eq!(java.unlock(7).await, Some(true));
+        let guard = granted(waiting).await;
+        assert_eq!(guard.owner(), owner);
+        guard.release().await.expect("it is ours");
+        assert_eq!(java.lock(8, FIVE_MINUTES).await, None);
+        assert_eq!(java.unlock(8).await, Some(true));
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// The java that was told instead takes its time.
-#[tokio::test]
-async fn a_waiter_that_was_passed_over_and_finds_the_lock_free_has_it_at_once() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-    let (waiting, owner) = stand(&server, &client).await;
-    java.lock(2, FIVE_MINUTES).await.expect("it is held");
-    pass_over(&server, &owner);
-    let pace = Pace::start();
-    assert_eq!(java.unlock(1).await, Some(true));
-    assert_eq!(line(&server), [java.owner(2)]);
-    let guard = granted(waiting).await;
-    // It asks within three seconds, and need not ask twice.
-    let took = pace.now();
-    assert!(took < Duration::from_millis(4500), "{took:?}");
-    guard.release().await.expect("it is ours");
-    assert_eq!(java.lock(2, FIVE_MINUTES).await, None);
-    assert_eq!(java.unlock(2).await, Some(true));
-    leaves_nothing(&server, client).await;
-}
-
-#[tokio::test]
-async fn a_waiter_that_was_passed_over_leaves_nothing_behind_when_it_goes() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    for given_up in [false, true] {
+#[test]
+fn a_waiter_that_was_passed_over_and_finds_the_lock_free_has_it_at_once() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
         assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
         let (waiting, owner) = stand(&server, &client).await;
+        java.lock(2, FIVE_MINUTES).await.expect("it is held");
         pass_over(&server, &owner);
+        let pace = Pace::start();
         assert_eq!(java.unlock(1).await, Some(true));
-        assert_eq!(line(&server).len(), 0);
-        if given_up {
-            waiting.abort();
-        } else {
-            granted(waiting).await.release().await.expect("it is ours");
-        }
-        eventually(PATIENCE, "no key is left", async || {
-            server.keys().is_empty()
-        })
-        .await;
-    }
-    leaves_nothing(&server, client).await;
+        assert_eq!(line(&server), [java.owner(2)]);
+        let guard = granted(waiting).await;
+        // It asks within three seconds, and need not ask twice.
+        let took = pace.now();
+        assert!(took < Duration::from_millis(4500), "{took:?}");
+        guard.release().await.expect("it is ours");
+        assert_eq!(java.lock(2, FIVE_MINUTES).await, None);
+        assert_eq!(java.unlock(2).await, Some(true));
+        leaves_nothing(&server, client).await;
+    });
 }
 
-#[tokio::test]
-async fn a_java_client_whose_clock_is_ahead_costs_ours_no_place() {
-    let server = RedisServer::start();
-    let (client, mut java) = (connect(&server).await, Javas::start(&server).await);
-    let held = hold(&client).await;
-    let (waiting, owner) = stand(&server, &client).await;
-    java.ahead = 20 * 60_000;
-    java.lock(1, FIVE_MINUTES).await.expect("it is held");
-    assert_eq!(line(&server), [java.owner(1)], "it was passed over");
-    eventually(PATIENCE, "it is the first again", async || {
-        line(&server) == [owner.clone(), java.owner(1)]
-    })
-    .await;
-    held.release().await.expect("it is ours");
-    granted(waiting).await.release().await.expect("it is ours");
-    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-    assert_eq!(java.unlock(1).await, Some(true));
-    leaves_nothing(&server, client).await;
+#[test]
+fn a_waiter_that_was_passed_over_leaves_nothing_behind_when_it_goes() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        for given_up in [false, true] {
+            assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+            let (waiting, owner) = stand(&server, &client).await;
+            pass_over(&server, &owner);
+            assert_eq!(java.unlock(1).await, Some(true));
+            assert_eq!(line(&server).len(), 0);
+            if given_up {
+                waiting.abort();
+            } else {
+                granted(waiting).await.release().await.expect("it is ours");
+            }
+            eventually(PATIENCE, "no key is left", async || {
+                server.keys().is_empty()
+            })
+            .await;
+        }
+        leaves_nothing(&server, client).await;
+    });
+}
+
+#[test]
+fn a_java_client_whose_clock_is_ahead_costs_ours_no_place() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, mut java) = (connect(&server).await, Javas::start(&server).await);
+        let held = hold(&client).await;
+        let (waiting, owner) = stand(&server, &client).await;
+        java.ahead = 20 * 60_000;
+        java.lock(1, FIVE_MINUTES).await.expect("it is held");
+        assert_eq!(line(&server), [java.owner(1)], "it was passed over");
+        eventually(PATIENCE, "it is the first again", async || {
+            line(&server) == [owner.clone(), java.owner(1)]
+        })
+        .await;
+        held.release().await.expect("it is ours");
+        granted(waiting).await.release().await.expect("it is ours");
+        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+        assert_eq!(java.unlock(1).await, Some(true));
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// Redisson's would sleep for as long as the last in line may.
-#[tokio::test]
-async fn a_waiter_that_came_back_has_the_lock_soon_after_the_end_of_a_dead_holders_lease() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-    let (waiting, owner) = stand(&server, &client).await;
-    java.lock(2, FIVE_MINUTES).await.expect("it is held");
-    pass_over(&server, &owner);
-    java.lock(2, FIVE_MINUTES).await.expect("it is held");
-    eventually(PATIENCE, "it is the first again", async || {
-        line(&server).first() == Some(&owner)
-    })
-    .await;
-    server.cmd(&["PEXPIRE", NAME, "500"]);
-    let (guard, took) = paced(granted(waiting)).await;
-    assert!(took < Duration::from_secs(5), "{took:?}");
-    guard.release().await.expect("it is ours");
-    assert_eq!(java.lock(2, FIVE_MINUTES).await, None);
-    assert_eq!(java.unlock(2).await, Some(true));
-    leaves_nothing(&server, client).await;
+#[test]
+fn a_waiter_that_came_back_has_the_lock_soon_after_the_end_of_a_dead_holders_lease() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+        let (waiting, owner) = stand(&server, &client).await;
+        java.lock(2, FIVE_MINUTES).await.expect("it is held");
+        pass_over(&server, &owner);
+        java.lock(2, FIVE_MINUTES).await.expect("it is held");
+        eventually(PATIENCE, "it is the first again", async || {
+            line(&server).first() == Some(&owner)
+        })
+        .await;
+        server.cmd(&["PEXPIRE", NAME, "500"]);
+        let (guard, took) = paced(granted(waiting)).await;
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        guard.release().await.expect("it is ours");
+        assert_eq!(java.lock(2, FIVE_MINUTES).await, None);
+        assert_eq!(java.unlock(2).await, Some(true));
+        leaves_nothing(&server, client).await;
+    });
 }
 
-#[tokio::test]
-async fn a_java_that_died_in_line_is_passed_over_when_its_time_is_over_and_not_before() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    // Not over before it is given back.
-    let second = Duration::from_secs(2);
-    let held = client.fair_lock(NAME).with_lease(Lease::Fixed(second));
-    let held = held.acquire().await.expect("it is free");
-    java.lock(1, second).await.expect("it is held");
-    let over = now(&server) + times(&server)[&java.owner(1)];
-    let (waiting, _) = stand(&server, &client).await;
-    held.release().await.expect("it is ours");
-    let guard = granted(waiting).await;
-    let late = now(&server) - over;
-    assert!(late >= 0, "{late} ms");
-    // It asks every three seconds.
-    assert!(late < 8000, "{late} ms");
-    guard.release().await.expect("it is ours");
-    leaves_nothing(&server, client).await;
+#[test]
+fn a_java_that_died_in_line_is_passed_over_when_its_time_is_over_and_not_before() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        // Not over before it is given back.
+        let second = Duration::from_secs(2);
+        let held = client.fair_lock(NAME).with_lease(Lease::Fixed(second));
+        let held = held.acquire().await.expect("it is free");
+        java.lock(1, second).await.expect("it is held");
+        let over = now(&server) + times(&server)[&java.owner(1)];
+        let (waiting, _) = stand(&server, &client).await;
+        held.release().await.expect("it is ours");
+        let guard = granted(waiting).await;
+        let late = now(&server) - over;
+        assert!(late >= 0, "{late} ms");
+        // It asks every three seconds.
+        assert!(late < 8000, "{late} ms");
+        guard.release().await.expect("it is ours");
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// Redisson's waiters behind such a one ask without pause.
-#[tokio::test]
-async fn a_java_that_may_be_there_is_waited_for_and_seldom_asked_about() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let held = hold(&client).await;
-    java.lock(1, FIVE_MINUTES).await.expect("it is held");
-    let (waiting, owner) = stand(&server, &client).await;
-    held.release().await.expect("it is ours");
-    let begun = Instant::now();
-    let before = questions(&server);
-    eventually(PATIENCE, "it asks", async || questions(&server) > before).await;
-    tokio::time::sleep(Duration::from_secs(4).saturating_sub(begun.elapsed())).await;
-    let asked = questions(&server) - before;
-    let most = 1 + begun.elapsed().as_secs() / 3;
-    assert!(asked <= most, "{asked} times in {:?}", begun.elapsed());
-    assert_eq!(line(&server), [java.owner(1), owner]);
-    assert_eq!(
-        java.lock(1, FIVE_MINUTES).await,
-        None,
-        "it has kept its place"
-    );
-    assert_eq!(java.unlock(1).await, Some(true));
-    granted(waiting).await.release().await.expect("it is ours");
-    leaves_nothing(&server, client).await;
+#[test]
+fn a_java_that_may_be_there_is_waited_for_and_seldom_asked_about() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let held = hold(&client).await;
+        java.lock(1, FIVE_MINUTES).await.expect("it is held");
+        let (waiting, owner) = stand(&server, &client).await;
+        held.release().await.expect("it is ours");
+        let begun = Instant::now();
+        let before = questions(&server);
+        eventually(PATIENCE, "it asks", async || questions(&server) > before).await;
+        tokio::time::sleep(Duration::from_secs(4).saturating_sub(begun.elapsed())).await;
+        let asked = questions(&server) - before;
+        let most = 1 + begun.elapsed().as_secs() / 3;
+        assert!(asked <= most, "{asked} times in {:?}", begun.elapsed());
+        assert_eq!(line(&server), [java.owner(1), owner]);
+        assert_eq!(
+            java.lock(1, FIVE_MINUTES).await,
+            None,
+            "it has kept its place"
+        );
+        assert_eq!(java.unlock(1).await, Some(true));
+        granted(waiting).await.release().await.expect("it is ours");
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// Should it die there, everybody behind it waits for that time.
-#[tokio::test]
-async fn a_java_behind_many_of_ours_has_no_more_time_than_behind_one() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let held = hold(&client).await;
-    let mut waiting = Vec::new();
-    for _ in 0..10 {
-        waiting.push(stand(&server, &client).await.0);
-    }
-    java.lock(1, FIVE_MINUTES).await.expect("it is held");
-    assert_about(times(&server)[&java.owner(1)], LEASE + 2 * FIVE_MINUTES);
-    java.give_up(1, FIVE_MINUTES).await;
-    held.release().await.expect("it is ours");
-    for waiting in waiting {
-        granted(waiting).await.release().await.expect("it is ours");
-    }
-    leaves_nothing(&server, client).await;
+#[test]
+fn a_java_behind_many_of_ours_has_no_more_time_than_behind_one() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let held = hold(&client).await;
+        let mut waiting = Vec::new();
+        for _ in 0..10 {
+            waiting.push(stand(&server, &client).await.0);
+        }
+        java.lock(1, FIVE_MINUTES).await.expect("it is held");
+        assert_about(times(&server)[&java.owner(1)], LEASE + 2 * FIVE_MINUTES);
+        java.give_up(1, FIVE_MINUTES).await;
+        held.release().await.expect("it is ours");
+        for waiting in waiting {
+            granted(waiting).await.release().await.expect("it is ours");
+        }
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// Where all are ours, a line in which everybody was killed does not stay for long.
-#[tokio::test]
-async fn a_line_of_ours_ends_soon_and_one_with_a_java_in_it_does_not() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let keys = [queue(), timeout(), ALIVE.to_owned()];
-    let ends = || {
-        let ends = keys.iter().map(|key| server.pttl(key));
-        // One that is not there ends nothing.
-        let ends: Vec<_> = ends.filter(|end| *end != -2).collect();
-        (ends.iter().min().copied(), ends.iter().max().copied())
-    };
-    let soon = || {
-        for key in &keys {
-            server.cmd(&["PEXPIRE", key, "40000"]);
+#[test]
+fn a_line_of_ours_ends_soon_and_one_with_a_java_in_it_does_not() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let keys = [queue(), timeout(), ALIVE.to_owned()];
+        let ends = || {
+            let ends = keys.iter().map(|key| server.pttl(key));
+            // One that is not there ends nothing.
+            let ends: Vec<_> = ends.filter(|end| *end != -2).collect();
+            (ends.iter().min().copied(), ends.iter().max().copied())
+        };
+        let soon = || {
+            for key in &keys {
+                server.cmd(&["PEXPIRE", key, "40000"]);
+            }
+        };
+        let lasts = |why: &str| {
+            let (first, _) = ends();
+            assert!(first > Some(12 * 3_600_000), "{why}: {first:?}");
+            soon();
+        };
+        let held = hold(&client).await;
+        let (first, _) = stand(&server, &client).await;
+        let (second, _) = stand(&server, &client).await;
+        let (_, last) = ends();
+        assert!(last <= Some(15 * 60_000), "{last:?}");
+        for thread in [1, 2] {
+            java.lock(thread, FIVE_MINUTES).await.expect("it is held");
         }
-    };
-    let lasts = |why: &str| {
-        let (first, _) = ends();
-        assert!(first > Some(12 * 3_600_000), "{why}: {first:?}");
+        // Whoever of ours comes by: by its turn, without it, or to give the lock back.
         soon();
-    };
-    let held = hold(&client).await;
-    let (first, _) = stand(&server, &client).await;
-    let (second, _) = stand(&server, &client).await;
-    let (_, last) = ends();
-    assert!(last <= Some(15 * 60_000), "{last:?}");
-    for thread in [1, 2] {
-        java.lock(thread, FIVE_MINUTES).await.expect("it is held");
-    }
-    // Whoever of ours comes by: by its turn, without it, or to give the lock back.
-    soon();
-    held.release().await.expect("it is ours");
-    let held = granted(first).await;
-    lasts("one of ours has its turn");
-    second.abort();
-    eventually(PATIENCE, "it has left", async || line(&server).len() == 2).await;
-    lasts("one of ours has left");
-    held.release().await.expect("it is ours");
-    lasts("one of ours has given it back");
-    for thread in [1, 2] {
-        assert_eq!(java.lock(thread, FIVE_MINUTES).await, None);
-        assert_eq!(java.unlock(thread).await, Some(true));
-    }
-    leaves_nothing(&server, client).await;
+        held.release().await.expect("it is ours");
+        let held = granted(first).await;
+        lasts("one of ours has its turn");
+        second.abort();
+        eventually(PATIENCE, "it has left", async || line(&server).len() == 2).await;
+        lasts("one of ours has left");
+        held.release().await.expect("it is ours");
+        lasts("one of ours has given it back");
+        for thread in [1, 2] {
+            assert_eq!(java.lock(thread, FIVE_MINUTES).await, None);
+            assert_eq!(java.unlock(thread).await, Some(true));
+        }
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// Redisson gives its line no end. Ours has one, in case everybody dies; but it must not end under those who wait.
-#[tokio::test]
-async fn javas_who_stay_keep_their_places_though_ours_have_gone() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let hour = Duration::from_secs(3600);
-    assert_eq!(java.lock(1, hour).await, None);
-    java.lock(2, hour).await.expect("it is held");
-    let (waiting, _) = stand(&server, &client).await;
-    for key in [&*queue(), &*timeout(), ALIVE] {
-        assert!(server.pttl(key) > 0, "`{key}` has no end");
-    }
-    java.lock(3, hour).await.expect("it is held");
-    waiting.abort();
-    eventually(PATIENCE, "it has left", async || line(&server).len() == 2).await;
-    let last = times(&server).into_values().max().expect("two of them");
-    for key in [&queue(), &timeout()] {
-        assert!(server.pttl(key) > last, "`{key}` ends too soon");
-    }
-    // Those of ours who come later put an end to whatever they make anew.
-    let (waiting, _) = stand(&server, &client).await;
-    for key in [&*queue(), &*timeout(), ALIVE] {
-        assert!(server.pttl(key) > last, "`{key}`");
-    }
-    assert_eq!(java.unlock(1).await, Some(true));
-    for thread in [2, 3] {
-        assert_eq!(java.lock(thread, hour).await, None);
-        assert_eq!(java.unlock(thread).await, Some(true));
-    }
-    granted(waiting).await.release().await.expect("it is ours");
-    leaves_nothing(&server, client).await;
+#[test]
+fn javas_who_stay_keep_their_places_though_ours_have_gone() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(java.lock(1, hour).await, None);
+        java.lock(2, hour).await.expect("it is held");
+        let (waiting, _) = stand(&server, &client).await;
+        for key in [&*queue(), &*timeout(), ALIVE] {
+            assert!(server.pttl(key) > 0, "`{key}` has no end");
+        }
+        java.lock(3, hour).await.expect("it is held");
+        waiting.abort();
+        eventually(PATIENCE, "it has left", async || line(&server).len() == 2).await;
+        let last = times(&server).into_values().max().expect("two of them");
+        for key in [&queue(), &timeout()] {
+            assert!(server.pttl(key) > last, "`{key}` ends too soon");
+        }
+        // Those of ours who come later put an end to whatever they make anew.
+        let (waiting, _) = stand(&server, &client).await;
+        for key in [&*queue(), &*timeout(), ALIVE] {
+            assert!(server.pttl(key) > last, "`{key}`");
+        }
+        assert_eq!(java.unlock(1).await, Some(true));
+        for thread in [2, 3] {
+            assert_eq!(java.lock(thread, hour).await, None);
+            assert_eq!(java.unlock(thread).await, Some(true));
+        }
+        granted(waiting).await.release().await.expect("it is ours");
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// Redisson's waiters all ask at that moment.
-#[tokio::test]
-async fn when_a_lease_ends_only_the_first_in_line_asks() {
-    let mut asked = Vec::new();
-    for _ in 0..5 {
-        asked.push(asked_at_the_end_of_a_lease().await);
-        // Where the machine stands still they ask by themselves, or do not sleep before it ends.
-        if asked.iter().flatten().any(|asked| *asked <= 3) {
-            return;
+#[test]
+fn when_a_lease_ends_only_the_first_in_line_asks() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let held = hold(&client).await;
+        // It ends before they would ask by themselves, but for the first.
+        server.cmd(&["PEXPIRE", NAME, "2500"]);
+        let mut waiting = Vec::new();
+        for _ in 0..20 {
+            waiting.push(tokio::spawn(client.fair_lock(NAME).acquire()));
         }
-    }
-    panic!("so many have asked: {asked:?}");
-}
-
-async fn asked_at_the_end_of_a_lease() -> Option<u64> {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let held = hold(&client).await;
-    // It ends before they would ask by themselves, but for the first.
-    server.cmd(&["PEXPIRE", NAME, "2500"]);
-    let mut waiting = Vec::new();
-    for _ in 0..20 {
-        waiting.push(tokio::spawn(client.fair_lock(NAME).acquire()));
-    }
-    let asleep = eventually(PATIENCE, "all of them sleep", async || {
-        questions(&server) >= 40 && server.pubsub_channels().len() == 20
+        eventually(PATIENCE, "all of them sleep", async || {
+            questions(&server) >= 40 && server.pubsub_channels().len() == 20
+        })
+        .await;
+        let first = line(&server)[0].clone();
+        let before = questions(&server);
+        eventually(PATIENCE, "the first has it", async || {
+            server.hgetall(NAME).contains_key(&first)
+        })
+        .await;
+        let asked = questions(&server) - before;
+        assert!(asked <= 3, "{asked} questions");
+        held.forget();
+        for waiting in waiting {
+            granted(waiting).await.release().await.expect("it is ours");
+        }
+        leaves_nothing(&server, client).await;
     });
-    tokio::time::timeout(Duration::from_secs(3), asleep)
-        .await
-        .ok()?;
-    let first = line(&server)[0].clone();
-    let asked = questions(&server);
-    eventually(PATIENCE, "the first has it", async || {
-        server.hgetall(NAME).contains_key(&first)
-    })
-    .await;
-    let asked = questions(&server) - asked;
-    held.forget();
-    for waiting in waiting {
-        granted(waiting).await.release().await.expect("it is ours");
-    }
-    leaves_nothing(&server, client).await;
-    Some(asked)
 }
 
 /// As two of Redisson's do whose waits are longer than they seemed.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use distlock::{Error, Lease, LostReason};
 
-use super::super::support::java::{Subscriber, channel};
-use super::super::support::{RedisServer, eventually};
-use super::super::{LEASE, PATIENCE, connect, leaves_nothing};
-use super::java::{FIVE_MINUTES, Javas, queue, timeout};
-use super::{ALIVE, NAME, asleep, assert_about, granted, hold, line, stand, times};
+use super::fair::java::{FIVE_MINUTES, Javas, queue, timeout};
+use super::fair::{ALIVE, NAME, assert_about, granted, hold, line, stand, times};
+use super::support::java::{Subscriber, channel};
+use super::support::{RedisServer, eventually};
+use super::{LEASE, PATIENCE, connect, leaves_nothing};
 
 #[tokio::test]
 async fn a_waiter_stands_in_redissons_list_with_its_time_in_redissons_zset() {
@@ -99,33 +99,6 @@ async fn a_release_tells_the_java_thread_that_is_first_and_nobody_else() {
     hold(&client).await.release().await.expect("it is ours");
     assert_eq!(plain.rest(&server).await, [b"0"]);
     for ear in ears.into_iter().chain([plain]) {
-        ear.unsubscribe().await;
-    }
-    leaves_nothing(&server, client).await;
-}
-
-/// Redisson's own waiters say nothing when they go, and whoever is behind them sleeps on.
-#[tokio::test]
-async fn the_first_who_gives_up_passes_a_free_lock_on_to_the_java_thread_behind_it() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    for impatient in [false, true] {
-        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-        // Not over before it sleeps and another stands behind it, but before it asks again, after three seconds.
-        let patience = Duration::from_millis(if impatient { 2500 } else { 60_000 });
-        let lock = client.fair_lock(NAME);
-        let first = asleep(&server, tokio::spawn(lock.acquire_timeout(patience))).await;
-        let mut ear = java.listen(&server, 2).await;
-        java.lock(2, FIVE_MINUTES).await.expect("it is held");
-        // It goes without a word, so that nobody is told but by who leaves.
-        server.cmd(&["DEL", NAME]);
-        if !impatient {
-            first.abort();
-        }
-        assert_eq!(ear.message().await, b"0");
-        assert_eq!(java.lock(2, FIVE_MINUTES).await, None);
-        assert_eq!(java.unlock(2).await, Some(true));
-        assert!(ear.rest(&server).await.is_empty(), "one message is enough");
         ear.unsubscribe().await;
     }
     leaves_nothing(&server, client).await;

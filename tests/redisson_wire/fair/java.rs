@@ -1,6 +1,11 @@
 //! Redisson's fair lock as the server sees it: its effects, written anew.
 
-use std::time::{Duration, SystemTime};
+#![allow(
+    dead_code,
+    reason = "a program that compiles this module uses a part of it"
+)]
+
+use std::time::Duration;
 
 use super::super::support::RedisServer;
 use super::super::support::java::{Java, Subscriber, channel, in_slot};
@@ -32,7 +37,7 @@ impl Javas {
 
     /// `None` if the thread has the lock now; or else it stands in line, and this is how long it sleeps, in ms.
     pub(crate) async fn lock(&self, thread: i64, wait: Duration) -> Option<i64> {
-        let (wait, now) = (wait.as_millis().to_string(), self.now());
+        let (wait, now) = (wait.as_millis().to_string(), self.now().await);
         let args = [WATCHDOG, &self.owner(thread), &wait, &now];
         self.eval(LOCK, &[NAME, &queue(), &timeout()], &args).await
     }
@@ -46,7 +51,7 @@ impl Javas {
     /// Whether it is free now; `None` if another has it.
     pub(crate) async fn unlock(&self, thread: i64) -> Option<bool> {
         let keys = [NAME, &queue(), &timeout(), &channel(NAME)];
-        let args = ["0", WATCHDOG, &self.owner(thread), &self.now()];
+        let args = ["0", WATCHDOG, &self.owner(thread), &self.now().await];
         let unlocked: Option<i64> = self.eval(UNLOCK, &keys, &args).await;
         unlocked.map(|freed| freed == 1)
     }
@@ -61,11 +66,10 @@ impl Javas {
         self.java.eval(&script, keys, args).await
     }
 
-    /// `System.currentTimeMillis()`.
-    fn now(&self) -> String {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.expect("it is later than 1970").as_millis();
-        (i64::try_from(now).expect("it fits") + self.ahead).to_string()
+    /// `System.currentTimeMillis()`, on a machine whose clock agrees with the server's but for [`ahead`](Self::ahead).
+    async fn now(&self) -> String {
+        let (seconds, micros) = self.java.server_time().await;
+        (seconds * 1000 + micros / 1000 + self.ahead).to_string()
     }
 }
 

@@ -5,239 +5,259 @@ use std::time::Duration;
 use distlock::Error;
 use tokio::task::JoinSet;
 
-use super::super::support::java::UUID;
-use super::super::support::{RedisServer, eventually};
-use super::super::{PATIENCE, connect, leaves_nothing};
-use super::java::{FIVE_MINUTES, Javas, queue, timeout};
-use super::{ALIVE, NAME, granted, hold, line, now, stand, times};
+use super::fair::java::{FIVE_MINUTES, Javas, queue, timeout};
+use super::fair::{ALIVE, NAME, granted, hold, line, now, stand, times};
+use super::support::java::UUID;
+use super::support::{RedisServer, eventually, simulated};
+use super::{PATIENCE, connect, leaves_nothing};
 
 /// Redisson waits for such a one for ever, or fails.
-#[tokio::test]
-async fn one_in_the_list_without_a_time_is_passed_over() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let held = hold(&client).await;
-    server.cmd(&["RPUSH", &queue(), &stranger(1)]);
-    let (waiting, owner) = stand(&server, &client).await;
-    server.cmd(&["RPUSH", &queue(), &stranger(2)]);
-    held.release().await.expect("it is ours");
-    let guard = granted(waiting).await;
-    assert_eq!(guard.owner(), owner);
-    guard.release().await.expect("it is ours");
-    leaves_nothing(&server, client).await;
-}
-
-/// What is mended beside it does not cost its mark, by which it is known to have died.
-#[tokio::test]
-async fn who_died_is_passed_over_soon_though_the_line_had_to_be_mended() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let held = hold(&client).await;
-    let (dead, over) = (java.owner(-1), now(&server));
-    server.cmd(&["RPUSH", &queue(), &dead]);
-    server.cmd(&["ZADD", &timeout(), &(over + 360_000).to_string(), &dead]);
-    server.cmd(&["ZADD", ALIVE, &(over - 1).to_string(), &dead]);
-    // Somebody with a time and no place.
-    server.cmd(&[
-        "ZADD",
-        &timeout(),
-        &(over + 360_000).to_string(),
-        &stranger(1),
-    ]);
-    let (waiting, owner) = stand(&server, &client).await;
-    held.release().await.expect("it is ours");
-    let guard = granted(waiting).await;
-    assert_eq!(guard.owner(), owner);
-    guard.release().await.expect("it is ours");
-    leaves_nothing(&server, client).await;
-}
-
-/// While it stood there, every question would look at the whole line.
-#[tokio::test]
-async fn nobody_deep_in_the_line_is_taken_out_at_the_next_question() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let held = hold(&client).await;
-    let (first, one) = stand(&server, &client).await;
-    server.cmd(&["RPUSH", &queue(), &stranger(1)]);
-    let (second, two) = stand(&server, &client).await;
-    assert_eq!(line(&server), [one, two]);
-    held.release().await.expect("it is ours");
-    for waiting in [first, second] {
-        granted(waiting).await.release().await.expect("it is ours");
-    }
-    leaves_nothing(&server, client).await;
-}
-
-/// Redisson believes of itself that it stands in line, and is never told.
-#[tokio::test]
-async fn a_java_with_a_time_and_no_place_gets_a_place() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let held = hold(&client).await;
-    let over = (now(&server) + 600_000).to_string();
-    server.cmd(&["ZADD", &timeout(), &over, &java.owner(1)]);
-    java.lock(1, FIVE_MINUTES).await.expect("it is held");
-    assert!(line(&server).is_empty(), "it would wait for ever");
-    let (waiting, owner) = stand(&server, &client).await;
-    java.lock(1, FIVE_MINUTES).await.expect("it is held");
-    assert_eq!(line(&server), [owner, java.owner(1)]);
-    held.release().await.expect("it is ours");
-    granted(waiting).await.release().await.expect("it is ours");
-    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-    assert_eq!(java.unlock(1).await, Some(true));
-    leaves_nothing(&server, client).await;
-}
-
-/// Then there are as many in the one as in the other.
-#[tokio::test]
-async fn one_of_each_is_mended_too() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let held = hold(&client).await;
-    let over = (now(&server) + 600_000).to_string();
-    server.cmd(&["RPUSH", &queue(), &stranger(1)]);
-    server.cmd(&["ZADD", &timeout(), &over, &java.owner(1)]);
-    let (waiting, owner) = stand(&server, &client).await;
-    eventually(PATIENCE, "Java stands in line", async || {
-        java.lock(1, FIVE_MINUTES).await.expect("it is held");
-        line(&server) == [owner.clone(), java.owner(1)]
-    })
-    .await;
-    held.release().await.expect("it is ours");
-    granted(waiting).await.release().await.expect("it is ours");
-    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-    assert_eq!(java.unlock(1).await, Some(true));
-    leaves_nothing(&server, client).await;
-}
-
-#[tokio::test]
-async fn waiters_whose_times_were_deleted_keep_their_places() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let held = hold(&client).await;
-    let mut waiting = Vec::new();
-    for _ in 0..5 {
-        waiting.push(stand(&server, &client).await);
-    }
-    let came = line(&server);
-    server.cmd(&["DEL", &timeout()]);
-    eventually(PATIENCE, "all have a time again", async || {
-        times(&server).len() == 5
-    })
-    .await;
-    assert_eq!(line(&server), came);
-    assert!(times(&server).values().all(|left| *left > 300_000));
-    held.release().await.expect("it is ours");
-    for (waiting, owner) in waiting {
+#[test]
+fn one_in_the_list_without_a_time_is_passed_over() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let held = hold(&client).await;
+        server.cmd(&["RPUSH", &queue(), &stranger(1)]);
+        let (waiting, owner) = stand(&server, &client).await;
+        server.cmd(&["RPUSH", &queue(), &stranger(2)]);
+        held.release().await.expect("it is ours");
         let guard = granted(waiting).await;
         assert_eq!(guard.owner(), owner);
         guard.release().await.expect("it is ours");
-    }
-    leaves_nothing(&server, client).await;
+        leaves_nothing(&server, client).await;
+    });
 }
 
-/// Its mark has expired, too, as a process's does that was suspended: neither says that it has an entry.
-#[tokio::test]
-async fn a_waiter_without_a_score_whose_mark_has_expired_queues_once() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let held = hold(&client).await;
-    let (first, one) = stand(&server, &client).await;
-    let (second, two) = stand(&server, &client).await;
-    let over = (now(&server) - 1).to_string();
-    for owner in [&one, &two] {
-        server.cmd(&["ZADD", ALIVE, &over, owner]);
-    }
-    server.cmd(&["DEL", &timeout()]);
-    for owner in [&two, &one] {
-        let channel = format!("redisson_lock__channel:{{order}}:{owner}");
-        server.cmd(&["PUBLISH", &channel, "2"]);
-        eventually(PATIENCE, "it has asked", async || {
-            times(&server).contains_key(owner)
-        })
-        .await;
-    }
-    let mut line = line(&server);
-    line.sort();
-    let mut waiters = [one, two];
-    waiters.sort();
-    assert_eq!(line, waiters);
-    held.release().await.expect("it is ours");
-    let turn = async |waiting| granted(waiting).await.release().await;
-    let (one, two) = tokio::join!(turn(first), turn(second));
-    one.and(two).expect("each was its own");
-    leaves_nothing(&server, client).await;
-}
-
-/// An earlier version could leave it so.
-#[tokio::test]
-async fn a_waiter_that_is_queued_twice_has_one_entry_after_its_next_question() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    let held = hold(&client).await;
-    let (waiting, owner) = stand(&server, &client).await;
-    server.cmd(&["RPUSH", &queue(), &owner]);
-    let channel = format!("redisson_lock__channel:{{order}}:{owner}");
-    server.cmd(&["PUBLISH", &channel, "2"]);
-    eventually(PATIENCE, "it is queued once", async || {
-        line(&server) == [owner.clone()]
-    })
-    .await;
-    held.release().await.expect("it is ours");
-    granted(waiting).await.release().await.expect("it is ours");
-    leaves_nothing(&server, client).await;
-}
-
-/// Their order is lost with it; nobody is.
-#[tokio::test]
-async fn waiters_whose_list_was_deleted_come_again() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    for keys in [
-        vec![queue()],
-        vec![queue(), timeout()],
-        vec![queue(), timeout(), ALIVE.into()],
-    ] {
+/// What is mended beside it does not cost its mark, by which it is known to have died.
+#[test]
+fn who_died_is_passed_over_soon_though_the_line_had_to_be_mended() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
         let held = hold(&client).await;
-        let mut turns = JoinSet::new();
-        for _ in 0..3 {
-            let (waiting, _) = stand(&server, &client).await;
-            turns.spawn(async move { granted(waiting).await.release().await });
+        let (dead, over) = (java.owner(-1), now(&server));
+        server.cmd(&["RPUSH", &queue(), &dead]);
+        server.cmd(&["ZADD", &timeout(), &(over + 360_000).to_string(), &dead]);
+        server.cmd(&["ZADD", ALIVE, &(over - 1).to_string(), &dead]);
+        // Somebody with a time and no place.
+        server.cmd(&[
+            "ZADD",
+            &timeout(),
+            &(over + 360_000).to_string(),
+            &stranger(1),
+        ]);
+        let (waiting, owner) = stand(&server, &client).await;
+        held.release().await.expect("it is ours");
+        let guard = granted(waiting).await;
+        assert_eq!(guard.owner(), owner);
+        guard.release().await.expect("it is ours");
+        leaves_nothing(&server, client).await;
+    });
+}
+
+/// While it stood there, every question would look at the whole line.
+#[test]
+fn nobody_deep_in_the_line_is_taken_out_at_the_next_question() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let held = hold(&client).await;
+        let (first, one) = stand(&server, &client).await;
+        server.cmd(&["RPUSH", &queue(), &stranger(1)]);
+        let (second, two) = stand(&server, &client).await;
+        assert_eq!(line(&server), [one, two]);
+        held.release().await.expect("it is ours");
+        for waiting in [first, second] {
+            granted(waiting).await.release().await.expect("it is ours");
         }
-        for key in &keys {
-            server.cmd(&["DEL", key]);
-        }
-        eventually(PATIENCE, "all stand in line again", async || {
-            line(&server).len() == 3 && times(&server).len() == 3
+        leaves_nothing(&server, client).await;
+    });
+}
+
+/// Redisson believes of itself that it stands in line, and is never told.
+#[test]
+fn a_java_with_a_time_and_no_place_gets_a_place() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let held = hold(&client).await;
+        let over = (now(&server) + 600_000).to_string();
+        server.cmd(&["ZADD", &timeout(), &over, &java.owner(1)]);
+        java.lock(1, FIVE_MINUTES).await.expect("it is held");
+        assert!(line(&server).is_empty(), "it would wait for ever");
+        let (waiting, owner) = stand(&server, &client).await;
+        java.lock(1, FIVE_MINUTES).await.expect("it is held");
+        assert_eq!(line(&server), [owner, java.owner(1)]);
+        held.release().await.expect("it is ours");
+        granted(waiting).await.release().await.expect("it is ours");
+        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+        assert_eq!(java.unlock(1).await, Some(true));
+        leaves_nothing(&server, client).await;
+    });
+}
+
+/// Then there are as many in the one as in the other.
+#[test]
+fn one_of_each_is_mended_too() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let held = hold(&client).await;
+        let over = (now(&server) + 600_000).to_string();
+        server.cmd(&["RPUSH", &queue(), &stranger(1)]);
+        server.cmd(&["ZADD", &timeout(), &over, &java.owner(1)]);
+        let (waiting, owner) = stand(&server, &client).await;
+        eventually(PATIENCE, "Java stands in line", async || {
+            java.lock(1, FIVE_MINUTES).await.expect("it is held");
+            line(&server) == [owner.clone(), java.owner(1)]
         })
         .await;
         held.release().await.expect("it is ours");
-        for released in turns.join_all().await {
-            released.expect("it was its own");
-        }
-    }
-    leaves_nothing(&server, client).await;
+        granted(waiting).await.release().await.expect("it is ours");
+        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+        assert_eq!(java.unlock(1).await, Some(true));
+        leaves_nothing(&server, client).await;
+    });
 }
 
-#[tokio::test]
-async fn keys_of_another_type_are_an_error_and_nothing_is_held() {
-    let server = RedisServer::start();
-    let client = connect(&server).await;
-    for key in [queue(), timeout(), ALIVE.into()] {
-        server.cmd(&["SET", &key, "something else"]);
-        let taken = client
-            .fair_lock(NAME)
-            .acquire_timeout(Duration::from_secs(5))
+#[test]
+fn waiters_whose_times_were_deleted_keep_their_places() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let held = hold(&client).await;
+        let mut waiting = Vec::new();
+        for _ in 0..5 {
+            waiting.push(stand(&server, &client).await);
+        }
+        let came = line(&server);
+        server.cmd(&["DEL", &timeout()]);
+        eventually(PATIENCE, "all have a time again", async || {
+            times(&server).len() == 5
+        })
+        .await;
+        assert_eq!(line(&server), came);
+        assert!(times(&server).values().all(|left| *left > 300_000));
+        held.release().await.expect("it is ours");
+        for (waiting, owner) in waiting {
+            let guard = granted(waiting).await;
+            assert_eq!(guard.owner(), owner);
+            guard.release().await.expect("it is ours");
+        }
+        leaves_nothing(&server, client).await;
+    });
+}
+
+/// Its mark has expired, too, as a process's does that was suspended: neither says that it has an entry.
+#[test]
+fn a_waiter_without_a_score_whose_mark_has_expired_queues_once() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let held = hold(&client).await;
+        let (first, one) = stand(&server, &client).await;
+        let (second, two) = stand(&server, &client).await;
+        let over = (now(&server) - 1).to_string();
+        for owner in [&one, &two] {
+            server.cmd(&["ZADD", ALIVE, &over, owner]);
+        }
+        server.cmd(&["DEL", &timeout()]);
+        for owner in [&two, &one] {
+            let channel = format!("redisson_lock__channel:{{order}}:{owner}");
+            server.cmd(&["PUBLISH", &channel, "2"]);
+            eventually(PATIENCE, "it has asked", async || {
+                times(&server).contains_key(owner)
+            })
             .await;
-        assert!(
-            matches!(taken, Err(Error::WrongKind { .. })),
-            "{key}: {taken:?}"
-        );
-        assert_eq!(server.keys(), [&*key]);
-        server.flushall();
-    }
-    leaves_nothing(&server, client).await;
+        }
+        let mut line = line(&server);
+        line.sort();
+        let mut waiters = [one, two];
+        waiters.sort();
+        assert_eq!(line, waiters);
+        held.release().await.expect("it is ours");
+        let turn = async |waiting| granted(waiting).await.release().await;
+        let (one, two) = tokio::join!(turn(first), turn(second));
+        one.and(two).expect("each was its own");
+        leaves_nothing(&server, client).await;
+    });
+}
+
+/// An earlier version could leave it so.
+#[test]
+fn a_waiter_that_is_queued_twice_has_one_entry_after_its_next_question() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        let held = hold(&client).await;
+        let (waiting, owner) = stand(&server, &client).await;
+        server.cmd(&["RPUSH", &queue(), &owner]);
+        let channel = format!("redisson_lock__channel:{{order}}:{owner}");
+        server.cmd(&["PUBLISH", &channel, "2"]);
+        eventually(PATIENCE, "it is queued once", async || {
+            line(&server) == [owner.clone()]
+        })
+        .await;
+        held.release().await.expect("it is ours");
+        granted(waiting).await.release().await.expect("it is ours");
+        leaves_nothing(&server, client).await;
+    });
+}
+
+/// Their order is lost with it; nobody is.
+#[test]
+fn waiters_whose_list_was_deleted_come_again() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        for keys in [
+            vec![queue()],
+            vec![queue(), timeout()],
+            vec![queue(), timeout(), ALIVE.into()],
+        ] {
+            let held = hold(&client).await;
+            let mut turns = JoinSet::new();
+            for _ in 0..3 {
+                let (waiting, _) = stand(&server, &client).await;
+                turns.spawn(async move { granted(waiting).await.release().await });
+            }
+            for key in &keys {
+                server.cmd(&["DEL", key]);
+            }
+            eventually(PATIENCE, "all stand in line again", async || {
+                line(&server).len() == 3 && times(&server).len() == 3
+            })
+            .await;
+            held.release().await.expect("it is ours");
+            for released in turns.join_all().await {
+                released.expect("it was its own");
+            }
+        }
+        leaves_nothing(&server, client).await;
+    });
+}
+
+#[test]
+fn keys_of_another_type_are_an_error_and_nothing_is_held() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server).await;
+        for key in [queue(), timeout(), ALIVE.into()] {
+            server.cmd(&["SET", &key, "something else"]);
+            let taken = client
+                .fair_lock(NAME)
+                .acquire_timeout(Duration::from_secs(5))
+                .await;
+            assert!(
+                matches!(taken, Err(Error::WrongKind { .. })),
+                "{key}: {taken:?}"
+            );
+            assert_eq!(server.keys(), [&*key]);
+            server.flushall();
+        }
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// Somebody of whom nobody knows.

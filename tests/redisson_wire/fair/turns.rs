@@ -4,128 +4,164 @@ use std::time::Duration;
 
 use distlock::Change;
 
-use super::super::support::{RedisServer, paced};
-use super::super::{connect, leaves_nothing};
-use super::java::{FIVE_MINUTES, Javas, queue, timeout};
-use super::{ALIVE, NAME, granted, hold, line, now, stand};
+use super::fair::java::{FIVE_MINUTES, Javas, queue, timeout};
+use super::fair::{ALIVE, NAME, asleep, granted, hold, line, now, stand};
+use super::support::{RedisServer, paced, simulated};
+use super::{connect, leaves_nothing};
 
-#[tokio::test]
-async fn javas_and_ours_have_their_turns_in_the_order_in_which_they_came() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let held = hold(&client).await;
-    let mut came = Vec::new();
-    let mut ears = Vec::new();
-    let mut ours = Vec::new();
-    for thread in 0..4 {
-        ears.push(java.listen(&server, thread).await);
-        java.lock(thread, FIVE_MINUTES).await.expect("it is held");
-        came.push(java.owner(thread));
-        let (waiting, owner) = stand(&server, &client).await;
-        ours.push(waiting);
-        came.push(owner);
-    }
-    assert_eq!(line(&server), came);
+#[test]
+fn javas_and_ours_have_their_turns_in_the_order_in_which_they_came() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let held = hold(&client).await;
+        let mut came = Vec::new();
+        let mut ears = Vec::new();
+        let mut ours = Vec::new();
+        for thread in 0..4 {
+            ears.push(java.listen(&server, thread).await);
+            java.lock(thread, FIVE_MINUTES).await.expect("it is held");
+            came.push(java.owner(thread));
+            let (waiting, owner) = stand(&server, &client).await;
+            ours.push(waiting);
+            came.push(owner);
+        }
+        assert_eq!(line(&server), came);
 
-    held.release().await.expect("it is ours");
-    for ((thread, mut ear), waiting) in (0..).zip(ears).zip(ours) {
-        assert_eq!(ear.message().await, b"0");
-        assert_eq!(
-            java.lock(thread, FIVE_MINUTES).await,
-            None,
-            "it is its turn"
-        );
-        assert!(!waiting.is_finished());
-        assert_eq!(
-            line(&server),
-            came[2 * usize::try_from(thread).unwrap() + 1..]
-        );
-        assert_eq!(java.unlock(thread).await, Some(true));
-        // It would sleep for three seconds if it were not told.
-        let (guard, took) = paced(granted(waiting)).await;
-        assert!(took < Duration::from_millis(1500), "{took:?}");
-        // Whoever tries is not let past those who wait.
-        let tried = client.fair_lock(super::NAME).try_acquire().await;
-        assert!(tried.expect("the server answers").is_none());
-        guard.release().await.expect("it is ours");
-        assert!(ear.rest(&server).await.is_empty());
-        ear.unsubscribe().await;
-    }
-    leaves_nothing(&server, client).await;
+        held.release().await.expect("it is ours");
+        for ((thread, mut ear), waiting) in (0..).zip(ears).zip(ours) {
+            assert_eq!(ear.message().await, b"0");
+            assert_eq!(
+                java.lock(thread, FIVE_MINUTES).await,
+                None,
+                "it is its turn"
+            );
+            assert!(!waiting.is_finished());
+            assert_eq!(
+                line(&server),
+                came[2 * usize::try_from(thread).unwrap() + 1..]
+            );
+            assert_eq!(java.unlock(thread).await, Some(true));
+            // It would sleep for three seconds if it were not told.
+            let (guard, took) = paced(granted(waiting)).await;
+            assert!(took < Duration::from_millis(1500), "{took:?}");
+            // Whoever tries is not let past those who wait.
+            let tried = client.fair_lock(NAME).try_acquire().await;
+            assert!(tried.expect("the server answers").is_none());
+            guard.release().await.expect("it is ours");
+            assert!(ear.rest(&server).await.is_empty());
+            ear.unsubscribe().await;
+        }
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// Java's try does not overtake ours either, nor does a lock of ours that is given back go to whoever asks first.
-#[tokio::test]
-async fn nobody_overtakes_one_of_ours_that_is_first_and_has_not_asked_yet() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let other = connect(&server).await;
-    let held = hold(&client).await;
-    let (waiting, owner) = stand(&server, &other).await;
-    held.release().await.expect("it is ours");
-    // Nothing of ours runs between these.
-    assert!(
-        java.lock(1, FIVE_MINUTES).await.is_some()
-            || server.hgetall(super::NAME).contains_key(&owner)
-    );
-    let guard = granted(waiting).await;
-    assert_eq!(guard.owner(), owner);
-    guard.release().await.expect("it is ours");
-    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-    assert_eq!(java.unlock(1).await, Some(true));
-    other.close().await.expect("the server answers");
-    leaves_nothing(&server, client).await;
+#[test]
+fn nobody_overtakes_one_of_ours_that_is_first_and_has_not_asked_yet() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let other = connect(&server).await;
+        let held = hold(&client).await;
+        let (waiting, owner) = stand(&server, &other).await;
+        held.release().await.expect("it is ours");
+        // Nothing of ours runs between these.
+        assert!(
+            java.lock(1, FIVE_MINUTES).await.is_some() || server.hgetall(NAME).contains_key(&owner)
+        );
+        let guard = granted(waiting).await;
+        assert_eq!(guard.owner(), owner);
+        guard.release().await.expect("it is ours");
+        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+        assert_eq!(java.unlock(1).await, Some(true));
+        other.close().await.expect("the server answers");
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// The holder has died, so there was no message; and of a hold that was renewed meanwhile Java before 3.32 does not know the
 /// end. It would sleep for five minutes, or for ever, and everybody behind it.
-#[tokio::test]
-async fn a_java_that_sleeps_though_the_lock_is_free_is_woken_by_ours_behind_it() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let held = hold(&client).await;
-    let mut ear = java.listen(&server, 1).await;
-    java.lock(1, FIVE_MINUTES).await.expect("it is held");
-    let (waiting, _) = stand(&server, &client).await;
-    let mut watch = client.admin().watch(NAME);
-    assert_eq!(watch.next().await.expect("it looks").change, Change::Held);
-    server.cmd(&["DEL", NAME]);
-    // It wakes whoever sleeps, and nobody else: no permit is left behind.
-    assert_eq!(ear.message().await, b"1");
-    let gone = watch.next().await.expect("it looks");
-    assert_eq!(gone.owner, Some(held.owner()));
-    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-    let taken = watch.next().await.expect("it looks");
-    assert_eq!(taken.change, Change::Granted, "nobody else gave it back");
-    ear.unsubscribe().await;
-    assert_eq!(java.unlock(1).await, Some(true));
-    granted(waiting).await.release().await.expect("it is ours");
-    drop((watch, held));
-    leaves_nothing(&server, client).await;
+#[test]
+fn a_java_that_sleeps_though_the_lock_is_free_is_woken_by_ours_behind_it() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let held = hold(&client).await;
+        let mut ear = java.listen(&server, 1).await;
+        java.lock(1, FIVE_MINUTES).await.expect("it is held");
+        let (waiting, _) = stand(&server, &client).await;
+        let mut watch = client.admin().watch(NAME);
+        assert_eq!(watch.next().await.expect("it looks").change, Change::Held);
+        server.cmd(&["DEL", NAME]);
+        // It wakes whoever sleeps, and nobody else: no permit is left behind.
+        assert_eq!(ear.message().await, b"1");
+        let gone = watch.next().await.expect("it looks");
+        assert_eq!(gone.owner, Some(held.owner()));
+        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+        let taken = watch.next().await.expect("it looks");
+        assert_eq!(taken.change, Change::Granted, "nobody else gave it back");
+        ear.unsubscribe().await;
+        assert_eq!(java.unlock(1).await, Some(true));
+        granted(waiting).await.release().await.expect("it is ours");
+        drop((watch, held));
+        leaves_nothing(&server, client).await;
+    });
 }
 
 /// The message that the lock is free went to one who had died, and Java would sleep for as long as the holder might have
 /// held it.
-#[tokio::test]
-async fn who_passes_over_a_dead_first_in_line_tells_the_java_behind_it() {
-    let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
-    let held = hold(&client).await;
-    // One of ours that will not ask again.
-    let (dead, over) = (java.owner(-1), now(&server));
-    server.cmd(&["RPUSH", &queue(), &dead]);
-    server.cmd(&["ZADD", &timeout(), &(over + 360_000).to_string(), &dead]);
-    server.cmd(&["ZADD", ALIVE, &(over + 1500).to_string(), &dead]);
-    let mut ear = java.listen(&server, 1).await;
-    java.lock(1, FIVE_MINUTES).await.expect("it is held");
-    let (waiting, _) = stand(&server, &client).await;
-    held.release().await.expect("it is ours");
-    assert_eq!(line(&server)[0], dead, "it was told");
-    assert_eq!(ear.message().await, b"0");
-    assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-    assert!(ear.rest(&server).await.is_empty(), "once is enough");
-    ear.unsubscribe().await;
-    assert_eq!(java.unlock(1).await, Some(true));
-    granted(waiting).await.release().await.expect("it is ours");
-    leaves_nothing(&server, client).await;
+#[test]
+fn who_passes_over_a_dead_first_in_line_tells_the_java_behind_it() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let held = hold(&client).await;
+        // One of ours that will not ask again.
+        let (dead, over) = (java.owner(-1), now(&server));
+        server.cmd(&["RPUSH", &queue(), &dead]);
+        server.cmd(&["ZADD", &timeout(), &(over + 360_000).to_string(), &dead]);
+        server.cmd(&["ZADD", ALIVE, &(over + 1500).to_string(), &dead]);
+        let mut ear = java.listen(&server, 1).await;
+        java.lock(1, FIVE_MINUTES).await.expect("it is held");
+        let (waiting, _) = stand(&server, &client).await;
+        held.release().await.expect("it is ours");
+        assert_eq!(line(&server)[0], dead, "it was told");
+        assert_eq!(ear.message().await, b"0");
+        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+        assert!(ear.rest(&server).await.is_empty(), "once is enough");
+        ear.unsubscribe().await;
+        assert_eq!(java.unlock(1).await, Some(true));
+        granted(waiting).await.release().await.expect("it is ours");
+        leaves_nothing(&server, client).await;
+    });
+}
+
+/// Redisson's own waiters say nothing when they go, and whoever is behind them sleeps on.
+#[test]
+fn the_first_who_gives_up_passes_a_free_lock_on_to_the_java_thread_behind_it() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        for impatient in [false, true] {
+            assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
+            // Not over before it sleeps and another stands behind it, but before it asks again, after three seconds.
+            let patience = Duration::from_millis(if impatient { 2500 } else { 60_000 });
+            let lock = client.fair_lock(NAME);
+            let first = asleep(&server, tokio::spawn(lock.acquire_timeout(patience))).await;
+            let mut ear = java.listen(&server, 2).await;
+            java.lock(2, FIVE_MINUTES).await.expect("it is held");
+            // It goes without a word, so that nobody is told but by who leaves.
+            server.cmd(&["DEL", NAME]);
+            if !impatient {
+                first.abort();
+            }
+            assert_eq!(ear.message().await, b"0");
+            assert_eq!(java.lock(2, FIVE_MINUTES).await, None);
+            assert_eq!(java.unlock(2).await, Some(true));
+            assert!(ear.rest(&server).await.is_empty(), "one message is enough");
+            ear.unsubscribe().await;
+        }
+        leaves_nothing(&server, client).await;
+    });
 }

@@ -35,6 +35,20 @@ impl RedisServer {
         keys
     }
 
+    /// The type of a key and everything in it.
+    pub(crate) fn contents(&self, key: &str) -> Vec<Value> {
+        let kind: String = self.query(&["TYPE", key]);
+        let reading = match kind.as_str() {
+            "string" => vec!["GET", key],
+            "hash" => vec!["HGETALL", key],
+            "list" => vec!["LRANGE", key, "0", "-1"],
+            "set" => vec!["SMEMBERS", key],
+            "zset" => vec!["ZRANGE", key, "0", "-1", "WITHSCORES"],
+            _ => return vec![],
+        };
+        vec![self.cmd(&["TYPE", key]), self.cmd(&reading)]
+    }
+
     pub(crate) fn hgetall(&self, key: &str) -> BTreeMap<String, String> {
         self.query(&["HGETALL", key])
     }

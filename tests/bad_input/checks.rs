@@ -1,0 +1,50 @@
+//! A client that waits for its answers, and how an error must read: on a real server and on a simulated one.
+
+#![allow(
+    dead_code,
+    reason = "a program that compiles this module uses a part of it"
+)]
+
+use std::time::Duration;
+
+use distlock::{Client, Error};
+
+use crate::support::builder;
+
+/// A server on a busy machine is slow to answer, and not down.
+pub(crate) async fn connect(url: &str) -> Client {
+    let builder = builder(url).command_timeout(PATIENCE);
+    let client = builder.connect_timeout(PATIENCE).connect().await;
+    client.expect("the server is up")
+}
+
+/// Checks an error's wording, whatever it is about, and passes it on.
+///
+/// House style: lower case, no full stop, the lock or the address in backticks; one line, since it
+/// ends up in a log.
+pub(crate) fn well_said(error: Error) -> Error {
+    let text = error.to_string();
+    eprintln!("{text}");
+    let begins = text.chars().next().expect("it says something");
+    assert!(
+        begins == '`' || begins.is_lowercase(),
+        "starts badly: {text}"
+    );
+    assert!(!text.ends_with(['.', '!', ' ']), "ends badly: {text}");
+    assert!(!text.contains(['\n', '\r']), "more than one line: {text}");
+    assert!(!text.contains(".)"), "a full stop inside: {text}");
+    error
+}
+
+/// [`well_said`], and it names this lock or address first.
+pub(crate) fn said_of(subject: &str, error: Error) -> Error {
+    let error = well_said(error);
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("`{subject}`")), "{text}");
+    error
+}
+
+/// Far longer than anything takes on a busy machine; only a failure waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// How long somebody waits who is to wait in vain: what is busy has been said by then on a busy machine, too.
+pub(crate) const IN_VAIN: Duration = Duration::from_secs(4);

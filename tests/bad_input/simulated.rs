@@ -1,0 +1,23 @@
+//! Bad input, denied rights and a server without memory, on a simulated server: each gets a clear answer, and costs nothing that
+//! is held.
+
+use crate::support;
+
+mod checks;
+mod denied_permits;
+mod fair;
+mod foreign_data;
+mod further;
+mod least_privilege;
+mod memory_limit;
+mod numbers;
+mod permissions;
+mod read_write;
+mod rounds;
+mod semaphore;
+mod stage;
+mod times;
+mod twins;
+mod wrong_kind;
+
+use self::checks::*;

@@ -11,10 +11,11 @@ use std::time::Duration;
 use distlock_sim::{Cluster, Random, Server, slot_of};
 use tokio::time::{sleep, timeout};
 
+use crate::scenario::{Run, Scenario};
 use crate::sentinel::{
-    CLIENTS, LONG, Ledger, Outcome, PATIENCE, Terms, connect, end, seeds, start,
+    CLIENTS, PATIENCE, Terms, check_what_is_left, connect, end, has_two_holders, start,
 };
-use crate::world::{World, simulate};
+use crate::world::World;
 
 const SAFE: Terms = Terms {
     lease: Duration::from_secs(6),
@@ -129,10 +130,15 @@ async fn happen(world: &World, cluster: &Cluster, event: Event, terms: Terms, ra
     cluster.settled().await;
 }
 
-async fn contend(world: World, seed: u64, terms: Terms, events: &'static [Event]) -> Outcome {
-    let ledger = Ledger::default();
-    let mut random = Random::stream(seed, 0);
-    let cluster = Cluster::new(&world.network, 3, 1, seed);
+async fn contend(run: Run, terms: Terms, events: &'static [Event]) {
+    let Run {
+        world,
+        seed,
+        ledger,
+        ..
+    } = &run;
+    let mut random = Random::stream(*seed, 0);
+    let cluster = Cluster::new(&world.network, 3, 1, *seed);
     cluster.set_node_timeout(NODE_TIMEOUT);
     cluster.set_lag(random.up_to(Duration::from_millis(30)));
     // Old enough to grant something.
@@ -140,93 +146,39 @@ async fn contend(world: World, seed: u64, terms: Terms, events: &'static [Event]
     let mode = ["", "?pubsub=plain", "?pubsub=both"]
         [usize::try_from(random.below(3)).expect("it is small")];
     let url = format!("redis-cluster://{}{mode}", cluster.addresses(3));
-    let clients = connect(&world, &url, terms).await;
+    let clients = connect(world, &url, terms).await;
     let is_over = Arc::new(AtomicBool::new(false));
-    let workers = start(&clients, terms, seed, &is_over, &ledger);
+    let workers = start(&run, &clients, terms, &is_over);
     for _ in 0..ROUNDS {
         sleep(Duration::from_secs(1) + random.up_to(2 * terms.lease)).await;
         let event =
             events[usize::try_from(random.below(events.len() as u64)).expect("it is small")];
-        let happened = happen(&world, &cluster, event, terms, &mut random);
+        run.fault(event);
+        let happened = happen(world, &cluster, event, terms, &mut random);
         let happened = timeout(PATIENCE, happened).await;
         happened.unwrap_or_else(|_| panic!("{event:?} is not over after {PATIENCE:?}"));
     }
     is_over.store(true, Ordering::Relaxed);
-    end(workers, clients, &ledger).await;
+    end(workers, clients, ledger).await;
     let masters = cluster.masters().into_iter();
     let masters: Vec<Server> = masters.map(|node| cluster.server(node).clone()).collect();
     // The nodes fall silent, and only time passes.
     drop(cluster);
-    sleep(LONG).await;
-    for master in masters {
-        for (_, key, state) in master.keyspace() {
-            let key = String::from_utf8_lossy(&key).into_owned();
-            // The record of a promotion is kept for a month.
-            if !key.starts_with("distlock_promoted") {
-                ledger.violation(format!("`{key}` was left behind: {state:?}"));
-            }
-        }
-    }
-    let state = ledger.state();
-    Outcome {
-        grants: state.grants,
-        violations: state.violations.clone(),
-        trace: world.network.trace(),
-    }
+    check_what_is_left(masters, ledger).await;
 }
 
-fn play(seed: u64, test: &str, terms: Terms, events: &'static [Event]) -> Outcome {
-    let replay = format!("scripts/simulate --seed {seed} cluster::{test}");
-    simulate(seed, &replay, async move |world| {
-        contend(world, seed, terms, events).await
-    })
-}
-
-fn no_two_believe(test: &str, terms: Terms, events: &'static [Event]) {
-    let (mut grants, mut count) = (0, 0);
-    for seed in seeds(1) {
-        let outcome = play(seed, test, terms, events);
-        let violations = outcome.violations;
-        assert!(
-            violations.is_empty(),
-            "seed {seed}: {violations:#?}; replay it with: scripts/simulate --seed {seed} {test}"
-        );
-        grants += outcome.grants;
-        count += 1;
-    }
-    let events = count * ROUNDS;
-    eprintln!("{test}: {count} seeds, {events} events, {grants} grants, 0 violations");
-    assert!(grants > 0, "nothing was ever granted");
-}
-
-#[test]
-fn in_a_cluster_no_two_believe_with_delay_and_acks() {
-    let test = "in_a_cluster_no_two_believe_with_delay_and_acks";
-    no_two_believe(test, SAFE, ALL);
-}
-
-#[test]
-fn in_a_cluster_no_two_believe_with_the_delay_alone_when_the_master_dies() {
-    let test = "in_a_cluster_no_two_believe_with_the_delay_alone_when_the_master_dies";
-    no_two_believe(test, DELAY_ALONE, DEATHS);
-}
-
-#[test]
-fn in_a_cluster_no_two_believe_while_slots_move() {
-    no_two_believe(
-        "in_a_cluster_no_two_believe_while_slots_move",
-        NEITHER,
-        MOVES,
-    );
+/// With acknowledgements and the delay, with the delay alone, and with neither while slots move.
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario::new("cluster-acks", |run| contend(run, SAFE, ALL)),
+        Scenario::new("cluster-delay", |run| contend(run, DELAY_ALONE, DEATHS)),
+        Scenario::new("cluster-slots", |run| contend(run, NEITHER, MOVES)),
+    ]
 }
 
 /// The control: some seed shows two holders, so that the judge can see them.
 #[test]
 fn in_a_cluster_two_believe_when_a_write_is_lost() {
-    let test = "in_a_cluster_two_believe_when_a_write_is_lost";
-    let two_believe = |seed: u64| {
-        let violations = play(seed, test, NEITHER, LOSSES).violations;
-        violations.iter().any(|what| what.contains("was granted `"))
-    };
-    assert!((1..=100).any(two_believe), "two were never seen");
+    let control = Scenario::new("control", |run| contend(run, NEITHER, LOSSES));
+    assert!(has_two_holders(&control), "two were never seen");
 }

@@ -1,5 +1,6 @@
 //! The faults of one seed: an ordered list, generated before the world starts, that can be printed and shortened.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -282,6 +283,15 @@ impl Schedule {
             self.0.push(Event { at, kind, fault });
         }
         self.0.sort_by_key(|event| event.at);
+    }
+
+    /// How many faults of each kind there are.
+    pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for event in &self.0 {
+            *counts.entry(event.kind.name().to_owned()).or_default() += 1;
+        }
+        counts
     }
 
     pub(crate) fn has(&self, kind: FaultKind) -> bool {

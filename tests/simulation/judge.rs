@@ -111,6 +111,9 @@ const APART: Duration = Duration::from_millis(500);
 /// The longest time for which a free lock stays free while a client waits for it: a lost message costs that much.
 const LONGEST_PAUSE: Duration = Duration::from_millis(3500);
 
+/// The most violations that are noted of one judge.
+const MOST: usize = 5;
+
 impl Ledger {
     pub(crate) fn new() -> Self {
         Self {
@@ -296,9 +299,18 @@ impl Ledger {
         self.note(&mut self.lock(), judge, what.into());
     }
 
+    /// Takes back what a judge has found, where it is not promised.
+    pub(crate) fn pardon(&self, judge: Judge) {
+        let mut state = self.lock();
+        state.violations.retain(|found| found.judge != judge);
+    }
+
     fn note(&self, state: &mut State, judge: Judge, what: String) {
         let at = self.begun.elapsed();
-        state.violations.push(Violation { judge, at, what });
+        let found = state.violations.iter();
+        if found.filter(|found| found.judge == judge).count() < MOST {
+            state.violations.push(Violation { judge, at, what });
+        }
     }
 
     pub(crate) fn summary(&self) -> Summary {

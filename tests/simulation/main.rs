@@ -1,7 +1,6 @@
 //! The whole library under virtual time: real clients, over a simulated network, with a simulated server.
 //!
-//! Every scenario runs with several seeds (`DISTLOCK_SEEDS`, three by default), or with the one that `DISTLOCK_SEED`
-//! names; `scripts/simulate` sets both.
+//! Every scenario runs with one seed, or with as many as `scripts/simulate` says, which can name scenarios and a seed, too.
 
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
@@ -18,12 +17,13 @@ mod numbers;
 #[cfg(distlock_planted)]
 mod planted;
 mod play;
+mod promises;
 mod run;
+mod scenario;
 mod sentinel;
 mod setup;
 mod shrink;
 mod store;
-mod stories;
 mod workload;
 #[path = "../support/world.rs"]
 mod world;

@@ -1,49 +1,115 @@
-//! Every scenario with several seeds: the ledger of what was played, and the failing seeds with their shortest lists of faults.
+//! Plays the scenarios, each with several seeds: the ledger of what was played, and the seeds that failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::fmt::Write;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::faults::{FaultKind, Schedule};
 use crate::judge::Judge;
-use crate::run::{Outcome, Sabotage, Scenario};
+use crate::run::Sabotage;
+use crate::scenario::{Outcome, SCENARIOS, Scenario};
 use crate::shrink::shrink;
 
-/// How many seeds each scenario runs with in the test suite.
-const FEW: u64 = 3;
-/// So many failing seeds of a scenario are shortened and printed.
+/// So many failing seeds of a scenario are shortened.
 const SHOWN: usize = 3;
 
 /// What a scenario came to.
-#[derive(Default)]
 struct Total {
+    scenario: &'static Scenario,
+    begun: u64,
     seeds: u64,
+    /// The time of all threads.
+    spent: Duration,
     simulated: Duration,
     grants: u64,
     errors: u64,
     losses: u64,
-    faults: BTreeMap<FaultKind, u64>,
-    failed: Vec<(u64, Outcome)>,
+    faults: BTreeMap<String, u64>,
+    failed: Vec<(u64, Option<Outcome>)>,
 }
 
 impl Total {
-    fn add(&mut self, seed: u64, outcome: Outcome) {
+    fn new(scenario: &'static Scenario) -> Self {
+        Self {
+            scenario,
+            begun: 0,
+            seeds: 0,
+            spent: Duration::ZERO,
+            simulated: Duration::ZERO,
+            grants: 0,
+            errors: 0,
+            losses: 0,
+            faults: BTreeMap::new(),
+            failed: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, seed: u64, played: Result<Outcome, String>) {
         self.seeds += 1;
-        self.simulated += outcome.simulated;
-        self.grants += outcome.summary.grants;
-        self.errors += outcome.summary.errors;
-        self.losses += outcome.summary.losses;
-        for event in &outcome.schedule.0 {
-            *self.faults.entry(event.kind).or_default() += 1;
+        let (found, outcome) = match played {
+            Err(error) => (vec![error], None),
+            Ok(outcome) => {
+                self.simulated += outcome.simulated;
+                self.grants += outcome.summary.grants;
+                self.errors += outcome.summary.errors;
+                self.losses += outcome.summary.losses;
+                for (kind, count) in &outcome.faults {
+                    *self.faults.entry(kind.clone()).or_default() += count;
+                }
+                let found = outcome.summary.violations.iter();
+                (found.map(ToString::to_string).collect(), Some(outcome))
+            }
+        };
+        if found.is_empty() {
+            return;
         }
-        if !outcome.summary.violations.is_empty() {
-            self.failed.push((seed, outcome));
+        let replay = self.scenario.replay(seed);
+        eprintln!(
+            "{}: seed {seed} failed; replay it with: {replay}",
+            self.scenario.name
+        );
+        for what in found.iter().take(5) {
+            eprintln!("  {what}");
         }
+        self.failed.push((seed, outcome));
+    }
+
+    /// Its line of the ledger.
+    fn print(&self, threads: usize) {
+        let rate = 60.0 * (self.seeds * threads as u64) as f64 / self.spent.as_secs_f64();
+        let faults = self.faults.iter();
+        let faults: Vec<_> = faults
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
+        eprintln!(
+            "{}: {} seeds ({rate:.0} a minute), {:.1} h simulated, {} grants, {} errors, {} losses, {} violations; faults: {}",
+            self.scenario.name,
+            self.seeds,
+            self.simulated.as_secs_f64() / 3600.0,
+            self.grants,
+            self.errors,
+            self.losses,
+            self.failed.len(),
+            faults.join(", "),
+        );
+    }
+
+    /// Prints the shortest list of faults that a seed takes to fail.
+    fn shorten(&self, seed: u64, outcome: &Outcome) {
+        let all = outcome.schedule.0.len();
+        let judge = outcome.summary.violations.first().map(|found| found.judge);
+        let Some(judge) = judge.filter(|_| all > 0) else {
+            return;
+        };
+        let shortest = shortest(self.scenario, seed, outcome.schedule.clone(), None, judge);
+        let count = shortest.0.len();
+        eprintln!(
+            "{}, seed {seed}: {count} of {all} faults suffice:\n{shortest}",
+            self.scenario.name
+        );
     }
 }
 
@@ -54,90 +120,116 @@ fn number<T: FromStr>(name: &str) -> Option<T> {
     Some(number.unwrap_or_else(|| panic!("{name}={text} is no number")))
 }
 
-/// Plays a scenario with the seeds that the environment names, several at a time, and prints its line of the ledger.
-fn play(scenario: &Scenario) {
+/// The scenarios that the command names, or all of them; of faults alone, those that have them.
+fn wanted() -> Vec<&'static Scenario> {
+    let words = |name| {
+        let words = env::var(name).unwrap_or_default();
+        words
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let (names, faults) = (words("DISTLOCK_SCENARIOS"), words("DISTLOCK_FAULTS"));
+    let has = |scenario: &&Scenario| {
+        let mut kinds = scenario.kinds.iter();
+        faults.is_empty() || kinds.any(|kind| faults.iter().any(|name| name == kind.name()))
+    };
+    match names.is_empty() {
+        true => SCENARIOS.iter().filter(has).collect(),
+        false => names.iter().map(|name| Scenario::named(name)).collect(),
+    }
+}
+
+/// Plays each scenario with the seeds that the environment names, or with one. All runs are in one queue, from which each thread
+/// takes one of the scenario that has had the least time so far.
+#[test]
+fn every_scenario_keeps_its_promises() {
     let only: Option<u64> = number("DISTLOCK_SEED");
     let first = only.or_else(|| number("DISTLOCK_FIRST_SEED")).unwrap_or(1);
     let seconds: Option<f64> = number("DISTLOCK_SECONDS");
     let count = match (only, seconds) {
         (Some(_), _) => 1,
-        (None, Some(_)) => u64::MAX / 2,
-        (None, None) => number("DISTLOCK_SEEDS").unwrap_or(FEW),
+        (None, Some(_)) => u64::MAX,
+        (None, None) => number("DISTLOCK_SEEDS").unwrap_or(1),
     };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let threads = number("DISTLOCK_THREADS").unwrap_or(threads);
     let begun = Instant::now();
-    let total = Mutex::new(Total::default());
-    let next = AtomicU64::new(first);
+    let totals: Vec<_> = wanted().into_iter().map(Total::new).collect();
+    let totals = Mutex::new(totals);
+    let lock = || totals.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = || {
+        let mut totals = lock();
+        let is_late = seconds.is_some_and(|seconds| begun.elapsed().as_secs_f64() >= seconds);
+        let open = totals.iter_mut().enumerate();
+        let open = open.filter(|(_, total)| total.begun < count && !is_late);
+        let (place, total) = open.min_by_key(|(_, total)| (total.spent, total.begun))?;
+        total.begun += 1;
+        Some((place, total.scenario, first + total.begun - 1))
+    };
     thread::scope(|scope| {
-        for _ in 0..number("DISTLOCK_THREADS").unwrap_or(1) {
+        for _ in 0..threads {
             scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    let elapsed = begun.elapsed().as_secs_f64();
-                    let is_late = seconds.is_some_and(|seconds| elapsed >= seconds);
-                    if seed - first >= count || is_late {
-                        return;
-                    }
-                    let outcome = scenario.play(seed);
-                    let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-                    total.add(seed, outcome);
+                while let Some((place, scenario, seed)) = next() {
+                    let begun = Instant::now();
+                    let played = match seed == first {
+                        true => twice(scenario, seed),
+                        false => scenario.play(seed),
+                    };
+                    let total = &mut lock()[place];
+                    total.spent += begun.elapsed();
+                    total.add(seed, played);
                 }
             });
         }
     });
-    let mut total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let rate = 60.0 * total.seeds as f64 / begun.elapsed().as_secs_f64();
-    let faults = total.faults.iter();
-    let faults: Vec<_> = faults
-        .map(|(kind, count)| format!("{count} {}", kind.name()))
-        .collect();
-    eprintln!(
-        "{}: {} seeds ({rate:.0} a minute), {:.1} h simulated, {} grants, {} errors, {} losses, {} violations; faults: {}",
-        scenario.name,
-        total.seeds,
-        total.simulated.as_secs_f64() / 3600.0,
-        total.grants,
-        total.errors,
-        total.losses,
-        total.failed.len(),
-        faults.join(", "),
-    );
-    total.failed.sort_by_key(|(seed, _)| *seed);
-    let failed = total.failed.len();
-    let mut shown = String::new();
-    for (seed, outcome) in total.failed.into_iter().take(SHOWN) {
-        show(&mut shown, scenario, seed, outcome);
+    let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (mut seeds, mut failed) = (0, 0);
+    for total in &totals {
+        seeds += total.seeds;
+        failed += total.failed.len();
+        total.print(threads);
     }
-    assert!(
-        failed == 0,
-        "{}: {failed} seeds failed\n{shown}",
-        scenario.name
-    );
-    assert!(
-        total.grants > 0 || only.is_some(),
-        "nothing was ever granted"
-    );
+    let (scenarios, took) = (totals.len(), begun.elapsed().as_secs());
+    eprintln!("{seeds} seeds of {scenarios} scenarios in {took} s: {failed} failed");
+    for total in &totals {
+        for (seed, outcome) in total.failed.iter().take(SHOWN) {
+            outcome
+                .iter()
+                .for_each(|outcome| total.shorten(*seed, outcome));
+        }
+        let has_granted = total.grants > 0 || total.seeds == 0;
+        assert!(
+            has_granted || only.is_some() || failed > 0,
+            "{}: nothing was ever granted",
+            total.scenario.name
+        );
+    }
+    assert!(failed == 0, "{failed} seeds failed");
 }
 
-/// Prints what is wrong with a seed, and the faults that it takes.
-fn show(text: &mut String, scenario: &Scenario, seed: u64, outcome: Outcome) {
-    let judge = outcome.summary.violations[0].judge;
-    let all = outcome.schedule.0.len();
-    let _ = writeln!(
-        text,
-        "seed {seed}, replay it with: {}",
-        scenario.replay(seed)
-    );
-    for violation in outcome.summary.violations.iter().take(5) {
-        let _ = writeln!(text, "  {violation}");
+/// Plays a seed; where all that is random is seeded, twice, and both runs are the same byte for byte.
+fn twice(scenario: &Scenario, seed: u64) -> Result<Outcome, String> {
+    let played = scenario.play(seed);
+    if cfg!(tokio_unstable) && scenario.play(seed) != played {
+        return Err("two runs of this seed differ".to_owned());
     }
-    eprintln!("{text}shortening the list of faults ...");
-    let shortest = shortest(scenario, seed, outcome.schedule, None, judge);
-    let _ = writeln!(
-        text,
-        "{} of {all} faults suffice:\n{shortest}",
-        shortest.0.len()
-    );
-    let _ = writeln!(text, "{:?}", crate::setup::Setup::draw(scenario, seed));
+    played
+}
+
+/// Prints the names, which `scripts/simulate` knows scenarios and faults by.
+#[test]
+fn every_scenario_has_a_name_of_its_own() {
+    let kinds = SCENARIOS.iter().flat_map(|scenario| &scenario.kinds);
+    let faults: BTreeSet<_> = kinds.map(|kind| kind.name()).collect();
+    let mut names = faults.clone();
+    for scenario in SCENARIOS.iter() {
+        eprintln!("scenario\t{}", scenario.name);
+        assert!(names.insert(&scenario.name), "{}", scenario.name);
+    }
+    for fault in faults {
+        eprintln!("fault\t{fault}");
+    }
 }
 
 /// The shortest list of faults for which this judge still finds something.
@@ -153,16 +245,6 @@ fn shortest(
         let mut violations = outcome.summary.violations.iter();
         violations.any(|violation| violation.judge == judge)
     })
-}
-
-/// Only where all that is random is seeded.
-#[cfg(tokio_unstable)]
-#[test]
-fn a_seed_repeats_every_byte() {
-    for (seed, scenario) in (1..).zip(crate::run::SCENARIOS) {
-        let [one, other] = [0; 2].map(|_| scenario.play(seed));
-        assert_eq!(one, other, "{}, seed {seed}", scenario.name);
-    }
 }
 
 /// The judges are no judges if they see nothing: of a few seeds, the one that is there for it finds one wrong at least.
@@ -217,27 +299,4 @@ fn the_shortest_list_has_only_what_matters() {
         let outcome = scenario.play_with(seed, fewer, None);
         assert!(!forward(&outcome), "{spared} can be spared:\n{shortest}");
     }
-}
-
-macro_rules! tests {
-    ($($name:ident)*) => {
-        $(
-            #[test]
-            fn $name() {
-                play(Scenario::named(stringify!($name)));
-            }
-        )*
-
-        #[test]
-        fn every_scenario_is_played() {
-            let all = [$(stringify!($name)),*];
-            let known: Vec<_> = crate::run::SCENARIOS.iter().map(|known| known.name).collect();
-            assert_eq!(known, all);
-        }
-    };
-}
-
-tests! {
-    plain fair simple fenced read write read_write permits counting latch multi quorum
-    reentrant fixed_lease without_scripts failover_delay durability
 }

@@ -1,24 +1,25 @@
-//! One seed of one scenario: a world, a schedule of faults, a workload, and the judges' findings.
+//! Clients that contend for one lock while many kinds of faults happen.
 
+use std::env;
 use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::Durability;
-use distlock_sim::{Clock, Counts, Random};
+use distlock_sim::{Clock, Random};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::faults::{Event, Fault, FaultKind, Schedule, Servers, server_name};
-use crate::judge::{Judge, Ledger, Summary};
+use crate::judge::{Judge, Ledger};
 use crate::numbers::{Latches, Permits};
+use crate::scenario::Run;
 use crate::setup::{CONNECTING, Setup};
-pub(crate) use crate::setup::{SCENARIOS, Scenario};
 use crate::store::Store;
 use crate::workload::{Kind, NAME, Process, Task};
-use crate::world::{PORT, World, simulate};
+use crate::world::{PORT, World};
 
 /// How long faults happen.
-const TROUBLE: Duration = Duration::from_secs(40);
+pub(crate) const TROUBLE: Duration = Duration::from_secs(40);
 /// How long the clients go on without faults.
 const CALM: Duration = Duration::from_secs(5);
 /// The longest time from the last fault until every call has ended and every client is served.
@@ -51,79 +52,39 @@ pub(crate) enum Sabotage {
     Line,
 }
 
-/// The result of a seed.
-#[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Outcome {
-    pub(crate) summary: Summary,
-    pub(crate) counts: Counts,
-    pub(crate) schedule: Schedule,
-    pub(crate) simulated: Duration,
-    /// Hash of every message, with its time.
-    pub(crate) trace: u64,
-}
-
-impl Scenario {
-    pub(crate) fn named(name: &str) -> &'static Self {
-        let mut all = SCENARIOS.iter();
-        all.find(|scenario| scenario.name == name)
-            .unwrap_or_else(|| panic!("there is no scenario `{name}`"))
-    }
-
-    /// The command that plays a seed again.
-    pub(crate) fn replay(&self, seed: u64) -> String {
-        let faults = std::env::var("DISTLOCK_FAULTS").unwrap_or_default();
-        let faults = faults.replace(',', " ");
-        format!("scripts/simulate --seed {seed} {} {faults}", self.name)
-    }
-
-    /// Plays one seed.
-    pub(crate) fn play(&self, seed: u64) -> Outcome {
-        self.play_with(seed, self.schedule(seed), None)
-    }
-
-    /// The faults of a seed.
-    pub(crate) fn schedule(&self, seed: u64) -> Schedule {
-        let setup = Setup::draw(self, seed);
-        let mut random = Random::stream(seed, 1);
-        let (clients, servers) = (setup.client_names(), setup.servers);
-        Schedule::generate(&mut random, TROUBLE, &setup.faults, &clients, servers)
-    }
-
-    /// Plays one seed with other faults than its own, and perhaps with sabotage.
-    pub(crate) fn play_with(
-        &self,
-        seed: u64,
-        mut schedule: Schedule,
-        sabotage: Option<Sabotage>,
-    ) -> Outcome {
-        let mut setup = Setup::draw(self, seed);
-        let fault = match sabotage {
-            Some(Sabotage::Forget) => Some((FaultKind::Forget, Fault::Forget)),
-            Some(Sabotage::SetForward) => {
+impl Sabotage {
+    /// The faults that it needs.
+    pub(crate) fn add_faults(self, schedule: &mut Schedule) {
+        let (kind, fault) = match self {
+            Self::Forget => (FaultKind::Forget, Fault::Forget),
+            Self::SetForward => {
                 let by = Duration::from_secs(3);
-                Some((FaultKind::SetForward, Fault::SetForward { server: 0, by }))
+                (FaultKind::SetForward, Fault::SetForward { server: 0, by })
             }
-            _ => None,
+            _ => return,
         };
-        if let Some((kind, fault)) = fault {
-            for second in (5..40).step_by(5) {
-                let at = Duration::from_secs(second);
-                let fault = fault.clone();
-                schedule.0.push(Event { at, kind, fault });
-            }
-            schedule.0.sort_by_key(|event| event.at);
+        for second in (5..40).step_by(5) {
+            let at = Duration::from_secs(second);
+            let fault = fault.clone();
+            schedule.0.push(Event { at, kind, fault });
         }
-        setup.has_stops = schedule.has(FaultKind::Stop);
-        simulate(seed, &self.replay(seed), move |world| {
-            let run = Run::new(world, setup, seed, sabotage);
-            run.play(schedule)
-        })
+        schedule.0.sort_by_key(|event| event.at);
     }
 }
 
-/// One seed as it is played.
+/// Clients contend for a lock while the faults of the schedule happen, and then while none does.
+pub(crate) async fn contend(run: Run, mut setup: Setup) {
+    setup.has_stops = run.schedule.has(FaultKind::Stop);
+    if env::var_os("DISTLOCK_TRACE").is_some() {
+        eprintln!("{setup:?}");
+    }
+    let schedule = run.schedule.clone();
+    Contest::new(run, setup).play(schedule).await;
+}
+
+/// A run, and what its clients share.
 #[derive(Clone)]
-struct Run {
+struct Contest {
     world: World,
     setup: Setup,
     seed: u64,
@@ -135,8 +96,15 @@ struct Run {
     latches: Arc<Latches>,
 }
 
-impl Run {
-    fn new(world: World, setup: Setup, seed: u64, sabotage: Option<Sabotage>) -> Self {
+impl Contest {
+    fn new(run: Run, setup: Setup) -> Self {
+        let Run {
+            world,
+            seed,
+            ledger,
+            sabotage,
+            ..
+        } = run;
         let mut random = Random::stream(seed, 3);
         world.network.set_latency(setup.latency.0, setup.latency.1);
         let mut servers = Vec::new();
@@ -155,7 +123,7 @@ impl Run {
         let latches = Latches::new(setup.clients * setup.tasks);
         Self {
             store: Store::new(servers.clone()),
-            ledger: Ledger::new(),
+            ledger,
             permits: Permits::default(),
             latches,
             world,
@@ -166,7 +134,7 @@ impl Run {
         }
     }
 
-    async fn play(self, schedule: Schedule) -> Outcome {
+    async fn play(self, schedule: Schedule) {
         let Self {
             world,
             setup,
@@ -225,13 +193,6 @@ impl Run {
             }
         }
         self.check_what_is_left(is_clean).await;
-        Outcome {
-            summary: ledger.summary(),
-            counts: world.network.counts(),
-            simulated: world.elapsed(),
-            schedule,
-            trace: world.network.trace(),
-        }
     }
 
     async fn connect(&self, name: String) -> Process {

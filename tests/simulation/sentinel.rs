@@ -4,17 +4,19 @@
 //! however masters are replaced; with the delay alone, if the masters that are replaced have died. Without them two guards
 //! are, which shows that the judge can see it.
 
-use std::env;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use distlock::{Client, Durability, Held, Lease};
+use distlock::{Client, Durability, Lease};
 use distlock_sim::{Clock, Layout, Random, Server, Topology};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::world::{World, simulate};
+use crate::judge::{Claim, Judge, Ledger};
+use crate::scenario::{Run, Scenario};
+use crate::workload::View;
+use crate::world::World;
 
 /// What the clients ask for, all of them the same.
 #[derive(Clone, Copy, Debug)]
@@ -66,54 +68,7 @@ const ROUNDS: usize = 4;
 /// Longer than any failover takes, and than it takes to serve every client after the last one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Longer than anything that the library leaves in the store.
-pub(super) const LONG: Duration = Duration::from_secs(3 * 3600);
-
-/// The guards of all clients, and what was seen of them. Clones are the same.
-#[derive(Clone, Default)]
-pub(super) struct Ledger(Arc<Mutex<State>>);
-
-#[derive(Default)]
-pub(super) struct State {
-    held: Vec<(String, Held)>,
-    pub(super) grants: u64,
-    pub(super) violations: Vec<String>,
-}
-
-impl Ledger {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A lock was granted: no other guard of it may be valid now.
-    fn enter(&self, client: &str, held: Held) {
-        let mut state = self.state();
-        state.grants += 1;
-        state.held.retain(|(_, other)| other.is_held());
-        let others = state
-            .held
-            .iter()
-            .filter(|(_, other)| other.name() == held.name());
-        let others: Vec<String> = others.map(|(name, _)| name.clone()).collect();
-        if held.is_held() && !others.is_empty() {
-            let lock = held.name().to_owned();
-            state.violations.push(format!(
-                "{client} was granted `{lock}` while {others:?} held it"
-            ));
-        }
-        state.held.push((client.to_owned(), held));
-    }
-
-    /// It is about to be released: from here on it protects nothing.
-    fn leave(&self, held: &Held) {
-        self.state()
-            .held
-            .retain(|(_, other)| other.owner() != held.owner());
-    }
-
-    pub(super) fn violation(&self, what: String) {
-        self.state().violations.push(what);
-    }
-}
+const LONG: Duration = Duration::from_secs(3 * 3600);
 
 /// Takes locks over and over: some for a moment, some for longer than a lease.
 async fn work(
@@ -133,27 +88,28 @@ async fn work(
         };
         match got {
             Ok(Some(guard)) => {
-                let held = guard.held();
-                ledger.enter(&name, held.clone());
+                let view: Arc<dyn View> = Arc::new(guard.held());
+                let entry = ledger.enter(&name, Claim::Alone, &view);
                 let longest = if keeps {
                     terms.lease * 3 / 2
                 } else {
                     Duration::from_millis(40)
                 };
-                // A guard that is lost is noticed, and given back none the less.
-                let _ = timeout(random.up_to(longest), held.lost()).await;
-                ledger.leave(&held);
+                // A guard that is lost is released none the less.
+                if timeout(random.up_to(longest), view.lost()).await.is_ok() {
+                    ledger.loss();
+                }
+                ledger.leave(entry);
                 let _ = guard.release().await;
             }
             Ok(None) => {}
-            Err(error) if error.is_transient() => {}
-            Err(error) => ledger.violation(format!("no failover explains this error: {error}")),
+            Err(error) => ledger.error(&error),
         }
         sleep(random.up_to(Duration::from_millis(200))).await;
     }
 }
 
-/// The clients of a story, each on a machine of its own.
+/// The clients of a run, each on a machine of its own.
 pub(super) async fn connect(world: &World, url: &str, terms: Terms) -> Vec<(String, Client)> {
     let mut clients = Vec::new();
     for number in 0..CLIENTS {
@@ -175,18 +131,17 @@ pub(super) async fn connect(world: &World, url: &str, terms: Terms) -> Vec<(Stri
 
 /// Starts two workers of each client.
 pub(super) fn start(
+    run: &Run,
     clients: &[(String, Client)],
     terms: Terms,
-    seed: u64,
     is_over: &Arc<AtomicBool>,
-    ledger: &Ledger,
 ) -> Vec<JoinHandle<()>> {
     let workers = clients
         .iter()
         .flat_map(|client| [(client, false), (client, true)])
         .zip(1..);
     let workers = workers.map(|(((name, client), keeps), number)| {
-        let random = Random::stream(seed, number);
+        let random = Random::stream(run.seed, number);
         tokio::spawn(work(
             client.clone(),
             name.clone(),
@@ -194,7 +149,7 @@ pub(super) fn start(
             random,
             keeps,
             is_over.clone(),
-            ledger.clone(),
+            run.ledger.clone(),
         ))
     });
     workers.collect()
@@ -207,18 +162,18 @@ pub(super) async fn end(
     ledger: &Ledger,
 ) {
     for worker in workers {
-        let ended = timeout(PATIENCE, worker).await;
-        ended
-            .expect("a call has not ended")
-            .expect("a worker does not panic");
+        match timeout(PATIENCE, worker).await {
+            Ok(ended) => ended.expect("a worker does not panic"),
+            Err(_) => ledger.violation(Judge::Resolution, "a call has not ended"),
+        }
     }
     for (name, client) in clients {
         let lock = client.lock("stock-0");
         let served = timeout(PATIENCE, async { while lock.acquire().await.is_err() {} });
         if served.await.is_err() {
-            ledger.violation(format!("{name} was not served again"));
+            ledger.violation(Judge::Progress, format!("{name} was not served again"));
         }
-        // Whether all was given back shows below.
+        // Whether all was released shows below.
         let _ = client.close().await;
     }
 }
@@ -273,122 +228,73 @@ async fn replace(
     settled.await;
 }
 
-#[derive(Debug, Eq, PartialEq)]
-pub(super) struct Outcome {
-    pub(super) grants: u64,
-    pub(super) violations: Vec<String>,
-    pub(super) trace: u64,
+/// Only the record of a promotion, which is kept for a month, stays in the store.
+pub(super) async fn check_what_is_left(masters: Vec<Server>, ledger: &Ledger) {
+    sleep(LONG).await;
+    for (_, key, state) in masters.iter().flat_map(Server::keyspace) {
+        let key = String::from_utf8_lossy(&key).into_owned();
+        if !key.starts_with("distlock_promoted") {
+            let what = format!("`{key}` was left behind: {state:?}");
+            ledger.violation(Judge::Orphans, what);
+        }
+    }
 }
 
-async fn contend(world: World, seed: u64, terms: Terms, failovers: &'static [Failover]) -> Outcome {
-    let ledger = Ledger::default();
-    let mut random = Random::stream(seed, 0);
+async fn contend(run: Run, terms: Terms, failovers: &'static [Failover]) {
+    let Run {
+        world,
+        seed,
+        ledger,
+        ..
+    } = &run;
+    let mut random = Random::stream(*seed, 0);
     let layout = Layout {
         lag: random.up_to(Duration::from_millis(30)),
         ..Layout::default()
     };
-    let topology = Topology::start(&world.network, &Clock::new(), seed, layout);
+    let topology = Topology::start(&world.network, &Clock::new(), *seed, layout);
     topology.until_settled().await;
     // Old enough to grant something.
     sleep(terms.lease + Duration::from_secs(1)).await;
-    let clients = connect(&world, &topology.url(), terms).await;
+    let clients = connect(world, &topology.url(), terms).await;
     let is_over = Arc::new(AtomicBool::new(false));
-    let workers = start(&clients, terms, seed, &is_over, &ledger);
+    let workers = start(&run, &clients, terms, &is_over);
     for _ in 0..ROUNDS {
         sleep(Duration::from_secs(1) + random.up_to(2 * terms.lease)).await;
         let how =
             failovers[usize::try_from(random.below(failovers.len() as u64)).expect("it is small")];
-        let replaced = timeout(
-            PATIENCE,
-            replace(&world, &topology, how, terms, &mut random),
-        )
-        .await;
+        run.fault(how);
+        let replaced = replace(world, &topology, how, terms, &mut random);
+        let replaced = timeout(PATIENCE, replaced).await;
         replaced.unwrap_or_else(|_| panic!("{how:?} is not over after {PATIENCE:?}"));
     }
     is_over.store(true, Ordering::Relaxed);
-    end(workers, clients, &ledger).await;
+    end(workers, clients, ledger).await;
     topology.stop_watching();
     let master = topology.master().expect("the sentinels agree").clone();
-    sleep(LONG).await;
-    for (_, key, state) in master.keyspace() {
-        let key = String::from_utf8_lossy(&key).into_owned();
-        // The record of the last promotion is kept for a month.
-        if key == "distlock_promoted" {
-            continue;
-        }
-        ledger.violation(format!("`{key}` was left behind: {state:?}"));
-    }
-    let state = ledger.state();
-    Outcome {
-        grants: state.grants,
-        violations: state.violations.clone(),
-        trace: world.network.trace(),
-    }
+    check_what_is_left(vec![master], ledger).await;
 }
 
-fn play(seed: u64, test: &str, terms: Terms, failovers: &'static [Failover]) -> Outcome {
-    let replay = format!("scripts/simulate --seed {seed} sentinel::{test}");
-    simulate(seed, &replay, async move |world| {
-        contend(world, seed, terms, failovers).await
+/// With acknowledgements and the delay, and with the delay alone.
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario::new("sentinel-acks", |run| contend(run, SAFE, ALL)),
+        Scenario::new("sentinel-delay", |run| contend(run, DELAY_ALONE, DEATHS)),
+    ]
+}
+
+/// Whether some seed of a scenario shows two valid guards of one lock.
+pub(super) fn has_two_holders(scenario: &Scenario) -> bool {
+    (1..=100).any(|seed| {
+        let outcome = scenario.play(seed).expect("the run comes to its end");
+        let mut violations = outcome.summary.violations.iter();
+        violations.any(|violation| violation.judge == Judge::Exclusion)
     })
-}
-
-/// How many seeds each scenario is played with in the test suite.
-const FEW: u64 = 1;
-
-/// The seeds to play, or this many.
-pub(super) fn seeds(few: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
-    match number("DISTLOCK_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 1..number("DISTLOCK_SEEDS").unwrap_or(few) + 1,
-    }
-}
-
-fn no_two_believe(test: &str, terms: Terms, failovers: &'static [Failover]) {
-    let mut grants = 0;
-    for seed in seeds(FEW) {
-        let outcome = play(seed, test, terms, failovers);
-        let violations = outcome.violations;
-        assert!(
-            violations.is_empty(),
-            "seed {seed}: {violations:#?}; replay it with: scripts/simulate --seed {seed} {test}"
-        );
-        grants += outcome.grants;
-    }
-    let count = seeds(FEW).count();
-    eprintln!(
-        "{test}: {count} seeds, {} failovers, {grants} grants, 0 violations",
-        count * ROUNDS
-    );
-    assert!(grants > 0, "nothing was ever granted");
-}
-
-#[test]
-fn behind_sentinels_no_two_believe_with_delay_and_acks() {
-    no_two_believe(
-        "behind_sentinels_no_two_believe_with_delay_and_acks",
-        SAFE,
-        ALL,
-    );
-}
-
-#[test]
-fn behind_sentinels_no_two_believe_with_the_delay_alone_when_the_master_dies() {
-    no_two_believe(
-        "behind_sentinels_no_two_believe_with_the_delay_alone_when_the_master_dies",
-        DELAY_ALONE,
-        DEATHS,
-    );
 }
 
 /// The control: some seed shows two holders, so that the judge can see them.
 #[test]
 fn behind_sentinels_two_believe_when_a_write_is_lost() {
-    let test = "behind_sentinels_two_believe_when_a_write_is_lost";
-    let two_believe = |seed: u64| {
-        let violations = play(seed, test, NEITHER, ALL).violations;
-        violations.iter().any(|what| what.contains("was granted `"))
-    };
-    assert!((1..=100).any(two_believe), "two were never seen");
+    let control = Scenario::new("control", |run| contend(run, NEITHER, ALL));
+    assert!(has_two_holders(&control), "two were never seen");
 }

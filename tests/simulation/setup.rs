@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use distlock_sim::Random;
 
-use crate::faults::FaultKind;
+use crate::faults::{FaultKind, Schedule};
+use crate::run::{TROUBLE, contend};
+use crate::scenario::{Run, Scenario};
 use crate::workload::Kind;
 
 /// The parameters of one seed.
@@ -40,76 +42,92 @@ pub(crate) struct Setup {
     pub(crate) has_stops: bool,
 }
 
-/// A scenario, by the name that the command line has for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scenario {
-    pub(crate) name: &'static str,
-    change: fn(&mut Setup, &mut Random),
-}
+/// What a scenario fixes.
+type Change = fn(&mut Setup, &mut Random);
 
-macro_rules! scenarios {
-    ($($name:ident: $change:expr;)*) => {
-        pub(crate) const SCENARIOS: &[Scenario] = &[
-            $(Scenario { name: stringify!($name), change: $change },)*
-        ];
-    };
-}
-
-scenarios! {
-    plain: |_, _| {};
-    fair: |setup, _| setup.kind = Kind::Fair;
-    simple: |setup, _| setup.kind = Kind::Simple;
-    fenced: |setup, _| setup.kind = Kind::Fenced;
-    read: |setup, _| setup.kind = Kind::Read;
-    write: |setup, _| setup.kind = Kind::Write;
-    read_write: |setup, _| setup.kind = Kind::ReadWrite;
-    permits: |setup, _| setup.kind = Kind::Permits;
-    counting: |setup, _| {
+/// Clients contend for a lock while faults of many kinds happen.
+const MIXED: [(&str, Change); 17] = [
+    ("plain", |_, _| {}),
+    ("fair", |setup, _| setup.kind = Kind::Fair),
+    ("simple", |setup, _| setup.kind = Kind::Simple),
+    ("fenced", |setup, _| setup.kind = Kind::Fenced),
+    ("read", |setup, _| setup.kind = Kind::Read),
+    ("write", |setup, _| setup.kind = Kind::Write),
+    ("read-write", |setup, _| setup.kind = Kind::ReadWrite),
+    ("permits", |setup, _| setup.kind = Kind::Permits),
+    ("counting", |setup, _| {
         setup.kind = Kind::Counting;
         // A known defect: a request that found too few permits, and arrives once more after its client has gone on, takes
         // permits that no client knows of.
         setup.faults.retain(|kind| *kind != FaultKind::Duplicate);
-    };
-    latch: |setup, _| setup.kind = Kind::Latch;
-    multi: |setup, _| setup.kind = Kind::Multi;
-    quorum: |setup, _| {
+    }),
+    ("latch", |setup, _| setup.kind = Kind::Latch),
+    ("multi", |setup, _| setup.kind = Kind::Multi),
+    ("quorum", |setup, _| {
         setup.kind = Kind::Quorum;
         setup.servers = 5;
         setup.clients = setup.clients.min(3);
         setup.tasks = 1;
         // A server that takes longer to answer than a twentieth of the lease has no vote.
-        setup.latency = setup.latency.min((Duration::from_millis(3), Duration::from_millis(60)));
+        setup.latency = setup
+            .latency
+            .min((Duration::from_millis(3), Duration::from_millis(60)));
         setup.lease = setup.lease.max(Duration::from_secs(4));
-    };
-    reentrant: |setup, random| {
-        setup.kind = one_of(random, &[Kind::Plain, Kind::Fair, Kind::Fenced, Kind::Write]);
+    }),
+    ("reentrant", |setup, random| {
+        setup.kind = one_of(
+            random,
+            &[Kind::Plain, Kind::Fair, Kind::Fenced, Kind::Write],
+        );
         setup.reentrant_percent = 100;
-    };
-    fixed_lease: |setup, random| {
-        setup.kind = one_of(random, &[Kind::Plain, Kind::Fair, Kind::Read, Kind::Permits]);
+    }),
+    ("fixed-lease", |setup, random| {
+        setup.kind = one_of(
+            random,
+            &[Kind::Plain, Kind::Fair, Kind::Read, Kind::Permits],
+        );
         setup.fixed_percent = 100;
         setup.long_percent = 30;
-    };
-    without_scripts: |setup, _| {
+    }),
+    ("without-scripts", |setup, _| {
         setup.scripts = false;
         // A transaction that is repeated without its `WATCH` is another transaction.
         setup.faults.retain(|kind| *kind != FaultKind::Duplicate);
-    };
-    failover_delay: |setup, random| {
+    }),
+    ("failover-delay", |setup, random| {
         setup.kind = one_of(random, &[Kind::Plain, Kind::Fair, Kind::Write]);
         setup.failover_delay = true;
         setup.keeps_data = false;
         setup.faults.retain(|kind| *kind != FaultKind::SetBack);
         setup.faults.push(FaultKind::Forget);
-    };
-    durability: |setup, random| {
+    }),
+    ("durability", |setup, random| {
         setup.kind = one_of(random, &[Kind::Plain, Kind::Fair, Kind::Write]);
         setup.failover_delay = true;
         setup.replicated = true;
         setup.keeps_data = false;
         setup.faults.retain(|kind| *kind != FaultKind::SetBack);
-        setup.faults.extend([FaultKind::Lag, FaultKind::Isolate, FaultKind::Promote]);
-    };
+        setup
+            .faults
+            .extend([FaultKind::Lag, FaultKind::Isolate, FaultKind::Promote]);
+    }),
+];
+
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    let all = MIXED.into_iter().map(|(name, change)| {
+        let kinds = Setup::draw(change, 1).faults;
+        let play = move |run: Run| {
+            let setup = Setup::draw(change, run.seed);
+            contend(run, setup)
+        };
+        Scenario::new(name, play).with_faults(kinds, move |seed, kinds| {
+            let setup = Setup::draw(change, seed);
+            let mut random = Random::stream(seed, 1);
+            let (clients, servers) = (setup.client_names(), setup.servers);
+            Schedule::generate(&mut random, TROUBLE, kinds, &clients, servers)
+        })
+    });
+    all.collect()
 }
 
 fn one_of(random: &mut Random, kinds: &[Kind]) -> Kind {
@@ -119,7 +137,7 @@ fn one_of(random: &mut Random, kinds: &[Kind]) -> Kind {
 
 impl Setup {
     /// Draws the parameters of a seed.
-    pub(crate) fn draw(scenario: &Scenario, seed: u64) -> Self {
+    fn draw(change: Change, seed: u64) -> Self {
         let mut random = Random::stream(seed, 2);
         let random = &mut random;
         let ms = Duration::from_millis;
@@ -152,11 +170,7 @@ impl Setup {
             keeps_data: true,
             has_stops: false,
         };
-        (scenario.change)(&mut setup, random);
-        if let Ok(wanted) = std::env::var("DISTLOCK_FAULTS") {
-            let wanted: Vec<_> = wanted.split(',').collect();
-            setup.faults.retain(|kind| wanted.contains(&kind.name()));
-        }
+        change(&mut setup, random);
         setup
     }
 

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -59,6 +58,16 @@ where
     F: AsyncFnOnce(World) -> T + Send + 'static,
     T: Send + 'static,
 {
+    let played = attempt(seed, scenario);
+    played.unwrap_or_else(|error| panic!("seed {seed}: {error}; replay it with: {replay}"))
+}
+
+/// The same; a panic is an error, and so is a run that takes too long.
+pub(crate) fn attempt<F, T>(seed: u64, scenario: F) -> Result<T, String>
+where
+    F: AsyncFnOnce(World) -> T + Send + 'static,
+    T: Send + 'static,
+{
     let (sender, receiver) = sync_channel(1);
     let thread = std::thread::spawn(move || {
         #[cfg(tokio_unstable)]
@@ -69,22 +78,18 @@ where
         runtime.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
         let runtime = runtime.build().expect("a runtime needs only memory");
         let played = runtime.block_on(async { scenario(World::new(seed)).await });
-        // Nobody may be there to take it any more.
+        // The receiver may have gone.
         let _ = sender.send(played);
     });
-    match receiver.recv_timeout(LONGEST) {
-        Ok(played) => played,
-        Err(RecvTimeoutError::Timeout) => {
-            panic!("seed {seed} has not ended after {LONGEST:?}; replay it with: {replay}")
+    receiver.recv_timeout(LONGEST).map_err(|error| match error {
+        RecvTimeoutError::Timeout => format!("it has not ended after {LONGEST:?}"),
+        RecvTimeoutError::Disconnected => {
+            let panic = thread.join().expect_err("it sends what it has played");
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            text.unwrap_or("it has panicked").to_owned()
         }
-        Err(RecvTimeoutError::Disconnected) => {
-            eprintln!("seed {seed} failed; replay it with: {replay}");
-            match thread.join() {
-                Err(panic) => resume_unwind(panic),
-                Ok(()) => unreachable!("it sends what it has played"),
-            }
-        }
-    }
+    })
 }
 
 impl World {

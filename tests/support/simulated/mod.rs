@@ -110,7 +110,10 @@ where
     };
     let name = thread::current().name().unwrap_or_default().to_owned();
     for seed in seeds {
-        let replay = format!("DISTLOCK_SEED={seed} cargo test --all-features -- --exact {name}");
+        let replay = format!(
+            "DISTLOCK_SEED={seed} cargo test --all-features --test {} -- --exact {name}",
+            env!("CARGO_CRATE_NAME")
+        );
         world::simulate(seed, &replay, async move |world| {
             WORLD.set(Some(world));
             test().await;

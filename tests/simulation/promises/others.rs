@@ -1,53 +1,49 @@
 //! Scenarios of what is no single lock: nested guards, clients that close, numbers, several locks, quorums.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use distlock::{Client, Lease, MultiLock, QuorumHeld, QuorumLock};
+use distlock::{Client, Lease, MultiLock, QuorumLock};
 use distlock_sim::{Clock, MessageFault, Random, Server};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
-    Audit, BUSY, NAME, SAMPLE, STRICT, is_free, lock_of, millis, number, owner_of, seconds, stands,
-    usual_faults,
+    Audit, BUSY, FAULTS, NAME, SAMPLE, STRICT, is_free, lock_of, millis, number, owner_of, seconds,
+    stands, suffer,
 };
-use crate::judge::{Claim, Ledger};
+use crate::faults::{FaultKind, Schedule};
+use crate::judge::{Claim, Judge, Ledger};
+use crate::scenario::{Run, Scenario};
 use crate::workload::{Grant, Kind, Limit, Subject, View};
-use crate::world::{HOST, World, simulate};
+use crate::world::{HOST, World};
 
-/// One scenario, by its name.
-#[derive(Clone, Copy)]
-pub(crate) struct Other {
-    pub(crate) name: &'static str,
-    play: fn(u64) -> Vec<String>,
-}
-
-impl Other {
-    pub(crate) fn play(&self, seed: u64) -> Vec<String> {
-        (self.play)(seed)
-    }
-}
-
-macro_rules! others {
-    ($($name:ident),*) => {
-        pub(crate) const OTHERS: &[Other] = &[$(Other {
-            name: stringify!($name),
-            play: |seed| {
-                let replay = concat!("scripts/planted --seed N ", stringify!($name));
-                simulate(seed, replay, async move |world| {
-                    let audit = Audit::default();
-                    $name(world, seed, audit.clone()).await;
-                    audit.violations()
-                })
-            },
-        }),*];
+/// All of them.
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let draw = |seed: u64, kinds: &[FaultKind]| {
+        let names = [0, 1, 2].map(|number| format!("client-{number}"));
+        Schedule::generate(&mut Random::stream(seed, 1), BUSY, kinds, &names, 1)
     };
+    vec![
+        Scenario::new("nested", nested),
+        // One seed in two without faults: what many requests at once come to.
+        Scenario::new("fresh-names", fresh_names).with_faults(
+            FAULTS,
+            move |seed, kinds| match seed % 2 {
+                0 => draw(seed, kinds),
+                _ => Schedule::default(),
+            },
+        ),
+        Scenario::new("closing", closing),
+        Scenario::new("permit-counts", permit_counts).with_faults(FAULTS, draw),
+        Scenario::new("latches", latches),
+        Scenario::new("quorum-restarts", quorum_restarts),
+        Scenario::new("several", several),
+        Scenario::new("readers-and-writers", readers_and_writers),
+        Scenario::new("max-hold", max_hold),
+    ]
 }
-
-others! { nested, fresh_names, closing, counting, latch, quorum, several, read_write, max_hold }
 
 async fn clients(world: &World, count: usize) -> Vec<(String, Client)> {
     let mut clients = Vec::new();
@@ -59,32 +55,30 @@ async fn clients(world: &World, count: usize) -> Vec<(String, Client)> {
     clients
 }
 
-/// The usual faults of the network and the server, until the end.
-async fn faults(world: &World, seed: u64, clients: &[(String, Client)], end: Instant) {
-    let names: Vec<_> = clients.iter().map(|(name, _)| name.clone()).collect();
-    let faults = usual_faults(world, &mut Random::stream(seed, 1), &names);
-    sleep_until(end).await;
-    faults.abort();
-    world.network.heal();
-    world.server.revive();
-}
-
 /// Waits for all of these.
-async fn ended(mut working: JoinSet<()>, audit: &Audit) {
+async fn ended(mut working: JoinSet<()>, ledger: &Ledger) {
     let all = timeout(seconds(120), async {
         while let Some(ended) = working.join_next().await {
             ended.expect("a task does not panic");
         }
     });
     if all.await.is_err() {
-        audit.violation("a call has not ended two minutes after the last fault".into());
+        let what = "a call has not ended two minutes after the last fault";
+        ledger.violation(Judge::Resolution, what);
     }
 }
 
 /// Guards of one owner inside each other, with leases of their own, and replies that are lost.
-async fn nested(world: World, seed: u64, audit: Audit) {
+async fn nested(run: Run) {
+    let Run {
+        world,
+        seed,
+        ledger,
+        ..
+    } = run.clone();
     let random = &mut Random::stream(seed, 2);
     let (_, client) = clients(&world, 1).await.remove(0);
+    let audit = Audit::new(&ledger);
     let auditor = {
         let (world, audit) = (world.clone(), audit.clone());
         tokio::spawn(async move {
@@ -102,6 +96,7 @@ async fn nested(world: World, seed: u64, audit: Audit) {
         let Ok(guard) = lock.clone().with_lease(outer).acquire().await else {
             continue;
         };
+        ledger.granted();
         let view = guard.view();
         let held = audit.holds(Kind::Plain, &view);
         for _ in 0..random.below(3) {
@@ -113,6 +108,7 @@ async fn nested(world: World, seed: u64, audit: Audit) {
                 3 | 4 => (MessageFault::Stall(seconds(4)), "client-0", HOST),
                 _ => (MessageFault::Stall(Duration::ZERO), HOST, "client-0"),
             };
+            run.fault(fault);
             world.network.fault_next(from, to, fault);
             let lease = Lease::KeepAlive(seconds(3));
             let inner = lock.clone().with_lease(lease).acquire_timeout(seconds(1));
@@ -126,35 +122,40 @@ async fn nested(world: World, seed: u64, audit: Audit) {
         }
         sleep(seconds(6)).await;
         if !view.is_held() {
-            audit.violation("a lock was lost for no reason".into());
+            ledger.violation(Judge::Loss, "a lock was lost for no reason");
         }
         let count = world
             .server
             .call(&[b"HGET", NAME, owner_of(&*view).as_bytes()]);
         if view.is_held() && number(&count) != 1 {
-            audit.violation(format!(
-                "one guard was left, and the store counts {count:?}"
-            ));
+            let what = format!("one guard was left, and the store counts {count:?}");
+            ledger.violation(Judge::Counts, what);
         }
         drop(held);
         let released = guard.release().await;
         sleep(seconds(4)).await;
         if released.is_ok() && !is_free(&world.server, Kind::Plain) {
-            audit.violation("it was held after its last guard".into());
+            ledger.violation(Judge::Orphans, "it was held after its last guard");
         }
     }
     auditor.abort();
 }
 
 /// Nobody else has ever asked for the names that are tried here.
-async fn fresh_names(world: World, seed: u64, audit: Audit) {
-    let (ledger, end) = (Ledger::new(), Instant::now() + BUSY);
+async fn fresh_names(run: Run) {
+    let Run {
+        world,
+        seed,
+        ledger,
+        ..
+    } = run.clone();
+    let end = Instant::now() + BUSY;
     let clients = clients(&world, 3).await;
     let mut working = JoinSet::new();
     for task in 0..9 {
         let (name, client) = clients[usize::try_from(task % 3).expect("it is small")].clone();
         let mut random = Random::stream(seed, 10 + task);
-        let (ledger, audit) = (ledger.clone(), audit.clone());
+        let ledger = ledger.clone();
         working.spawn(async move {
             let mut number = 0;
             while Instant::now() < end {
@@ -162,36 +163,38 @@ async fn fresh_names(world: World, seed: u64, audit: Audit) {
                 let lock = client.lock(format!("{name} {task} {number}"));
                 match lock.try_acquire().await {
                     Ok(Some(guard)) => {
+                        ledger.granted();
                         sleep(random.up_to(millis(20))).await;
                         if let Err(error) = guard.release().await {
                             ledger.error(&error);
                         }
                     }
-                    Ok(None) => audit.violation("a name that nobody uses was busy".into()),
+                    Ok(None) => {
+                        let what = "a name that no other client uses was busy";
+                        ledger.violation(Judge::Errors, what);
+                    }
                     Err(error) => ledger.error(&error),
                 }
                 sleep(random.up_to(millis(10))).await;
             }
         });
     }
-    // One seed in two without faults: what many requests at once come to.
-    match seed % 2 {
-        0 => faults(&world, seed, &clients, end).await,
-        _ => sleep_until(end).await,
+    suffer(&run, end).await;
+    ended(working, &ledger).await;
+    let errors = ledger.summary().errors;
+    if seed % 2 == 1 && errors > 0 {
+        ledger.violation(Judge::Errors, format!("{errors} errors without a fault"));
     }
-    ended(working, &audit).await;
-    let summary = ledger.summary();
-    if seed % 2 == 1 && summary.errors > 0 {
-        audit.violation(format!("{} errors without a fault", summary.errors));
-    }
-    summary
-        .violations
-        .into_iter()
-        .for_each(|seen| audit.violation(seen.what));
 }
 
 /// A client is closed while it holds one lock and waits for another.
-async fn closing(world: World, seed: u64, audit: Audit) {
+async fn closing(run: Run) {
+    let Run {
+        world,
+        seed,
+        ledger,
+        ..
+    } = run.clone();
     let random = &mut Random::stream(seed, 2);
     let other = clients(&world, 1).await.remove(0).1;
     for (round, kind) in (0..).zip([Kind::Plain, Kind::Fair, Kind::Write, Kind::Simple]) {
@@ -199,6 +202,7 @@ async fn closing(world: World, seed: u64, audit: Audit) {
         let client = client.expect("nothing is wrong");
         let lease = Lease::KeepAlive(seconds(300));
         let own = client.lock("own").with_lease(lease).acquire().await;
+        ledger.granted();
         let subject = lock_of(kind, &other, lease);
         let taken = subject.acquire(Limit::Forever).await;
         let mut waiting = JoinSet::new();
@@ -210,10 +214,12 @@ async fn closing(world: World, seed: u64, audit: Audit) {
         let closed = client.close().await;
         let soon = timeout(seconds(2), waiting.join_all()).await;
         if soon.is_err() {
-            audit.violation("a waiter of a closed client went on waiting".into());
+            let what = "a waiter of a closed client went on waiting";
+            ledger.violation(Judge::Resolution, what);
         }
         if closed.is_err() || number(&world.server.call(&[b"EXISTS", b"own"])) == 1 {
-            audit.violation("a closed client went on holding a lock".into());
+            let what = "a closed client went on holding a lock";
+            ledger.violation(Judge::Orphans, what);
         }
         drop(own);
         if let Ok(Some(taken)) = taken {
@@ -224,7 +230,13 @@ async fn closing(world: World, seed: u64, audit: Audit) {
 }
 
 /// Permits that are only counted, and replies that are lost.
-async fn counting(world: World, seed: u64, audit: Audit) {
+async fn permit_counts(run: Run) {
+    let Run {
+        world,
+        seed,
+        ledger,
+        ..
+    } = run.clone();
     const ALL: i64 = 3;
     let end = Instant::now() + BUSY;
     let clients = clients(&world, 3).await;
@@ -234,7 +246,7 @@ async fn counting(world: World, seed: u64, audit: Audit) {
     for task in 0..6 {
         let (_, client) = clients[usize::try_from(task % 3).expect("it is small")].clone();
         let mut random = Random::stream(seed, 10 + task);
-        let (audit, out, doubtful) = (audit.clone(), out.clone(), doubtful.clone());
+        let (ledger, out, doubtful) = (ledger.clone(), out.clone(), doubtful.clone());
         working.spawn(async move {
             let permits = client.counting_semaphore("stock");
             while Instant::now() < end {
@@ -251,9 +263,11 @@ async fn counting(world: World, seed: u64, audit: Audit) {
                         .unwrap_or(false),
                 };
                 if got {
+                    ledger.granted();
                     let now = out.fetch_add(count.into(), Ordering::Relaxed) + i64::from(count);
                     if now > ALL {
-                        audit.violation(format!("{now} of {ALL} permits were out"));
+                        let what = format!("{now} of {ALL} permits were in use");
+                        ledger.violation(Judge::Exclusion, what);
                     }
                     sleep(random.up_to(millis(200))).await;
                     out.fetch_sub(count.into(), Ordering::Relaxed);
@@ -265,20 +279,25 @@ async fn counting(world: World, seed: u64, audit: Audit) {
             }
         });
     }
-    faults(&world, seed, &clients, end).await;
-    ended(working, &audit).await;
+    suffer(&run, end).await;
+    ended(working, &ledger).await;
     sleep(seconds(30)).await;
     let left = number(&world.server.call(&[b"GET", NAME]));
     let lost = doubtful.load(Ordering::Relaxed);
     if !(ALL - lost..=ALL).contains(&left) {
-        audit.violation(format!(
-            "{left} permits were there in the end, of {ALL}, {lost} in doubt"
-        ));
+        let what = format!("{left} permits were there in the end, of {ALL}, {lost} in doubt");
+        ledger.violation(Judge::Counts, what);
     }
 }
 
 /// Latches that several clients count down and wait for.
-async fn latch(world: World, seed: u64, audit: Audit) {
+async fn latches(run: Run) {
+    let Run {
+        world,
+        seed,
+        ledger,
+        ..
+    } = run.clone();
     let random = &mut Random::stream(seed, 2);
     let clients = clients(&world, 3).await;
     for round in 0..12 {
@@ -291,16 +310,17 @@ async fn latch(world: World, seed: u64, audit: Audit) {
         let mut waiting = JoinSet::new();
         for task in 0..9 {
             let latch = clients[task % 3].1.latch(&*name);
-            let (audit, begun) = (audit.clone(), begun.clone());
+            let (ledger, begun) = (ledger.clone(), begun.clone());
             let patience = match random.percent(30) {
                 true => random.up_to(seconds(2)),
                 false => seconds(60),
             };
             waiting.spawn(async move {
-                if let Ok(Ok(())) = timeout(patience, latch.wait()).await
-                    && begun.load(Ordering::Relaxed) < 3
-                {
-                    audit.violation("a latch opened too early".into());
+                if let Ok(Ok(())) = timeout(patience, latch.wait()).await {
+                    ledger.granted();
+                    if begun.load(Ordering::Relaxed) < 3 {
+                        ledger.violation(Judge::Exclusion, "a latch opened too early");
+                    }
                 }
             });
         }
@@ -311,6 +331,7 @@ async fn latch(world: World, seed: u64, audit: Audit) {
             if !calm {
                 let fault = [MessageFault::Cut, MessageFault::CutAfter];
                 let fault = fault[usize::from(random.percent(50))];
+                run.fault(fault);
                 match random.percent(50) {
                     true => world.network.fault_next(client, HOST, fault),
                     false => world.network.fault_next(HOST, client, fault),
@@ -323,14 +344,21 @@ async fn latch(world: World, seed: u64, audit: Audit) {
             while waiting.join_next().await.is_some() {}
         });
         if all.await.is_err() && certain {
-            audit.violation("a latch was open and somebody went on waiting".into());
+            let what = "a latch was open and a client went on waiting";
+            ledger.violation(Judge::Progress, what);
         }
         world.network.heal();
     }
 }
 
 /// One lock on most of five servers, which restart without their data.
-async fn quorum(world: World, seed: u64, audit: Audit) {
+async fn quorum_restarts(run: Run) {
+    let Run {
+        world,
+        seed,
+        ledger,
+        ..
+    } = run.clone();
     const LEASE: Duration = seconds(2);
     let end = Instant::now() + BUSY;
     let servers: Vec<_> = (0..5)
@@ -342,7 +370,6 @@ async fn quorum(world: World, seed: u64, audit: Audit) {
             server
         })
         .collect();
-    let held: Arc<Mutex<BTreeMap<u64, QuorumHeld>>> = Arc::default();
     let mut working = JoinSet::new();
     for task in 0..4 {
         let mut members = Vec::new();
@@ -358,30 +385,19 @@ async fn quorum(world: World, seed: u64, audit: Audit) {
         let lock = lock
             .with_lease(Lease::KeepAlive(LEASE))
             .with_longest_lease(LEASE);
-        let (audit, held, mut random) =
-            (audit.clone(), held.clone(), Random::stream(seed, 10 + task));
+        let (ledger, mut random) = (ledger.clone(), Random::stream(seed, 10 + task));
         working.spawn(async move {
             while Instant::now() < end {
                 if let Ok(Some(guard)) = lock.acquire_timeout(seconds(4)).await {
-                    let others = |held: &BTreeMap<u64, QuorumHeld>| {
-                        held.values().filter(|held| held.is_held()).count()
-                    };
-                    {
-                        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-                        if others(&held) > 0 && guard.held().is_held() {
-                            audit.violation("two had most of the servers".into());
-                        }
-                        held.insert(task, guard.held());
-                    }
+                    let view: Arc<dyn View> = Arc::new(guard.held());
+                    let entry = ledger.enter(&format!("client-{task}"), Claim::Alone, &view);
                     let longest = if random.percent(30) {
                         seconds(4)
                     } else {
                         millis(300)
                     };
                     sleep(random.up_to(longest)).await;
-                    held.lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .remove(&task);
+                    ledger.leave(entry);
                     let _ = guard.release().await;
                 }
                 sleep(random.up_to(millis(100))).await;
@@ -393,7 +409,9 @@ async fn quorum(world: World, seed: u64, audit: Audit) {
         sleep(random.up_to(seconds(3))).await;
         let place = usize::try_from(random.below(5)).expect("it is small");
         let client = format!("client-{}", random.below(4));
-        match random.below(4) {
+        let draw = random.below(4);
+        run.fault(["restart", "stall", "block", "restart"][usize::try_from(draw).expect("small")]);
+        match draw {
             0 => servers[place].restart(false),
             // Most servers forget, and one client cannot notice.
             3 => {
@@ -412,22 +430,23 @@ async fn quorum(world: World, seed: u64, audit: Audit) {
             }
         }
     }
-    ended(working, &audit).await;
+    ended(working, &ledger).await;
 }
 
 /// Several locks at once, all or none.
-async fn several(world: World, seed: u64, audit: Audit) {
+async fn several(run: Run) {
+    let Run {
+        world,
+        seed,
+        ledger,
+        ..
+    } = run.clone();
     let end = Instant::now() + BUSY;
     let clients = clients(&world, 2).await;
-    let taken: Arc<Mutex<BTreeMap<&str, u64>>> = Arc::default();
     let mut working = JoinSet::new();
     for task in 0..4 {
-        let (_, client) = clients[usize::try_from(task % 2).expect("it is small")].clone();
-        let (audit, taken, mut random) = (
-            audit.clone(),
-            taken.clone(),
-            Random::stream(seed, 10 + task),
-        );
+        let (name, client) = clients[usize::try_from(task % 2).expect("it is small")].clone();
+        let (ledger, mut random) = (ledger.clone(), Random::stream(seed, 10 + task));
         working.spawn(async move {
             while Instant::now() < end {
                 let names = [["a", "b"], ["b", "c"], ["a", "c"]];
@@ -439,25 +458,17 @@ async fn several(world: World, seed: u64, audit: Audit) {
                     false => {
                         let got = lock.acquire_timeout(seconds(20)).await;
                         if matches!(got, Ok(None)) {
-                            audit.violation("several locks were not to be had for 20 s".into());
+                            let what = "several locks were not granted within 20 s";
+                            ledger.violation(Judge::Progress, what);
                         }
                         got
                     }
                 };
                 if let Ok(Some(guard)) = got {
-                    for name in names {
-                        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-                        if taken.insert(name, task).is_some() {
-                            audit.violation(format!("two had `{name}`"));
-                        }
-                    }
+                    let view: Arc<dyn View> = Arc::new(guard.held());
+                    let entry = ledger.enter(&name, Claim::Alone, &view);
                     sleep(random.up_to(millis(200))).await;
-                    for name in names {
-                        taken
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .remove(name);
-                    }
+                    ledger.leave(entry);
                     let _ = guard.release().await;
                 }
                 sleep(random.up_to(millis(20))).await;
@@ -465,12 +476,18 @@ async fn several(world: World, seed: u64, audit: Audit) {
         });
     }
     sleep_until(end).await;
-    ended(working, &audit).await;
+    ended(working, &ledger).await;
 }
 
 /// Readers and writers of one lock; some writers read as well.
-async fn read_write(world: World, seed: u64, audit: Audit) {
-    let (ledger, end) = (Ledger::new(), Instant::now() + BUSY);
+async fn readers_and_writers(run: Run) {
+    let Run {
+        world,
+        seed,
+        ledger,
+        ..
+    } = run.clone();
+    let (audit, end) = (Audit::new(&ledger), Instant::now() + BUSY);
     let clients = clients(&world, 3).await;
     let mut working = JoinSet::new();
     for task in 0..9 {
@@ -508,7 +525,8 @@ async fn read_write(world: World, seed: u64, audit: Audit) {
                     Ok(Some(guard)) => guard,
                     Ok(None) => continue,
                     Err(error) => {
-                        audit.violation(format!("an error without a fault: {error}"));
+                        let what = format!("an error without a fault: {error}");
+                        ledger.violation(Judge::Errors, what);
                         continue;
                     }
                 };
@@ -529,7 +547,7 @@ async fn read_write(world: World, seed: u64, audit: Audit) {
                 };
                 sleep(random.up_to(longest)).await;
                 if !view.is_held() {
-                    audit.violation("a lock was lost for no reason".into());
+                    ledger.violation(Judge::Loss, "a lock was lost for no reason");
                 }
                 ledger.leave(entry);
                 drop(held);
@@ -552,27 +570,27 @@ async fn read_write(world: World, seed: u64, audit: Audit) {
         audit.sample(&world.server, Kind::Read, &rules);
         sleep(SAMPLE).await;
     }
-    ended(working, &audit).await;
-    let violations = ledger.summary().violations;
-    violations
-        .into_iter()
-        .for_each(|seen| audit.violation(seen.what));
+    ended(working, &ledger).await;
 }
 
 /// A hold that is to end whatever its lease is.
-async fn max_hold(world: World, _: u64, audit: Audit) {
+async fn max_hold(run: Run) {
+    let Run { world, ledger, .. } = run;
     let (_, client) = clients(&world, 1).await.remove(0);
     let lock = client
         .lock("stock")
         .with_lease(Lease::KeepAlive(seconds(3)));
     let guard = lock.with_max_hold(seconds(5)).acquire().await;
     let guard = guard.expect("it is free");
+    ledger.granted();
     sleep(millis(5050)).await;
     if guard.is_held() {
-        audit.violation("it was held for longer than it may be".into());
+        let what = "it was held for longer than it may be";
+        ledger.violation(Judge::Backing, what);
     }
     sleep(seconds(1)).await;
     if stands(&world.server, Kind::Plain, &guard.owner()) {
-        audit.violation("the store had it for longer than it may be held".into());
+        let what = "the store had it for longer than it may be held";
+        ledger.violation(Judge::Orphans, what);
     }
 }

@@ -8,16 +8,15 @@ use std::time::Duration;
 use distlock::{Client, ClientBuilder, Durability, Lease};
 use distlock_sim::{Clock, MessageFault, Random, Server, Value};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::faults::{FaultKind, Schedule, Servers};
 use crate::judge::{Claim, Judge, Ledger};
+use crate::scenario::{Run, Scenario};
 use crate::workload::{Kind, Limit, Subject, View};
-use crate::world::{HOST, PORT, World, simulate};
+use crate::world::{HOST, PORT, World};
 
 mod others;
-
-pub(crate) use self::others::OTHERS;
 
 /// How long the clients contend.
 const BUSY: Duration = Duration::from_secs(60);
@@ -26,11 +25,11 @@ const SAMPLE: Duration = Duration::from_millis(10);
 /// The name of the lock.
 const NAME: &[u8] = b"stock";
 
-/// One scenario, for some kinds of locks.
+/// A scenario for each of some kinds of locks.
 #[derive(Clone, Copy)]
-pub(crate) struct Story {
-    pub(crate) name: &'static str,
-    pub(crate) kinds: &'static [Kind],
+struct Promise {
+    name: &'static str,
+    kinds: &'static [Kind],
     lease: Duration,
     /// How long a lock is held, mostly; and one in so many times how long.
     hold: Duration,
@@ -126,8 +125,8 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-pub(crate) const STORIES: [Story; 15] = [
-    Story {
+static PROMISES: [Promise; 15] = [
+    Promise {
         name: "calm",
         kinds: ALL,
         lease: seconds(3),
@@ -145,7 +144,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "crowd",
         kinds: EXCLUSIVE,
         lease: seconds(300),
@@ -163,7 +162,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "single",
         kinds: &[Kind::Plain, Kind::Simple, Kind::Fenced],
         lease: seconds(300),
@@ -181,7 +180,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "alone",
         kinds: EXCLUSIVE,
         lease: seconds(30),
@@ -198,7 +197,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "cuts",
         kinds: EXCLUSIVE,
         lease: seconds(20),
@@ -216,7 +215,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "reconnects",
         kinds: EXCLUSIVE,
         lease: seconds(20),
@@ -233,7 +232,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "delays",
         kinds: &[Kind::Plain, Kind::Fair, Kind::Fenced],
         lease: seconds(3),
@@ -249,7 +248,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "blips",
         kinds: &[Kind::Plain, Kind::Read, Kind::Permits],
         lease: seconds(12),
@@ -265,8 +264,8 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
-        name: "long_leases",
+    Promise {
+        name: "long-leases",
         kinds: ALL,
         lease: seconds(300),
         hold: millis(300),
@@ -281,8 +280,8 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
-        name: "long_holds",
+    Promise {
+        name: "long-holds",
         kinds: ALL,
         lease: seconds(3),
         hold: seconds(1),
@@ -297,8 +296,8 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
-        name: "slow_replies",
+    Promise {
+        name: "slow-replies",
         kinds: ALL,
         lease: seconds(3),
         hold: seconds(1),
@@ -312,7 +311,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "crashes",
         kinds: ALL,
         lease: seconds(3),
@@ -328,7 +327,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "robbery",
         kinds: EXCLUSIVE,
         lease: seconds(6),
@@ -345,7 +344,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "forgets",
         kinds: EXCLUSIVE,
         lease: seconds(30),
@@ -362,7 +361,7 @@ pub(crate) const STORIES: [Story; 15] = [
             ..STRICT
         },
     },
-    Story {
+    Promise {
         name: "promotions",
         kinds: &[Kind::Plain, Kind::Fair, Kind::Fenced],
         lease: seconds(3),
@@ -379,9 +378,12 @@ pub(crate) const STORIES: [Story; 15] = [
     },
 ];
 
-/// What is seen of the guards and of the store. Clones are the same.
-#[derive(Clone, Default)]
-pub(crate) struct Audit(Arc<Mutex<State>>);
+/// Compares the guards with the store. Clones are the same.
+#[derive(Clone)]
+struct Audit {
+    ledger: Ledger,
+    state: Arc<Mutex<State>>,
+}
 
 #[derive(Default)]
 struct State {
@@ -390,7 +392,6 @@ struct State {
     waiting: BTreeMap<u64, Instant>,
     idle_since: Option<Instant>,
     orphan_since: Option<Instant>,
-    violations: Vec<String>,
 }
 
 struct Watched {
@@ -413,19 +414,15 @@ impl Drop for Noted {
 }
 
 impl Audit {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn violation(&self, what: String) {
-        let mut state = self.lock();
-        if state.violations.len() < 5 {
-            state.violations.push(what);
+    fn new(ledger: &Ledger) -> Self {
+        Self {
+            ledger: ledger.clone(),
+            state: Arc::default(),
         }
     }
 
-    pub(crate) fn violations(&self) -> Vec<String> {
-        self.lock().violations.clone()
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn waits(&self) -> Noted {
@@ -458,7 +455,8 @@ impl Audit {
             waiting.any(|since| *since + seconds(1) < begun)
         };
         if overtaken {
-            self.violation("a waiter was overtaken by one that came a second later".into());
+            let what = "a waiter was overtaken by one that came a second later";
+            self.ledger.violation(Judge::FairOrder, what);
         }
     }
 
@@ -470,7 +468,7 @@ impl Audit {
         for watched in state.guards.values_mut() {
             let held = watched.view.is_held();
             if held && !watched.was_held {
-                found.push("a lost hold was valid again".to_owned());
+                found.push((Judge::Loss, "a lost hold was valid again".to_owned()));
             }
             watched.was_held = held;
             if !held || stands(server, watched.kind, &owner_of(&*watched.view)) {
@@ -478,16 +476,18 @@ impl Audit {
             } else {
                 let since = *watched.missing_since.get_or_insert(now);
                 if now - since >= rules.grace {
-                    found.push("a valid guard's hold was not in the store".to_owned());
+                    let what = "a valid guard's hold was not in the store";
+                    found.push((Judge::Backing, what.to_owned()));
                 }
             }
         }
         if let Some(wrong) = flaw(server, kind) {
-            found.push(wrong);
+            found.push((Judge::Counts, wrong));
         }
         let waits = state.waiting.values().min().copied();
         if waits.is_some_and(|since| now - since > rules.wait) {
-            found.push(format!("somebody waited for more than {:?}", rules.wait));
+            let what = format!("a waiter waited for more than {:?}", rules.wait);
+            found.push((Judge::Progress, what));
         }
         // The slowest message of a lock that was just released is on its way.
         let idle = waits.filter(|_| is_free(server, kind));
@@ -495,7 +495,8 @@ impl Audit {
         if let (Some(since), Some(longest)) = (state.idle_since, rules.idle)
             && now - since > longest
         {
-            found.push(format!("it was free for {longest:?} while somebody waited"));
+            let what = format!("it was free for {longest:?} while a client waited for it");
+            found.push((Judge::Progress, what));
             state.idle_since = None;
         }
         let orphan = state.guards.is_empty() && kind != Kind::Permits && !is_free(server, kind);
@@ -503,10 +504,13 @@ impl Audit {
         if let (Some(since), Some(longest)) = (state.orphan_since, rules.orphan)
             && now - since > longest
         {
-            found.push(format!("it was held without a guard for {longest:?}"));
+            let what = format!("it was held without a guard for {longest:?}");
+            found.push((Judge::Orphans, what));
         }
         drop(state);
-        found.into_iter().for_each(|wrong| self.violation(wrong));
+        for (judge, what) in found {
+            self.ledger.violation(judge, what);
+        }
     }
 }
 
@@ -566,28 +570,41 @@ fn owner_of(view: &dyn View) -> String {
     first.map(|(_, owner)| owner).unwrap_or_default()
 }
 
-/// Faults of the network and the server, each kind in one seed of two.
-fn usual_faults(
-    world: &World,
-    random: &mut Random,
-    clients: &[String],
-) -> tokio::task::JoinHandle<()> {
+/// The kinds of faults in these schedules.
+const FAULTS: [FaultKind; 8] = {
     use FaultKind::{BlackHole, Cut, CutAfter, Down, Late, Partition, Refuse, Stall};
-    let kinds = [
+    [
         Cut, CutAfter, Late, BlackHole, Partition, Refuse, Down, Stall,
-    ];
-    let schedule = Schedule::generate(random, BUSY, &kinds, clients, 1);
-    let servers = Servers::new(vec![(world.server.clone(), Clock::new())]);
-    tokio::spawn(schedule.run(world.clone(), servers))
+    ]
+};
+
+/// Lets the faults of the schedule happen until the end.
+async fn suffer(run: &Run, end: Instant) {
+    let servers = Servers::new(vec![(run.world.server.clone(), Clock::new())]);
+    let _ = timeout_at(end, run.schedule.clone().run(run.world.clone(), servers)).await;
+    sleep_until(end).await;
+    run.world.network.heal();
+    run.world.server.revive();
 }
 
-/// How many seeds each story has in the test suite.
-pub(crate) fn seeds() -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-    match number("DISTLOCK_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 1..number("DISTLOCK_SEEDS").unwrap_or(1) + 1,
-    }
+/// All scenarios for one promise each: those of a single lock, by the name of the promise and its kind, and the others.
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    let single = PROMISES.iter().flat_map(|promise| {
+        promise.kinds.iter().map(move |&kind| {
+            let name = format!("{}-{kind:?}", promise.name).to_lowercase();
+            let scenario = Scenario::new(name, move |run| promise.keep(run, kind));
+            match promise.trouble {
+                Trouble::Faults => scenario.with_faults(FAULTS, move |seed, kinds| {
+                    let names: Vec<_> = (1..=promise.clients)
+                        .map(|number| format!("client-{number}"))
+                        .collect();
+                    Schedule::generate(&mut Random::stream(seed, 3), BUSY, kinds, &names, 1)
+                }),
+                _ => scenario,
+            }
+        })
+    });
+    single.chain(others::scenarios()).collect()
 }
 
 /// What must not be in the store.
@@ -609,11 +626,12 @@ fn flaw(server: &Server, kind: Kind) -> Option<String> {
     (fields > most).then(|| "two owners were in the store".into())
 }
 
-/// Everything that the tasks of one story share.
+/// Everything that the tasks of one run share.
 #[derive(Clone)]
 struct Stage {
-    story: Story,
+    promise: Promise,
     kind: Kind,
+    run: Run,
     world: World,
     /// The server that clients reach.
     server: Arc<Mutex<Server>>,
@@ -622,31 +640,24 @@ struct Stage {
     end: Instant,
 }
 
-impl Story {
-    /// Plays one seed, and returns what the judges saw.
-    pub(crate) fn play(&self, kind: Kind, seed: u64) -> Vec<String> {
-        let story = *self;
-        let replay = format!("scripts/planted --seed {seed} {} {kind:?}", self.name);
-        simulate(seed, &replay, async move |world| {
-            story.run(world, kind, seed).await
-        })
-    }
-
-    async fn run(self, world: World, kind: Kind, seed: u64) -> Vec<String> {
+impl Promise {
+    /// One run: clients contend for a lock, and the judges see whether the promise is kept.
+    async fn keep(self, run: Run, kind: Kind) {
         if kind == Kind::Permits {
-            world.server.call(&[b"SET", NAME, b"2"]);
+            run.world.server.call(&[b"SET", NAME, b"2"]);
         }
         let stage = Stage {
-            story: self,
+            promise: self,
             kind,
-            server: Arc::new(Mutex::new(world.server.clone())),
-            world,
-            ledger: Ledger::new(),
-            audit: Audit::default(),
+            server: Arc::new(Mutex::new(run.world.server.clone())),
+            world: run.world.clone(),
+            ledger: run.ledger.clone(),
+            audit: Audit::new(&run.ledger),
             end: Instant::now() + BUSY,
+            run,
         };
         let auditor = tokio::spawn(stage.clone().audits());
-        let mut crew = Crew::new(&stage, seed);
+        let mut crew = Crew::new(&stage);
         for place in 0..self.clients {
             crew.hire(place, self.tasks).await;
         }
@@ -662,15 +673,14 @@ impl Story {
                 };
                 held.then(|| "it was held after all clients were closed".into())
             });
-            left.into_iter()
-                .for_each(|left| stage.audit.violation(left));
+            if let Some(left) = left {
+                stage.ledger.violation(Judge::Orphans, left);
+            }
         }
         auditor.abort();
-        let seen = stage.ledger.summary().violations.into_iter();
-        let seen = seen.filter(|seen| self.rules.exclusive || seen.judge != Judge::Exclusion);
-        let mut violations: Vec<String> = seen.map(|seen| seen.what).collect();
-        violations.extend(stage.audit.violations());
-        violations
+        if !self.rules.exclusive {
+            stage.ledger.pardon(Judge::Exclusion);
+        }
     }
 
     fn builder(&self, builder: ClientBuilder) -> ClientBuilder {
@@ -699,17 +709,17 @@ impl Stage {
     async fn audits(self) {
         loop {
             self.audit
-                .sample(&self.server(), self.kind, &self.story.rules);
+                .sample(&self.server(), self.kind, &self.promise.rules);
             sleep(SAMPLE).await;
         }
     }
 
     /// One task: acquires, holds and releases until the end.
     async fn works(self, client: Client, name: String, mut random: Random) {
-        let subject = lock_of(self.kind, &client, Lease::KeepAlive(self.story.lease));
+        let subject = lock_of(self.kind, &client, Lease::KeepAlive(self.promise.lease));
         while Instant::now() < self.end {
             self.turn(&*subject, &name, &mut random).await;
-            sleep(random.up_to(self.story.pause)).await;
+            sleep(random.up_to(self.promise.pause)).await;
         }
     }
 
@@ -732,9 +742,9 @@ impl Stage {
             Ok(Some(guard)) => guard,
             Ok(None) => return,
             Err(error) => {
-                if self.story.trouble == Trouble::Nothing {
-                    self.audit
-                        .violation(format!("an error without a fault: {error}"));
+                if self.promise.trouble == Trouble::Nothing {
+                    let what = format!("an error without a fault: {error}");
+                    self.ledger.violation(Judge::Errors, what);
                 }
                 return self.ledger.error(&error);
             }
@@ -742,22 +752,23 @@ impl Stage {
         let view = guard.view();
         let entry = self.ledger.enter(name, claim(self.kind), &view);
         let held = self.audit.holds(self.kind, &view);
-        if self.kind == Kind::Fair && self.story.trouble == Trouble::Nothing {
+        if self.kind == Kind::Fair && self.promise.trouble == Trouble::Nothing {
             self.audit.granted_in_order(begun);
         }
-        let (percent, long) = self.story.long_hold;
+        let (percent, long) = self.promise.long_hold;
         let longest = if random.percent(percent) {
             long
         } else {
-            self.story.hold
+            self.promise.hold
         };
         // One that waits for it from the beginning must be woken.
         let mut told = tokio::spawn(view.lost());
         tokio::select! {
             () = sleep(random.up_to(longest)) => {}
             _ = &mut told => {
-                if !self.story.rules.losses {
-                    self.audit.violation("a lock was lost for no reason".into());
+                if !self.promise.rules.losses {
+                    let what = "a lock was lost for no reason";
+                    self.ledger.violation(Judge::Loss, what);
                 }
                 // What was lost stays lost.
                 sleep(random.up_to(seconds(2))).await;
@@ -766,8 +777,8 @@ impl Stage {
         if !view.is_held() && !told.is_finished() {
             sleep(millis(200)).await;
             if !told.is_finished() {
-                self.audit
-                    .violation("a holder was not told of its loss".into());
+                let what = "a holder was not notified of its loss";
+                self.ledger.violation(Judge::Loss, what);
             }
         }
         told.abort();
@@ -777,30 +788,28 @@ impl Stage {
         if random.percent(25) {
             drop(guard);
         } else if let Err(error) = guard.release().await {
-            if held && error.is_lost() && !self.story.rules.losses {
-                self.audit
-                    .violation(format!("a valid guard's release failed: {error}"));
+            if held && error.is_lost() && !self.promise.rules.losses {
+                let what = format!("a valid guard's release failed: {error}");
+                self.ledger.violation(Judge::Loss, what);
             }
             self.ledger.error(&error);
         }
     }
 }
 
-/// The clients of one story, and their tasks.
+/// The clients of one run, and their tasks.
 struct Crew {
     stage: Stage,
-    seed: u64,
     random: Random,
     members: Vec<(String, Client, JoinSet<()>)>,
     hired: u64,
 }
 
 impl Crew {
-    fn new(stage: &Stage, seed: u64) -> Self {
+    fn new(stage: &Stage) -> Self {
         Self {
             stage: stage.clone(),
-            seed,
-            random: Random::stream(seed, 3),
+            random: Random::stream(stage.run.seed, 3),
             members: Vec::new(),
             hired: 0,
         }
@@ -810,17 +819,17 @@ impl Crew {
     async fn hire(&mut self, place: usize, tasks: u64) {
         self.hired += 1;
         let name = format!("client-{}", self.hired);
-        let drift = match self.stage.story.rules.drift {
+        let drift = match self.stage.promise.rules.drift {
             true => [-9_000, 0, 9_000][place],
             false => 0,
         };
         self.stage.world.machine_with_drift(&name, drift);
         let builder = self.stage.world.client(&name);
-        let client = self.stage.story.builder(builder).connect().await;
+        let client = self.stage.promise.builder(builder).connect().await;
         let client = client.expect("nothing is wrong with the network of a new client");
         let mut working = JoinSet::new();
         for task in 0..tasks {
-            let random = Random::stream(self.seed, 100 * self.hired + task);
+            let random = Random::stream(self.stage.run.seed, 100 * self.hired + task);
             let stage = self.stage.clone();
             working.spawn(stage.works(client.clone(), name.clone(), random));
         }
@@ -832,26 +841,28 @@ impl Crew {
         }
     }
 
-    /// Lets the story's trouble happen until its end.
+    /// Lets the trouble happen until its end.
     async fn suffer(&mut self) {
         let (network, end) = (self.stage.world.network.clone(), self.stage.end);
-        if self.stage.story.trouble == Trouble::Faults {
-            let names: Vec<_> = self.members.iter().map(|member| member.0.clone()).collect();
-            let faults = usual_faults(&self.stage.world, &mut self.random, &names);
-            tokio::time::sleep_until(end).await;
-            return faults.abort();
+        let trouble = self.stage.promise.trouble;
+        if trouble == Trouble::Faults {
+            return suffer(&self.stage.run, end).await;
         }
         let robber = self.stage.world.client("robber").connect().await;
         let robber = robber.expect("nothing is wrong yet");
         let mut replicas = Vec::new();
-        if self.stage.story.trouble == Trouble::Promotions {
-            replicas.push(self.stage.server().replica(self.seed + 1, millis(30)));
+        if trouble == Trouble::Promotions {
+            let seed = self.stage.run.seed + 1;
+            replicas.push(self.stage.server().replica(seed, millis(30)));
         }
         while Instant::now() < end {
             let place = self.random.below(self.members.len() as u64);
             let place = usize::try_from(place).expect("it is small");
             let name = self.members[place].0.clone();
-            match self.stage.story.trouble {
+            if trouble != Trouble::Nothing {
+                self.stage.run.fault(trouble);
+            }
+            match trouble {
                 Trouble::Nothing | Trouble::Faults => sleep(seconds(1)).await,
                 Trouble::Cuts => {
                     sleep(self.random.up_to(millis(300))).await;
@@ -890,7 +901,7 @@ impl Crew {
                     network.block(&name, HOST);
                     network.block(HOST, &name);
                     self.members[place].2.shutdown().await;
-                    self.hire(place, self.stage.story.tasks).await;
+                    self.hire(place, self.stage.promise.tasks).await;
                 }
                 Trouble::Robbery => {
                     sleep(seconds(1) + self.random.up_to(seconds(4))).await;
@@ -928,47 +939,23 @@ impl Crew {
 
     /// Every call ends, and every client is closed.
     async fn finish(mut self) {
-        let longest = self.stage.story.rules.wait;
-        for (name, client, mut working) in self.members.drain(..) {
-            let ended = timeout(longest, async {
-                while working.join_next().await.is_some() {}
-            });
+        let longest = self.stage.promise.rules.wait;
+        let end = Instant::now() + longest;
+        for (name, _, working) in &mut self.members {
+            let ended = timeout_at(end, async { while working.join_next().await.is_some() {} });
             if ended.await.is_err() {
                 let what = format!("a call of {name} has not ended after {longest:?}");
-                self.stage.audit.violation(what);
+                self.stage.ledger.violation(Judge::Resolution, what);
             }
-            drop(working);
-            // Requests that were lost are undone by then.
-            sleep(seconds(20)).await;
+            working.abort_all();
+        }
+        // Requests that were lost are undone by then.
+        sleep(seconds(20)).await;
+        for (_, client, _) in self.members {
             if let Err(error) = client.close().await {
                 self.stage.ledger.error(&error);
             }
         }
         sleep(seconds(5)).await;
     }
-}
-
-macro_rules! stories {
-    ($($name:ident),*) => {$(
-        #[test]
-        fn $name() {
-            let name = stringify!($name);
-            let other = OTHERS.iter().filter(|other| other.name == name);
-            let other = other.flat_map(|other| seeds().map(|seed| other.play(seed)));
-            let story = STORIES.iter().filter(|story| story.name == name);
-            let story = story.flat_map(|story| {
-                let kinds = story.kinds.iter();
-                kinds.flat_map(|kind| seeds().map(|seed| story.play(*kind, seed)))
-            });
-            let seen: Vec<_> = other.chain(story).collect();
-            assert!(!seen.is_empty(), "there is no story `{name}`");
-            let seen: Vec<_> = seen.into_iter().flatten().collect();
-            assert!(seen.is_empty(), "{name}: {seen:#?}");
-        }
-    )*};
-}
-
-stories! {
-    calm, crowd, single, alone, cuts, reconnects, delays, blips, long_leases, long_holds, slow_replies, crashes, robbery, forgets, promotions,
-    nested, fresh_names, closing, counting, latch, quorum, several, read_write, max_hold
 }

@@ -1,0 +1,13 @@
+# Builds the simulation with all that is random seeded, and with the planted bugs, none of which is active. Sourced, not run.
+
+# build_simulation: builds the test program in a target folder of its own, and sets `program` to its path.
+build_simulation() {
+    local cargo=(cargo --config profile.dev.package.libsqlite3-sys.opt-level=0 test --package distlock --no-default-features
+        --features simulation,redis,internals --test simulation --no-run)
+    export RUSTFLAGS="${RUSTFLAGS:-} --cfg tokio_unstable --cfg distlock_planted"
+    export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/simulation"
+    # Simulated time passes as fast as the library runs. Only the tests of other programs have SQLite do much.
+    export CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=false RUST_BACKTRACE=0
+    "${cargo[@]}" >&2
+    program=$("${cargo[@]}" --message-format json 2>/dev/null | grep -o '"executable":"[^"]*/simulation-[^"]*"' | cut -d'"' -f4)
+}

@@ -84,8 +84,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Fails if something could not be measured; the smoke run also where counts or processor time are out of hand, and stay so
-/// when they are measured for longer.
+/// Fails if something could not be measured; the smoke run also where counts are out of hand, and stay so when they are
+/// measured for longer.
 fn run(options: &Options) -> Outcome<ExitCode> {
     if let Some(file) = &options.json {
         // Before an hour has passed.

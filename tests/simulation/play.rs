@@ -262,6 +262,8 @@ fn the_judges_see_what_they_are_there_for() {
         (Sabotage::Tokens, "fenced", Judge::Tokens),
         (Sabotage::Counts, "plain", Judge::Counts),
         (Sabotage::Line, "fair", Judge::FairOrder),
+        (Sabotage::Abandon, "plain", Judge::Resolution),
+        (Sabotage::Junk, "plain", Judge::Errors),
     ] {
         let scenario = Scenario::named(name);
         let seen = (1..=10).any(|seed| {

@@ -26,6 +26,8 @@ const CALM: Duration = Duration::from_secs(5);
 pub(crate) const RECOVERY: Duration = Duration::from_secs(120);
 /// How long late requests may still arrive.
 const LATE: Duration = Duration::from_secs(310);
+/// An owner that is none of the clients'.
+const NOBODY: &[u8] = b"00000000-0000-0000-0000-000000000000:1";
 /// Longer than anything that the library leaves in the store.
 const LONG: Duration = Duration::from_secs(3 * 3600);
 
@@ -50,6 +52,10 @@ pub(crate) enum Sabotage {
     Ghost,
     /// The line of a fair lock is turned round.
     Line,
+    /// A lock is left to an owner that is nobody, while clients wait for it.
+    Abandon,
+    /// The lock's key gets a value of another type.
+    Junk,
 }
 
 impl Sabotage {
@@ -179,7 +185,6 @@ impl Contest {
         if sabotage != &Some(Sabotage::StayDown) {
             self.be_calm(&processes, &schedule).await;
         }
-        let mut is_clean = true;
         for process in processes {
             for client in &process.clients {
                 let client = client.clone();
@@ -187,12 +192,11 @@ impl Contest {
                     .machine(&process.name)
                     .task(async move { client.close().await });
                 if let Err(error) = closing.await {
-                    is_clean = false;
                     ledger.error(&error);
                 }
             }
         }
-        self.check_what_is_left(is_clean).await;
+        self.check_what_is_left().await;
     }
 
     async fn connect(&self, name: String) -> Process {
@@ -314,28 +318,30 @@ impl Contest {
 
     /// The clients go on, and no fault explains anything.
     async fn be_calm(&self, processes: &[Process], schedule: &Schedule) {
-        // What is in a black hole is noticed late, and so is what a server has forgotten.
+        // What is in a black hole or late is noticed late, and so is what a server has forgotten.
         let unseen = [FaultKind::BlackHole, FaultKind::Late, FaultKind::Promote];
-        let is_strict = !unseen.iter().any(|kind| schedule.has(*kind));
-        sleep(3 * self.setup.lease).await;
-        self.ledger.set_calm(is_strict);
+        let is_unseen = unseen.iter().any(|kind| schedule.has(*kind));
+        sleep(if is_unseen {
+            LATE
+        } else {
+            3 * self.setup.lease
+        })
+        .await;
+        // No answer takes longer than a call may.
+        let [shortest, longest] = [1, 60].map(Duration::from_millis);
+        self.world.network.set_latency(shortest, longest);
+        self.ledger.set_calm(true);
         let end = Instant::now() + CALM;
         let workers = self.work(processes, end, 1000, true);
         let sabotaging = tokio::spawn(self.clone().sabotage_calm());
-        let looks = async {
-            match is_strict {
-                true => self.ledger.watch_progress().await,
-                false => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = self.finish(workers) => {}
-            () = looks => {}
+            () = self.ledger.watch_progress() => {}
         }
         sabotaging.abort();
     }
 
-    async fn check_what_is_left(&self, is_clean: bool) {
+    async fn check_what_is_left(&self) {
         let Self {
             setup,
             ledger,
@@ -344,12 +350,12 @@ impl Contest {
         } = self;
         let kind = setup.kind;
         if self.sabotage == Some(Sabotage::Ghost) {
-            self.servers.all()[0].call(&[b"HSET", NAME.as_bytes(), b"ghost:1", b"1"]);
+            self.servers.all()[0].call(&[b"HSET", NAME.as_bytes(), NOBODY, b"1"]);
         }
         sleep(Duration::from_secs(2)).await;
         let closed = Instant::now();
         // A late request that is granted holds the lock for nobody.
-        while is_clean && closed.elapsed() < LATE {
+        while closed.elapsed() < LATE {
             if let Some(what) = store.is_held(kind, kind.names()) {
                 let what = format!("all are closed, and the lock is held: {what}");
                 ledger.violation(Judge::Orphans, what);
@@ -396,6 +402,10 @@ impl Contest {
                     }
                 }
             }
+            if self.sabotage == Some(Sabotage::Abandon) {
+                server.call(&[b"DEL", NAME.as_bytes()]);
+                server.call(&[b"HSET", NAME.as_bytes(), NOBODY, b"1"]);
+            }
         }
     }
 
@@ -418,6 +428,9 @@ impl Contest {
                     if let distlock_sim::Value::Bulk(last) = server.call(&[b"RPOP", queue]) {
                         server.call(&[b"LPUSH", queue, &last]);
                     }
+                }
+                Some(Sabotage::Junk) => {
+                    server.call(&[b"SET", NAME.as_bytes(), b"junk"]);
                 }
                 _ => return,
             }

@@ -395,7 +395,7 @@ impl Task {
     fn enter(&self, guard: &dyn Grant, claim: Claim) -> u64 {
         let view = guard.view();
         let entry = self.ledger.enter(&self.process.name, claim, &view);
-        if self.setup.keeps_data && self.setup.kind != Kind::Quorum {
+        if self.setup.keeps_data {
             let (ledger, store, kind) = (self.ledger.clone(), self.store.clone(), self.setup.kind);
             tokio::spawn(async move { ledger.follow(entry, kind, store).await });
         }

@@ -1,13 +1,20 @@
-//! `close()` gives back what is held, tells whoever waits, and does not take for ever.
+//! `close()` gives back what is held, tells whoever waits, and does not take for ever: under simulated time.
 
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Client, Error, Guard, LostReason};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, paced};
-use super::{COMPANY, PATIENCE, connect};
+use crate::support::{
+    ChaosProxy, Fault, Match, PATIENCE, RedisServer, builder, eventually, paced, simulated,
+};
+
+async fn connect(url: &str) -> Client {
+    let client = builder(url).connect().await;
+    client.expect("the store is up")
+}
 
 async fn hold(client: &Client, names: impl Iterator<Item = String>) -> Vec<Guard> {
     let names: Vec<String> = names.collect();
@@ -21,135 +28,135 @@ async fn hold(client: &Client, names: impl Iterator<Item = String>) -> Vec<Guard
     guards
 }
 
-#[tokio::test]
-async fn closing_gives_back_a_thousand_locks_within_two_seconds() {
-    let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let begun = Instant::now();
-    let guards = hold(&client, (0..1000).map(|n| format!("held:{n}"))).await;
-    let acquired = begun.elapsed();
-    assert_eq!(server.keys().len(), 1000);
-    let begun = Instant::now();
-    client.close().await.unwrap();
-    let took = begun.elapsed();
-    eprintln!("1000 locks acquired in {acquired:?} and given back in {took:?}");
-    assert_eq!(server.keys(), Vec::<String>::new());
-    // What a machine can do in two seconds shows in how long it took to acquire them.
-    assert!(took < Duration::from_secs(2).max(acquired * 3), "{took:?}");
-    for guard in guards {
-        assert!(!guard.is_held());
-        assert_eq!(guard.lost().await.unwrap().reason, LostReason::Closed);
-    }
+#[test]
+fn closing_gives_back_a_thousand_locks_within_two_seconds() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        let guards = hold(&client, (0..1000).map(|n| format!("held:{n}"))).await;
+        assert_eq!(server.keys().len(), 1000);
+        let begun = Instant::now();
+        client.close().await.unwrap();
+        let took = begun.elapsed();
+        assert_eq!(server.keys(), Vec::<String>::new());
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        for guard in guards {
+            assert!(!guard.is_held());
+            assert_eq!(guard.lost().await.unwrap().reason, LostReason::Closed);
+        }
+    });
 }
 
-#[tokio::test]
-async fn closing_flushes_what_was_dropped_just_before() {
-    let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let proxy = ChaosProxy::start(server.addr());
-    let client = connect(&proxy.url()).await;
-    let guards = hold(&client, (0..100).map(|n| format!("dropped:{n}"))).await;
-    let me = client.new_owner();
-    let (nested, waited_for) = (client.lock("nested").with_owner(&me), client.lock("waited"));
-    let (outer, inner) = (
-        nested.acquire().await.unwrap(),
-        nested.acquire().await.unwrap(),
-    );
-    let released = waited_for.acquire().await.unwrap();
-    assert_eq!(server.keys().len(), 102);
-    // So that nothing of it can have arrived when the client is closed.
-    let slow = Fault::DelayRequest(Duration::from_millis(400));
-    proxy.rule(Match::any(), slow);
-    let begun = Instant::now();
-    // Whole holds, a part of one and then its rest, and a release that was sent and is not awaited.
-    drop((guards, inner, outer));
-    let mut releasing = Box::pin(released.release());
-    let polled = releasing
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()));
-    assert!(polled.is_pending(), "nobody can have answered yet");
-    drop(releasing);
-    client.close().await.unwrap();
-    assert_eq!(server.keys(), Vec::<String>::new());
-    assert!(begun.elapsed() > Duration::from_millis(300), "it waited");
+#[test]
+fn closing_flushes_what_was_dropped_just_before() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let proxy = ChaosProxy::start(server.addr());
+        let client = connect(&proxy.url()).await;
+        let guards = hold(&client, (0..100).map(|n| format!("dropped:{n}"))).await;
+        let me = client.new_owner();
+        let (nested, waited_for) = (client.lock("nested").with_owner(&me), client.lock("waited"));
+        let (outer, inner) = (
+            nested.acquire().await.unwrap(),
+            nested.acquire().await.unwrap(),
+        );
+        let released = waited_for.acquire().await.unwrap();
+        assert_eq!(server.keys().len(), 102);
+        // So that nothing of it can have arrived when the client is closed.
+        let slow = Fault::DelayRequest(Duration::from_millis(400));
+        proxy.rule(Match::any(), slow);
+        let begun = Instant::now();
+        // Whole holds, a part of one and then its rest, and a release that was sent and is not awaited.
+        drop((guards, inner, outer));
+        let mut releasing = Box::pin(released.release());
+        let polled = releasing
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "nobody can have answered yet");
+        drop(releasing);
+        client.close().await.unwrap();
+        assert_eq!(server.keys(), Vec::<String>::new());
+        assert!(begun.elapsed() > Duration::from_millis(300), "it waited");
+    });
 }
 
 /// Those behind would else wait for who is gone: a process may end as soon as it has closed its client.
-#[tokio::test]
-async fn closing_leaves_the_line_of_a_fair_lock() {
-    let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let theirs = other.fair_lock("stock").acquire().await.unwrap();
-    let length = || -> usize { server.query(&["LLEN", "redisson_lock_queue:{stock}"]) };
-    let mut unpolled = Vec::new();
-    for number in 1..=20 {
-        let mut waiting = Box::pin(client.fair_lock("stock").acquire());
-        while length() < number {
-            let polled = tokio::time::timeout(Duration::from_millis(5), waiting.as_mut()).await;
-            assert!(polled.is_err(), "somebody else holds it");
+#[test]
+fn closing_leaves_the_line_of_a_fair_lock() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
+        let theirs = other.fair_lock("stock").acquire().await.unwrap();
+        let length = || -> usize { server.query(&["LLEN", "redisson_lock_queue:{stock}"]) };
+        let mut unpolled = Vec::new();
+        for number in 1..=20 {
+            let mut waiting = Box::pin(client.fair_lock("stock").acquire());
+            while length() < number {
+                let polled = tokio::time::timeout(Duration::from_millis(5), waiting.as_mut()).await;
+                assert!(polled.is_err(), "somebody else holds it");
+            }
+            match number % 2 {
+                0 => unpolled.push(waiting),
+                _ => drop(tokio::spawn(waiting)),
+            }
         }
-        match number % 2 {
-            0 => unpolled.push(waiting),
-            _ => drop(tokio::spawn(waiting)),
+        client.close().await.unwrap();
+        assert_eq!(length(), 0, "they have left");
+        for waiting in unpolled {
+            assert!(matches!(waiting.await, Err(Error::Closed { .. })));
         }
-    }
-    client.close().await.unwrap();
-    assert_eq!(length(), 0, "they have left");
-    for waiting in unpolled {
-        assert!(matches!(waiting.await, Err(Error::Closed { .. })));
-    }
-    theirs.release().await.unwrap();
-    assert_eq!(server.keys(), ["distlock_undone:{stock}"]);
+        theirs.release().await.unwrap();
+        assert_eq!(server.keys(), ["distlock_undone:{stock}"]);
+    });
 }
 
-#[tokio::test]
-async fn closing_tells_whoever_waits_and_refuses_newcomers() {
-    let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    for url in ["memory:", &server.url()] {
-        let client = connect(url).await;
-        let held = client.lock("waited").acquire().await.unwrap();
-        let mut waiting = JoinSet::new();
-        for _ in 0..20 {
-            waiting.spawn(client.lock("waited").acquire());
-            waiting.spawn({
-                let waiting = client.lock("waited").acquire_timeout(PATIENCE);
-                async move { waiting.await.map(|guard| guard.expect("not over yet")) }
-            });
-        }
-        tokio::task::yield_now().await;
-        let ((), took) = paced(async {
-            client.close().await.unwrap();
-            while let Some(ended) = waiting.join_next().await {
-                assert_closed(ended.unwrap().map(drop));
+#[test]
+fn closing_tells_whoever_waits_and_refuses_newcomers() {
+    simulated(async || {
+        let server = RedisServer::start();
+        for url in ["memory:", &server.url()] {
+            let client = connect(url).await;
+            let held = client.lock("waited").acquire().await.unwrap();
+            let mut waiting = JoinSet::new();
+            for _ in 0..20 {
+                waiting.spawn(client.lock("waited").acquire());
+                waiting.spawn({
+                    let waiting = client.lock("waited").acquire_timeout(PATIENCE);
+                    async move { waiting.await.map(|guard| guard.expect("not over yet")) }
+                });
             }
-        })
-        .await;
-        assert!(took < Duration::from_secs(2), "{took:?}");
-        let error = held.release().await.unwrap_err();
-        let closed = matches!(
-            &error,
-            Error::Lost {
-                reason: LostReason::Closed,
-                ..
-            }
-        );
-        assert!(closed, "{error:?}");
+            tokio::task::yield_now().await;
+            let ((), took) = paced(async {
+                client.close().await.unwrap();
+                while let Some(ended) = waiting.join_next().await {
+                    assert_closed(ended.unwrap().map(drop));
+                }
+            })
+            .await;
+            assert!(took < Duration::from_secs(2), "{took:?}");
+            let error = held.release().await.unwrap_err();
+            let closed = matches!(
+                &error,
+                Error::Lost {
+                    reason: LostReason::Closed,
+                    ..
+                }
+            );
+            assert!(closed, "{error:?}");
 
-        let lock = client.lock("new");
-        assert_closed(lock.acquire().await.map(drop));
-        assert_closed(lock.try_acquire().await.map(drop));
-        assert_closed(lock.acquire_timeout(PATIENCE).await.map(drop));
-        assert_closed(lock.run(async |_| ()).await.map_err(Error::from));
-        assert_closed(client.admin().inspect("new").await.map(drop));
-        assert_closed(client.admin().list("*").await.map(drop));
-        client.close().await.expect("closing twice is closing once");
-        let clone = client.clone();
-        assert_closed(clone.lock("new").acquire().await.map(drop));
-    }
-    assert_eq!(server.keys(), Vec::<String>::new());
+            let lock = client.lock("new");
+            assert_closed(lock.acquire().await.map(drop));
+            assert_closed(lock.try_acquire().await.map(drop));
+            assert_closed(lock.acquire_timeout(PATIENCE).await.map(drop));
+            assert_closed(lock.run(async |_| ()).await.map_err(Error::from));
+            assert_closed(client.admin().inspect("new").await.map(drop));
+            assert_closed(client.admin().list("*").await.map(drop));
+            client.close().await.expect("closing twice is closing once");
+            let clone = client.clone();
+            assert_closed(clone.lock("new").acquire().await.map(drop));
+        }
+        assert_eq!(server.keys(), Vec::<String>::new());
+    });
 }
 
 fn assert_closed(outcome: Result<(), Error>) {
@@ -161,104 +168,108 @@ fn assert_closed(outcome: Result<(), Error>) {
     assert!(!error.to_string().contains("fork"), "{error}");
 }
 
-#[tokio::test]
-async fn closing_takes_five_seconds_at_most_when_the_server_does_not_answer() {
-    let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let proxy = ChaosProxy::start(server.addr());
-    let dying = RedisServer::start();
-    // As everybody has it: it may take shorter than a command, and no longer.
-    let silent = Client::connect(&proxy.url()).await.unwrap();
-    let dead = Client::connect(&dying.url()).await.unwrap();
-    let guards = (
-        hold(&silent, ["a".to_owned()].into_iter()).await,
-        hold(&dead, ["b".to_owned()].into_iter()).await,
-    );
-    proxy.partition(true);
-    dying.kill();
-    let closings: JoinSet<_> = [silent, dead]
-        .map(|client| async move { paced(client.close()).await })
-        .into_iter()
-        .collect();
-    for (closed, took) in closings.join_all().await {
-        eprintln!("gave up after {took:?}");
-        assert!(took < Duration::from_millis(6500), "{took:?}");
-        let error = closed.expect_err("nobody has answered");
-        assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
-        let text = error.to_string();
-        assert!(!text.ends_with('.') && text.contains("leases"), "{text}");
-    }
-    drop(guards);
+#[test]
+fn closing_takes_five_seconds_at_most_when_the_server_does_not_answer() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let proxy = ChaosProxy::start(server.addr());
+        let dying = RedisServer::start();
+        let silent = connect(&proxy.url()).await;
+        let dead = connect(&dying.url()).await;
+        let guards = (
+            hold(&silent, ["a".to_owned()].into_iter()).await,
+            hold(&dead, ["b".to_owned()].into_iter()).await,
+        );
+        proxy.partition(true);
+        dying.kill();
+        let closings: JoinSet<_> = [silent, dead]
+            .map(|client| async move { paced(client.close()).await })
+            .into_iter()
+            .collect();
+        for (closed, took) in closings.join_all().await {
+            eprintln!("gave up after {took:?}");
+            assert!(took <= Duration::from_millis(5_100), "{took:?}");
+            let error = closed.expect_err("nobody has answered");
+            assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(!text.ends_with('.') && text.contains("leases"), "{text}");
+        }
+        drop(guards);
+    });
 }
 
 /// A connection that nobody has used for long ends with the next request.
-#[tokio::test]
-async fn a_closed_client_leaves_no_label_though_its_connection_has_ended() {
-    let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let proxy = ChaosProxy::start(server.addr());
-    let builder = Client::builder(&proxy.url()).label("nightly");
-    let builder = builder.command_timeout(PATIENCE).connect_timeout(PATIENCE);
-    let client = builder.connect().await.unwrap();
-    eventually(PATIENCE, "the label is there", async || {
-        !server.keys().is_empty()
-    })
-    .await;
-    proxy.rule(Match::command("DEL").nth(1), Fault::CutBefore);
-    client.close().await.unwrap();
-    assert_eq!(server.keys(), [""; 0]);
+#[test]
+fn a_closed_client_leaves_no_label_though_its_connection_has_ended() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let proxy = ChaosProxy::start(server.addr());
+        let builder = builder(&proxy.url()).label("nightly");
+        let builder = builder.command_timeout(PATIENCE).connect_timeout(PATIENCE);
+        let client = builder.connect().await.unwrap();
+        eventually(PATIENCE, "the label is there", async || {
+            !server.keys().is_empty()
+        })
+        .await;
+        proxy.rule(Match::command("DEL").nth(1), Fault::CutBefore);
+        client.close().await.unwrap();
+        assert_eq!(server.keys(), [""; 0]);
+    });
 }
 
-#[tokio::test]
-async fn closing_a_client_with_a_label_needs_no_server() {
-    let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let proxy = ChaosProxy::start(server.addr());
-    let builder = Client::builder(&proxy.url()).label("nightly");
-    let builder = builder.command_timeout(Duration::from_millis(500));
-    let client = builder.connect_timeout(PATIENCE).connect().await.unwrap();
-    eventually(PATIENCE, "the label is there", async || {
-        !server.keys().is_empty()
-    })
-    .await;
-    proxy.partition(true);
-    client.close().await.expect("there is nothing to give back");
+#[test]
+fn closing_a_client_with_a_label_needs_no_server() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let proxy = ChaosProxy::start(server.addr());
+        let builder = builder(&proxy.url()).label("nightly");
+        let builder = builder.command_timeout(Duration::from_millis(500));
+        let client = builder.connect_timeout(PATIENCE).connect().await.unwrap();
+        eventually(PATIENCE, "the label is there", async || {
+            !server.keys().is_empty()
+        })
+        .await;
+        proxy.partition(true);
+        client.close().await.expect("there is nothing to give back");
+    });
 }
 
-#[tokio::test]
-async fn closing_with_nothing_to_give_back_needs_no_server() {
-    let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    client
-        .lock("done")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    server.kill();
-    let (closed, took) = paced(client.close()).await;
-    closed.unwrap();
-    assert!(took < Duration::from_secs(1), "{took:?}");
+#[test]
+fn closing_with_nothing_to_give_back_needs_no_server() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        client
+            .lock("done")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        server.kill();
+        let (closed, took) = paced(client.close()).await;
+        closed.unwrap();
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    });
 }
 
-#[tokio::test]
-async fn closing_one_client_leaves_the_others_alone() {
-    let _company = COMPANY.read().await;
-    let server = RedisServer::start();
-    let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
-    let kept = theirs.lock("theirs").acquire().await.unwrap();
-    let held = ours.lock("ours").acquire().await.unwrap();
-    let waiting = tokio::spawn(theirs.lock("ours").acquire());
-    tokio::task::yield_now().await;
-    ours.close().await.unwrap();
-    assert!(!held.is_held() && kept.is_held());
-    let next = tokio::time::timeout(PATIENCE, waiting)
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(next.unwrap().is_held());
-    assert!(server.keys().contains(&"theirs".to_owned()));
+#[test]
+fn closing_one_client_leaves_the_others_alone() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
+        let kept = theirs.lock("theirs").acquire().await.unwrap();
+        let held = ours.lock("ours").acquire().await.unwrap();
+        let waiting = tokio::spawn(theirs.lock("ours").acquire());
+        tokio::task::yield_now().await;
+        ours.close().await.unwrap();
+        assert!(!held.is_held() && kept.is_held());
+        let next = tokio::time::timeout(PATIENCE, waiting)
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(next.unwrap().is_held());
+        assert!(server.keys().contains(&"theirs".to_owned()));
+    });
 }

@@ -6,7 +6,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod close;
 mod late_drops;
 mod leaks;
 mod no_runtime;

@@ -40,5 +40,7 @@ mod redisson_wire;
 mod rules;
 #[path = "../sentinel/mod.rs"]
 mod sentinel;
+#[path = "../shutdown/close.rs"]
+mod shutdown;
 #[path = "../waiting/mod.rs"]
 mod waiting;

@@ -4,6 +4,7 @@
 mod deadlines;
 mod fairness;
 mod handoff;
+mod killed;
 mod messages;
 mod outages;
 mod readers;

@@ -1,0 +1,62 @@
+//! A process that is killed: what it held, and its place in a queue, are free when their time is over.
+
+use std::time::Duration;
+
+use distlock::{Client, Lease};
+use tokio::time::{Instant, sleep};
+
+use super::{connect, granted, release, until_listeners};
+use crate::support::transport::HOST;
+use crate::support::{PATIENCE, RedisServer, eventually, simulated, world};
+
+const LEASE: Duration = Duration::from_secs(6);
+const DYING: &str = "dying";
+
+/// A client of a process that ends without a word: nothing that it sends arrives any more.
+async fn dying(server: &RedisServer) -> Client {
+    let builder = world().client_of(&server.url(), DYING);
+    let client = builder.default_lease(Lease::KeepAlive(LEASE)).connect();
+    client.await.expect("the server is up")
+}
+
+#[test]
+fn a_killed_holder_frees_its_lock_within_its_lease_and_a_quarter_of_a_second() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (holder, waiter) = (dying(&server).await, connect(&server.url()).await);
+        let held = holder.lock("a").acquire().await.unwrap();
+        let waiting = tokio::spawn(waiter.lock("a").acquire());
+        until_listeners(&server, "a", 1).await;
+        sleep(2 * LEASE).await;
+        assert!(held.is_held() && !waiting.is_finished(), "it is renewed");
+        world().network.block(DYING, HOST);
+        let killed = Instant::now();
+        release(granted(waiting).await).await;
+        let took = killed.elapsed();
+        assert!(took <= LEASE + Duration::from_millis(250), "{took:?}");
+        held.forget();
+    });
+}
+
+/// A waiter is believed to be there for ten seconds, and the others ask every three.
+#[test]
+fn a_killed_waiter_of_a_fair_lock_is_skipped_after_some_ten_seconds() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let (dying, client) = (dying(&server).await, connect(&server.url()).await);
+        let queued = || server.query::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
+        let held = client.fair_lock("a").acquire().await.unwrap();
+        for number in 1..=3 {
+            tokio::spawn(dying.fair_lock("a").acquire());
+            eventually(PATIENCE, "it queues", async || queued() == number).await;
+        }
+        let behind = tokio::spawn(client.fair_lock("a").acquire());
+        eventually(PATIENCE, "it queues", async || queued() == 4).await;
+        world().network.block(DYING, HOST);
+        let killed = Instant::now();
+        held.release().await.unwrap();
+        behind.await.unwrap().unwrap().release().await.unwrap();
+        let took = killed.elapsed().as_secs();
+        assert!((3..=13).contains(&took), "{took} s");
+    });
+}

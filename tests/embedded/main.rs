@@ -34,7 +34,7 @@ use distlock::blocking::Client;
 use tempfile::TempDir;
 
 use self::support::process::Process;
-use self::support::{PATIENCE, process, wait_until};
+use self::support::{PATIENCE, once_within, process, wait_until};
 
 /// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
 /// it is not counted as a test that passed.

@@ -29,7 +29,7 @@ use std::time::Duration;
 use distlock::{Client, Lease};
 
 use self::support::process::{self, Process};
-use self::support::{Pace, RedisServer, eventually};
+use self::support::{RedisServer, eventually};
 
 static SHARED: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
@@ -46,7 +46,7 @@ fn worker() {
 async fn connect(url: &str) -> Client {
     Client::builder(url)
         .default_lease(Lease::KeepAlive(LEASE))
-        .command_timeout(Duration::from_secs(5))
+        .command_timeout(PATIENCE / 2)
         .connect_timeout(PATIENCE)
         .connect()
         .await
@@ -54,6 +54,6 @@ async fn connect(url: &str) -> Client {
 }
 
 /// Two thirds of it are what a busy machine may cost without costing the lock.
-const LEASE: Duration = Duration::from_secs(6);
+const LEASE: Duration = Duration::from_secs(8);
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use distlock::{Client, Error};
 
-use super::support::{ChaosProxy, Fault, Match, RedisServer, paced};
+use super::support::{ChaosProxy, Fault, Match, RedisServer};
 use super::{connect, said_of, well_said};
 
 async fn refused(url: &str) -> Error {
-    let (connected, took) = paced(Client::connect(url)).await;
-    let error = match connected {
+    let error = match Client::connect(url).await {
         Ok(_) => panic!("connected to {url}"),
         Err(error) => well_said(error),
     };
@@ -18,7 +17,6 @@ async fn refused(url: &str) -> Error {
     // What may be a password is masked, also where it is none.
     let named = text.starts_with(&format!("`{url}`: ")) || text.contains("***");
     assert!(named, "{text}");
-    assert!(took < Duration::from_secs(5), "{took:?}");
     error
 }
 
@@ -146,9 +144,11 @@ async fn something_else_than_a_redis_server_is_unavailable_within_the_time_out()
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}/1", silent.local_addr().unwrap());
     let builder = Client::builder(&url).connect_timeout(Duration::from_millis(300));
-    let (connected, took) = paced(builder.connect()).await;
-    let error = said_of(&url, connected.expect_err("nobody answers"));
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    let connected = tokio::time::timeout(super::PATIENCE, builder.connect()).await;
+    let error = said_of(
+        &url,
+        connected.expect("it gives up").expect_err("nobody answers"),
+    );
     let expected = matches!(error, Error::Unavailable { .. } | Error::Timeout { .. });
     assert!(expected, "{error:?}");
 }

@@ -16,17 +16,19 @@ use super::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_off_takes_the_same_commands_with_10_and_with_10_000_in_line() {
     let server = RedisServer::start();
-    let mut costs = Vec::new();
-    for behind in [10, 10_000] {
-        // A machine that stands still for seconds lets somebody ask once more.
-        let mut rounds = Vec::new();
-        for _ in 0..3 {
-            rounds.push(hand_offs(&server, behind).await);
+    let mut costs = [Cost::new(), Cost::new()];
+    // On a busy machine a waiter asks once more now and then: the least of several rounds is what a hand-off takes.
+    for round in 0..ROUNDS {
+        for (least, behind) in costs.iter_mut().zip([10, 10_000]) {
+            let cost = hand_offs(&server, behind).await;
+            let total = |cost: &Cost| cost.values().sum::<u64>();
+            if round == 0 || total(&cost) < total(least) {
+                *least = cost;
+            }
         }
-        let least = rounds
-            .into_iter()
-            .min_by_key(|cost| cost.values().sum::<u64>());
-        costs.push(least.expect("there were some"));
+        if costs[0] == costs[1] {
+            break;
+        }
     }
     let each = |cost: &Cost| cost.values().sum::<u64>() as f64 / TURNS as f64;
     let [few, many] = [each(&costs[0]), each(&costs[1])];
@@ -127,6 +129,7 @@ async fn hand_offs(server: &RedisServer, behind: usize) -> Cost {
     let client = connect(&server.url()).await;
     let held = take(&client).await;
     let mut waiting = JoinSet::new();
+    let asked = asks(server);
     for _ in 0..TURNS {
         waiting.spawn(turn(client.clone()));
     }
@@ -135,12 +138,9 @@ async fn hand_offs(server: &RedisServer, behind: usize) -> Cost {
         server.pubsub_channels().len() == TURNS
     })
     .await;
-    // All have asked again since they listen: after that they sleep.
-    let mut asked = asks(server);
-    eventually(PATIENCE, "nobody asks", async || {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let now = asks(server);
-        std::mem::replace(&mut asked, now) == now
+    // Each asks again when it has subscribed, and then sleeps.
+    eventually(PATIENCE, "all of them sleep", async || {
+        asks(server) >= asked + 2 * TURNS as u64
     })
     .await;
     stand(server, behind);
@@ -196,6 +196,7 @@ fn processor_time(server: &RedisServer) -> Duration {
 }
 
 const TURNS: usize = 20;
+const ROUNDS: usize = 20;
 /// Commands whose cost grows with the line. LRANGE and ZRANGE read the few entries at its ends.
 const WHOLE_LINE: [&str; 5] = ["lrem", "lpos", "linsert", "zrevrange", "zrangebyscore"];
 /// Not a hand-off's: how callers travel together and when they stop to listen is a matter of moments, and the test looks.

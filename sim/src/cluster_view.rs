@@ -146,6 +146,9 @@ impl ClusterView {
     }
 
     pub(crate) fn ranges_of(&self, node: usize) -> Vec<(u16, u16)> {
+        if self.counts[node] == 0 {
+            return Vec::new();
+        }
         ranges(self.slots_of(node))
     }
 

@@ -59,7 +59,7 @@ const ALL: &[Event] = &[
 const DEATHS: &[Event] = &[Event::Killed, Event::LostWrite];
 const MOVES: &[Event] = &[Event::Moved];
 const LOSSES: &[Event] = &[Event::LostWrite, Event::Split];
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 3;
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Lets it happen to the master of a lock, and returns when all nodes agree again.

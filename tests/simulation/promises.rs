@@ -19,9 +19,9 @@ use crate::world::{HOST, PORT, World};
 mod others;
 
 /// How long the clients contend.
-const BUSY: Duration = Duration::from_secs(60);
+const BUSY: Duration = Duration::from_secs(30);
 /// How often the store is compared with the guards.
-const SAMPLE: Duration = Duration::from_millis(10);
+const SAMPLE: Duration = Duration::from_millis(20);
 /// The name of the lock.
 const NAME: &[u8] = b"stock";
 
@@ -58,7 +58,7 @@ enum Trouble {
     Slow,
     /// Clients vanish and others take their places.
     Crashes,
-    /// Somebody takes the lock from its holder.
+    /// The lock is forced open under its holder.
     Robbery,
     /// The server restarts without its data.
     Forgets,
@@ -73,7 +73,7 @@ enum Trouble {
 struct Rules {
     /// How long a guard may be valid whose hold the store does not have.
     grace: Duration,
-    /// How long a lock may be free while somebody waits for it.
+    /// How long a lock may be free while a client waits for it.
     idle: Option<Duration>,
     /// How long a lock may be held without a guard.
     orphan: Option<Duration>,
@@ -447,7 +447,7 @@ impl Audit {
         Noted(self.clone(), number)
     }
 
-    /// First come, first served: nobody waits who came clearly earlier.
+    /// First come, first served: no waiter is left that came clearly earlier.
     fn granted_in_order(&self, begun: Instant) {
         let overtaken = {
             let state = self.lock();
@@ -579,7 +579,7 @@ const FAULTS: [FaultKind; 8] = {
 };
 
 /// Lets the faults of the schedule happen until the end.
-async fn suffer(run: &Run, end: Instant) {
+async fn let_faults_happen(run: &Run, end: Instant) {
     let servers = Servers::new(vec![(run.world.server.clone(), Clock::new())]);
     let _ = timeout_at(end, run.schedule.clone().run(run.world.clone(), servers)).await;
     sleep_until(end).await;
@@ -657,14 +657,14 @@ impl Promise {
             run,
         };
         let auditor = tokio::spawn(stage.clone().audits());
-        let mut crew = Crew::new(&stage);
+        let mut clients = Clients::new(&stage);
         for place in 0..self.clients {
-            crew.hire(place, self.tasks).await;
+            clients.start(place, self.tasks).await;
         }
-        crew.suffer().await;
+        clients.disturb().await;
         stage.world.network.heal();
         stage.server().revive();
-        crew.finish().await;
+        clients.finish().await;
         if self.rules.tidy {
             let left = flaw(&stage.server(), kind).or_else(|| {
                 let held = match kind {
@@ -715,7 +715,7 @@ impl Stage {
     }
 
     /// One task: acquires, holds and releases until the end.
-    async fn works(self, client: Client, name: String, mut random: Random) {
+    async fn work(self, client: Client, name: String, mut random: Random) {
         let subject = lock_of(self.kind, &client, Lease::KeepAlive(self.promise.lease));
         while Instant::now() < self.end {
             self.turn(&*subject, &name, &mut random).await;
@@ -762,10 +762,10 @@ impl Stage {
             self.promise.hold
         };
         // One that waits for it from the beginning must be woken.
-        let mut told = tokio::spawn(view.lost());
+        let mut lost = tokio::spawn(view.lost());
         tokio::select! {
             () = sleep(random.up_to(longest)) => {}
-            _ = &mut told => {
+            _ = &mut lost => {
                 if !self.promise.rules.losses {
                     let what = "a lock was lost for no reason";
                     self.ledger.violation(Judge::Loss, what);
@@ -774,14 +774,14 @@ impl Stage {
                 sleep(random.up_to(seconds(2))).await;
             }
         }
-        if !view.is_held() && !told.is_finished() {
+        if !view.is_held() && !lost.is_finished() {
             sleep(millis(200)).await;
-            if !told.is_finished() {
+            if !lost.is_finished() {
                 let what = "a holder was not notified of its loss";
                 self.ledger.violation(Judge::Loss, what);
             }
         }
-        told.abort();
+        lost.abort();
         self.ledger.leave(entry);
         drop(held);
         let held = view.is_held();
@@ -798,27 +798,27 @@ impl Stage {
 }
 
 /// The clients of one run, and their tasks.
-struct Crew {
+struct Clients {
     stage: Stage,
     random: Random,
     members: Vec<(String, Client, JoinSet<()>)>,
-    hired: u64,
+    started: u64,
 }
 
-impl Crew {
+impl Clients {
     fn new(stage: &Stage) -> Self {
         Self {
             stage: stage.clone(),
             random: Random::stream(stage.run.seed, 3),
             members: Vec::new(),
-            hired: 0,
+            started: 0,
         }
     }
 
     /// A new client with so many tasks takes a place.
-    async fn hire(&mut self, place: usize, tasks: u64) {
-        self.hired += 1;
-        let name = format!("client-{}", self.hired);
+    async fn start(&mut self, place: usize, tasks: u64) {
+        self.started += 1;
+        let name = format!("client-{}", self.started);
         let drift = match self.stage.promise.rules.drift {
             true => [-9_000, 0, 9_000][place],
             false => 0,
@@ -829,9 +829,9 @@ impl Crew {
         let client = client.expect("nothing is wrong with the network of a new client");
         let mut working = JoinSet::new();
         for task in 0..tasks {
-            let random = Random::stream(self.stage.run.seed, 100 * self.hired + task);
+            let random = Random::stream(self.stage.run.seed, 100 * self.started + task);
             let stage = self.stage.clone();
-            working.spawn(stage.works(client.clone(), name.clone(), random));
+            working.spawn(stage.work(client.clone(), name.clone(), random));
         }
         let member = (name, client, working);
         if place < self.members.len() {
@@ -842,11 +842,11 @@ impl Crew {
     }
 
     /// Lets the trouble happen until its end.
-    async fn suffer(&mut self) {
+    async fn disturb(&mut self) {
         let (network, end) = (self.stage.world.network.clone(), self.stage.end);
         let trouble = self.stage.promise.trouble;
         if trouble == Trouble::Faults {
-            return suffer(&self.stage.run, end).await;
+            return let_faults_happen(&self.stage.run, end).await;
         }
         let robber = self.stage.world.client("robber").connect().await;
         let robber = robber.expect("nothing is wrong yet");
@@ -901,7 +901,7 @@ impl Crew {
                     network.block(&name, HOST);
                     network.block(HOST, &name);
                     self.members[place].2.shutdown().await;
-                    self.hire(place, self.stage.promise.tasks).await;
+                    self.start(place, self.stage.promise.tasks).await;
                 }
                 Trouble::Robbery => {
                     sleep(seconds(1) + self.random.up_to(seconds(4))).await;
@@ -942,7 +942,11 @@ impl Crew {
         let longest = self.stage.promise.rules.wait;
         let end = Instant::now() + longest;
         for (name, _, working) in &mut self.members {
-            let ended = timeout_at(end, async { while working.join_next().await.is_some() {} });
+            let ended = timeout_at(end, async {
+                while let Some(ended) = working.join_next().await {
+                    ended.expect("a task does not panic");
+                }
+            });
             if ended.await.is_err() {
                 let what = format!("a call of {name} has not ended after {longest:?}");
                 self.stage.ledger.violation(Judge::Resolution, what);

@@ -64,7 +64,7 @@ const ALL: &[Failover] = &[
 ];
 
 pub(super) const CLIENTS: usize = 4;
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 3;
 /// Longer than any failover takes, and than it takes to serve every client after the last one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Longer than anything that the library leaves in the store.

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
-    Audit, BUSY, FAULTS, NAME, SAMPLE, STRICT, is_free, lock_of, millis, number, owner_of, seconds,
-    stands, suffer,
+    Audit, BUSY, FAULTS, NAME, SAMPLE, STRICT, is_free, let_faults_happen, lock_of, millis, number,
+    owner_of, seconds, stands,
 };
 use crate::faults::{FaultKind, Schedule};
 use crate::judge::{Claim, Judge, Ledger};
@@ -104,7 +104,7 @@ async fn nested(run: Run) {
                 0 => (MessageFault::Cut, "client-0", HOST),
                 1 => (MessageFault::CutAfter, "client-0", HOST),
                 2 => (MessageFault::Cut, HOST, "client-0"),
-                // It comes when nobody waits for it any more.
+                // It comes when no caller waits for it any more.
                 3 | 4 => (MessageFault::Stall(seconds(4)), "client-0", HOST),
                 _ => (MessageFault::Stall(Duration::ZERO), HOST, "client-0"),
             };
@@ -141,7 +141,7 @@ async fn nested(run: Run) {
     auditor.abort();
 }
 
-/// Nobody else has ever asked for the names that are tried here.
+/// No other client ever asks for the names that are tried here.
 async fn fresh_names(run: Run) {
     let Run {
         world,
@@ -149,7 +149,7 @@ async fn fresh_names(run: Run) {
         ledger,
         ..
     } = run.clone();
-    let end = Instant::now() + BUSY;
+    let end = Instant::now() + BUSY / 3;
     let clients = clients(&world, 3).await;
     let mut working = JoinSet::new();
     for task in 0..9 {
@@ -179,7 +179,7 @@ async fn fresh_names(run: Run) {
             }
         });
     }
-    suffer(&run, end).await;
+    let_faults_happen(&run, end).await;
     ended(working, &ledger).await;
     let errors = ledger.summary().errors;
     if seed % 2 == 1 && errors > 0 {
@@ -279,7 +279,7 @@ async fn permit_counts(run: Run) {
             }
         });
     }
-    suffer(&run, end).await;
+    let_faults_happen(&run, end).await;
     ended(working, &ledger).await;
     sleep(seconds(30)).await;
     let left = number(&world.server.call(&[b"GET", NAME]));

@@ -1,6 +1,6 @@
 //! Planted bugs: each breaks one rule on purpose, so that the judges of the simulation can be shown to see it.
 //!
-//! Only a build with `--cfg distlock_planted` has them (`scripts/planted`). There `DISTLOCK_PLANTED` names the one that is active
+//! Only a build with `--cfg distlock_planted` has them (`scripts/lib/simulation.sh`). There `DISTLOCK_PLANTED` names the one that is active
 //! in this process; in any other build `planted!` is `false` and nothing else is left of them.
 
 #[cfg(not(distlock_planted))]

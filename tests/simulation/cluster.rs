@@ -76,7 +76,7 @@ async fn happen(world: &World, cluster: &Cluster, event: Event, terms: Terms, ra
         Event::Killed | Event::LostWrite => {
             if event == Event::LostWrite {
                 cluster.cut_replication(replica, true);
-                sleep(random.up_to(Duration::from_millis(500))).await;
+                sleep(random.up_to(Duration::from_secs(2))).await;
             }
             cluster.kill(old);
             is_replaced().await;

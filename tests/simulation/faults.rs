@@ -340,6 +340,15 @@ impl Servers {
         self.lock()[0].1.set_back(by);
     }
 
+    pub(crate) fn first(&self) -> Server {
+        self.at(0)
+    }
+
+    /// Another server takes the place of the first.
+    pub(crate) fn replace_first(&self, server: &Server) {
+        self.lock()[0].0 = server.clone();
+    }
+
     fn at(&self, number: usize) -> Server {
         self.lock()[number].0.clone()
     }

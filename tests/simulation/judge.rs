@@ -126,12 +126,12 @@ impl Ledger {
     pub(crate) fn enter(&self, client: &str, claim: Claim, view: &Arc<dyn View>) -> u64 {
         let locks = view.locks();
         let mut state = self.lock();
-        state.guards.retain(|_, entry| entry.view.is_held());
         if view.is_held() {
             for (name, owner) in &locks {
                 let others = state.guards.values().filter(|entry| {
                     let mut locks = entry.locks.iter();
                     locks.any(|(other, by)| other == name && (by != owner || owner.is_empty()))
+                        && entry.view.is_held()
                 });
                 let others: Vec<_> = others.map(|entry| (&*entry.client, entry.claim)).collect();
                 if conflicts(claim, &others) {
@@ -174,9 +174,11 @@ impl Ledger {
         state.last_busy = None;
     }
 
-    /// Follows a guard until it is over: what it stands for is in the store as long as it is valid.
-    pub(crate) async fn follow(&self, number: u64, kind: Kind, store: Store) {
+    /// Follows a guard until it is released: what it stands for is in the store as long as it is valid, or was until this much
+    /// earlier, and what is lost stays lost.
+    pub(crate) async fn follow(&self, number: u64, kind: Kind, store: Store, grace: Duration) {
         let millisecond = Duration::from_millis(1);
+        let (mut is_lost, mut missing_since) = (false, None);
         loop {
             let (view, locks, client) = {
                 let state = self.lock();
@@ -186,29 +188,35 @@ impl Ledger {
                 let client = entry.client.clone();
                 (entry.view.clone(), entry.locks.clone(), client)
             };
-            for (name, owner) in &locks {
-                // Asked last, so that it is valid at this very moment.
-                let is_there = store.holds(kind, name, owner, &view.permit_ids());
-                if !is_there && view.is_held() {
+            let permits = view.permit_ids();
+            let mut missing = locks.iter();
+            let missing = missing.find(|(name, owner)| !store.holds(kind, name, owner, &permits));
+            // Asked last, so that it is valid at this very moment.
+            if !view.is_held() {
+                is_lost = true;
+            } else if is_lost {
+                let what = format!("a lost guard of {client} is valid again");
+                return self.violation(Judge::Loss, what);
+            } else if let Some((name, owner)) = missing {
+                if missing_since.get_or_insert_with(Instant::now).elapsed() >= grace {
                     let what = format!(
                         "{client} holds `{name}` for {:?} more, and the store does not know {owner}",
                         view.remaining()
                     );
-                    self.violation(Judge::Backing, what);
-                    return;
+                    return self.violation(Judge::Backing, what);
                 }
-            }
-            if !view.is_held() {
-                return;
+            } else {
+                missing_since = None;
             }
             // Now and then, and just before the end.
             let left = view.remaining().saturating_sub(millisecond);
-            sleep(left.clamp(millisecond, Duration::from_millis(150))).await;
+            let pause = if is_lost { 20 * millisecond } else { left };
+            sleep(pause.clamp(millisecond, Duration::from_millis(150))).await;
         }
     }
 
     /// A call begins that waits as long as it takes.
-    pub(crate) fn wait(&self, client: &str) -> u64 {
+    pub(crate) fn wait(&self, client: &str) -> Waiting {
         let mut state = self.lock();
         state.next += 1;
         let number = state.next;
@@ -218,28 +226,19 @@ impl Ledger {
             calm: state.is_calm,
         };
         state.waiters.insert(number, waiter);
-        number
+        drop(state);
+        let ledger = self.clone();
+        Waiting { ledger, number }
     }
 
-    /// The call has ended. A grant to it must not come before that of a fair waiter that began long before.
-    pub(crate) fn waited(&self, number: u64, granted_fairly: bool) {
-        let mut state = self.lock();
-        let Some(waiter) = state.waiters.remove(&number) else {
-            return;
-        };
-        if !granted_fairly || !waiter.calm {
-            return;
-        }
-        let mut others = state.waiters.values();
-        let passed = others.find(|other| other.since + APART <= waiter.since);
-        if let Some(passed) = passed.cloned() {
-            let earlier = waiter.since - passed.since;
-            let what = format!(
-                "{} was served before {}, which began {earlier:?} earlier",
-                waiter.client, passed.client
-            );
-            self.note(&mut state, Judge::FairOrder, what);
-        }
+    /// When the call began that has waited longest.
+    pub(crate) fn first_waits_since(&self) -> Option<Instant> {
+        let state = self.lock();
+        state.waiters.values().map(|waiter| waiter.since).min()
+    }
+
+    pub(crate) fn has_guards(&self) -> bool {
+        !self.lock().guards.is_empty()
     }
 
     /// A call failed, which faults may cause for a while.
@@ -275,8 +274,8 @@ impl Ledger {
             sleep(Duration::from_millis(100)).await;
             let mut state = self.lock();
             let now = Instant::now();
-            state.guards.retain(|_, entry| entry.view.is_held());
-            if !state.guards.is_empty() || state.waiters.is_empty() {
+            let is_held = state.guards.values().any(|entry| entry.view.is_held());
+            if is_held || state.waiters.is_empty() {
                 state.last_busy = Some(now);
                 continue;
             }
@@ -330,6 +329,38 @@ impl Ledger {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that waits, until this is dropped.
+pub(crate) struct Waiting {
+    ledger: Ledger,
+    number: u64,
+}
+
+impl Waiting {
+    /// A grant must not come before that of a fair waiter that began long before.
+    pub(crate) fn granted_fairly(self) {
+        let mut state = self.ledger.lock();
+        let Some(waiter) = state.waiters.get(&self.number).cloned() else {
+            return;
+        };
+        let mut others = state.waiters.values();
+        let passed = others.find(|other| other.since + APART <= waiter.since);
+        if let Some(passed) = passed.filter(|_| waiter.calm).cloned() {
+            let earlier = waiter.since - passed.since;
+            let what = format!(
+                "{} was served before {}, which began {earlier:?} earlier",
+                waiter.client, passed.client
+            );
+            self.ledger.note(&mut state, Judge::FairOrder, what);
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.ledger.lock().waiters.remove(&self.number);
     }
 }
 

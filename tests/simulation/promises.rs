@@ -1,8 +1,6 @@
 //! Scenarios for one promise each: little goes wrong, and what happens then is judged more strictly, also by what is in the
 //! store.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Durability, Lease};
@@ -13,6 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use crate::faults::{FaultKind, Schedule, Servers};
 use crate::judge::{Claim, Judge, Ledger};
 use crate::scenario::{Run, Scenario};
+use crate::store::Store;
 use crate::workload::{Kind, Limit, Subject, View};
 use crate::world::{HOST, PORT, World};
 
@@ -378,139 +377,38 @@ static PROMISES: [Promise; 15] = [
     },
 ];
 
-/// Compares the guards with the store. Clones are the same.
-#[derive(Clone)]
-struct Audit {
-    ledger: Ledger,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Default)]
-struct State {
-    next: u64,
-    guards: BTreeMap<u64, Watched>,
-    waiting: BTreeMap<u64, Instant>,
-    idle_since: Option<Instant>,
-    orphan_since: Option<Instant>,
-}
-
-struct Watched {
-    kind: Kind,
-    view: Arc<dyn View>,
-    was_held: bool,
-    /// Since when the store does not have it.
-    missing_since: Option<Instant>,
-}
-
-/// Something that is noted for as long as this lives.
-struct Noted(Audit, u64);
-
-impl Drop for Noted {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.guards.remove(&self.1);
-        state.waiting.remove(&self.1);
-    }
-}
-
-impl Audit {
-    fn new(ledger: &Ledger) -> Self {
-        Self {
-            ledger: ledger.clone(),
-            state: Arc::default(),
+/// Compares the store with the guards and the waiters, until it is dropped.
+async fn watch(ledger: Ledger, servers: Servers, kind: Kind, rules: Rules) {
+    let (mut idle_since, mut orphan_since) = (None::<Instant>, None::<Instant>);
+    loop {
+        let (server, now) = (servers.first(), Instant::now());
+        if let Some(wrong) = flaw(&server, kind) {
+            ledger.violation(Judge::Counts, wrong);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn waits(&self) -> Noted {
-        let mut state = self.lock();
-        state.next += 1;
-        let number = state.next;
-        state.waiting.insert(number, Instant::now());
-        Noted(self.clone(), number)
-    }
-
-    fn holds(&self, kind: Kind, view: &Arc<dyn View>) -> Noted {
-        let mut state = self.lock();
-        state.next += 1;
-        let number = state.next;
-        let watched = Watched {
-            kind,
-            view: view.clone(),
-            was_held: true,
-            missing_since: None,
-        };
-        state.guards.insert(number, watched);
-        Noted(self.clone(), number)
-    }
-
-    /// First come, first served: no waiter is left that came clearly earlier.
-    fn granted_in_order(&self, begun: Instant) {
-        let overtaken = {
-            let state = self.lock();
-            let mut waiting = state.waiting.values();
-            waiting.any(|since| *since + seconds(1) < begun)
-        };
-        if overtaken {
-            let what = "a waiter was overtaken by one that came a second later";
-            self.ledger.violation(Judge::FairOrder, what);
-        }
-    }
-
-    /// Compares the store with the guards.
-    fn sample(&self, server: &Server, kind: Kind, rules: &Rules) {
-        let now = Instant::now();
-        let mut found = Vec::new();
-        let mut state = self.lock();
-        for watched in state.guards.values_mut() {
-            let held = watched.view.is_held();
-            if held && !watched.was_held {
-                found.push((Judge::Loss, "a lost hold was valid again".to_owned()));
-            }
-            watched.was_held = held;
-            if !held || stands(server, watched.kind, &owner_of(&*watched.view)) {
-                watched.missing_since = None;
-            } else {
-                let since = *watched.missing_since.get_or_insert(now);
-                if now - since >= rules.grace {
-                    let what = "a valid guard's hold was not in the store";
-                    found.push((Judge::Backing, what.to_owned()));
-                }
-            }
-        }
-        if let Some(wrong) = flaw(server, kind) {
-            found.push((Judge::Counts, wrong));
-        }
-        let waits = state.waiting.values().min().copied();
+        let waits = ledger.first_waits_since();
         if waits.is_some_and(|since| now - since > rules.wait) {
             let what = format!("a waiter waited for more than {:?}", rules.wait);
-            found.push((Judge::Progress, what));
+            ledger.violation(Judge::Progress, what);
         }
         // The slowest message of a lock that was just released is on its way.
-        let idle = waits.filter(|_| is_free(server, kind));
-        state.idle_since = idle.map(|since| state.idle_since.unwrap_or(now).max(since));
-        if let (Some(since), Some(longest)) = (state.idle_since, rules.idle)
+        let idle = waits.filter(|_| is_free(&server, kind));
+        idle_since = idle.map(|since| idle_since.unwrap_or(now).max(since));
+        if let (Some(since), Some(longest)) = (idle_since, rules.idle)
             && now - since > longest
         {
             let what = format!("it was free for {longest:?} while a client waited for it");
-            found.push((Judge::Progress, what));
-            state.idle_since = None;
+            ledger.violation(Judge::Progress, what);
+            idle_since = None;
         }
-        let orphan = state.guards.is_empty() && kind != Kind::Permits && !is_free(server, kind);
-        state.orphan_since = orphan.then(|| state.orphan_since.unwrap_or(now));
-        if let (Some(since), Some(longest)) = (state.orphan_since, rules.orphan)
+        let orphan = !ledger.has_guards() && kind != Kind::Permits && !is_free(&server, kind);
+        orphan_since = orphan.then(|| orphan_since.unwrap_or(now));
+        if let (Some(since), Some(longest)) = (orphan_since, rules.orphan)
             && now - since > longest
         {
             let what = format!("it was held without a guard for {longest:?}");
-            found.push((Judge::Orphans, what));
+            ledger.violation(Judge::Orphans, what);
         }
-        drop(state);
-        for (judge, what) in found {
-            self.ledger.violation(judge, what);
-        }
+        sleep(SAMPLE).await;
     }
 }
 
@@ -523,18 +421,6 @@ fn number(value: &Value) -> i64 {
 }
 
 const OUT: &[u8] = b"{stock}:timeout";
-
-/// Whether the store has a hold of this owner.
-fn stands(server: &Server, kind: Kind, owner: &str) -> bool {
-    let exists = |field: &str| number(&server.call(&[b"HEXISTS", NAME, field.as_bytes()])) == 1;
-    match kind {
-        Kind::Plain | Kind::Fair | Kind::Fenced | Kind::Read => exists(owner),
-        Kind::Write => exists(&format!("{owner}:write")),
-        Kind::Simple => server.call(&[b"GET", NAME]) == Value::Bulk(owner.into()),
-        // By its number, in `flaw`.
-        _ => true,
-    }
-}
 
 /// Whether a waiter could have it.
 fn is_free(server: &Server, kind: Kind) -> bool {
@@ -578,9 +464,14 @@ const FAULTS: [FaultKind; 8] = {
     ]
 };
 
+/// The server of the world.
+fn servers_of(run: &Run) -> Servers {
+    Servers::new(vec![(run.world.server.clone(), Clock::new())])
+}
+
 /// Lets the faults of the schedule happen until the end.
 async fn let_faults_happen(run: &Run, end: Instant) {
-    let servers = Servers::new(vec![(run.world.server.clone(), Clock::new())]);
+    let servers = servers_of(run);
     let _ = timeout_at(end, run.schedule.clone().run(run.world.clone(), servers)).await;
     sleep_until(end).await;
     run.world.network.heal();
@@ -634,9 +525,8 @@ struct Stage {
     run: Run,
     world: World,
     /// The server that clients reach.
-    server: Arc<Mutex<Server>>,
+    servers: Servers,
     ledger: Ledger,
-    audit: Audit,
     end: Instant,
 }
 
@@ -649,27 +539,32 @@ impl Promise {
         let stage = Stage {
             promise: self,
             kind,
-            server: Arc::new(Mutex::new(run.world.server.clone())),
+            servers: servers_of(&run),
             world: run.world.clone(),
             ledger: run.ledger.clone(),
-            audit: Audit::new(&run.ledger),
             end: Instant::now() + BUSY,
             run,
         };
-        let auditor = tokio::spawn(stage.clone().audits());
+        stage.ledger.set_calm(self.trouble == Trouble::Nothing);
+        let servers = stage.servers.clone();
+        let watch = watch(stage.ledger.clone(), servers, kind, self.rules);
+        let watching = tokio::spawn(watch);
         let mut clients = Clients::new(&stage);
         for place in 0..self.clients {
             clients.start(place, self.tasks).await;
         }
         clients.disturb().await;
-        stage.world.network.heal();
-        stage.server().revive();
+        // A client that has crashed does not come back.
+        if self.trouble != Trouble::Crashes {
+            stage.world.network.heal();
+            stage.servers.first().revive();
+        }
         clients.finish().await;
         if self.rules.tidy {
-            let left = flaw(&stage.server(), kind).or_else(|| {
+            let left = flaw(&stage.servers.first(), kind).or_else(|| {
                 let held = match kind {
-                    Kind::Permits => number(&stage.server().call(&[b"ZCARD", OUT])) > 0,
-                    _ => !is_free(&stage.server(), kind),
+                    Kind::Permits => number(&stage.servers.first().call(&[b"ZCARD", OUT])) > 0,
+                    _ => !is_free(&stage.servers.first(), kind),
                 };
                 held.then(|| "it was held after all clients were closed".into())
             });
@@ -677,7 +572,7 @@ impl Promise {
                 stage.ledger.violation(Judge::Orphans, left);
             }
         }
-        auditor.abort();
+        watching.abort();
         if !self.rules.exclusive {
             stage.ledger.pardon(Judge::Exclusion);
         }
@@ -701,19 +596,6 @@ impl Promise {
 }
 
 impl Stage {
-    fn server(&self) -> Server {
-        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        server.clone()
-    }
-
-    async fn audits(self) {
-        loop {
-            self.audit
-                .sample(&self.server(), self.kind, &self.promise.rules);
-            sleep(SAMPLE).await;
-        }
-    }
-
     /// One task: acquires, holds and releases until the end.
     async fn work(self, client: Client, name: String, mut random: Random) {
         let subject = lock_of(self.kind, &client, Lease::KeepAlive(self.promise.lease));
@@ -724,8 +606,7 @@ impl Stage {
     }
 
     async fn turn(&self, subject: &dyn Subject, name: &str, random: &mut Random) {
-        let begun = Instant::now();
-        let waits = self.audit.waits();
+        let waiting = self.ledger.wait(name);
         let got = match random.below(10) {
             0..=2 => {
                 let longest = random.up_to(millis(600));
@@ -737,24 +618,21 @@ impl Stage {
             3..=5 => subject.acquire(Limit::Timeout(seconds(20))).await,
             _ => subject.acquire(Limit::Forever).await,
         };
-        drop(waits);
         let guard = match got {
             Ok(Some(guard)) => guard,
             Ok(None) => return,
-            Err(error) => {
-                if self.promise.trouble == Trouble::Nothing {
-                    let what = format!("an error without a fault: {error}");
-                    self.ledger.violation(Judge::Errors, what);
-                }
-                return self.ledger.error(&error);
-            }
+            Err(error) => return self.ledger.error(&error),
         };
+        if self.kind == Kind::Fair {
+            waiting.granted_fairly();
+        } else {
+            drop(waiting);
+        }
         let view = guard.view();
         let entry = self.ledger.enter(name, claim(self.kind), &view);
-        let held = self.audit.holds(self.kind, &view);
-        if self.kind == Kind::Fair && self.promise.trouble == Trouble::Nothing {
-            self.audit.granted_in_order(begun);
-        }
+        let (ledger, store) = (self.ledger.clone(), Store::new(self.servers.clone()));
+        let (kind, grace) = (self.kind, self.promise.rules.grace);
+        tokio::spawn(async move { ledger.follow(entry, kind, store, grace).await });
         let (percent, long) = self.promise.long_hold;
         let longest = if random.percent(percent) {
             long
@@ -783,7 +661,6 @@ impl Stage {
         }
         lost.abort();
         self.ledger.leave(entry);
-        drop(held);
         let held = view.is_held();
         if random.percent(25) {
             drop(guard);
@@ -853,7 +730,7 @@ impl Clients {
         let mut replicas = Vec::new();
         if trouble == Trouble::Promotions {
             let seed = self.stage.run.seed + 1;
-            replicas.push(self.stage.server().replica(seed, millis(30)));
+            replicas.push(self.stage.servers.first().replica(seed, millis(30)));
         }
         while Instant::now() < end {
             let place = self.random.below(self.members.len() as u64);
@@ -914,7 +791,7 @@ impl Clients {
                 }
                 Trouble::Forgets | Trouble::DelayedForgets => {
                     sleep(seconds(3) + self.random.up_to(seconds(8))).await;
-                    self.stage.server().restart(false);
+                    self.stage.servers.first().restart(false);
                 }
                 Trouble::Promotions => {
                     sleep(seconds(3) + self.random.up_to(seconds(6))).await;
@@ -922,14 +799,10 @@ impl Clients {
                     // The last writes do not arrive in time.
                     next.cut_replication(true);
                     sleep(self.random.up_to(millis(1500))).await;
-                    self.stage.server().kill();
+                    self.stage.servers.first().kill();
                     next.promote();
                     network.listen(HOST, PORT, &next);
-                    *self
-                        .stage
-                        .server
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner) = next.clone();
+                    self.stage.servers.replace_first(&next);
                     replicas.push(next.replica(self.random.below(1000), millis(30)));
                 }
             }

@@ -349,8 +349,11 @@ impl Task {
         let (subject, claim) = subject(&self.setup, &self.process, None, lease, random);
         let waiting = self.ledger.wait(&self.process.name);
         let got = subject.acquire(Limit::Forever).await;
-        let is_fair = self.setup.kind == Kind::Fair && got.is_ok();
-        self.ledger.waited(waiting, is_fair);
+        if self.setup.kind == Kind::Fair && got.is_ok() {
+            waiting.granted_fairly();
+        } else {
+            drop(waiting);
+        }
         let guard = match got {
             Ok(Some(guard)) => guard,
             Ok(None) => return,
@@ -397,7 +400,7 @@ impl Task {
         let entry = self.ledger.enter(&self.process.name, claim, &view);
         if self.setup.keeps_data {
             let (ledger, store, kind) = (self.ledger.clone(), self.store.clone(), self.setup.kind);
-            tokio::spawn(async move { ledger.follow(entry, kind, store).await });
+            tokio::spawn(async move { ledger.follow(entry, kind, store, Duration::ZERO).await });
         }
         entry
     }

@@ -7,15 +7,16 @@ use std::time::Duration;
 use distlock::{Client, Lease, MultiLock, QuorumLock};
 use distlock_sim::{Clock, MessageFault, Random, Server};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
-    Audit, BUSY, FAULTS, NAME, SAMPLE, STRICT, is_free, let_faults_happen, lock_of, millis, number,
-    owner_of, seconds, stands,
+    BUSY, FAULTS, NAME, STRICT, is_free, let_faults_happen, lock_of, millis, number, owner_of,
+    seconds, servers_of, watch,
 };
 use crate::faults::{FaultKind, Schedule};
 use crate::judge::{Claim, Judge, Ledger};
 use crate::scenario::{Run, Scenario};
+use crate::store::Store;
 use crate::workload::{Grant, Kind, Limit, Subject, View};
 use crate::world::{HOST, World};
 
@@ -78,16 +79,9 @@ async fn nested(run: Run) {
     } = run.clone();
     let random = &mut Random::stream(seed, 2);
     let (_, client) = clients(&world, 1).await.remove(0);
-    let audit = Audit::new(&ledger);
-    let auditor = {
-        let (world, audit) = (world.clone(), audit.clone());
-        tokio::spawn(async move {
-            loop {
-                audit.sample(&world.server, Kind::Plain, &STRICT);
-                sleep(SAMPLE).await;
-            }
-        })
-    };
+    let servers = servers_of(&run);
+    let watch = watch(ledger.clone(), servers.clone(), Kind::Plain, STRICT);
+    let watching = tokio::spawn(watch);
     for _ in 0..6 {
         let owner = client.new_owner();
         let outer = [Lease::Fixed(seconds(40)), Lease::KeepAlive(seconds(6))];
@@ -96,9 +90,15 @@ async fn nested(run: Run) {
         let Ok(guard) = lock.clone().with_lease(outer).acquire().await else {
             continue;
         };
-        ledger.granted();
         let view = guard.view();
-        let held = audit.holds(Kind::Plain, &view);
+        let entry = ledger.enter("client-0", Claim::Alone, &view);
+        let (follower, store) = (ledger.clone(), Store::new(servers.clone()));
+        let follow = async move {
+            follower
+                .follow(entry, Kind::Plain, store, Duration::ZERO)
+                .await
+        };
+        tokio::spawn(follow);
         for _ in 0..random.below(3) {
             let (fault, from, to) = match random.below(6) {
                 0 => (MessageFault::Cut, "client-0", HOST),
@@ -131,14 +131,14 @@ async fn nested(run: Run) {
             let what = format!("one guard was left, and the store counts {count:?}");
             ledger.violation(Judge::Counts, what);
         }
-        drop(held);
+        ledger.leave(entry);
         let released = guard.release().await;
         sleep(seconds(4)).await;
         if released.is_ok() && !is_free(&world.server, Kind::Plain) {
             ledger.violation(Judge::Orphans, "it was held after its last guard");
         }
     }
-    auditor.abort();
+    watching.abort();
 }
 
 /// No other client ever asks for the names that are tried here.
@@ -487,16 +487,14 @@ async fn readers_and_writers(run: Run) {
         ledger,
         ..
     } = run.clone();
-    let (audit, end) = (Audit::new(&ledger), Instant::now() + BUSY);
+    let (servers, end) = (servers_of(&run), Instant::now() + BUSY);
+    ledger.set_calm(true);
     let clients = clients(&world, 3).await;
     let mut working = JoinSet::new();
     for task in 0..9 {
         let (name, client) = clients[usize::try_from(task % 3).expect("it is small")].clone();
-        let (audit, ledger, mut random) = (
-            audit.clone(),
-            ledger.clone(),
-            Random::stream(seed, 10 + task),
-        );
+        let (ledger, store) = (ledger.clone(), Store::new(servers.clone()));
+        let mut random = Random::stream(seed, 10 + task);
         working.spawn(async move {
             while Instant::now() < end {
                 let owner = client.new_owner();
@@ -515,24 +513,26 @@ async fn readers_and_writers(run: Run) {
                     true => (Kind::Write, Claim::Alone),
                     false => (Kind::Read, Claim::Shared),
                 };
-                let waits = audit.waits();
+                let waiting = ledger.wait(&name);
                 let got = match kind {
                     Kind::Write => Subject::acquire(&writes, Limit::Forever).await,
                     _ => Subject::acquire(&reads, Limit::Forever).await,
                 };
-                drop(waits);
+                drop(waiting);
                 let guard = match got {
                     Ok(Some(guard)) => guard,
                     Ok(None) => continue,
                     Err(error) => {
-                        let what = format!("an error without a fault: {error}");
-                        ledger.violation(Judge::Errors, what);
+                        ledger.error(&error);
                         continue;
                     }
                 };
                 let view: Arc<dyn View> = guard.view();
                 let entry = ledger.enter(&name, claim, &view);
-                let held = audit.holds(kind, &view);
+                let (follower, store) = (ledger.clone(), store.clone());
+                tokio::spawn(async move {
+                    follower.follow(entry, kind, store, Duration::ZERO).await;
+                });
                 if kind == Kind::Write
                     && random.percent(50)
                     && let Ok(Some(inner)) = reads.try_acquire().await
@@ -550,7 +550,6 @@ async fn readers_and_writers(run: Run) {
                     ledger.violation(Judge::Loss, "a lock was lost for no reason");
                 }
                 ledger.leave(entry);
-                drop(held);
                 let _ = guard.release().await;
                 let pause = if kind == Kind::Write {
                     millis(500)
@@ -566,10 +565,7 @@ async fn readers_and_writers(run: Run) {
         idle: Some(seconds(1)),
         ..STRICT
     };
-    while Instant::now() < end {
-        audit.sample(&world.server, Kind::Read, &rules);
-        sleep(SAMPLE).await;
-    }
+    let _ = timeout_at(end, watch(ledger.clone(), servers, Kind::Read, rules)).await;
     ended(working, &ledger).await;
 }
 
@@ -589,7 +585,7 @@ async fn max_hold(run: Run) {
         ledger.violation(Judge::Backing, what);
     }
     sleep(seconds(1)).await;
-    if stands(&world.server, Kind::Plain, &guard.owner()) {
+    if !is_free(&world.server, Kind::Plain) {
         let what = "the store had it for longer than it may be held";
         ledger.violation(Judge::Orphans, what);
     }

@@ -200,7 +200,7 @@ impl Ledger {
             } else if let Some((name, owner)) = missing {
                 if missing_since.get_or_insert_with(Instant::now).elapsed() >= grace {
                     let what = format!(
-                        "{client} holds `{name}` for {:?} more, and the store does not know {owner}",
+                        "{client} holds `{name}` and the store does not have it; {owner}, {:?} left",
                         view.remaining()
                     );
                     return self.violation(Judge::Backing, what);

@@ -98,7 +98,10 @@ pub(crate) fn play(scenario: &str, seed: u64) -> Vec<String> {
 fn found(scenario: &str, seed: u64) -> Result<Option<String>, String> {
     let outcome = Scenario::named(scenario).play(seed)?;
     let first = outcome.summary.violations.into_iter().next();
-    Ok(first.map(|found| format!("{:?}: {}", found.judge, found.what)))
+    Ok(first.map(|found| {
+        let what = found.what.split(';').next().unwrap_or_default();
+        format!("{:?}: {what}", found.judge)
+    }))
 }
 
 /// Prints the planted bugs, each with the scenarios that may show it.

@@ -8,7 +8,6 @@ use super::PATIENCE;
 use super::corpus::{LIKE_PERMITS, Shape, shapes};
 use super::outcome::{Outcome, returned};
 use super::stage::Stage;
-use super::support::heavy;
 
 /// What this file asks of guards.
 pub(crate) const COVERS: &[&str] = &[
@@ -36,7 +35,6 @@ async fn no_guard_without_scripts_changes_what_has_replaced_its_lock() {
 }
 
 async fn replace_everything(parameters: &str) {
-    let _turn = heavy().await;
     let mut play = Play {
         stage: Stage::start(),
         number: 0,

@@ -9,7 +9,6 @@ use super::corpus::shapes;
 use super::operations::{Case, Effect, Kind, Operation, all};
 use super::outcome::{Outcome, returned};
 use super::stage::Stage;
-use super::support::heavy;
 
 #[tokio::test]
 async fn no_operation_changes_the_data_of_other_programs() {
@@ -22,7 +21,6 @@ async fn no_operation_without_scripts_changes_the_data_of_other_programs() {
 }
 
 async fn ask_everything(parameters: &str) {
-    let _turn = heavy().await;
     let mut stage = Stage::start();
     if !parameters.is_empty() {
         // Without scripts an operator's request reads the values of a hash's fields, few of them, and whole.

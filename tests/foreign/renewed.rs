@@ -8,7 +8,6 @@ use super::PATIENCE;
 use super::corpus::LIKE_PERMITS;
 use super::corpus::shapes;
 use super::stage::Stage;
-use super::support::heavy;
 
 /// Renewals and dropped guards have no public name.
 pub(crate) const COVERS: &[&str] = &[];
@@ -24,7 +23,6 @@ async fn no_renewal_without_scripts_changes_what_has_replaced_its_lock() {
 }
 
 async fn replace_everything(parameters: &str) {
-    let _turn = heavy().await;
     let mut stage = Stage::start();
     let client = stage.client(parameters).await;
     let mut kept = Kept::default();

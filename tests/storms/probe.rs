@@ -1,6 +1,5 @@
 //! A client in the test's own process: it finds out when locks are granted again, and takes what another believes in.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,13 +9,11 @@ use tokio::task::JoinHandle;
 
 use super::belief::{Belief, Diary, now};
 use super::load::LOOK;
-use super::support::Pace;
 use super::terms::Terms;
 
 pub(crate) struct Probe {
     // Before its runtime, which it needs to the end.
     client: Client,
-    pace: Arc<Pace>,
     runtime: Runtime,
 }
 
@@ -29,39 +26,28 @@ impl Probe {
             .expect("a runtime can be had");
         let client = runtime.block_on(terms.builder(url).connect());
         let client = client.expect("the servers are up");
-        let pace = runtime.block_on(async { Pace::start() });
-        Self {
-            client,
-            pace: Arc::new(pace),
-            runtime,
-        }
+        Self { client, runtime }
     }
 
     /// Asks for it from now on until it is granted, and says when that was.
     pub(crate) fn returns(&self, name: String) -> Returns {
-        let since = (now(), self.pace.now());
-        let (client, pace) = (self.client.clone(), self.pace.clone());
+        let client = self.client.clone();
         let granted = self.runtime.spawn(async move {
             let guard = granted(&client, &name).await;
-            let when = (now(), pace.now());
+            let when = now();
             // Nobody else wants it.
             let _ = guard.release().await;
             when
         });
-        Returns { since, granted }
+        Returns(granted)
     }
 
     /// How much later than it was due.
-    pub(crate) fn lateness(&self, returns: Returns, due: Duration) -> Lateness {
-        let granted = self.runtime.block_on(returns.granted);
-        let (when, pace) = granted.expect("it is granted some time");
-        let (begun, pace_then) = returns.since;
-        // A machine that stood still while the new master was looked for is late by that in the end.
-        let taken = pace.saturating_sub(pace_then);
-        Lateness {
-            clock: when.saturating_sub(due),
-            machine: taken.saturating_sub(due.saturating_sub(begun)),
-        }
+    pub(crate) fn lateness(&self, returns: Returns, due: Duration) -> Duration {
+        let granted = self.runtime.block_on(returns.0);
+        granted
+            .expect("it is granted some time")
+            .saturating_sub(due)
     }
 
     /// Asks from now on for what somebody else may believe in, keeps it for a moment, and tells what it believed.
@@ -98,28 +84,7 @@ impl Probe {
 pub(crate) struct Rival(JoinHandle<Belief>);
 
 /// When it is granted; see [`Probe::returns`].
-pub(crate) struct Returns {
-    /// Since when it is asked for, by the clock and by the machine's time.
-    since: (Duration, Duration),
-    granted: JoinHandle<(Duration, Duration)>,
-}
-
-/// How late something is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lateness {
-    pub(crate) clock: Duration,
-    /// Without the time for which a busy machine stood still.
-    pub(crate) machine: Duration,
-}
-
-impl Lateness {
-    pub(crate) fn max(self, other: Self) -> Self {
-        Self {
-            clock: self.clock.max(other.clock),
-            machine: self.machine.max(other.machine),
-        }
-    }
-}
+pub(crate) struct Returns(JoinHandle<Duration>);
 
 async fn granted(client: &Client, name: &str) -> Guard {
     let begun = Instant::now();

@@ -23,10 +23,8 @@ pub(crate) mod command;
 pub(crate) mod family;
 pub(crate) mod form;
 pub(crate) mod hammer;
-pub(crate) mod heavy;
 pub(crate) mod java;
 pub(crate) mod login;
-pub(crate) mod pace;
 pub(crate) mod port;
 pub(crate) mod process;
 pub(crate) mod proxy;
@@ -46,10 +44,8 @@ pub(crate) use self::cluster::Cluster;
 pub(crate) use self::family::{
     Fair, Family, Fenced, Opposite, Plain, Player, Read, Semaphore, Several, Simple, Write,
 };
-pub(crate) use self::heavy::heavy;
 pub(crate) use self::java::Java;
 pub(crate) use self::login::Rights;
-pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::{RedisServer, patient_connection};
 pub(crate) use self::seed::SeededRng;

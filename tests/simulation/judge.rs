@@ -176,7 +176,12 @@ impl Ledger {
 
     /// Follows a guard until it is released: what it stands for is in the store as long as it is valid, or was until this much
     /// earlier, and what is lost stays lost.
-    pub(crate) async fn follow(&self, number: u64, kind: Kind, store: Store, grace: Duration) {
+    pub(crate) fn follow(&self, number: u64, kind: Kind, store: Store, grace: Duration) {
+        let ledger = self.clone();
+        tokio::spawn(async move { ledger.following(number, kind, store, grace).await });
+    }
+
+    async fn following(&self, number: u64, kind: Kind, store: Store, grace: Duration) {
         let millisecond = Duration::from_millis(1);
         let (mut is_lost, mut missing_since) = (false, None);
         loop {

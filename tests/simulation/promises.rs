@@ -124,17 +124,25 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
+/// What most of them have in common.
+const USUAL: Promise = Promise {
+    name: "",
+    kinds: ALL,
+    lease: seconds(3),
+    hold: millis(500),
+    long_hold: (0, Duration::ZERO),
+    clients: 3,
+    tasks: 2,
+    pause: millis(20),
+    trouble: Trouble::Nothing,
+    rules: STRICT,
+};
+
 static PROMISES: [Promise; 15] = [
     Promise {
         name: "calm",
-        kinds: ALL,
-        lease: seconds(3),
         hold: millis(200),
         long_hold: (5, seconds(5)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
-        trouble: Trouble::Nothing,
         rules: Rules {
             idle: Some(seconds(1)),
             losses: false,
@@ -142,17 +150,14 @@ static PROMISES: [Promise; 15] = [
             wait: seconds(45),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "crowd",
         kinds: EXCLUSIVE,
         lease: seconds(300),
         hold: millis(200),
-        long_hold: (0, Duration::ZERO),
-        clients: 3,
         tasks: 4,
-        pause: millis(20),
-        trouble: Trouble::Nothing,
         rules: Rules {
             idle: Some(seconds(1)),
             losses: false,
@@ -160,17 +165,14 @@ static PROMISES: [Promise; 15] = [
             wait: seconds(20),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "single",
         kinds: &[Kind::Plain, Kind::Simple, Kind::Fenced],
         lease: seconds(300),
         hold: millis(200),
-        long_hold: (0, Duration::ZERO),
         clients: 1,
-        tasks: 2,
-        pause: millis(20),
-        trouble: Trouble::Nothing,
         rules: Rules {
             idle: Some(seconds(1)),
             losses: false,
@@ -178,33 +180,28 @@ static PROMISES: [Promise; 15] = [
             wait: seconds(20),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "alone",
         kinds: EXCLUSIVE,
         lease: seconds(30),
         hold: millis(100),
-        long_hold: (0, Duration::ZERO),
-        clients: 3,
         tasks: 1,
         pause: seconds(2),
-        trouble: Trouble::Nothing,
         rules: Rules {
             idle: Some(seconds(1)),
             losses: false,
             wait: seconds(20),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "cuts",
         kinds: EXCLUSIVE,
         lease: seconds(20),
-        hold: millis(500),
         long_hold: (10, seconds(15)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
         trouble: Trouble::Cuts,
         rules: Rules {
             orphan: Some(seconds(8)),
@@ -213,14 +210,13 @@ static PROMISES: [Promise; 15] = [
             wait: seconds(120),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "reconnects",
         kinds: EXCLUSIVE,
         lease: seconds(20),
-        hold: millis(500),
         long_hold: (10, seconds(3)),
-        clients: 3,
         tasks: 1,
         pause: seconds(3),
         trouble: Trouble::Deafness,
@@ -230,22 +226,19 @@ static PROMISES: [Promise; 15] = [
             wait: seconds(120),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "delays",
         kinds: &[Kind::Plain, Kind::Fair, Kind::Fenced],
-        lease: seconds(3),
-        hold: millis(500),
         long_hold: (30, seconds(6)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
         trouble: Trouble::DelayedForgets,
         rules: Rules {
             grace: seconds(3),
             wait: seconds(120),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "blips",
@@ -253,88 +246,66 @@ static PROMISES: [Promise; 15] = [
         lease: seconds(12),
         hold: seconds(2),
         long_hold: (60, seconds(30)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
         trouble: Trouble::Blips,
         rules: Rules {
             losses: false,
             wait: seconds(180),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "long-leases",
-        kinds: ALL,
         lease: seconds(300),
         hold: millis(300),
         long_hold: (5, seconds(4)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
         trouble: Trouble::Faults,
         rules: Rules {
             tidy: true,
             wait: seconds(150),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "long-holds",
-        kinds: ALL,
-        lease: seconds(3),
         hold: seconds(1),
         long_hold: (60, seconds(8)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
         trouble: Trouble::Faults,
         rules: Rules {
             wait: seconds(180),
             drift: true,
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "slow-replies",
-        kinds: ALL,
-        lease: seconds(3),
         hold: seconds(1),
         long_hold: (80, seconds(12)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
         trouble: Trouble::Slow,
         rules: Rules {
             wait: seconds(180),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "crashes",
-        kinds: ALL,
-        lease: seconds(3),
-        hold: millis(500),
         long_hold: (20, seconds(3)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
         trouble: Trouble::Crashes,
         rules: Rules {
             wait: seconds(60),
             losses: true,
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "robbery",
         kinds: EXCLUSIVE,
         lease: seconds(6),
-        hold: millis(500),
         long_hold: (50, seconds(12)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
         trouble: Trouble::Robbery,
         rules: Rules {
             grace: seconds(4),
@@ -342,16 +313,13 @@ static PROMISES: [Promise; 15] = [
             wait: seconds(120),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "forgets",
         kinds: EXCLUSIVE,
         lease: seconds(30),
-        hold: millis(500),
         long_hold: (50, seconds(12)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
         trouble: Trouble::Forgets,
         rules: Rules {
             grace: seconds(3),
@@ -359,21 +327,18 @@ static PROMISES: [Promise; 15] = [
             wait: seconds(120),
             ..STRICT
         },
+        ..USUAL
     },
     Promise {
         name: "promotions",
         kinds: &[Kind::Plain, Kind::Fair, Kind::Fenced],
-        lease: seconds(3),
-        hold: millis(500),
         long_hold: (30, seconds(6)),
-        clients: 3,
-        tasks: 2,
-        pause: millis(20),
         trouble: Trouble::Promotions,
         rules: Rules {
             wait: seconds(120),
             ..STRICT
         },
+        ..USUAL
     },
 ];
 
@@ -630,9 +595,8 @@ impl Stage {
         }
         let view = guard.view();
         let entry = self.ledger.enter(name, claim(self.kind), &view);
-        let (ledger, store) = (self.ledger.clone(), Store::new(self.servers.clone()));
-        let (kind, grace) = (self.kind, self.promise.rules.grace);
-        tokio::spawn(async move { ledger.follow(entry, kind, store, grace).await });
+        let (store, grace) = (Store::new(self.servers.clone()), self.promise.rules.grace);
+        self.ledger.follow(entry, self.kind, store, grace);
         let (percent, long) = self.promise.long_hold;
         let longest = if random.percent(percent) {
             long

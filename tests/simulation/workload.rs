@@ -399,8 +399,8 @@ impl Task {
         let view = guard.view();
         let entry = self.ledger.enter(&self.process.name, claim, &view);
         if self.setup.keeps_data {
-            let (ledger, store, kind) = (self.ledger.clone(), self.store.clone(), self.setup.kind);
-            tokio::spawn(async move { ledger.follow(entry, kind, store, Duration::ZERO).await });
+            let (store, kind) = (self.store.clone(), self.setup.kind);
+            self.ledger.follow(entry, kind, store, Duration::ZERO);
         }
         entry
     }

@@ -92,13 +92,8 @@ async fn nested(run: Run) {
         };
         let view = guard.view();
         let entry = ledger.enter("client-0", Claim::Alone, &view);
-        let (follower, store) = (ledger.clone(), Store::new(servers.clone()));
-        let follow = async move {
-            follower
-                .follow(entry, Kind::Plain, store, Duration::ZERO)
-                .await
-        };
-        tokio::spawn(follow);
+        let store = Store::new(servers.clone());
+        ledger.follow(entry, Kind::Plain, store, Duration::ZERO);
         for _ in 0..random.below(3) {
             let (fault, from, to) = match random.below(6) {
                 0 => (MessageFault::Cut, "client-0", HOST),
@@ -529,10 +524,7 @@ async fn readers_and_writers(run: Run) {
                 };
                 let view: Arc<dyn View> = guard.view();
                 let entry = ledger.enter(&name, claim, &view);
-                let (follower, store) = (ledger.clone(), store.clone());
-                tokio::spawn(async move {
-                    follower.follow(entry, kind, store, Duration::ZERO).await;
-                });
+                ledger.follow(entry, kind, store.clone(), Duration::ZERO);
                 if kind == Kind::Write
                     && random.percent(50)
                     && let Ok(Some(inner)) = reads.try_acquire().await

@@ -21,6 +21,7 @@ mod real_cluster;
 mod real_sentinel;
 #[path = "../redisson_wire/mod.rs"]
 mod redisson_wire;
+mod stories;
 #[path = "../support_selftest/mod.rs"]
 mod support_selftest;
 #[path = "../tls/mod.rs"]

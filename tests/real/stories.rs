@@ -59,32 +59,30 @@ async fn a_re_entry_whose_reply_is_lost_does_not_count() {
     until_free(&server, "stock").await;
 }
 
+async fn until_heard(server: &RedisServer) {
+    let numsub = ["PUBSUB", "NUMSUB", "redisson_lock__channel:{stock}"];
+    eventually(PATIENCE, "the waiter listens", async || {
+        let listeners = server.try_query::<(String, u64)>(&numsub);
+        listeners.is_ok_and(|(_, listeners)| listeners == 1)
+    })
+    .await;
+}
+
 /// `waiting`: by message, and across a restart of the server that forgets everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_told_by_message_and_rides_through_a_restart_of_its_server() {
     let server = RedisServer::start();
     let (holder, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let wait = async || {
-        let waiting = tokio::spawn(other.lock("stock").acquire());
-        eventually(PATIENCE, "the waiter listens", async || {
-            let listeners = server.try_query::<(String, u64)>(&[
-                "PUBSUB",
-                "NUMSUB",
-                "redisson_lock__channel:{stock}",
-            ]);
-            listeners.is_ok_and(|(_, listeners)| listeners == 1)
-        })
-        .await;
-        waiting
-    };
     let guard = holder.lock("stock").acquire().await.expect("it is free");
-    let waiting = wait().await;
+    let waiting = tokio::spawn(other.lock("stock").acquire());
+    until_heard(&server).await;
     guard.release().await.expect("it is held");
     let second = waiting.await.expect("no panic").expect("it was released");
     second.release().await.expect("it is held");
 
     let lost = holder.lock("stock").acquire().await.expect("it is free");
-    let waiting = wait().await;
+    let waiting = tokio::spawn(other.lock("stock").acquire());
+    until_heard(&server).await;
     tokio::task::block_in_place(|| {
         server.kill();
         server.restart();

@@ -9,7 +9,7 @@ use distlock::Lease;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::{ANSWER, Format, ROUND_TRIP, Stage, lock, on_all, staged};
+use super::{ANSWER, Format, NAME, ROUND_TRIP, Stage, lock, on_all, staged};
 use crate::support::{Fault, Match, PATIENCE, Script, eventually, simulated};
 
 struct Alarm(Notify);
@@ -119,6 +119,38 @@ fn where_the_answers_of_three_are_lost_it_is_refused_and_undone_there() {
             })
             .await;
             stage.nothing_is_left().await;
+        }
+    });
+}
+
+/// One server is slow to grant it, and its client closes right after the guard has gone: by then it is undone there.
+#[test]
+fn a_client_that_closes_right_after_the_guard_has_undone_what_is_under_way() {
+    simulated(async || {
+        for releases in [false, true] {
+            let stage = Stage::new();
+            stage.servers.iter().for_each(Script::make_known);
+            let (proxies, clients) = stage.proxied().await;
+            let lock = lock(&clients, Format::Plain);
+            let acquire = Match::words(|words| Script::Acquire.runs(words)).nth(1);
+            proxies[4].rule(acquire, Fault::DelayRequest(ANSWER / 2));
+            let guard = lock.acquire().await.expect("four are enough");
+            assert!(guard.votes() < 5, "the last has not heard of it");
+            match releases {
+                false => drop(guard),
+                true => guard.release().await.expect("it is ours"),
+            }
+            clients[4].close().await.expect("its server answers");
+            // Whatever a client does after that, its program may have ended.
+            let sent = proxies[4].requests().len();
+            eventually(PATIENCE, "everything has come", async || {
+                proxies[4].unanswered() == 0
+            })
+            .await;
+            assert_eq!(proxies[4].injected().len(), 1, "the fault took effect");
+            assert_eq!(proxies[4].requests().len(), sent);
+            let left = stage.servers[4].try_query::<bool>(&["EXISTS", NAME]);
+            assert_eq!(left, Ok(false));
         }
     });
 }

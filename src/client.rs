@@ -239,7 +239,9 @@ impl Client {
 
     /// Gives back what is held, fails whoever waits, finishes what is under way.
     ///
-    /// Guards that are still alive are lost ([`LostReason::Closed`](crate::LostReason::Closed)).
+    /// Guards that are still alive are lost ([`LostReason::Closed`](crate::LostReason::Closed)). A call of another task that is still
+    /// under way fails, and what it asked for is undone; one whose future nobody polls any more is waited for up to a second, and is
+    /// undone when that future is dropped.
     /// Without this, what was dropped just before the process ends may be left to its lease.
     ///
     /// # Errors

@@ -159,7 +159,12 @@ pub(super) async fn once(
     deadline: Option<Moment>,
 ) -> Result<Option<Claim>, Trouble> {
     let owner = core.fresh_owner_for(wish);
-    match ask(core, wish, owner, Manner::default(), now, deadline).await {
+    let asked = tokio::select! {
+        biased;
+        asked = ask(core, wish, owner, Manner::default(), now, deadline) => asked,
+        () = core.closed() => return Err(Trouble::Closed),
+    };
+    match asked {
         Ok(Asked::Granted(claim, now)) => {
             core.waiters.granted(claim.hold(), Asker::PastTheLine, now);
             Ok(Some(claim))

@@ -22,11 +22,13 @@ const AT_ONCE: usize = 64;
 pub(crate) struct Cleanup {
     inbox: Mutex<Option<mpsc::UnboundedSender<Entry>>>,
     open: Arc<Open>,
+    /// Calls that are under way. Each becomes a job if it does not come to its end.
+    calls: Arc<Open>,
 }
 
 #[derive(Debug, Default)]
 struct Open {
-    jobs: AtomicUsize,
+    count: AtomicUsize,
     none: Notify,
 }
 
@@ -38,8 +40,9 @@ pub(super) struct Entry {
     open: Ticket,
 }
 
+/// Something is open for as long as this lives.
 #[derive(Debug)]
-struct Ticket(Arc<Open>);
+pub(super) struct Ticket(Arc<Open>);
 
 impl Cleanup {
     /// From now on jobs go to the task that reads this.
@@ -71,15 +74,19 @@ impl Cleanup {
         }
     }
 
-    /// Resolves when nothing is open.
+    /// A call is under way whose outcome may have to be cleaned up, for as long as this lives.
+    pub(super) fn call(&self) -> Ticket {
+        Ticket::new(&self.calls)
+    }
+
+    /// Resolves when no call is under way any more: what each leaves to be cleaned up is a job by then.
+    pub(super) async fn no_calls(&self) {
+        self.calls.none().await;
+    }
+
+    /// Resolves when every job is done.
     pub(super) async fn finished(&self) {
-        loop {
-            let none = self.open.none.notified();
-            if self.open.jobs.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            none.await;
-        }
+        self.open.none().await;
     }
 
     pub(super) fn stop(&self) {
@@ -115,16 +122,28 @@ pub(super) async fn run(jobs: &mut mpsc::UnboundedReceiver<Entry>, working: &mut
     while working.join_next().await.is_some() {}
 }
 
+impl Open {
+    async fn none(&self) {
+        loop {
+            let none = self.none.notified();
+            if self.count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            none.await;
+        }
+    }
+}
+
 impl Ticket {
     fn new(open: &Arc<Open>) -> Self {
-        open.jobs.fetch_add(1, Ordering::AcqRel);
+        open.count.fetch_add(1, Ordering::AcqRel);
         Self(open.clone())
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.0.jobs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.none.notify_waiters();
         }
     }

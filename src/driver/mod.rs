@@ -104,6 +104,9 @@ const LAST_WORD: Duration = Duration::from_millis(50);
 /// How long a closing client waits between two looks at a busy watchdog.
 const LOOKING: Duration = Duration::from_millis(1);
 
+/// How long a closing client waits for calls of other tasks, which end at once if anybody polls them.
+const CALLS_END_WITHIN: Duration = Duration::from_secs(1);
+
 /// How long a closed client waits for its last events.
 const LAST_EVENTS: Duration = Duration::from_millis(200);
 
@@ -288,6 +291,24 @@ impl Core {
         hold.is_held().then_some(hold)
     }
 
+    /// Every hold is lost to the close of the client, and released.
+    async fn lose_all(&self) {
+        loop {
+            for hold in self.schedule.all() {
+                if planted!(CloseKeepsHolds) {
+                    break;
+                }
+                hold.lose(LostReason::Closed);
+            }
+            // A hold that the watchdog is examining is in no list; the hold learns of the close from the watchdog.
+            if !self.schedule.is_looking() {
+                return;
+            }
+            let soon = self.clock.now() + LOOKING;
+            self.clock.sleep_until(Some(soon)).await;
+        }
+    }
+
     /// Calls the client something else from now on.
     pub(crate) fn relabel(&self, label: Arc<str>) {
         // A closed client has taken its leave; a forked one is not to speak for its parent.
@@ -351,20 +372,12 @@ impl Core {
             self.cleanup.push(takes_out);
         }
         let finish = async {
-            loop {
-                for hold in self.schedule.all() {
-                    if planted!(CloseKeepsHolds) {
-                        break;
-                    }
-                    hold.lose(LostReason::Closed);
-                }
-                // A hold that the watchdog is examining is in no list; the hold learns of the close from the watchdog.
-                if !self.schedule.is_looking() {
-                    break;
-                }
-                let soon = self.clock.now() + LOOKING;
-                self.clock.sleep_until(Some(soon)).await;
-            }
+            self.lose_all().await;
+            // Calls of other tasks end when the client is closed. Nobody may poll them any more, so they are not waited for without end.
+            let calls = pin!(self.cleanup.no_calls());
+            within(CALLS_END_WITHIN, self.wakeups.shield(calls)).await;
+            // One that was answered just then may have been granted something.
+            self.lose_all().await;
             self.cleanup.finished().await;
             self.take_leave().await;
             self.engine.clone().leave().await;

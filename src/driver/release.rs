@@ -209,13 +209,16 @@ fn give_back(
         let core = &hold.core;
         hold.say_ended();
         let (farewell, taker) = farewell(hold, wanted, sent);
-        let unfinished = Unfinished::new(core, || {
+        let mut unfinished = Unfinished::new(core, || {
             hold.release_in_doubt();
             let undo = taker.map(|owner| Job::undo(core, &hold.subject, owner, hold.terms.lease));
             std::iter::once(Job::Release(hold.clone())).chain(undo)
         });
         let calling = core.call_at(farewell, sent);
         let at_once = calling.is_answered();
+        if !at_once {
+            unfinished.begin();
+        }
         let reply = calling.await;
         let reply = reply.inspect_err(|failure| hold.release_failed(failure));
         let reply = reply.map_err(Trouble::Failure)?;
@@ -262,7 +265,7 @@ fn farewell(hold: &Arc<Hold>, wanted: bool, now: Moment) -> (Request, Option<Own
 /// Brings the store's count down to the number of guards.
 async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     let core = &hold.core;
-    let unfinished = Unfinished::new(core, || {
+    let mut unfinished = Unfinished::new(core, || {
         [Job::Recount {
             hold: hold.clone(),
             in_doubt: None,
@@ -289,7 +292,10 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
     };
     let reply = match answer {
         Some(answer) => answer,
-        None => core.call(request).await,
+        None => {
+            unfinished.begin();
+            core.call(request).await
+        }
     };
     let reply = reply.map_err(Trouble::Failure)?;
     unfinished.settled();

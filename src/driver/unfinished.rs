@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cleanup::Ticket;
 use super::clock::within;
 use super::job::Job;
 use super::{Core, no_answer};
@@ -19,6 +20,8 @@ where
     core: &'a Arc<Core>,
     jobs: Option<F>,
     under_way: Option<Answer<Result<Reply, Failure>>>,
+    /// Dropped behind the jobs: who closes the client finds one or the other.
+    ticket: Option<Ticket>,
 }
 
 /// A request that was sent and not answered yet.
@@ -37,7 +40,13 @@ where
             core,
             jobs: Some(jobs),
             under_way: None,
+            ticket: None,
         }
+    }
+
+    /// The store is being asked: who closes the client waits for what comes of it.
+    pub(super) fn begin(&mut self) {
+        self.ticket = Some(self.core.cleanup.call());
     }
 
     /// Asks the store, for as long as a request may take and not past the `deadline`. If this is dropped
@@ -55,6 +64,7 @@ where
             return answer;
         }
         super::needs_a_runtime()?;
+        self.begin();
         let answer = self.core.engine.call(request);
         let answer = self.under_way.insert(answer);
         let limit = self.core.limit(deadline);

@@ -3,12 +3,12 @@
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use distlock::{Client, Error, Guard, LostReason};
+use distlock::{Client, Error, Guard, LostReason, QuorumLock};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    ChaosProxy, Fault, Match, PATIENCE, RedisServer, builder, eventually, paced, simulated,
+    ChaosProxy, Fault, Match, PATIENCE, RedisServer, Script, builder, eventually, paced, simulated,
 };
 
 async fn connect(url: &str) -> Client {
@@ -271,5 +271,42 @@ fn closing_one_client_leaves_the_others_alone() {
             .unwrap();
         assert!(next.unwrap().is_held());
         assert!(server.keys().contains(&"theirs".to_owned()));
+    });
+}
+
+/// The server has not heard of a call yet when its client is closed. Whatever a client does after that, its program may have ended.
+#[test]
+fn closing_undoes_or_hears_out_what_other_tasks_are_asking_for() {
+    simulated(async || {
+        for call in 0..4 {
+            let server = RedisServer::start();
+            Script::make_known(&server);
+            let proxy = ChaosProxy::start(server.addr());
+            let client = connect(&proxy.url()).await;
+            let slow = Fault::DelayRequest(Duration::from_millis(400));
+            proxy.rule(Match::words(|words| Script::Acquire.runs(words)), slow);
+            let lock = client.lock("asked for");
+            let asking = tokio::spawn(async move {
+                match call {
+                    0 => drop(lock.try_acquire().await),
+                    1 => drop(lock.acquire().await),
+                    2 => drop(lock.acquire_timeout(PATIENCE).await),
+                    _ => {
+                        let lock = QuorumLock::new([lock.into()]);
+                        drop(lock.with_longest_lease(Duration::ZERO).acquire().await);
+                    }
+                }
+            });
+            eventually(PATIENCE, "it has asked", async || {
+                !proxy.injected().is_empty()
+            })
+            .await;
+            client.close().await.expect("the server answers");
+            assert_eq!(proxy.unanswered(), 0);
+            let mut keys = server.keys();
+            keys.retain(|key| !key.starts_with("distlock_undone:"));
+            assert_eq!(keys, Vec::<String>::new(), "of call {call}");
+            asking.await.expect("no panic");
+        }
     });
 }

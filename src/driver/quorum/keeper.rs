@@ -18,17 +18,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 pub(super) fn start(majority: &Arc<Majority>, late: Ballot) {
     if let Ok(runtime) = Handle::try_current() {
-        majority.ask(late);
-        let keeping = runtime.spawn(in_process(keep(majority.clone())));
+        let keeping = runtime.spawn(in_process(keep(majority.clone(), late)));
         majority.kept_by(keeping.abort_handle());
     }
 }
 
-async fn keep(majority: Arc<Majority>) {
+async fn keep(majority: Arc<Majority>, late: Ballot) {
     let events = &majority.parts()[0].core.events;
     let asking = async {
-        if let Err(panicked) = caught(hear(&majority)).await {
-            majority.ask_no_more();
+        if let Err(panicked) = caught(hear(&majority, late)).await {
             panicked.report("quorum", events);
         }
         let mut restarts = Restarts::of("quorum", events);
@@ -43,8 +41,8 @@ async fn keep(majority: Arc<Majority>) {
     }
 }
 
-async fn hear(majority: &Majority) {
-    while let Some((place, vote)) = majority.next_vote().await {
+async fn hear(majority: &Majority, mut ballot: Ballot) {
+    while let Some((place, vote)) = ballot.next().await {
         if let Vote::Granted(claim) = vote {
             majority.join(place, claim);
         }
@@ -77,7 +75,6 @@ async fn heal(majority: &Majority) {
         });
         let missing: Vec<_> = missing.collect();
         let missing = missing.iter().map(|(place, part)| (*place, part));
-        majority.ask(Ballot::of(missing, majority.rules(), None));
-        hear(majority).await;
+        hear(majority, Ballot::of(missing, majority.rules(), None)).await;
     }
 }

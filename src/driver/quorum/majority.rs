@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tracing::Level;
 
-use super::vote::{Ballot, Rules, Vote, patience};
+use super::vote::{Rules, patience};
 use crate::driver::at_once::at_once;
 use crate::driver::claim::Claim;
 use crate::driver::clock::within;
@@ -32,9 +32,6 @@ pub(crate) struct Majority {
     parts: Vec<Part>,
     rules: Rules,
     state: Mutex<State>,
-    /// The servers that have not answered yet. Here and not in the task that hears them, so that what is under way is undone by
-    /// whoever ends the whole: a client that is closed right afterwards waits for it.
-    asked: Mutex<Option<Ballot>>,
     changed: Notify,
 }
 
@@ -66,7 +63,6 @@ impl Majority {
                 end: None,
                 keeper: None,
             }),
-            asked: Mutex::new(None),
             changed: Notify::new(),
         })
     }
@@ -94,32 +90,6 @@ impl Majority {
     /// The task that looks after it, and ends with it.
     pub(super) fn kept_by(&self, keeper: AbortHandle) {
         self.state().keeper = Some(keeper);
-    }
-
-    /// These are asked from now on, if it is not over.
-    pub(super) fn ask(&self, ballot: Ballot) {
-        let mut asked = self.asked();
-        let left_over = match self.state().end {
-            None => asked.replace(ballot),
-            Some(_) => Some(ballot),
-        };
-        drop(asked);
-        drop(left_over);
-    }
-
-    /// The next server that answers; `None` when all that were asked have, or are no longer to.
-    pub(super) async fn next_vote(&self) -> Option<(usize, Vote)> {
-        poll_fn(|cx| match self.asked().as_mut() {
-            Some(ballot) => ballot.poll_next(cx),
-            None => Poll::Ready(None),
-        })
-        .await
-    }
-
-    /// What is under way is undone.
-    pub(super) fn ask_no_more(&self) {
-        let asked = self.asked().take();
-        drop(asked);
     }
 
     /// Another server has granted it. Too late if it is over: that is given back.
@@ -377,10 +347,10 @@ impl Majority {
         let claims = claims.collect();
         let keeper = state.keeper.take();
         drop(state);
+        // What it is still asking for is undone.
         if let Some(keeper) = keeper {
             keeper.abort();
         }
-        self.ask_no_more();
         self.changed.notify_waiters();
         claims
     }
@@ -391,11 +361,6 @@ impl Majority {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Never taken while `state` is.
-    fn asked(&self) -> MutexGuard<'_, Option<Ballot>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -70,7 +70,7 @@ impl Ballot {
         .await
     }
 
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Vote)>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Vote)>> {
         if self.asking.is_empty() {
             return Poll::Ready(None);
         }

@@ -12,6 +12,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::replies::Reply;
 
+/// The program of a server, which no other machine can reach, and which is killed when this process dies, however it dies,
+/// where the system can do that.
+pub(crate) fn server() -> Command {
+    let program = std::env::var_os("DISTLOCK_REDIS_SERVER");
+    let program = program.unwrap_or_else(|| "redis-server".into());
+    let can_end_with_us = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|path| path.join("setpriv").is_file())
+    });
+    if !can_end_with_us {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
+}
+
 /// A real server that ends with this.
 pub(crate) struct Real {
     child: Child,
@@ -31,8 +47,7 @@ impl Real {
 
     pub(crate) fn start_by(arguments: &[&str], configuration: Option<&str>) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
-        let program = std::env::var("DISTLOCK_REDIS_SERVER");
-        let mut command = Command::new(program.unwrap_or_else(|_| "redis-server".to_owned()));
+        let mut command = server();
         if let Some(configuration) = configuration {
             let file = folder.path().join("configuration");
             std::fs::write(&file, configuration).expect("there is room for a file");
@@ -40,6 +55,7 @@ impl Real {
         }
         let child = command
             .args(arguments)
+            .args(["--bind", "127.0.0.1"])
             .arg("--unixsocket")
             .arg(folder.path().join("socket"))
             .arg("--dir")

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use distlock_sim::{Cluster, Network};
@@ -236,9 +236,8 @@ impl Real {
         loop {
             let folder = tempfile::tempdir().expect("there is room for a folder");
             let ports = [free_port(), free_port()];
-            let program = std::env::var("DISTLOCK_REDIS_SERVER");
-            let program = program.unwrap_or_else(|_| "redis-server".to_owned());
-            let child = Command::new(program)
+            let child = servers::server()
+                .args(["--bind", "127.0.0.1"])
                 .args(["--port", &ports[0].to_string()])
                 .args(["--cluster-port", &ports[1].to_string()])
                 .args(["--cluster-enabled", "yes"])

@@ -194,23 +194,28 @@ fn compared_by(file: &str) -> Vec<&'static str> {
     }
 }
 
-/// Which stories run a file.
-fn told_by(file: &str) -> &'static [&'static str] {
+/// Which scenarios run a file.
+fn played_by(file: &str) -> &'static [&'static str] {
     match file.split('/').next().unwrap_or_default() {
-        "mutex" => &["calm plain", "nested", "long_leases plain", "robbery plain"],
-        "fenced" => &["calm fenced", "forgets fenced"],
-        "fair" => &["calm fair", "crashes fair", "long_leases fair"],
-        "simple" => &["calm simple", "long_leases simple"],
+        "mutex" => &["calm-plain", "nested", "long-leases-plain", "robbery-plain"],
+        "fenced" => &["calm-fenced", "forgets-fenced"],
+        "fair" => &["calm-fair", "crashes-fair", "long-leases-fair"],
+        "simple" => &["calm-simple", "long-leases-simple"],
         "rw" => &[
-            "read_write",
-            "calm write",
-            "crashes read",
-            "long_leases write",
+            "readers-and-writers",
+            "calm-write",
+            "crashes-read",
+            "long-leases-write",
         ],
-        "semaphore" => &["calm permits", "crashes permits", "long_leases permits"],
-        "counting" | "number" => &["counting", "latch"],
-        "latch" => &["latch"],
-        _ => &["calm plain", "calm fair", "calm permits", "read_write"],
+        "semaphore" => &["calm-permits", "crashes-permits", "long-leases-permits"],
+        "counting" | "number" => &["permit-counts", "latches", "latch"],
+        "latch" => &["latches", "latch"],
+        _ => &[
+            "calm-plain",
+            "calm-fair",
+            "calm-permits",
+            "readers-and-writers",
+        ],
     }
 }
 
@@ -240,9 +245,9 @@ fn survives() {
         return;
     }
     for seed in 1..=2 {
-        for story in told_by(file) {
-            let violations = crate::planted::play(story, seed);
-            assert!(violations.is_empty(), "{story}: {violations:?}");
+        for scenario in played_by(file) {
+            let violations = crate::planted::play(scenario, seed);
+            assert!(violations.is_empty(), "{scenario}: {violations:?}");
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use distlock::Error;
+use distlock::{Error, Latch};
 use distlock_sim::Random;
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Notify};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::judge::Judge;
@@ -134,6 +134,40 @@ impl Latches {
         self.lock().goes_on
     }
 
+    /// Counts down once. When all have, the leader makes up for what is uncertain.
+    async fn count(&self, task: &Task, latch: &Latch, name: &str, leads: bool) {
+        while let Err(error) = latch.count_down().await {
+            task.ledger.error(&error);
+            if may_be_done(&error) {
+                self.lock().uncertain += 1;
+                break;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        self.together.wait().await;
+        if !leads {
+            return;
+        }
+        let uncertain = self.lock().uncertain;
+        let left = loop {
+            match latch.count().await {
+                Ok(left) => break left,
+                Err(error) => task.ledger.error(&error),
+            }
+            sleep(Duration::from_millis(100)).await;
+        };
+        if left > uncertain as u64 {
+            let what = format!("{left} are left of `{name}`, {uncertain} uncertain");
+            task.ledger.violation(Judge::Counts, what);
+        }
+        if left > 0 {
+            while let Err(error) = latch.delete().await {
+                task.ledger.error(&error);
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+
     /// One latch: set by one task, counted down by each, and waited for by each.
     pub(crate) async fn turn(&self, task: &Task, random: &mut Random) {
         let client = &task.process.clients[0];
@@ -148,54 +182,41 @@ impl Latches {
             }
         }
         self.together.wait().await;
-        sleep(random.up_to(task.setup.longest_hold)).await;
-        self.lock().begun += 1;
-        while let Err(error) = latch.count_down().await {
-            task.ledger.error(&error);
-            if may_be_done(&error) {
-                self.lock().uncertain += 1;
-                break;
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-        // Only what is certain opens it: the leader makes up for the rest.
-        self.together.wait().await;
-        if leads {
-            let uncertain = self.lock().uncertain;
-            let left = loop {
-                match latch.count().await {
-                    Ok(left) => break left,
-                    Err(error) => task.ledger.error(&error),
-                }
-                sleep(Duration::from_millis(100)).await;
-            };
-            if left > uncertain as u64 {
-                let what = format!("{left} are left of `{name}`, {uncertain} uncertain");
-                task.ledger.violation(Judge::Counts, what);
-            }
-            if left > 0 {
-                while let Err(error) = latch.delete().await {
-                    task.ledger.error(&error);
-                    sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
-        let waited = timeout(RECOVERY, async {
+        let counted = Notify::new();
+        let counts = async {
+            sleep(random.up_to(task.setup.longest_hold)).await;
+            self.lock().begun += 1;
+            self.count(task, &latch, &name, leads).await;
+            counted.notify_one();
+        };
+        let opens = async {
             while let Err(error) = latch.wait().await {
                 task.ledger.error(&error);
                 sleep(Duration::from_millis(100)).await;
             }
-        });
-        if waited.await.is_err() {
-            let what = format!("{} still waits for `{name}`", task.process.name);
-            task.ledger.violation(Judge::Progress, what);
-        }
+            let begun = self.lock().begun;
+            if begun < self.tasks {
+                let what = format!("`{name}` opened after {begun} of {}", self.tasks);
+                task.ledger.violation(Judge::Exclusion, what);
+            }
+        };
+        let late = async {
+            counted.notified().await;
+            sleep(RECOVERY).await;
+        };
+        // Each waits from before the first count to after the last.
+        let waits = async {
+            tokio::select! {
+                biased;
+                () = opens => {}
+                () = late => {
+                    let what = format!("{} still waits for `{name}`", task.process.name);
+                    task.ledger.violation(Judge::Progress, what);
+                }
+            }
+        };
+        tokio::join!(counts, waits);
         task.ledger.granted();
-        let begun = self.lock().begun;
-        if begun < self.tasks {
-            let what = format!("`{name}` opened after {begun} of {}", self.tasks);
-            task.ledger.violation(Judge::Exclusion, what);
-        }
         if self.together.wait().await.is_leader() {
             let mut round = self.lock();
             let number = round.number + 1;

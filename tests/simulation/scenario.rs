@@ -105,7 +105,6 @@ impl Scenario {
 
     /// The scenario of that name, in which a hyphen may be an underscore or a space.
     pub(crate) fn find(name: &str) -> Option<&'static Self> {
-        let name = name.replace(['_', ' '], "-");
         SCENARIOS.iter().find(|scenario| scenario.name == name)
     }
 

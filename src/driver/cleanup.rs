@@ -74,6 +74,11 @@ impl Cleanup {
         }
     }
 
+    /// A release is under way, for as long as this lives. As good as a job.
+    pub(super) fn work(&self) -> Ticket {
+        Ticket::new(&self.open)
+    }
+
     /// A call is under way whose outcome may have to be cleaned up, for as long as this lives.
     pub(super) fn call(&self) -> Ticket {
         Ticket::new(&self.calls)
@@ -84,7 +89,7 @@ impl Cleanup {
         self.calls.none().await;
     }
 
-    /// Resolves when every job is done.
+    /// Resolves when every job and every release is done.
     pub(super) async fn finished(&self) {
         self.open.none().await;
     }

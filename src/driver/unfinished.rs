@@ -44,9 +44,9 @@ where
         }
     }
 
-    /// The store is being asked: who closes the client waits for what comes of it.
+    /// The store is being told, without [`ask`](Self::ask): who closes the client waits for that, too.
     pub(super) fn begin(&mut self) {
-        self.ticket = Some(self.core.cleanup.call());
+        self.ticket = Some(self.core.cleanup.work());
     }
 
     /// Asks the store, for as long as a request may take and not past the `deadline`. If this is dropped
@@ -64,7 +64,7 @@ where
             return answer;
         }
         super::needs_a_runtime()?;
-        self.begin();
+        self.ticket = Some(self.core.cleanup.call());
         let answer = self.core.engine.call(request);
         let answer = self.under_way.insert(answer);
         let limit = self.core.limit(deadline);

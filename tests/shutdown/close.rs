@@ -310,3 +310,23 @@ fn closing_undoes_or_hears_out_what_other_tasks_are_asking_for() {
         }
     });
 }
+
+/// A release that another task has begun reaches the server before its client is closed, however slow the server is.
+#[test]
+fn closing_waits_for_a_release_of_another_task() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        let guard = client.lock("held").acquire().await.unwrap();
+        server.stop_process();
+        let releasing = tokio::spawn(guard.release());
+        tokio::task::yield_now().await;
+        let closing = tokio::spawn(async move { client.close().await });
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!closing.is_finished(), "the server has not heard of it");
+        server.continue_process();
+        closing.await.expect("no panic").expect("all was released");
+        assert_eq!(server.keys(), Vec::<String>::new());
+        releasing.await.expect("no panic").expect("it was ours");
+    });
+}

@@ -1,5 +1,5 @@
 //! One story on a real server for each group of tests that otherwise runs under simulated time: the simulated server and network
-//! behave as the real ones do. They wait for events; leases that are not to end last for minutes.
+//! behave as the real ones do. They wait for events, and leases last for minutes but where they are renewed.
 #![cfg(feature = "redis")]
 #![expect(
     clippy::disallowed_methods,

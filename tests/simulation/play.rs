@@ -205,6 +205,7 @@ fn every_scenario_keeps_its_promises() {
             total.scenario.name
         );
     }
+    assert!(seeds > 0, "no seed was played");
     assert!(failed == 0, "{failed} seeds failed");
 }
 

@@ -316,7 +316,8 @@ impl Task {
         let (subject, claim) = subject(setup, process, owner.as_ref(), lease, random);
         let begun = Instant::now();
         let draw = random.below(100);
-        let longest = random.up_to(Duration::from_secs(8));
+        // Not zero: that is a try.
+        let longest = Duration::from_millis(1) + random.up_to(Duration::from_secs(8));
         let (limit, longest) = if draw < 10 {
             (Limit::TryOnce, setup.longest_try())
         } else if draw < 10 + setup.gives_up_percent {

@@ -23,6 +23,8 @@ impl Command {
         let mut counts: HashMap<&str, u64> = HashMap::new();
         let (mut begun, mut writes) = (0, false);
         let commands = sent.iter().filter(|words| is_about(name, words));
+        // The end of a request before them, which was given up, may stand before the first.
+        let commands = commands.skip_while(|words| words[0] != FIRST);
         let commands = commands.map(|words| {
             let word = words[0].as_str();
             begun += usize::from(word == FIRST);

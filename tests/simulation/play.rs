@@ -253,10 +253,10 @@ fn shortest(
 fn the_judges_see_what_they_are_there_for() {
     for (sabotage, name, judge) in [
         (Sabotage::Forget, "plain", Judge::Exclusion),
-        (Sabotage::Forget, "read_write", Judge::Exclusion),
+        (Sabotage::Forget, "read-write", Judge::Exclusion),
         (Sabotage::SetForward, "permits", Judge::Backing),
         (Sabotage::SetForward, "plain", Judge::Backing),
-        (Sabotage::SlowClients, "fixed_lease", Judge::Backing),
+        (Sabotage::SlowClients, "fixed-lease", Judge::Backing),
         (Sabotage::Orphan, "plain", Judge::Orphans),
         (Sabotage::Ghost, "fair", Judge::Orphans),
         (Sabotage::StayDown, "plain", Judge::Progress),

@@ -103,7 +103,7 @@ impl Scenario {
         Self::find(name).unwrap_or_else(|| panic!("there is no scenario `{name}`"))
     }
 
-    /// The scenario of that name, in which a hyphen may be an underscore or a space.
+    /// The scenario of that name, if there is one.
     pub(crate) fn find(name: &str) -> Option<&'static Self> {
         SCENARIOS.iter().find(|scenario| scenario.name == name)
     }

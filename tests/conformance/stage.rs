@@ -172,6 +172,11 @@ impl<F: Family> Stage<F> {
         Self::on(case, server, format!("{url}?scripts=off"), None)
     }
 
+    /// Whether it is a real server, whose answers take as long as the machine lets them.
+    pub(crate) const fn is_real(&self) -> bool {
+        matches!(self.store, Store::Real { .. })
+    }
+
     /// Runs an async case to its end.
     pub(crate) fn play(self, case: impl AsyncFnOnce(&Self) -> Played) {
         let runtime = (self.runtime)().expect("a runtime can be made");

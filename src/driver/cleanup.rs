@@ -22,7 +22,7 @@ const AT_ONCE: usize = 64;
 pub(crate) struct Cleanup {
     inbox: Mutex<Option<mpsc::UnboundedSender<Entry>>>,
     open: Arc<Open>,
-    /// Calls that are under way. Each becomes a job if it does not come to its end.
+    /// Calls that are under way. A call whose future is dropped becomes a job.
     calls: Arc<Open>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Entry {
     open: Ticket,
 }
 
-/// Something is open for as long as this lives.
+/// Counts as one open job, release or call until the ticket is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket(Arc<Open>);
 
@@ -74,12 +74,12 @@ impl Cleanup {
         }
     }
 
-    /// A release is under way, for as long as this lives. As good as a job.
+    /// A release is under way for as long as the ticket lives. Closing waits for releases as for jobs.
     pub(super) fn work(&self) -> Ticket {
         Ticket::new(&self.open)
     }
 
-    /// A call is under way whose outcome may have to be cleaned up, for as long as this lives.
+    /// A call is under way whose outcome may have to be cleaned up, for as long as the ticket lives.
     pub(super) fn call(&self) -> Ticket {
         Ticket::new(&self.calls)
     }

@@ -104,7 +104,7 @@ const LAST_WORD: Duration = Duration::from_millis(50);
 /// How long a closing client waits between two looks at a busy watchdog.
 const LOOKING: Duration = Duration::from_millis(1);
 
-/// How long a closing client waits for calls of other tasks, which end at once if anybody polls them.
+/// How long a closing client waits for the calls of other tasks, which end at once if their futures are polled.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long a closed client waits for its last events.
@@ -291,7 +291,7 @@ impl Core {
         hold.is_held().then_some(hold)
     }
 
-    /// Every hold is lost to the close of the client, and released.
+    /// Ends every hold with `LostReason::Closed`, and has it released.
     async fn lose_all(&self) {
         loop {
             for hold in self.schedule.all() {
@@ -373,10 +373,11 @@ impl Core {
         }
         let finish = async {
             self.lose_all().await;
-            // Calls of other tasks end when the client is closed. Nobody may poll them any more, so they are not waited for without end.
+            // Calls of other tasks end when the client is closed, if their futures are polled. A future that is never polled again
+            // must not keep `close` waiting for the whole limit.
             let calls = pin!(self.cleanup.no_calls());
             within(CALLS_END_WITHIN, self.wakeups.shield(calls)).await;
-            // One that was answered just then may have been granted something.
+            // A call that was answered just then may have been granted a lock.
             self.lose_all().await;
             self.cleanup.finished().await;
             self.take_leave().await;

@@ -20,7 +20,7 @@ where
     core: &'a Arc<Core>,
     jobs: Option<F>,
     under_way: Option<Answer<Result<Reply, Failure>>>,
-    /// Dropped behind the jobs: who closes the client finds one or the other.
+    /// Dropped after the jobs were pushed, so that closing the client finds the ticket or the jobs.
     ticket: Option<Ticket>,
 }
 
@@ -44,7 +44,7 @@ where
         }
     }
 
-    /// The store is being told, without [`ask`](Self::ask): who closes the client waits for that, too.
+    /// A release is being sent by other means than [`ask`](Self::ask): closing the client waits for it.
     pub(super) fn begin(&mut self) {
         self.ticket = Some(self.core.cleanup.work());
     }

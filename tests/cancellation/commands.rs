@@ -128,7 +128,7 @@ struct Drops<'a> {
     at: Option<Command>,
     /// The commands of a future that was not dropped.
     sent: RefCell<Vec<Command>>,
-    /// How many of them it did not send another time.
+    /// How many of these commands were not sent again.
     missed: Cell<usize>,
 }
 
@@ -151,7 +151,7 @@ impl Drops<'_> {
             self.proxy.injected().len() > before
         });
         tokio::select! {
-            // What another command made necessary the first time need not be sent this time.
+            // The future ended without sending that command.
             _ = future => self.missed.set(self.missed.get() + 1),
             () = sent => {}
         }

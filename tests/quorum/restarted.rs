@@ -193,7 +193,7 @@ fn servers_that_restart_while_they_are_asked_have_no_vote() {
 #[test]
 fn a_grant_by_a_server_that_restarted_after_it_was_asked_for_its_age_does_not_count() {
     simulated(async || {
-        // If the connection breaks before the grant has come, that is the error.
+        // A connection that breaks before the grant arrives is another error.
         for _ in 0..20 {
             if restarted_before_its_grant().await.contains("has no vote") {
                 return;
@@ -203,7 +203,7 @@ fn a_grant_by_a_server_that_restarted_after_it_was_asked_for_its_age_does_not_co
     });
 }
 
-/// What a caller is told.
+/// The error of a caller whose server restarts between the question for its age and the grant.
 async fn restarted_before_its_grant() -> String {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());

@@ -1,5 +1,5 @@
 //! One story on a real server for each group of tests that otherwise runs under simulated time: the simulated server and network
-//! behave as the real ones do. They wait for events, and leases last for minutes but where they are renewed.
+//! behave as the real ones do. The stories wait for events. Leases last for minutes, except where the story is about renewals.
 #![cfg(feature = "redis")]
 #![expect(
     clippy::disallowed_methods,
@@ -117,7 +117,7 @@ async fn a_lease_is_renewed_at_the_server_and_a_lost_lock_is_told() {
     assert!(!guard.is_held());
 }
 
-/// `batches`: many locks at once, in far fewer calls than locks.
+/// `batches`: five hundred locks are acquired at once, and released at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_locks_are_taken_and_released_together() {
     let server = RedisServer::start();

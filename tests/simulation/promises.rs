@@ -124,7 +124,7 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// What most of them have in common.
+/// The settings that most promises share.
 const USUAL: Promise = Promise {
     name: "",
     kinds: ALL,

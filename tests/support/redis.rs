@@ -15,10 +15,12 @@ use redis::{AsyncConnectionConfig, FromRedisValue, RedisResult, Value};
 use tempfile::TempDir;
 
 mod ask;
-mod program;
+mod mortal;
+mod process;
 
-pub(crate) use self::program::PROGRAM;
-use self::program::{Process, mortal, program, spawn};
+pub(crate) use self::mortal::PROGRAM;
+use self::mortal::{mortal, program};
+use self::process::{Process, spawn};
 use super::login::Rights;
 use super::port::Port;
 

@@ -11,6 +11,8 @@
 
 mod cluster;
 mod generator;
+#[path = "../../../tests/support/redis/mortal.rs"]
+mod mortal;
 mod replies;
 mod scripts;
 mod sentinels;

@@ -3,32 +3,17 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use distlock_sim::Server;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
+use crate::mortal::{mortal, program};
 use crate::replies::Reply;
 
-/// The program of a server, which no other machine can reach, and which is killed when this process dies, however it dies,
-/// where the system can do that.
-pub(crate) fn server() -> Command {
-    let program = std::env::var_os("DISTLOCK_REDIS_SERVER");
-    let program = program.unwrap_or_else(|| "redis-server".into());
-    let can_end_with_us = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|path| path.join("setpriv").is_file())
-    });
-    if !can_end_with_us {
-        return Command::new(program);
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).arg(program);
-    command
-}
-
-/// A real server that ends with this.
+/// A real server that ends with this, and that no other machine can reach.
 pub(crate) struct Real {
     child: Child,
     folder: TempDir,
@@ -47,7 +32,7 @@ impl Real {
 
     pub(crate) fn start_by(arguments: &[&str], configuration: Option<&str>) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
-        let mut command = server();
+        let mut command = mortal(&program());
         if let Some(configuration) = configuration {
             let file = folder.path().join("configuration");
             std::fs::write(&file, configuration).expect("there is room for a file");

@@ -46,10 +46,6 @@ async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage<impl Fam
 }
 
 async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage<impl Family>) -> Played {
-    if stage.is_real() {
-        // What has ended between two looks is told by when they were, which says nothing on a machine that is slow.
-        return Ok(());
-    }
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lease = Lease::Fixed(Duration::from_secs(6));
@@ -58,7 +54,13 @@ async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage<impl Fa
     let owner = held.owner();
     held.forget();
     tells(&mut watch, &name, &owner, Change::Held).await?;
-    tells(&mut watch, &name, &owner, Change::Expired).await
+    let end = next(&mut watch).await?;
+    assert_eq!((&*end.name, end.owner.as_deref()), (&*name, Some(&*owner)));
+    // A watch tells an expired lease from a release by the time of its last look, and the looks of a slow machine are far apart.
+    let is_right =
+        end.change == Change::Expired || stage.is_real() && end.change == Change::Released;
+    assert!(is_right, "{:?}", end.change);
+    Ok(())
 }
 
 async fn a_hold_too_short_to_be_seen_is_told(stage: &Stage<impl Family>) -> Played {
@@ -291,11 +293,15 @@ async fn nothing_more(watch: &mut Watch) -> Played {
     }
 }
 
-/// The next thing a watch tells.
-async fn tells(watch: &mut Watch, name: &str, owner: &str, what: Change) -> Played {
+/// The next event of a watch, which comes soon.
+async fn next(watch: &mut Watch) -> Result<Event, Error> {
     // Where the store tells of releases only, a watch rests for nine times as long as its last look has taken.
     let event = timeout(3 * PATIENCE, watch.next()).await;
-    let event: Event = event.expect("it is told")?;
+    event.expect("it is told")
+}
+
+async fn tells(watch: &mut Watch, name: &str, owner: &str, what: Change) -> Played {
+    let event = next(watch).await?;
     let told = (&*event.name, event.owner.as_deref(), event.change);
     assert_eq!(told, (name, Some(owner), what));
     Ok(())

@@ -11,6 +11,7 @@ use distlock_sim::{Cluster, Network};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
+use crate::mortal::{mortal, program};
 use crate::replies::Reply;
 use crate::servers;
 
@@ -236,7 +237,7 @@ impl Real {
         loop {
             let folder = tempfile::tempdir().expect("there is room for a folder");
             let ports = [free_port(), free_port()];
-            let child = servers::server()
+            let child = mortal(&program())
                 .args(["--bind", "127.0.0.1"])
                 .args(["--port", &ports[0].to_string()])
                 .args(["--cluster-port", &ports[1].to_string()])

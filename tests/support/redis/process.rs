@@ -1,13 +1,12 @@
-//! The program of a server, and a process of it that ends when this one does.
+//! The process of a server, which ends when the test program does.
 
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{LazyLock, mpsc};
-use std::{env, io, thread};
+use std::{io, thread};
 
 use nix::unistd::Pid;
 
-/// One that is killed when it is dropped.
+/// A process that is killed when this is dropped.
 pub(super) struct Process {
     pub(super) child: Child,
     pub(super) stopped: bool,
@@ -25,16 +24,6 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// A command that is killed when this process dies, however it dies, where the system can do that.
-pub(super) fn mortal(program: &Path) -> Command {
-    let Some(setpriv) = find("setpriv") else {
-        return Command::new(program);
-    };
-    let mut command = Command::new(setpriv);
-    command.args(["--pdeathsig", "KILL"]).arg(program);
-    command
 }
 
 /// Spawns from a thread that lives as long as the process.
@@ -58,26 +47,3 @@ pub(super) fn spawn(command: Command) -> io::Result<Child> {
         .expect("the spawner never ends");
     child.recv().expect("the spawner answers every order")
 }
-
-/// The server's program: the one that is named, or else what is on the `PATH`.
-pub(super) fn program() -> PathBuf {
-    match env::var_os(PROGRAM) {
-        Some(named) => {
-            let named = PathBuf::from(named);
-            assert!(named.is_file(), "{PROGRAM} names no file: {named:?}");
-            named
-        }
-        None => find("redis-server").unwrap_or_else(|| {
-            panic!("there is no redis-server on the PATH; `scripts/test` installs it")
-        }),
-    }
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?)
-        .map(|folder| folder.join(program))
-        .find(|path| path.is_file())
-}
-
-/// Names the server's program, as `scripts/matrix` does.
-pub(crate) const PROGRAM: &str = "DISTLOCK_REDIS_SERVER";

@@ -1,0 +1,39 @@
+//! The program of a real server, and a command that ends with the process that started it. The differential test of `sim/` uses
+//! this file, too.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A command that is killed when this process dies, however it dies, where the system can do that.
+pub(crate) fn mortal(program: &Path) -> Command {
+    let Some(setpriv) = find("setpriv") else {
+        return Command::new(program);
+    };
+    let mut command = Command::new(setpriv);
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
+}
+
+/// The server's program: the one that is named, or else what is on the `PATH`.
+pub(crate) fn program() -> PathBuf {
+    match env::var_os(PROGRAM) {
+        Some(named) => {
+            let named = PathBuf::from(named);
+            assert!(named.is_file(), "{PROGRAM} names no file: {named:?}");
+            named
+        }
+        None => find("redis-server").unwrap_or_else(|| {
+            panic!("there is no redis-server on the PATH; `scripts/test` installs it")
+        }),
+    }
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?)
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
+}
+
+/// Names the server's program, as `scripts/matrix` does.
+pub(crate) const PROGRAM: &str = "DISTLOCK_REDIS_SERVER";

@@ -234,6 +234,13 @@ impl Network {
         shared.next.entry(link).or_default().push_back(fault);
     }
 
+    /// Returns whether something goes wrong with the next message on a link.
+    pub fn has_fault_next(&self, from: &str, to: &str) -> bool {
+        let shared = self.lock();
+        let faults = shared.next.get(&(from.into(), to.into()));
+        faults.is_some_and(|faults| !faults.is_empty())
+    }
+
     /// Returns whether nothing arrives on some link.
     pub(crate) fn has_blocks(&self) -> bool {
         !self.lock().blocked.is_empty()

@@ -294,6 +294,15 @@ impl Schedule {
         counts
     }
 
+    /// By how much clocks of servers are set back in all.
+    pub(crate) fn set_back(&self) -> Duration {
+        let by = self.0.iter().map(|event| match event.fault {
+            Fault::SetBack { by, .. } => by,
+            _ => Duration::ZERO,
+        });
+        by.sum()
+    }
+
     pub(crate) fn has(&self, kind: FaultKind) -> bool {
         self.0.iter().any(|event| event.kind == kind)
     }

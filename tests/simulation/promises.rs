@@ -17,6 +17,10 @@ use crate::world::{HOST, PORT, World};
 
 mod others;
 
+/// Longer than a reply is under way.
+const REPLY: Duration = Duration::from_millis(500);
+/// How long a client is left alone after a fault, so that it can connect again.
+const REST: Duration = Duration::from_secs(1);
 /// How long the clients contend.
 const BUSY: Duration = Duration::from_secs(30);
 /// How often the store is compared with the guards.
@@ -511,6 +515,9 @@ impl Promise {
             run,
         };
         stage.ledger.set_calm(self.trouble == Trouble::Nothing);
+        if !self.rules.exclusive {
+            stage.ledger.let_grants_overtake(REPLY);
+        }
         let servers = stage.servers.clone();
         let watch = watch(stage.ledger.clone(), servers, kind, self.rules);
         let watching = tokio::spawn(watch);
@@ -644,6 +651,8 @@ struct Clients {
     random: Random,
     members: Vec<(String, Client, JoinSet<()>)>,
     started: u64,
+    /// When the client of each place had a message with a fault last.
+    faulted: Vec<Option<Instant>>,
 }
 
 impl Clients {
@@ -653,6 +662,7 @@ impl Clients {
             random: Random::stream(stage.run.seed, 3),
             members: Vec::new(),
             started: 0,
+            faulted: vec![None; stage.promise.clients],
         }
     }
 
@@ -700,7 +710,10 @@ impl Clients {
             let place = self.random.below(self.members.len() as u64);
             let place = usize::try_from(place).expect("it is small");
             let name = self.members[place].0.clone();
-            if trouble != Trouble::Nothing {
+            if !matches!(
+                trouble,
+                Trouble::Nothing | Trouble::Cuts | Trouble::Deafness
+            ) {
                 self.stage.run.fault(trouble);
             }
             match trouble {
@@ -710,8 +723,8 @@ impl Clients {
                     let fault = [MessageFault::Cut, MessageFault::CutAfter]
                         [usize::from(self.random.percent(50))];
                     match self.random.percent(50) {
-                        true => network.fault_next(&name, HOST, fault),
-                        false => network.fault_next(HOST, &name, fault),
+                        true => self.fault_one(place, &name, HOST, fault),
+                        false => self.fault_one(place, HOST, &name, fault),
                     }
                 }
                 Trouble::Blips => {
@@ -751,7 +764,7 @@ impl Clients {
                 }
                 Trouble::Deafness => {
                     sleep(self.random.up_to(millis(500))).await;
-                    network.fault_next(HOST, &name, MessageFault::Cut);
+                    self.fault_one(place, HOST, &name, MessageFault::Cut);
                 }
                 Trouble::Forgets | Trouble::DelayedForgets => {
                     sleep(seconds(3) + self.random.up_to(seconds(8))).await;
@@ -772,6 +785,18 @@ impl Clients {
             }
         }
         let _ = robber.close().await;
+    }
+
+    /// The next message on a link suffers a fault, unless its client has not come to rest since the last one: a client whose
+    /// every connection is cut can keep no promise.
+    fn fault_one(&mut self, place: usize, from: &str, to: &str, fault: MessageFault) {
+        let network = &self.stage.world.network;
+        let has_rested = self.faulted[place].is_none_or(|at| at.elapsed() >= REST);
+        if has_rested && !network.has_fault_next(from, to) {
+            network.fault_next(from, to, fault);
+            self.faulted[place] = Some(Instant::now());
+            self.stage.run.fault(self.stage.promise.trouble);
+        }
     }
 
     /// Every call ends, and every client is closed.

@@ -100,6 +100,8 @@ struct Contest {
     store: Store,
     permits: Permits,
     latches: Arc<Latches>,
+    /// The longest time from the last fault until every call has ended.
+    recovery: Duration,
 }
 
 impl Contest {
@@ -109,6 +111,7 @@ impl Contest {
             seed,
             ledger,
             sabotage,
+            schedule,
             ..
         } = run;
         let mut random = Random::stream(seed, 3);
@@ -137,6 +140,8 @@ impl Contest {
             seed,
             sabotage,
             servers,
+            // A lease that is in the store lasts for as much longer.
+            recovery: RECOVERY + schedule.set_back(),
         }
     }
 
@@ -174,7 +179,7 @@ impl Contest {
         self.heal();
         self.finish(workers).await;
         // A connection that fell into a black hole is noticed by a call that fails.
-        let served = timeout(RECOVERY, async {
+        let served = timeout(self.recovery, async {
             for process in &processes {
                 self.serve(process).await;
             }
@@ -275,13 +280,14 @@ impl Contest {
     }
 
     async fn finish(&self, workers: Vec<JoinHandle<()>>) {
-        let end = Instant::now() + RECOVERY;
+        let end = Instant::now() + self.recovery;
         for mut worker in workers {
             match tokio::time::timeout_at(end, &mut worker).await {
                 Ok(ended) => ended.expect("a worker does not panic"),
                 Err(_) => {
                     worker.abort();
-                    let what = format!("a call has not ended {RECOVERY:?} after the last fault");
+                    let recovery = self.recovery;
+                    let what = format!("a call has not ended {recovery:?} after the last fault");
                     self.ledger.violation(Judge::Resolution, what);
                 }
             }
@@ -305,12 +311,10 @@ impl Contest {
     async fn serve(&self, process: &Process) {
         let task = self.task(process);
         let serving = async {
-            if self.setup.kind.has_guards() {
-                let mut random = Random::stream(self.seed, 5);
-                while !task.is_served(&mut random).await {
-                    // An error that comes at once must not come again at the same moment for ever.
-                    sleep(Duration::from_millis(50)).await;
-                }
+            let mut random = Random::stream(self.seed, 5);
+            while !task.is_served(&mut random).await {
+                // An error that comes at once must not come again at the same moment for ever.
+                sleep(Duration::from_millis(50)).await;
             }
         };
         self.world.machine(&process.name).task(serving).await;
@@ -318,8 +322,14 @@ impl Contest {
 
     /// The clients go on, and no fault explains anything.
     async fn be_calm(&self, processes: &[Process], schedule: &Schedule) {
-        // What is in a black hole or late is noticed late, and so is what a server has forgotten.
-        let unseen = [FaultKind::BlackHole, FaultKind::Late, FaultKind::Promote];
+        // What is in a black hole or late is noticed late, and so is what a server has forgotten. A second copy of a request may
+        // join a line for nobody.
+        let unseen = [
+            FaultKind::BlackHole,
+            FaultKind::Late,
+            FaultKind::Duplicate,
+            FaultKind::Promote,
+        ];
         let is_unseen = unseen.iter().any(|kind| schedule.has(*kind));
         sleep(if is_unseen {
             LATE

@@ -72,7 +72,7 @@ pub use clock::Clock;
 pub use cluster::Cluster;
 pub use cluster_slots::{SLOTS, slot_of};
 pub use decoder::{Decoder, ProtocolError};
-pub use network::{Counts, Faults, MessageFault, Network, Service};
+pub use network::{Counts, MessageFault, Network, Service};
 pub use random::Random;
 pub use sentinel::Sentinel;
 pub use server::{Fault, KeyState, Server};

@@ -53,25 +53,7 @@ impl Service for Server {
     }
 }
 
-/// How often something goes wrong, in one of a million messages or connection attempts.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[expect(clippy::exhaustive_structs, reason = "a test lists what it wants")]
-pub struct Faults {
-    /// The connection breaks, and the message is lost.
-    pub cut: u32,
-    /// The message is delivered, then the connection breaks: the reply to it is lost.
-    pub cut_after: u32,
-    /// The message, and what is sent behind it, arrives up to ten seconds late.
-    pub stall: u32,
-    /// Nothing arrives on the connection any more, in either direction, and nobody is notified.
-    pub black_hole: u32,
-    /// A connection attempt is refused.
-    pub refuse: u32,
-    /// A connection attempt is not answered.
-    pub ignore: u32,
-}
-
-/// A fault of one message.
+/// A fault of one message: of what one write hands to the network, which may be several commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum MessageFault {
@@ -107,7 +89,6 @@ type Link = (String, String);
 struct Shared {
     random: Random,
     services: BTreeMap<(String, u16), Arc<dyn Service>>,
-    faults: Faults,
     /// The faults of the next messages on each link.
     next: BTreeMap<Link, VecDeque<MessageFault>>,
     /// The links on which nothing arrives, and how many blocks each has.
@@ -145,7 +126,6 @@ impl Network {
             shared: Arc::new(Mutex::new(Shared {
                 random: Random::new(seed),
                 services: BTreeMap::new(),
-                faults: Faults::default(),
                 next: BTreeMap::new(),
                 blocked: BTreeMap::new(),
                 latency: (3, 60),
@@ -185,11 +165,6 @@ impl Network {
         let is_cut = shared.is_blocked(from, host) || shared.is_blocked(host, from);
         let service = shared.services.get(&(host.to_owned(), port));
         service.filter(|_| !is_cut)?.server().cloned()
-    }
-
-    /// Sets how often something goes wrong from now on.
-    pub fn set_faults(&self, faults: Faults) {
-        self.lock().faults = faults;
     }
 
     /// Sets the longest latency of most messages, and of every fiftieth. Default: 3 ms and 60 ms.
@@ -270,10 +245,9 @@ impl Network {
     pub async fn connect(&self, from: &str, host: &str, port: u16) -> io::Result<Stream> {
         let (latency, answered, refused) = {
             let mut shared = self.lock();
-            let Faults { refuse, ignore, .. } = shared.faults;
-            let ignored = shared.happens(ignore) || shared.is_blocked(from, host);
-            let refused = shared.happens(refuse) || shared.refused.contains_key(from);
-            (shared.latency(), !ignored, refused)
+            let answered = !shared.is_blocked(from, host);
+            let refused = shared.refused.contains_key(from);
+            (shared.latency(), answered, refused)
         };
         if !answered {
             pending::<()>().await;
@@ -324,44 +298,23 @@ impl Network {
         let mut shared = self.lock();
         shared.note(from, to, message);
         let mut latency = shared.latency();
-        let Faults {
-            cut,
-            cut_after,
-            stall,
-            black_hole,
-            ..
-        } = shared.faults;
-        let fault = shared.next_fault(from, to);
-        let fate = if let Some(fault) = fault {
-            match fault {
-                MessageFault::Cut => Fate::Lost,
-                MessageFault::CutAfter => Fate::LastDelivered,
-                MessageFault::BlackHole => Fate::BlackHole,
-                MessageFault::Stall(by) => {
-                    latency += by;
-                    Fate::Delivered
-                }
-                MessageFault::Late(by) => {
-                    latency += by;
-                    Fate::Late
-                }
-                MessageFault::Duplicate(by) => {
-                    let link = (from, to);
-                    shared.repeat(self, link, message, latency + by);
-                    Fate::Delivered
-                }
+        let fate = match shared.next_fault(from, to) {
+            None => Fate::Delivered,
+            Some(MessageFault::Cut) => Fate::Lost,
+            Some(MessageFault::CutAfter) => Fate::LastDelivered,
+            Some(MessageFault::BlackHole) => Fate::BlackHole,
+            Some(MessageFault::Stall(by)) => {
+                latency += by;
+                Fate::Delivered
             }
-        } else if shared.happens(cut) {
-            Fate::Lost
-        } else if shared.happens(cut_after) {
-            Fate::LastDelivered
-        } else if shared.happens(black_hole) {
-            Fate::BlackHole
-        } else {
-            if shared.happens(stall) {
-                latency += Duration::from_millis(shared.random.below(10_000));
+            Some(MessageFault::Late(by)) => {
+                latency += by;
+                Fate::Late
             }
-            Fate::Delivered
+            Some(MessageFault::Duplicate(by)) => {
+                shared.repeat(self, (from, to), message, latency + by);
+                Fate::Delivered
+            }
         };
         if shared.prints {
             let now = shared.begun.elapsed();
@@ -391,12 +344,6 @@ impl Network {
 }
 
 impl Shared {
-    fn happens(&mut self, in_a_million: u32) -> bool {
-        let happens = in_a_million > 0 && self.random.below(1_000_000) < u64::from(in_a_million);
-        self.counts.faults += u64::from(happens);
-        happens
-    }
-
     /// Short mostly, and now and then much longer.
     fn latency(&mut self) -> Duration {
         let (most, some) = self.latency;

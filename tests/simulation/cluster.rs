@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::scenario::{Run, Scenario};
 use crate::sentinel::{
-    CLIENTS, PATIENCE, Terms, check_what_is_left, connect, end, has_two_holders, start,
+    CLIENTS, LOCKS, PATIENCE, Terms, check_what_is_left, connect, end, has_two_holders, start,
 };
 use crate::world::World;
 
@@ -64,7 +64,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Lets it happen to the master of a lock, and returns when all nodes agree again.
 async fn happen(world: &World, cluster: &Cluster, event: Event, terms: Terms, random: &mut Random) {
-    let slot = slot_of(format!("stock-{}", random.below(2)));
+    let slot = slot_of(LOCKS[usize::from(random.percent(50))]);
     let old = cluster.owner(slot).expect("all nodes agree");
     let replica = cluster.replicas_of(old)[0];
     let is_replaced = async || {
@@ -137,7 +137,7 @@ async fn contend(run: Run, terms: Terms, events: &'static [Event]) {
         ledger,
         ..
     } = &run;
-    let mut random = Random::stream(*seed, 0);
+    let mut random = Random::stream(*seed, 50);
     let cluster = Cluster::new(&world.network, 3, 1, *seed);
     cluster.set_node_timeout(NODE_TIMEOUT);
     cluster.set_lag(random.up_to(Duration::from_millis(30)));
@@ -159,12 +159,12 @@ async fn contend(run: Run, terms: Terms, events: &'static [Event]) {
         happened.unwrap_or_else(|_| panic!("{event:?} is not over after {PATIENCE:?}"));
     }
     is_over.store(true, Ordering::Relaxed);
-    end(workers, clients, ledger).await;
+    let closed_cleanly = end(workers, clients, ledger).await;
     let masters = cluster.masters().into_iter();
     let masters: Vec<Server> = masters.map(|node| cluster.server(node).clone()).collect();
     // The nodes fall silent, and only time passes.
     drop(cluster);
-    check_what_is_left(masters, ledger).await;
+    check_what_is_left(masters, ledger, terms, closed_cleanly).await;
 }
 
 /// With acknowledgements and the delay, with the delay alone, and with neither while slots move.

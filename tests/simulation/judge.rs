@@ -47,6 +47,21 @@ pub(crate) enum Judge {
     Orphans,
 }
 
+impl Judge {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Exclusion,
+        Self::Backing,
+        Self::Tokens,
+        Self::Loss,
+        Self::Errors,
+        Self::Resolution,
+        Self::Progress,
+        Self::FairOrder,
+        Self::Counts,
+        Self::Orphans,
+    ];
+}
+
 /// A broken promise.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Violation {

@@ -34,7 +34,7 @@ struct Promise {
     name: &'static str,
     kinds: &'static [Kind],
     lease: Duration,
-    /// How long a lock is held, mostly; and one in so many times how long.
+    /// How long a lock is held at most; and which percentage of holds lasts how long instead.
     hold: Duration,
     long_hold: (u64, Duration),
     clients: usize,
@@ -615,6 +615,7 @@ impl Stage {
         tokio::select! {
             () = sleep(random.up_to(longest)) => {}
             _ = &mut lost => {
+                self.ledger.loss();
                 if !self.promise.rules.losses {
                     let what = "a lock was lost for no reason";
                     self.ledger.violation(Judge::Loss, what);
@@ -699,8 +700,13 @@ impl Clients {
         if trouble == Trouble::Faults {
             return let_faults_happen(&self.stage.run, end).await;
         }
-        let robber = self.stage.world.client("robber").connect().await;
-        let robber = robber.expect("nothing is wrong yet");
+        let robber = match trouble {
+            Trouble::Robbery => {
+                let robber = self.stage.world.client("robber").connect().await;
+                Some(robber.expect("nothing is wrong yet"))
+            }
+            _ => None,
+        };
         let mut replicas = Vec::new();
         if trouble == Trouble::Promotions {
             let seed = self.stage.run.seed + 1;
@@ -759,6 +765,7 @@ impl Clients {
                 }
                 Trouble::Robbery => {
                     sleep(seconds(1) + self.random.up_to(seconds(4))).await;
+                    let Some(robber) = &robber else { continue };
                     let forced = robber.admin().force_release("stock").await;
                     forced.map_or_else(|error| self.stage.ledger.error(&error), drop);
                 }
@@ -784,7 +791,9 @@ impl Clients {
                 }
             }
         }
-        let _ = robber.close().await;
+        if let Some(robber) = robber {
+            let _ = robber.close().await;
+        }
     }
 
     /// The next message on a link suffers a fault, unless its client has not come to rest since the last one: a client whose
@@ -822,6 +831,6 @@ impl Clients {
                 self.stage.ledger.error(&error);
             }
         }
-        sleep(seconds(5)).await;
+        sleep(REPLY).await;
     }
 }

@@ -56,6 +56,8 @@ pub(crate) enum Sabotage {
     Abandon,
     /// The lock's key gets a value of another type.
     Junk,
+    /// The lock's key is removed, though no fault happens.
+    Remove,
 }
 
 impl Sabotage {
@@ -66,6 +68,10 @@ impl Sabotage {
             Self::SetForward => {
                 let by = Duration::from_secs(3);
                 (FaultKind::SetForward, Fault::SetForward { server: 0, by })
+            }
+            Self::Remove => {
+                schedule.0.clear();
+                return;
             }
             _ => return,
         };
@@ -154,6 +160,8 @@ impl Contest {
             servers,
             ..
         } = &self;
+        // Without a fault nothing explains an error or a loss.
+        ledger.set_calm(schedule.0.is_empty());
         if matches!(setup.kind, Kind::Permits | Kind::Counting) {
             let total = setup.total.to_string();
             servers.all()[0].call(&[b"SET", NAME.as_bytes(), total.as_bytes()]);
@@ -411,6 +419,9 @@ impl Contest {
                         server.call(&[b"DEL", key.as_bytes()]);
                     }
                 }
+            }
+            if self.sabotage == Some(Sabotage::Remove) {
+                server.call(&[b"DEL", NAME.as_bytes()]);
             }
             if self.sabotage == Some(Sabotage::Abandon) {
                 server.call(&[b"DEL", NAME.as_bytes()]);

@@ -64,6 +64,9 @@ const ALL: &[Failover] = &[
 ];
 
 pub(super) const CLIENTS: usize = 4;
+pub(super) const LOCKS: [&str; 2] = ["stock-0", "stock-1"];
+/// Longer than the longest latency of the network.
+const UNDER_WAY: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 3;
 /// Longer than any failover takes, and than it takes to serve every client after the last one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -81,7 +84,7 @@ async fn work(
     ledger: Ledger,
 ) {
     while !is_over.load(Ordering::Relaxed) {
-        let lock = client.lock(format!("stock-{}", random.below(2)));
+        let lock = client.lock(LOCKS[usize::from(random.percent(50))]);
         let got = match random.percent(50) {
             true => lock.try_acquire().await,
             false => lock.acquire_timeout(Duration::from_secs(1)).await,
@@ -155,27 +158,40 @@ pub(super) fn start(
     workers.collect()
 }
 
-/// Waits for the workers to end; then each client is served once more and closed.
+/// Waits for the workers to end; then each client is served once more with either lock, and closed. Returns whether every client
+/// could undo and release everything before it was closed.
 pub(super) async fn end(
     workers: Vec<JoinHandle<()>>,
     clients: Vec<(String, Client)>,
     ledger: &Ledger,
-) {
+) -> bool {
     for worker in workers {
         match timeout(PATIENCE, worker).await {
             Ok(ended) => ended.expect("a worker does not panic"),
             Err(_) => ledger.violation(Judge::Resolution, "a call has not ended"),
         }
     }
+    let mut closed_cleanly = true;
     for (name, client) in clients {
-        let lock = client.lock("stock-0");
-        let served = timeout(PATIENCE, async { while lock.acquire().await.is_err() {} });
+        let served = timeout(PATIENCE, async {
+            for lock in LOCKS {
+                // The guard is dropped, and closing the client waits for what is left to do then.
+                while let Err(error) = client.lock(lock).acquire().await {
+                    ledger.error(&error);
+                    // An error that comes at once must not come again at the same moment for ever.
+                    sleep(Duration::from_millis(50)).await;
+                }
+            }
+        });
         if served.await.is_err() {
             ledger.violation(Judge::Progress, format!("{name} was not served again"));
         }
-        // Whether all was released shows below.
-        let _ = client.close().await;
+        if let Err(error) = client.close().await {
+            ledger.error(&error);
+            closed_cleanly = false;
+        }
     }
+    closed_cleanly
 }
 
 /// Replaces the master in this way, and returns when all servers follow the next one.
@@ -228,16 +244,31 @@ async fn replace(
     settled.await;
 }
 
-/// Only the record of a promotion, which is kept for a month, stays in the store.
-pub(super) async fn check_what_is_left(masters: Vec<Server>, ledger: &Ledger) {
-    sleep(LONG).await;
-    for (_, key, state) in masters.iter().flat_map(Server::keyspace) {
-        let key = String::from_utf8_lossy(&key).into_owned();
-        if !key.starts_with("distlock_promoted") {
-            let what = format!("`{key}` was left behind: {state:?}");
-            ledger.violation(Judge::Orphans, what);
+/// A lock is free when all clients are closed, or when the lease is over if one could not finish. Later only the record of a
+/// promotion, which is kept for a month, is in the store.
+pub(super) async fn check_what_is_left(
+    masters: Vec<Server>,
+    ledger: &Ledger,
+    terms: Terms,
+    closed_cleanly: bool,
+) {
+    let left = async |after: Duration, is_allowed: fn(&str) -> bool| {
+        sleep(after).await;
+        for (_, key, state) in masters.iter().flat_map(Server::keyspace) {
+            let key = String::from_utf8_lossy(&key).into_owned();
+            if !is_allowed(&key) {
+                let what = format!("`{key}` was left behind for {after:?}: {state:?}");
+                ledger.violation(Judge::Orphans, what);
+            }
         }
-    }
+    };
+    let after = if closed_cleanly {
+        UNDER_WAY
+    } else {
+        2 * terms.lease
+    };
+    left(after, |key| !LOCKS.contains(&key)).await;
+    left(LONG, |key| key.starts_with("distlock_promoted")).await;
 }
 
 async fn contend(run: Run, terms: Terms, failovers: &'static [Failover]) {
@@ -247,7 +278,7 @@ async fn contend(run: Run, terms: Terms, failovers: &'static [Failover]) {
         ledger,
         ..
     } = &run;
-    let mut random = Random::stream(*seed, 0);
+    let mut random = Random::stream(*seed, 50);
     let layout = Layout {
         lag: random.up_to(Duration::from_millis(30)),
         ..Layout::default()
@@ -269,10 +300,10 @@ async fn contend(run: Run, terms: Terms, failovers: &'static [Failover]) {
         replaced.unwrap_or_else(|_| panic!("{how:?} is not over after {PATIENCE:?}"));
     }
     is_over.store(true, Ordering::Relaxed);
-    end(workers, clients, ledger).await;
+    let closed_cleanly = end(workers, clients, ledger).await;
     topology.stop_watching();
     let master = topology.master().expect("the sentinels agree").clone();
-    check_what_is_left(vec![master], ledger).await;
+    check_what_is_left(vec![master], ledger, terms, closed_cleanly).await;
 }
 
 /// With acknowledgements and the delay, and with the delay alone.

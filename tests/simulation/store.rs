@@ -51,7 +51,10 @@ impl Store {
             _ => return None,
         };
         match call(&self.0.all()[0], &["HGET", name, &field]) {
-            Value::Bulk(count) => String::from_utf8_lossy(&count).parse().ok(),
+            Value::Bulk(count) => {
+                let count = String::from_utf8_lossy(&count).parse();
+                Some(count.unwrap_or(u64::MAX))
+            }
             _ => Some(0),
         }
     }

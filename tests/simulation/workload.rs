@@ -362,7 +362,11 @@ impl Task {
         };
         let entry = self.enter(&*guard, claim);
         sleep(random.up_to(Duration::from_millis(100))).await;
-        self.check_count(&*guard, 1);
+        if guard.view().is_held() {
+            self.check_count(&*guard, 1);
+        } else {
+            self.ledger.loss();
+        }
         self.ledger.leave(entry);
         if let Err(error) = guard.release().await {
             self.ledger.error(&error);

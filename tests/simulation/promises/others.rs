@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Client, Lease, MultiLock, QuorumLock};
+use distlock::{Client, Error, Lease, MultiLock, QuorumLock};
 use distlock_sim::{Clock, MessageFault, Random, Server};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -95,16 +95,18 @@ async fn nested(run: Run) {
         let store = Store::new(servers.clone());
         ledger.follow(entry, Kind::Plain, store, Duration::ZERO);
         for _ in 0..random.below(3) {
-            let (fault, from, to) = match random.below(6) {
-                0 => (MessageFault::Cut, "client-0", HOST),
-                1 => (MessageFault::CutAfter, "client-0", HOST),
-                2 => (MessageFault::Cut, HOST, "client-0"),
+            let fault = match random.below(6) {
+                0 => Some((MessageFault::Cut, "client-0", HOST)),
+                1 => Some((MessageFault::CutAfter, "client-0", HOST)),
+                2 => Some((MessageFault::Cut, HOST, "client-0")),
                 // It comes when no caller waits for it any more.
-                3 | 4 => (MessageFault::Stall(seconds(4)), "client-0", HOST),
-                _ => (MessageFault::Stall(Duration::ZERO), HOST, "client-0"),
+                3 | 4 => Some((MessageFault::Stall(seconds(4)), "client-0", HOST)),
+                _ => None,
             };
-            run.fault(fault);
-            world.network.fault_next(from, to, fault);
+            if let Some((fault, from, to)) = fault {
+                run.fault(fault);
+                world.network.fault_next(from, to, fault);
+            }
             let lease = Lease::KeepAlive(seconds(3));
             let inner = lock.clone().with_lease(lease).acquire_timeout(seconds(1));
             if let Ok(Some(inner)) = inner.await {
@@ -197,28 +199,39 @@ async fn closing(run: Run) {
         let client = client.expect("nothing is wrong");
         let lease = Lease::KeepAlive(seconds(300));
         let own = client.lock("own").with_lease(lease).acquire().await;
+        let own = own.expect("nothing is wrong");
         ledger.granted();
         let subject = lock_of(kind, &other, lease);
         let taken = subject.acquire(Limit::Forever).await;
+        let taken = taken.expect("nothing is wrong").expect("it waits for ever");
         let mut waiting = JoinSet::new();
         for _ in 0..2 {
             let subject = lock_of(kind, &client, lease);
-            waiting.spawn(async move { subject.acquire(Limit::Forever).await.is_ok() });
+            waiting.spawn(async move {
+                let got = subject.acquire(Limit::Forever).await;
+                matches!(got, Err(Error::Closed { .. }))
+            });
         }
         sleep(random.up_to(seconds(4))).await;
         let closed = client.close().await;
-        let soon = timeout(seconds(2), waiting.join_all()).await;
-        if soon.is_err() {
-            let what = "a waiter of a closed client went on waiting";
-            ledger.violation(Judge::Resolution, what);
+        match timeout(seconds(2), waiting.join_all()).await {
+            Err(_) => {
+                let what = "a waiter of a closed client went on waiting";
+                ledger.violation(Judge::Resolution, what);
+            }
+            Ok(closed) if !closed.iter().all(|closed| *closed) => {
+                let what = "a waiter of a closed client was not told so";
+                ledger.violation(Judge::Resolution, what);
+            }
+            Ok(_) => {}
         }
         if closed.is_err() || number(&world.server.call(&[b"EXISTS", b"own"])) == 1 {
             let what = "a closed client went on holding a lock";
             ledger.violation(Judge::Orphans, what);
         }
         drop(own);
-        if let Ok(Some(taken)) = taken {
-            drop(taken.release().await);
+        if let Err(error) = taken.release().await {
+            ledger.error(&error);
         }
         sleep(seconds(1)).await;
     }
@@ -249,15 +262,15 @@ async fn permit_counts(run: Run) {
                 let longest = random.up_to(seconds(3));
                 let got = match random.percent(30) {
                     true => match timeout(longest, permits.acquire(count)).await {
-                        Ok(got) => got.is_ok(),
-                        Err(_) => false,
+                        Ok(got) => got.map(|()| true),
+                        Err(_) => Ok(false),
                     },
-                    false => permits
-                        .acquire_timeout(count, longest)
-                        .await
-                        .unwrap_or(false),
+                    false => permits.acquire_timeout(count, longest).await,
                 };
-                if got {
+                if let Err(error) = &got {
+                    ledger.error(error);
+                }
+                if got.unwrap_or(false) {
                     ledger.granted();
                     let now = out.fetch_add(count.into(), Ordering::Relaxed) + i64::from(count);
                     if now > ALL {
@@ -266,7 +279,8 @@ async fn permit_counts(run: Run) {
                     }
                     sleep(random.up_to(millis(200))).await;
                     out.fetch_sub(count.into(), Ordering::Relaxed);
-                    if permits.release(count).await.is_err() {
+                    if let Err(error) = permits.release(count).await {
+                        ledger.error(&error);
                         doubtful.fetch_add(count.into(), Ordering::Relaxed);
                     }
                 }
@@ -298,7 +312,8 @@ async fn latches(run: Run) {
     for round in 0..12 {
         let calm = round % 2 == 0;
         let name = format!("latch {round}");
-        if clients[0].1.latch(&*name).try_set(3).await.is_err() {
+        if let Err(error) = clients[0].1.latch(&*name).try_set(3).await {
+            ledger.error(&error);
             continue;
         }
         let begun = Arc::new(AtomicU64::new(0));
@@ -311,11 +326,15 @@ async fn latches(run: Run) {
                 false => seconds(60),
             };
             waiting.spawn(async move {
-                if let Ok(Ok(())) = timeout(patience, latch.wait()).await {
-                    ledger.granted();
-                    if begun.load(Ordering::Relaxed) < 3 {
-                        ledger.violation(Judge::Exclusion, "a latch opened too early");
+                match timeout(patience, latch.wait()).await {
+                    Ok(Ok(())) => {
+                        ledger.granted();
+                        if begun.load(Ordering::Relaxed) < 3 {
+                            ledger.violation(Judge::Exclusion, "a latch opened too early");
+                        }
                     }
+                    Ok(Err(error)) => ledger.error(&error),
+                    Err(_) => {}
                 }
             });
         }
@@ -332,7 +351,10 @@ async fn latches(run: Run) {
                     false => world.network.fault_next(HOST, client, fault),
                 }
             }
-            certain &= handle.latch(&*name).count_down().await.is_ok();
+            if let Err(error) = handle.latch(&*name).count_down().await {
+                ledger.error(&error);
+                certain = false;
+            }
         }
         let longest = if calm { seconds(1) } else { seconds(5) };
         let all = timeout(longest, async {
@@ -383,7 +405,11 @@ async fn quorum_restarts(run: Run) {
         let (ledger, mut random) = (ledger.clone(), Random::stream(seed, 10 + task));
         working.spawn(async move {
             while Instant::now() < end {
-                if let Ok(Some(guard)) = lock.acquire_timeout(seconds(4)).await {
+                let got = lock.acquire_timeout(seconds(4)).await;
+                if let Err(error) = &got {
+                    ledger.error(error);
+                }
+                if let Ok(Some(guard)) = got {
                     let view: Arc<dyn View> = Arc::new(guard.held());
                     let entry = ledger.enter(&format!("client-{task}"), Claim::Alone, &view);
                     let longest = if random.percent(30) {
@@ -393,7 +419,9 @@ async fn quorum_restarts(run: Run) {
                     };
                     sleep(random.up_to(longest)).await;
                     ledger.leave(entry);
-                    let _ = guard.release().await;
+                    if let Err(error) = guard.release().await {
+                        ledger.error(&error);
+                    }
                 }
                 sleep(random.up_to(millis(100))).await;
             }
@@ -437,6 +465,7 @@ async fn several(run: Run) {
         ..
     } = run.clone();
     let end = Instant::now() + BUSY;
+    ledger.set_calm(true);
     let clients = clients(&world, 2).await;
     let mut working = JoinSet::new();
     for task in 0..4 {
@@ -459,12 +488,18 @@ async fn several(run: Run) {
                         got
                     }
                 };
-                if let Ok(Some(guard)) = got {
-                    let view: Arc<dyn View> = Arc::new(guard.held());
-                    let entry = ledger.enter(&name, Claim::Alone, &view);
-                    sleep(random.up_to(millis(200))).await;
-                    ledger.leave(entry);
-                    let _ = guard.release().await;
+                match got {
+                    Ok(Some(guard)) => {
+                        let view: Arc<dyn View> = Arc::new(guard.held());
+                        let entry = ledger.enter(&name, Claim::Alone, &view);
+                        sleep(random.up_to(millis(200))).await;
+                        ledger.leave(entry);
+                        if let Err(error) = guard.release().await {
+                            ledger.error(&error);
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(error) => ledger.error(&error),
                 }
                 sleep(random.up_to(millis(20))).await;
             }
@@ -525,12 +560,20 @@ async fn readers_and_writers(run: Run) {
                 let view: Arc<dyn View> = guard.view();
                 let entry = ledger.enter(&name, claim, &view);
                 ledger.follow(entry, kind, store.clone(), Duration::ZERO);
-                if kind == Kind::Write
-                    && random.percent(50)
-                    && let Ok(Some(inner)) = reads.try_acquire().await
-                {
-                    sleep(random.up_to(millis(50))).await;
-                    let _ = inner.release().await;
+                if kind == Kind::Write && random.percent(50) {
+                    match reads.try_acquire().await {
+                        Ok(Some(inner)) => {
+                            sleep(random.up_to(millis(50))).await;
+                            if let Err(error) = inner.release().await {
+                                ledger.error(&error);
+                            }
+                        }
+                        Ok(None) => {
+                            let what = "a writer could not read";
+                            ledger.violation(Judge::Progress, what);
+                        }
+                        Err(error) => ledger.error(&error),
+                    }
                 }
                 let longest = if random.percent(10) {
                     seconds(6)
@@ -542,7 +585,9 @@ async fn readers_and_writers(run: Run) {
                     ledger.violation(Judge::Loss, "a lock was lost for no reason");
                 }
                 ledger.leave(entry);
-                let _ = guard.release().await;
+                if let Err(error) = guard.release().await {
+                    ledger.error(&error);
+                }
                 let pause = if kind == Kind::Write {
                     millis(500)
                 } else {

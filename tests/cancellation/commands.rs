@@ -41,7 +41,7 @@ async fn sweep<F: Family>() {
         let name = fixture.name();
         let acquiring = fixture.ours.lock(name.as_str()).acquire();
         drop(drops.run(&name, acquiring).await);
-        fixture.is_gone(&name).await;
+        fixture.assert_gone(&name).await;
     })
     .await;
     at_every_command(&proxy, async |drops| {
@@ -79,7 +79,7 @@ async fn sweep<F: Family>() {
         let name = fixture.name();
         let guard = hold(&fixture.ours.lock(name.as_str())).await;
         drops.run(&name, guard.release()).await;
-        fixture.is_gone(&name).await;
+        fixture.assert_gone(&name).await;
     })
     .await;
     at_every_command(&proxy, async |drops| {
@@ -97,9 +97,9 @@ async fn sweep<F: Family>() {
 async fn keeps<F: Family>(fixture: &Fixture<F>, guard: Guard<F::Kind>) {
     let name = guard.name().to_owned();
     assert_eq!(guard.hold_count(), 1);
-    fixture.held_by(&guard).await;
+    fixture.assert_held_by(&guard).await;
     guard.release().await.expect("nobody else has it");
-    fixture.is_gone(&name).await;
+    fixture.assert_gone(&name).await;
 }
 
 /// Plays a story once to see which commands its future sends, and then once for each.
@@ -128,7 +128,8 @@ struct Drops<'a> {
     at: Option<Command>,
     /// The commands of a future that was not dropped.
     sent: RefCell<Vec<Command>>,
-    /// How many of these commands were not sent again.
+    /// How many of these commands were not sent again. The future that was not dropped sends its transaction once more if the
+    /// other client's question came in between, and these commands have no counterpart.
     missed: Cell<usize>,
 }
 

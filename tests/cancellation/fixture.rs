@@ -71,7 +71,7 @@ impl<F: Family> Fixture<F> {
             folder,
             url,
         };
-        fixture.has_waited().await;
+        fixture.warm_up().await;
         fixture
     }
 
@@ -86,7 +86,7 @@ impl<F: Family> Fixture<F> {
             store: self.store,
             url: self.url.clone(),
         };
-        fixture.has_waited().await;
+        fixture.warm_up().await;
         fixture
     }
 
@@ -95,7 +95,7 @@ impl<F: Family> Fixture<F> {
         let (_, parameters) = self.url.split_once('?').unwrap_or_default();
         let ours = connect(self.store, &format!("{proxy}?{parameters}"), build).await;
         let fixture = Self { ours, ..self };
-        fixture.has_waited().await;
+        fixture.warm_up().await;
         fixture
     }
 
@@ -105,15 +105,15 @@ impl<F: Family> Fixture<F> {
     }
 
     /// Plays a story for every place at which its future can be dropped, until the future ends before. The story returns
-    /// whether it did. On a server with scripts it is dropped at this many places at least: in other stores an answer may
-    /// be there at once.
+    /// whether it did. On a server it is dropped at this many places at least; in other stores an answer may be
+    /// there at once.
     pub(crate) async fn sweep(
         &self,
         what: &str,
         at_least: usize,
         mut story: impl AsyncFnMut(DropAt) -> bool,
     ) {
-        self.is_at_rest();
+        self.record_baseline();
         let mut dropped = 0;
         for at in DropAt::every() {
             if story(at).await {
@@ -121,12 +121,9 @@ impl<F: Family> Fixture<F> {
             }
             dropped += 1;
         }
-        let at_least = if self.store == Store::Redis {
-            at_least
-        } else {
-            1
-        };
-        assert!(dropped >= at_least, "{what}: dropped at {dropped} places");
+        if matches!(self.store, Store::Redis | Store::WithoutScripts) {
+            assert!(dropped >= at_least, "{what}: dropped at {dropped} places");
+        }
     }
 
     /// The time in which whatever was dropped is cleaned up.
@@ -155,7 +152,7 @@ impl<F: Family> Fixture<F> {
     }
 
     /// Waits until the lock is held by this guard alone, as often as the guard says.
-    pub(crate) async fn held_by<K>(&self, guard: &Guard<K>) {
+    pub(crate) async fn assert_held_by<K>(&self, guard: &Guard<K>) {
         let count = self.theirs.counted(guard.hold_count().into());
         let held = BTreeMap::from([(guard.owner(), count)]);
         eventually(
@@ -175,7 +172,7 @@ impl<F: Family> Fixture<F> {
     }
 
     /// Nothing is left of a lock: not in the store, not in the clients, not among the tasks.
-    pub(crate) async fn is_gone(&self, name: &str) {
+    pub(crate) async fn assert_gone(&self, name: &str) {
         let soon = self.soon();
         eventually(soon, &format!("`{name}` is free"), async || {
             self.holds(name).await.is_empty()
@@ -235,9 +232,9 @@ impl<F: Family> Fixture<F> {
         channels.any(|channel| channel.contains(name))
     }
 
-    /// Each client waits for the other, so that all connections are made. What [`is_gone`](Self::is_gone) checks is there
+    /// Each client waits for the other, so that all connections are made. What [`assert_gone`](Self::assert_gone) checks is there
     /// while it should be.
-    async fn has_waited(&self) {
+    async fn warm_up(&self) {
         for [holder, waiter] in [[&self.ours, &self.theirs], [&self.theirs, &self.ours]] {
             let name = self.name();
             let guard = hold(&holder.lock(name.as_str())).await;
@@ -267,11 +264,11 @@ impl<F: Family> Fixture<F> {
             let guard = waiting.await.expect("no panic").expect("it is free");
             guard.release().await.expect("it has it");
         }
-        self.is_at_rest();
+        self.record_baseline();
     }
 
     /// From here on no task may be added.
-    pub(crate) fn is_at_rest(&self) {
+    pub(crate) fn record_baseline(&self) {
         self.at_rest.set((tasks(), self.connections()));
     }
 

@@ -29,7 +29,7 @@ pub(crate) async fn waiters_that_give_up_stop_listening<F: Family>(fixture: &Fix
         .await;
     }
     guard.release().await.expect("it is theirs");
-    fixture.is_gone(&name).await;
+    fixture.assert_gone(&name).await;
 }
 
 mod a_dropped_call_is_not_renewed {

@@ -32,7 +32,7 @@ pub(crate) async fn an_acquire_of_a_free_lock_leaves_nothing_behind<F: Family>(
             let acquired = at.run_alone(acquire(&lock)).await;
             let finished = acquired.is_some();
             drop(acquired);
-            fixture.is_gone(&name).await;
+            fixture.assert_gone(&name).await;
             finished
         };
         fixture.sweep(what, 3, story).await;
@@ -55,7 +55,7 @@ pub(crate) async fn an_acquire_of_another_clients_lock_leaves_nothing_behind<F: 
             let acquiring = followed(lock.acquire(), &lock, &mut next);
             let acquired = at.run(acquiring, async || release(&mut theirs).await).await;
             if let Some(theirs) = &theirs {
-                fixture.held_by(theirs).await;
+                fixture.assert_held_by(theirs).await;
             }
             release(&mut theirs).await;
             everyone_goes_on(fixture, &name, acquired, next).await
@@ -77,7 +77,7 @@ pub(crate) async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind<F: Fa
         let acquired = at.run_alone(acquiring).await;
         let busy = matches!(acquired, None | Some(Ok(None) | Err(Error::Timeout { .. })));
         assert!(busy, "{acquired:?}");
-        fixture.held_by(&theirs).await;
+        fixture.assert_held_by(&theirs).await;
         theirs.release().await.unwrap();
         everyone_goes_on(fixture, &name, None, next).await;
         acquired.is_some()
@@ -129,7 +129,7 @@ async fn everyone_goes_on<F: Family>(
     if let Some(next) = next {
         fixture.turn_of(next).await.release().await.unwrap();
     }
-    fixture.is_gone(name).await;
+    fixture.assert_gone(name).await;
     finished
 }
 
@@ -143,7 +143,7 @@ pub(crate) async fn a_run_releases_the_lock<F: Family>(fixture: &Fixture<F>) {
             yield_now().await;
         });
         let done = at.run_alone(work).await;
-        fixture.is_gone(&name).await;
+        fixture.assert_gone(&name).await;
         done.is_some()
     };
     fixture.sweep("run", 7, story).await;
@@ -159,15 +159,15 @@ pub(crate) async fn a_re_entry_leaves_the_count_as_it_was<F: Family>(fixture: &F
             let finished = inner.is_some();
             if finished && waits {
                 assert_eq!(outer.hold_count(), 2);
-                fixture.held_by(&outer).await;
+                fixture.assert_held_by(&outer).await;
             }
             drop(inner);
             if waits {
                 assert_eq!(outer.hold_count(), 1);
-                fixture.held_by(&outer).await;
+                fixture.assert_held_by(&outer).await;
             }
             outer.release().await.unwrap();
-            fixture.is_gone(&name).await;
+            fixture.assert_gone(&name).await;
             finished
         };
         fixture.sweep("re-entry", 3, story).await;
@@ -180,12 +180,12 @@ pub(crate) async fn a_partial_release_goes_on_without_its_caller<F: Family>(fixt
         let lock = fixture.ours.one_owners(&name);
         let (outer, inner) = (hold(&lock).await, hold(&lock).await);
         assert_eq!(outer.hold_count(), 2);
-        fixture.held_by(&outer).await;
+        fixture.assert_held_by(&outer).await;
         let released = at.run_alone(inner.release()).await;
         assert_eq!(outer.hold_count(), 1);
-        fixture.held_by(&outer).await;
+        fixture.assert_held_by(&outer).await;
         outer.release().await.unwrap();
-        fixture.is_gone(&name).await;
+        fixture.assert_gone(&name).await;
         released.is_some()
     };
     fixture.sweep("partial release", 3, story).await;
@@ -199,7 +199,7 @@ pub(crate) async fn a_release_goes_on_without_its_caller<F: Family>(fixture: &Fi
         let released = at.run_alone(guard.release()).await;
         assert!(!held.is_held());
         assert_eq!(held.lost().await, None, "it was released, not lost");
-        fixture.is_gone(&name).await;
+        fixture.assert_gone(&name).await;
         released.is_some()
     };
     fixture.sweep("release", 3, story).await;
@@ -219,13 +219,13 @@ pub(crate) async fn a_release_that_is_dropped_lets_the_next_one_in<F: Family>(
             let released = at.run_alone(guard.release()).await;
             let next = fixture.turn_of(next).await;
             if !F::SHARED {
-                fixture.held_by(&next).await;
+                fixture.assert_held_by(&next).await;
             }
             next.release().await.unwrap();
             let last = fixture.turn_of(last).await;
-            fixture.held_by(&last).await;
+            fixture.assert_held_by(&last).await;
             last.release().await.unwrap();
-            fixture.is_gone(&name).await;
+            fixture.assert_gone(&name).await;
             released.is_some()
         };
         fixture.sweep("release to the next", places, story).await;
@@ -239,9 +239,9 @@ pub(crate) async fn an_extension_leaves_the_lock_held<F: Family>(fixture: &Fixtu
         let guard = hold(&lock.with_lease(Lease::Fixed(LEASE))).await;
         let extended = at.run_alone(guard.extend(LEASE * 2)).await;
         assert!(guard.remaining() <= LEASE * 2);
-        fixture.held_by(&guard).await;
+        fixture.assert_held_by(&guard).await;
         guard.release().await.unwrap();
-        fixture.is_gone(&name).await;
+        fixture.assert_gone(&name).await;
         extended.is_some()
     };
     fixture.sweep("extend", 3, story).await;
@@ -267,8 +267,8 @@ pub(crate) async fn a_close_goes_on_without_its_caller<F: Family>(fixture: &Fixt
             drop(guard);
         }
         theirs.release().await.unwrap();
-        fixture.is_gone(&name).await;
-        fixture.is_gone(&waited_for).await;
+        fixture.assert_gone(&name).await;
+        fixture.assert_gone(&waited_for).await;
         closed.is_some()
     };
     fixture.sweep("close", 1, story).await;

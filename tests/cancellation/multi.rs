@@ -56,7 +56,7 @@ impl Stores {
         for store in stores {
             all.push(Fixture::of(*store).await);
         }
-        all.iter().for_each(Fixture::is_at_rest);
+        all.iter().for_each(Fixture::record_baseline);
         Self(all)
     }
 
@@ -88,7 +88,7 @@ impl Stores {
     /// Nothing is left of any of them, and the next caller gets all.
     async fn are_gone(&self, names: &[String; 3]) {
         for (place, name) in names.iter().enumerate() {
-            self.at(place).is_gone(name).await;
+            self.at(place).assert_gone(name).await;
         }
         let locks = names.iter().enumerate();
         let locks = locks.map(|(place, name)| self.at(place).theirs.lock(&**name).into());
@@ -133,7 +133,7 @@ async fn an_acquire_of_locks_of_which_one_is_theirs_leaves_nothing_behind(stores
         let acquired = at.run(acquiring, async || release(&mut theirs).await).await;
         let finished = acquired.is_some();
         if let Some(theirs) = &theirs {
-            stores.at(2).held_by(theirs).await;
+            stores.at(2).assert_held_by(theirs).await;
         }
         release(&mut theirs).await;
         if let Some(acquired) = acquired {
@@ -155,7 +155,7 @@ async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind(stores: &Stores)
         let acquired = at.run_alone(acquiring).await;
         let busy = matches!(acquired, None | Some(Ok(None) | Err(Error::Timeout { .. })));
         assert!(busy, "{acquired:?}");
-        stores.at(2).held_by(&theirs).await;
+        stores.at(2).assert_held_by(&theirs).await;
         theirs.release().await.expect("it is theirs");
         stores.are_gone(&names).await;
         acquired.is_some()

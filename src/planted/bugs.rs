@@ -307,6 +307,9 @@ pub(crate) fn is(bug: Planted) -> bool {
 
 /// The text of a script with the active bug, or with the active mutation.
 pub(crate) fn script(text: Cow<'static, str>) -> Cow<'static, str> {
+    if *BLANK {
+        return format!("{text}\n").into();
+    }
     let edits = active().map_or(&[][..], |bug| bug.edits);
     let mutated = MUTATION.iter().map(|(file, ..)| &**file);
     let files: BTreeSet<&str> = edits
@@ -334,9 +337,16 @@ pub(crate) fn script(text: Cow<'static, str>) -> Cow<'static, str> {
     })
 }
 
+/// Whether each script has a blank line at its end, which changes its text and nothing else.
+static BLANK: LazyLock<bool> =
+    LazyLock::new(|| std::env::var("DISTLOCK_MUTANT").is_ok_and(|mutation| mutation == "blank"));
+
 /// `file:start:end:text`, as `scripts/mutants` sets it.
 static MUTATION: LazyLock<Option<(String, usize, usize, String)>> = LazyLock::new(|| {
     let mutation = std::env::var("DISTLOCK_MUTANT").ok()?;
+    if *BLANK {
+        return None;
+    }
     let mut parts = mutation.splitn(4, ':');
     let mut next = || parts.next().expect("file:start:end:text").to_owned();
     let (file, start, end, to) = (next(), next(), next(), next());

@@ -92,6 +92,8 @@ struct State {
     violations: Vec<Violation>,
     /// No fault happens any more, and none explains anything.
     is_calm: bool,
+    /// No fault happens at all, and none explains a loss.
+    forbids_losses: bool,
     /// When a guard was there last, or no waiter.
     last_busy: Option<Instant>,
 }
@@ -193,8 +195,8 @@ impl Ledger {
         state.last_busy = None;
     }
 
-    /// Follows a guard until it is released: what it stands for is in the store as long as it is valid, or was until this much
-    /// earlier, and what is lost stays lost.
+    /// Looks at a guard until it is released. The judge `Backing` reports a valid guard whose hold the store has not had for longer
+    /// than `grace`; the judge `Loss` reports a lost guard that is valid again.
     pub(crate) fn follow(&self, number: u64, kind: Kind, store: Store, grace: Duration) {
         let ledger = self.clone();
         tokio::spawn(async move { ledger.following(number, kind, store, grace).await });
@@ -279,7 +281,7 @@ impl Ledger {
     pub(crate) fn loss(&self) {
         let mut state = self.lock();
         state.losses += 1;
-        if state.is_calm {
+        if state.is_calm || state.forbids_losses {
             let what = "a lock was lost without a fault".to_owned();
             self.note(&mut state, Judge::Loss, what);
         }
@@ -290,6 +292,11 @@ impl Ledger {
         let mut state = self.lock();
         state.is_calm = is_calm;
         state.last_busy = None;
+    }
+
+    /// From now on no fault explains a loss.
+    pub(crate) fn forbid_losses(&self) {
+        self.lock().forbids_losses = true;
     }
 
     /// A store that forgets a grant grants once more, and the first may be heard of this much later than the second.

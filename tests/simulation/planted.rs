@@ -113,6 +113,8 @@ fn every_bug_has_a_scenario() {
         eprintln!("bug\t{name}\t{sentence}\t{fitting}");
     }
     assert_eq!(bugs().len(), FITTING.len());
+    let scenarios = FITTING.iter().flat_map(|(_, scenarios)| *scenarios);
+    scenarios.for_each(|name| assert!(Scenario::find(name).is_some(), "no scenario `{name}`"));
 }
 
 fn fitting(name: &str) -> &'static [&'static str] {

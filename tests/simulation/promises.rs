@@ -610,7 +610,7 @@ impl Stage {
         } else {
             self.promise.hold
         };
-        // One that waits for it from the beginning must be woken.
+        // `lost()` is called before the loss, so that its future has to be woken and not only to be ready.
         let mut lost = tokio::spawn(view.lost());
         tokio::select! {
             () = sleep(random.up_to(longest)) => {}

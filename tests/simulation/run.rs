@@ -160,8 +160,10 @@ impl Contest {
             servers,
             ..
         } = &self;
-        // Without a fault nothing explains an error or a loss.
-        ledger.set_calm(schedule.0.is_empty());
+        // A fixed lease that ends before its holder has finished is a loss that needs no fault.
+        if schedule.0.is_empty() && setup.fixed_percent == 0 {
+            ledger.forbid_losses();
+        }
         if matches!(setup.kind, Kind::Permits | Kind::Counting) {
             let total = setup.total.to_string();
             servers.all()[0].call(&[b"SET", NAME.as_bytes(), total.as_bytes()]);

@@ -1,14 +1,14 @@
-//! Who tests are to a server: whoever comes over the network may do everything, or only what locks need.
+//! The users of a test server: clients log in as the default user, who has all rights or the documented minimum.
 
 use std::env;
 
 use super::rights;
 
-/// What whoever comes over the network may do, unless it says who it is.
+/// The rights of the default user, as whom a client acts that does not log in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rights {
     All,
-    /// What the documentation says that locks need. What tests do there themselves, they do as [`ROOT`].
+    /// The documented minimum. The tests themselves log in as [`ROOT`].
     Least,
 }
 

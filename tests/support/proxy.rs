@@ -33,7 +33,7 @@ pub(crate) struct ChaosProxy {
     shared: Arc<Shared>,
     addr: SocketAddr,
     url: String,
-    /// Before the servers that tell of the first.
+    /// The proxies of the other servers.
     others: Vec<Self>,
     /// Every connection ends when this is dropped.
     _listener: Listener,
@@ -44,8 +44,9 @@ impl ChaosProxy {
         Self::start_before(&[upstream], |doors| format!("redis://{}/", doors[0]))
     }
 
-    /// One before the first of these servers, and others before those that tell where servers are: by their word all of
-    /// them are where the proxies are. The others only forward. An address is made of where these are.
+    /// One proxy for each of these servers, which are the nodes of a cluster, or a master and its sentinels. Rules apply to the first
+    /// server only; the proxies of the others forward, and rewrite the addresses in replies, so that clients connect through the
+    /// proxies. `url` makes the client's address of the proxies' addresses.
     pub(crate) fn start_before(
         servers: &[SocketAddr],
         url: impl FnOnce(&[SocketAddr]) -> String,

@@ -30,8 +30,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// Sooner than a waiter asks by itself: who has the lock by then was told of its release.
 const SOON: Duration = Duration::from_millis(1500);
 
-/// How often something is tried that a busy machine may have kept from being quick.
-pub(crate) const TRIES: usize = 5;
+/// How often something is tried that a busy machine may have kept from being quick. Without a message no try is quick.
+pub(crate) const TRIES: usize = 40;
 
 /// Long enough to see that somebody waits, for what comes at once when it comes at all.
 const A_WHILE: Duration = Duration::from_millis(60);

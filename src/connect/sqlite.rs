@@ -11,6 +11,7 @@ use url::Url;
 
 use super::{Connected, Store, masked};
 use crate::driver::clock::Clock;
+use crate::engine::boot::BootClock;
 use crate::engine::sqlite::{Settings, Sqlite};
 use crate::engine::{Cause, Failure};
 use crate::error::Error;
@@ -28,6 +29,7 @@ pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, E
         holds_end_with: store.holds_end_with,
         connect_timeout: store.connect_timeout,
         patience: store.command_timeout,
+        clock: BootClock::default(),
         events: background.events(),
     };
     let wakeups = background.wakeups();

@@ -1,7 +1,7 @@
 //! The clock that counts from the start of this machine, and which start that was.
 
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use crate::protocol::Moment;
 
@@ -16,6 +16,38 @@ pub fn time() -> Moment {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
     Moment::at(Duration::new(seconds, nanos))
+}
+
+/// The clock that the leases in a file end by: [`time`], unless a test gives another.
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+#[derive(Clone)]
+pub struct BootClock(Arc<dyn Fn() -> Moment + Send + Sync>);
+
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+impl BootClock {
+    /// A clock that shows what `now` returns.
+    pub fn new(now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// The time.
+    pub fn now(&self) -> Moment {
+        (self.0)()
+    }
+}
+
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+impl Default for BootClock {
+    fn default() -> Self {
+        Self::new(time)
+    }
+}
+
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+impl fmt::Debug for BootClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BootClock").field(&self.now()).finish()
+    }
 }
 
 /// Which start of which machine a moment belongs to, and by which clock it was read.

@@ -79,6 +79,7 @@ fn connect(place: &Place) -> (tokio::runtime::Runtime, Arc<Sqlite>) {
         holds_end_with: distlock::HoldsEndWith::Process,
         connect_timeout: PATIENCE,
         patience: PATIENCE,
+        clock: Default::default(),
         events: Events::inline(),
     };
     let engine = runtime.block_on(Sqlite::connect(settings, runtime.handle()));

@@ -1,27 +1,43 @@
 //! The clock that a store's leases end by. Memory is told the same one's time, so that who sets the machine's clock in the
 //! middle of a test moves both.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use distlock::internals::engine::boot;
 use distlock::internals::protocol::Moment;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Clock {
     /// Redis': the machine's, which can be set.
     Wall,
-    /// The file's: for how long the machine has been up.
-    Boot,
+    /// The file's, which only this test sets: nanoseconds.
+    Set(Arc<AtomicU64>),
 }
 
 impl Clock {
-    pub(crate) fn now(self) -> Moment {
+    /// One that stands still until it is advanced.
+    pub(crate) fn set() -> Self {
+        let begun = Duration::from_secs(1_000_000);
+        let nanos = u64::try_from(begun.as_nanos()).expect("it fits");
+        Self::Set(Arc::new(AtomicU64::new(nanos)))
+    }
+
+    pub(crate) fn now(&self) -> Moment {
         match self {
             Self::Wall => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH);
                 Moment::at(now.expect("nobody sets it back that far"))
             }
-            Self::Boot => boot::time(),
+            Self::Set(nanos) => Moment::at(Duration::from_nanos(nanos.load(Ordering::Relaxed))),
         }
+    }
+
+    /// Advances a clock that is set by the test. Returns whether it is one.
+    pub(crate) fn advance(&self, by: Duration) -> bool {
+        let Self::Set(nanos) = self else { return false };
+        let by = u64::try_from(by.as_nanos()).expect("it fits");
+        nanos.fetch_add(by, Ordering::Relaxed);
+        true
     }
 }

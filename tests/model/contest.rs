@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::HoldsEndWith;
-use distlock::internals::engine::Engine;
 use distlock::internals::engine::events::Events;
 use distlock::internals::engine::redis::{self, Address, Place, Redis};
 use distlock::internals::engine::sqlite::{self, Sqlite};
+use distlock::internals::engine::{Engine, boot};
 use distlock::internals::protocol::{ClientId, Kind, Moment};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -92,7 +92,7 @@ pub(crate) async fn against_redis(kinds: Kinds, scripts: bool) {
 
 /// Of one lock each.
 pub(crate) async fn against_a_file(kinds: Kinds) {
-    let sequences = some(kinds) / 7;
+    let sequences = some(kinds) * 6 / 5;
     let (seen, least) = play_in_a_file(kinds, sequences, Lane::run).await;
     seen.coverage
         .assert_everything_was_seen_of(EVERYTHING, kinds, least);
@@ -103,6 +103,11 @@ where
     P: Played,
     R: Future<Output = P> + Send + 'static,
 {
+    let clock = Clock::set();
+    let clock_of_file = {
+        let clock = clock.clone();
+        boot::BootClock::new(move || clock.now())
+    };
     let folder = tempfile::tempdir().expect("there is room");
     let file = folder.path().join("locks.db");
     let open = async |client| -> Arc<dyn Engine> {
@@ -113,6 +118,7 @@ where
             holds_end_with: HoldsEndWith::Process,
             connect_timeout: Duration::from_secs(30),
             patience: Duration::from_secs(30),
+            clock: clock_of_file.clone(),
             events: Events::inline(),
         };
         let engine = Sqlite::connect(settings, &Handle::current()).await;
@@ -121,14 +127,16 @@ where
     };
     let contest = Contest {
         engines: [open(101).await, open(102).await],
-        clock: Clock::Boot,
+        clock,
         kinds,
         enough: some(kinds),
-        lanes: 8,
+        // They share the clock, which each of them advances.
+        lanes: 1,
         sequences,
         patient: true,
     };
-    let look = async |_| Keyspace::of_file(&file, contest.engines[0].clone()).await;
+    let look =
+        async |_| Keyspace::of_file(&file, contest.engines[0].clone(), contest.clock.now()).await;
     let seen = contest.play(run, look).await;
     let least = contest.least();
     drop(contest);
@@ -212,7 +220,7 @@ impl Contest {
                     phase: TICK * lane / self.lanes,
                     patient: self.patient,
                     engines: self.engines.clone(),
-                    clock: self.clock,
+                    clock: self.clock.clone(),
                 };
                 running.spawn(run(lane));
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use distlock::internals::engine::{Engine, boot};
+use distlock::internals::engine::Engine;
 use distlock::internals::protocol::{Kind, Moment};
 use rusqlite::Connection;
 use serde_json::Value;
@@ -86,14 +86,14 @@ impl Keyspace {
     }
 
     /// Reads every row that is not over.
-    pub(crate) async fn of_file(file: &Path, engine: Arc<dyn Engine>) -> Self {
+    pub(crate) async fn of_file(file: &Path, engine: Arc<dyn Engine>, now: Moment) -> Self {
         let (mut listed, semaphores) = listed(engine).await;
         listed.extend(semaphores);
         let mut keyspace = Self {
             listed,
             ..Self::default()
         };
-        let now = boot::time().as_nanos();
+        let now = now.as_nanos();
         let lives = |thing: &Value| thing["until"].as_u64().is_some_and(|until| until > now);
         let database = Connection::open(file).expect("it is there");
         let mut rows = database

@@ -92,7 +92,7 @@ impl Lane {
     pub(crate) async fn run(self) -> Run {
         tokio::time::sleep(self.phase).await;
         let mut run = Run::start(&self).await;
-        let mut ticks = Ticks::begin();
+        let mut ticks = Ticks::begin(self.clock.clone());
         for tick in 0..TICKS {
             if tick == LEAVE {
                 run.leave(&self.engines).await;
@@ -127,7 +127,7 @@ type Batch = Vec<(usize, Step)>;
 
 impl Run {
     async fn start(lane: &Lane) -> Self {
-        let pair = Pair::new(lane.engines[0].clone(), lane.clock);
+        let pair = Pair::new(lane.engines[0].clone(), lane.clock.clone());
         let mut seeds = SeededRng::new(lane.seed);
         let mut sequences = Vec::with_capacity(lane.sequences);
         for index in 0..lane.sequences {

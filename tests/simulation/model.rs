@@ -33,12 +33,17 @@ mod clock {
     use distlock::internals::protocol::Moment;
     use tokio::time::Instant;
 
-    #[derive(Clone, Copy, Debug)]
+    #[derive(Clone, Debug)]
     pub(crate) struct Clock(pub(super) Instant);
 
     impl Clock {
-        pub(crate) fn now(self) -> Moment {
+        pub(crate) fn now(&self) -> Moment {
             Moment::at(Duration::from_secs(1_893_456_000) + self.0.elapsed())
+        }
+
+        /// It advances by itself.
+        pub(crate) const fn advance(&self, _: Duration) -> bool {
+            false
         }
     }
 }
@@ -225,7 +230,7 @@ pub(crate) fn difference(kinds: Kinds, seed: u64, sequences: usize) -> Option<St
                 phase: Duration::ZERO,
                 patient: false,
                 engines: engines.clone(),
-                clock,
+                clock: clock.clone(),
             };
             let run = lane.run().await;
             let sent = clock.now();

@@ -8,8 +8,8 @@ use super::journal;
 use super::messenger::News;
 use super::rows::Rows;
 use super::store::{Store, text};
+use crate::engine::Failure;
 use crate::engine::boot::Boot;
-use crate::engine::{Failure, boot};
 use crate::protocol::change::{Change, changes};
 use crate::protocol::{Channel, ClientId, Moment};
 
@@ -63,7 +63,7 @@ impl Store {
     /// The row of a client that is alive stays, also if its holds do not end with it: a file is emptied after a restart
     /// of the machine only if no client in the table is alive.
     pub(super) fn forget_unlabelled(&self, rows: &Rows<'_>) -> rusqlite::Result<()> {
-        for client in rows.some_unlabelled(boot::time(), SWEPT)? {
+        for client in rows.some_unlabelled(self.clock.now(), SWEPT)? {
             let gone = self.messenger.folder.may_be_there(&client);
             if *client != *self.client && matches!(gone, Ok(false)) {
                 rows.remove_client(&client)?;
@@ -119,6 +119,7 @@ impl Store {
                 &name,
                 there.as_ref().map(|there| there.kind),
                 changes(&before, &after, Change::Gone, now),
+                now,
                 news,
             )?;
             rows.keep(&name, read, now)?;

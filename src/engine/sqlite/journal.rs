@@ -17,9 +17,9 @@ use super::store::Store;
 use super::worker::Priority;
 use crate::engine::feed::{Batch, Notice, Source};
 use crate::engine::names::Names;
-use crate::engine::{Answer, Cause, Ear, Failure, boot};
+use crate::engine::{Answer, Cause, Ear, Failure};
 use crate::protocol::change::{Change, Changed};
-use crate::protocol::{Kind, OwnerId};
+use crate::protocol::{Kind, Moment, OwnerId};
 
 /// The channel of all watches.
 const CHANNEL: &str = "watch";
@@ -89,6 +89,7 @@ pub(super) fn tell(
     key: &str,
     kind: Option<Kind>,
     changes: impl Iterator<Item = (OwnerId, Change)>,
+    now: Moment,
     news: &mut News,
 ) -> Result<()> {
     let mut changes = changes.peekable();
@@ -100,7 +101,7 @@ pub(super) fn tell(
         return Ok(());
     }
     for (owner, change) in changes {
-        rows.write_down(key, kind, owner, change)?;
+        rows.write_down(key, kind, owner, change, now)?;
     }
     // Once, however many rows there are.
     if !news.freed.iter().any(|(channel, _)| channel == CHANNEL) {
@@ -123,8 +124,9 @@ impl Rows<'_> {
         kind: Option<Kind>,
         owner: OwnerId,
         change: Change,
+        now: Moment,
     ) -> Result<()> {
-        let label = self.label_of(&owner.client().to_string(), boot::time())?;
+        let label = self.label_of(&owner.client().to_string(), now)?;
         let sql =
             "INSERT INTO journal (name, owner, label, turn, kind) VALUES (?1, ?2, ?3, ?4, ?5)";
         let kind = kind.map(kind_word);

@@ -6,7 +6,7 @@ use super::examine;
 use super::store::Store;
 use crate::engine::names::Names;
 use crate::engine::trial::Trial;
-use crate::engine::{Failure, Finding, Page, boot};
+use crate::engine::{Failure, Finding, Page};
 
 /// How many names are looked at in one step of a search.
 const PAGE: u32 = 500;
@@ -16,8 +16,8 @@ impl Store {
     pub(super) fn find(&self, pattern: &str, from: u64) -> Result<Page, Failure> {
         let names = Names::new(&self.prefix, pattern);
         let from = i64::try_from(from).unwrap_or(i64::MAX);
-        self.look(|_, rows| {
-            let now = boot::time();
+        self.look(|store, rows| {
+            let now = store.clock.now();
             let (read, next) = rows.page(from, PAGE)?;
             let mut found = Vec::new();
             for (key, mut read) in read {
@@ -35,13 +35,13 @@ impl Store {
 
     /// Says what we call ourselves.
     pub(super) fn announce(&mut self, label: Option<&str>, ttl: Duration) -> Result<(), Failure> {
-        self.transact(|store, rows, _| rows.label(&store.client, label, boot::time() + ttl))
+        self.transact(|store, rows, _| rows.label(&store.client, label, store.clock.now() + ttl))
     }
 
     /// What clients call themselves.
     pub(super) fn labels(&self, clients: &[String]) -> Result<Vec<Option<String>>, Failure> {
-        self.look(|_, rows| {
-            let now = boot::time();
+        self.look(|store, rows| {
+            let now = store.clock.now();
             clients
                 .iter()
                 .map(|client| rows.label_of(client, now))

@@ -22,6 +22,7 @@ use self::journal::Reader;
 use self::liveness::Liveness;
 use self::store::Store;
 use self::worker::{Priority, Worker};
+use super::boot::BootClock;
 use super::events::Events;
 use super::process::Process;
 use crate::engine::names::Names;
@@ -62,6 +63,8 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// How long another process may have the file to itself before that is trouble.
     pub patience: Duration,
+    /// The clock that leases end by.
+    pub clock: BootClock,
     /// Where background tasks emit their events.
     pub events: Events,
 }

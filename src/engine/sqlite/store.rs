@@ -19,8 +19,8 @@ use super::messenger::{Messenger, News};
 use super::removed::{Identity, identity};
 use super::rows::Rows;
 use super::{forked, journal, removed, schema, trust};
-use crate::engine::boot::Boot;
-use crate::engine::{Cause, Ear, Failure, boot, tokens};
+use crate::engine::boot::{Boot, BootClock};
+use crate::engine::{Cause, Ear, Failure, tokens};
 use crate::protocol::change::{Change, changes};
 use crate::protocol::holds_end_with::HoldsEndWith;
 use crate::protocol::state::Surroundings;
@@ -47,6 +47,7 @@ pub(super) struct Store {
     pub(super) id: ClientId,
     pub(super) client: Arc<str>,
     pub(super) prefix: Arc<str>,
+    pub(super) clock: BootClock,
     /// Clients without a bell, still to be removed from the lists of listeners.
     deaf: Vec<String>,
     has_left: bool,
@@ -105,6 +106,7 @@ impl Store {
             id,
             client,
             prefix,
+            clock: settings.clock,
             deaf: Vec::new(),
             has_left: false,
         };
@@ -194,7 +196,7 @@ impl Store {
         }
         let presence = self.presence.take();
         let nothing_left = self.transact(|store, rows, _| {
-            let now = boot::time();
+            let now = store.clock.now();
             let mut nothing_left = true;
             for (name, mut read) in rows.of_client(&store.client)? {
                 if read.state.clients().contains(&store.id) {
@@ -245,7 +247,7 @@ impl Store {
                     && id != store.id
                     && store.messenger.folder.is_gone(&other)
                 {
-                    store.bury(rows, id, boot::time(), news)?;
+                    store.bury(rows, id, store.clock.now(), news)?;
                 }
             }
             for name in &old {
@@ -264,7 +266,7 @@ impl Store {
         request: &Request,
         news: &mut News,
     ) -> rusqlite::Result<Result<Reply, Failure>> {
-        let now = boot::time();
+        let now = self.clock.now();
         let name = self.key(&request.subject.name);
         let mut read = rows.state(&name)?;
         for client in read.state.clients() {
@@ -299,7 +301,7 @@ impl Store {
         }
         let after = read.state.holders();
         let changes = changes(&before, &after, Change::by(&request.action), now);
-        journal::tell(rows, &name, Some(request.subject.kind), changes, news)?;
+        journal::tell(rows, &name, Some(request.subject.kind), changes, now, news)?;
         let mut reply = outcome.reply;
         if let Ok(Reply::Inspected(Some(holding))) = &mut reply {
             let own = holding.owners.iter_mut().map(|held| &mut held.ttl);

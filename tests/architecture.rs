@@ -9,6 +9,8 @@
 mod checks;
 #[path = "architecture/code.rs"]
 mod code;
+#[path = "architecture/dependencies.rs"]
+mod dependencies;
 #[path = "architecture/documents.rs"]
 mod documents;
 #[path = "architecture/made_up.rs"]

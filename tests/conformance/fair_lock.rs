@@ -191,7 +191,7 @@ async fn short_leases_that_expire_one_after_another_pass_the_lock_on_in_time(
     let (a, b) = stage.clients().await?;
     let lease = Duration::from_millis(200);
     let rounds = AtomicU32::new(0);
-    soon(async || {
+    soon(stage, async || {
         let round = rounds.fetch_add(1, Ordering::Relaxed);
         let name = stage.name(&format!("stock-{round}"));
         let lock = |client: &Player<Fair>| {

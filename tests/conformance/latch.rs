@@ -63,7 +63,7 @@ async fn a_latch_is_set_once_and_anew_when_it_is_open(stage: &Stage<Plain>) -> P
 
 async fn one_message_lets_everybody_go_on_who_waits(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
-    soon(async || {
+    soon(stage, async || {
         let latch = a.latch(stage.name("loaded"));
         assert!(latch.try_set(1).await?);
         let mut waiting = Vec::new();
@@ -114,7 +114,7 @@ async fn a_wait_for_a_latch_ends_with_its_time(stage: &Stage<Plain>) -> Played {
 
 async fn a_latch_that_is_deleted_lets_everybody_go_on(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
-    soon(async || {
+    soon(stage, async || {
         let latch = a.latch(stage.name("loaded"));
         assert!(latch.try_set(3).await?);
         let (ours, theirs) = (a.latch(latch.name()), b.latch(latch.name()));

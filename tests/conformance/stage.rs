@@ -30,7 +30,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// Sooner than a waiter asks by itself: who has the lock by then was told of its release.
 const SOON: Duration = Duration::from_millis(1500);
 
-/// How often something is tried that a busy machine may have kept from being quick. Without a message no try is quick.
+/// How often something is tried on a real server, where a busy machine may keep an attempt from being quick. Without a message no
+/// attempt is quick. Under simulated time there is one attempt ([`Stage::tries`]).
 pub(crate) const TRIES: usize = 40;
 
 /// Long enough to see that somebody waits, for what comes at once when it comes at all.
@@ -276,14 +277,18 @@ impl<F: Family> Stage<F> {
         matches!(self.store, Store::Memory | Store::Simulated(_))
     }
 
-    /// A wait in vain, which ends with none. Anew, if a busy machine or the network kept its last answer back until it was
-    /// over; which no answer of memory's is.
+    /// How many attempts a case has to be quick: one under simulated time, which does not depend on the speed of the machine.
+    pub(crate) const fn tries(&self) -> usize {
+        if self.is_paused() { 1 } else { TRIES }
+    }
+
+    /// A wait in vain, which ends with none. On a real server it is repeated if a busy machine kept its last reply back until the
+    /// wait was over.
     pub(crate) async fn in_vain<T>(
         &self,
         mut wait: impl AsyncFnMut() -> Result<Option<T>, Error>,
     ) -> Played {
-        let is_in_memory = matches!(self.store, Store::Memory);
-        let mut tries = if is_in_memory { 1 } else { TRIES };
+        let mut tries = self.tries();
         loop {
             tries -= 1;
             match wait().await {
@@ -413,21 +418,24 @@ pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
     end.expect("it should not have to wait for ever")
 }
 
-/// Plays a round until it was quick: it says how long somebody waited who must not have had to ask by
-/// itself. Without being told nobody ever is quick; told, a busy machine is slow now and then. Counted from
-/// before it asked, it cannot be quick by chance.
-pub(crate) async fn soon(mut round: impl AsyncFnMut() -> Result<Duration, Error>) -> Played {
+/// Plays a round, which returns how long a waiter waited that must be woken by a message. Without the message no round is quick. With
+/// it, a round on a real server may still be slow on a busy machine, so that one quick round of many is enough there. The wait is
+/// measured from before the waiter asked, so that it cannot be quick by chance.
+pub(crate) async fn soon<F: Family>(
+    stage: &Stage<F>,
+    mut round: impl AsyncFnMut() -> Result<Duration, Error>,
+) -> Played {
     let mut waited = Vec::new();
-    for _ in 0..TRIES {
+    for _ in 0..stage.tries() {
         waited.push(round().await?);
         if waited.iter().any(|waited| *waited < SOON) {
             return Ok(());
         }
     }
-    panic!("nobody was told: {waited:?}");
+    panic!("no waiter was notified: {waited:?}");
 }
 
-/// The same for the blocking API.
+/// The same for the blocking API, whose clients always run in real time.
 #[cfg(feature = "blocking")]
 pub(crate) fn soon_blocking(mut round: impl FnMut() -> Result<Duration, Error>) -> Played {
     let mut waited = Vec::new();
@@ -437,7 +445,7 @@ pub(crate) fn soon_blocking(mut round: impl FnMut() -> Result<Duration, Error>) 
             return Ok(());
         }
     }
-    panic!("nobody was told: {waited:?}");
+    panic!("no waiter was notified: {waited:?}");
 }
 
 /// What the store knows of a lock that is held.

@@ -6,7 +6,7 @@ use distlock::Error;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::stage::{ASLEEP, Plain, Played, Stage, TRIES, begun, in_time, soon, waits};
+use crate::stage::{ASLEEP, Plain, Played, Stage, begun, in_time, soon, waits};
 
 on_every_engine_with_scripts! { play with Plain:
     who_waits_is_told_of_permits_that_come,
@@ -21,7 +21,7 @@ async fn who_waits_is_told_of_permits_that_come(stage: &Stage<Plain>) -> Played 
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(0).await?;
-    soon(async || {
+    soon(stage, async || {
         let slots = b.counting_semaphore(&*name);
         let waiting = tokio::spawn(begun(async move { slots.acquire(1).await }).await);
         tokio::time::sleep(ASLEEP).await;
@@ -37,7 +37,7 @@ async fn who_waits_for_several_is_told_when_there_are_so_many(stage: &Stage<Plai
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(0).await?;
-    soon(async || {
+    soon(stage, async || {
         let slots = b.counting_semaphore(&*name);
         let mut waiting = begun(async move { slots.acquire(3).await }).await;
         for _ in 0..2 {
@@ -91,7 +91,7 @@ async fn as_many_as_there_are_permits_for_go_on_at_once(stage: &Stage<Plain>) ->
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(0).await?;
-    soon(async || {
+    soon(stage, async || {
         let mut running = JoinSet::new();
         for client in [&a, &b] {
             for _ in 0..5 {
@@ -151,7 +151,7 @@ async fn a_wait_for_permits_that_is_dropped_lets_the_next_one_up(stage: &Stage<P
         while !waits(&mut next).await {
             // A busy machine has not put the other one in line yet.
             tries += 1;
-            assert!(tries < TRIES, "somebody is first");
+            assert!(tries < stage.tries(), "somebody is first");
             small.release(1).await?;
             next = begun(small.acquire(1)).await;
         }

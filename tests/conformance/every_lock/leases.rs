@@ -37,7 +37,7 @@ async fn a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock(
     let lease = Duration::from_secs(1);
     for waiter in [&a, &b] {
         // Nobody has to be told: the line knows when the lease ends.
-        soon(async || {
+        soon(stage, async || {
             let asked = Instant::now();
             let fixed = a.lock(&*name).with_lease(Lease::Fixed(lease));
             let held = fixed.acquire().await?;

@@ -75,7 +75,7 @@ async fn a_lock_that_is_forced_open_goes_to_a_waiter_at_once(stage: &Stage<impl 
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_lease(Lease::Fixed(LONG));
-    soon(async || {
+    soon(stage, async || {
         let held = lock.acquire().await?;
         let mut waiting = begun(b.lock(&*name).acquire()).await;
         assert!(waits(&mut waiting).await);

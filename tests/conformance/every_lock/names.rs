@@ -51,7 +51,7 @@ async fn any_text_names_a_lock(stage: &Stage<impl Family>) -> Played {
         assert_eq!(seen.holders[0].owner, held.owner());
         // And the news of its release arrives.
         held.release().await?;
-        soon(async || {
+        soon(stage, async || {
             let held = a.lock(&*name).acquire().await?;
             let mut waiting = begun(b.lock(&*name).acquire()).await;
             assert!(waits(&mut waiting).await, "{name:?}");

@@ -8,9 +8,7 @@ use distlock::{Backoff, Wait};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
-use crate::stage::{
-    Family, PATIENCE, Played, Stage, TRIES, asked, begun, count_seen, in_time, waits,
-};
+use crate::stage::{Family, PATIENCE, Played, Stage, asked, begun, count_seen, in_time, waits};
 use crate::support::eventually;
 
 with_every_lock! {
@@ -92,7 +90,7 @@ async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it<F: Fami
     let pause = Duration::from_secs(4);
     let seldom = Wait::Poll(Backoff::new(pause, pause));
 
-    for _ in 0..TRIES {
+    for _ in 0..stage.tries() {
         let held = b.lock(&*name).acquire().await?;
         let mut waiting = begun(lock.clone().with_wait(seldom).acquire()).await;
         assert!(waits(&mut waiting).await);

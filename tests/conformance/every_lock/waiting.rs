@@ -39,7 +39,7 @@ async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(stage: &Stage<impl Fam
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
-        soon(async || {
+        soon(stage, async || {
             let held = holder.lock(&*name).acquire().await?;
             let mut waiting = begun(b.lock(&*name).acquire()).await;
             assert!(waits(&mut waiting).await);

@@ -84,7 +84,7 @@ async fn a_writer_that_gives_up_lets_readers_in_at_once(stage: &Stage<Write>) ->
     let reader = lock.read().acquire().await?;
     for dropped in [false, true] {
         let patience = if dropped { PATIENCE } else { ASLEEP * 2 };
-        soon(async || {
+        soon(stage, async || {
             let writer = tokio::spawn(other.write().acquire_timeout(patience));
             writer_waits(&a, lock.name()).await?;
             let late = Sleeper::new(lock.read()).await;
@@ -150,7 +150,7 @@ async fn readers_that_never_pause_do_not_starve_a_writer(stage: &Stage<Write>) -
 async fn readers_are_let_in_together_after_a_writer(stage: &Stage<Write>) -> Played {
     const READERS: usize = 10;
     let (_a, _b, lock, other) = two(stage).await?;
-    soon(async || {
+    soon(stage, async || {
         let writer = lock.write().acquire().await?;
         let waiting = (0..READERS).map(|number| {
             let lock = if number % 2 == 0 { &lock } else { &other };
@@ -255,7 +255,7 @@ async fn a_lookup_shows_readers_and_writers(stage: &Stage<Write>) -> Played {
 
 async fn a_lock_forced_open_is_every_readers_loss(stage: &Stage<Write>) -> Played {
     let (a, b, lock, other) = two(stage).await?;
-    soon(async || {
+    soon(stage, async || {
         let mine = lock.read().acquire().await?;
         let mine_too = lock.read().acquire().await?;
         let theirs = other.read().acquire().await?;
@@ -292,7 +292,7 @@ async fn one_readers_hold_is_given_back_by_its_owner(stage: &Stage<Write>) -> Pl
 
 async fn a_reader_that_is_dropped_wakes_the_writer(stage: &Stage<Write>) -> Played {
     let (_a, _b, lock, other) = two(stage).await?;
-    soon(async || {
+    soon(stage, async || {
         let reader = lock.read().acquire().await?;
         let writer = Sleeper::new(other.write()).await;
         assert!(writer.waits(), "somebody reads");

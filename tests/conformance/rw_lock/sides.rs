@@ -39,7 +39,7 @@ async fn the_writer_may_read(stage: &Stage<Write>) -> Played {
 async fn a_writer_that_reads_on_lets_other_readers_in(stage: &Stage<Write>) -> Played {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
-    soon(async || {
+    soon(stage, async || {
         let writer = lock.write().with_owner(&me).acquire().await?;
         let reader = lock.read().with_owner(&me).acquire().await?;
         let waiting = Sleeper::new(other.read()).await;
@@ -74,7 +74,7 @@ async fn a_reader_given_back_under_its_own_writer_leaves_the_writer(
 
 async fn a_downgrade_lets_waiting_readers_in_at_once(stage: &Stage<Write>) -> Played {
     let (a, _b, lock, other) = two(stage).await?;
-    soon(async || {
+    soon(stage, async || {
         let writer = lock.write().acquire().await?;
         let waiting = Sleeper::new(other.read()).await;
         assert!(waiting.waits(), "somebody writes");

@@ -56,7 +56,7 @@ async fn who_waits_for_several_and_leaves_lets_the_others_in(stage: &Stage<Semap
     let (a, b) = two(stage, 2).await?;
     let held = a.permit().acquire().await?;
     // At once, not when it next asks by itself.
-    soon(async || {
+    soon(stage, async || {
         let big = tokio::spawn(b.permits(2).acquire());
         somebody_is_in_line(stage).await?;
         let asked = Instant::now();

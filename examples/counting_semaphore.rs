@@ -19,7 +19,7 @@ async fn main() -> Result<(), Error> {
     let url = std::env::var("DISTLOCK_URL").unwrap_or_else(|_| "memory:slots".into());
     let client = Client::connect(&url).await?;
     let slots = client.counting_semaphore("upload slots");
-    slots.set(2).await?;
+    slots.set_available(2).await?;
 
     println!("1. Six uploads, two at a time:");
     let uploads = (1..=6).map(|upload| tokio::spawn(send(slots.clone(), upload)));

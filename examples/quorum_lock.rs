@@ -19,7 +19,7 @@ async fn main() -> Result<(), Error> {
     let mut clients = Vec::new();
     for url in urls.split(',') {
         // Some may be down when we start.
-        clients.push(Client::builder(url).may_be_down(true).connect().await?);
+        clients.push(Client::builder(url).lazy_connect(true).connect().await?);
     }
     let members = clients.iter().map(|client| client.lock("nightly").into());
     let lock = QuorumLock::new(members);

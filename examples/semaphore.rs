@@ -20,7 +20,7 @@ async fn main() -> Result<(), Error> {
     let url = std::env::var("DISTLOCK_URL").unwrap_or_else(|_| "memory:exports".into());
     let client = Client::connect(&url).await?;
     let exports = client.semaphore("example:exports");
-    exports.set(3).await?;
+    exports.set_total(3).await?;
 
     println!("1. Ten want to export, three may at a time:");
     static AT_WORK: AtomicU32 = AtomicU32::new(0);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::driver::Core;
 use crate::driver::lookup::{self, ListProgress};
-use crate::engine::Finding;
+use crate::engine::Diagnostic;
 use crate::error::Error;
 use crate::lock::check_name;
-use crate::protocol::ledger::Seen;
-use crate::protocol::{FencingToken, Holding, LockKind, OwnerId};
+use crate::protocol::event_diff::LabeledSnapshot;
+use crate::protocol::{FencingToken, LockKind, LockSnapshot, OwnerId};
 use crate::semaphore::PermitCount;
 use crate::watch::Watch;
 
@@ -100,7 +100,7 @@ impl Admin {
     pub async fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
         check_name(name)?;
         let seen = lookup::inspect(&self.core, name).await;
-        let seen = seen.map_err(|trouble| Error::of(&name.into(), trouble))?;
+        let seen = seen.map_err(|error| Error::of(&name.into(), error))?;
         Ok(seen.map(LockInfo::new))
     }
 
@@ -179,7 +179,7 @@ impl Admin {
     pub async fn force_release(&self, name: &str) -> Result<bool, Error> {
         check_name(name)?;
         let forced = lookup::force_release(&self.core, name).await;
-        forced.map_err(|trouble| Error::of(&name.into(), trouble))
+        forced.map_err(|error| Error::of(&name.into(), error))
     }
 
     /// Gives back what exactly this owner holds; says whether it held anything.
@@ -215,7 +215,7 @@ impl Admin {
             Error::invalid_option("owner", reason).about(name)
         })?;
         let released = lookup::release(&self.core, name, owner).await;
-        released.map_err(|trouble| Error::of(&name.into(), trouble))
+        released.map_err(|error| Error::of(&name.into(), error))
     }
 
     /// Follows the locks whose names match a pattern, as in [`list`](Self::list).
@@ -249,13 +249,13 @@ impl Admin {
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
     /// for finding in client.admin().examine().await? {
-    ///     println!("{:?} {}: {}", finding.verdict, finding.subject, finding.found);
+    ///     println!("{:?} {}: {}", finding.severity, finding.subject, finding.found);
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let findings = lookup::examine(&self.core, false).await;
-        findings.map_err(|trouble| Error::of(&"all locks".into(), trouble))
+    pub async fn examine(&self) -> Result<Vec<Diagnostic>, Error> {
+        let findings = lookup::diagnose(&self.core, false).await;
+        findings.map_err(|error| Error::of(&"all locks".into(), error))
     }
 
     /// The same as [`examine`](Self::examine), and acquires and releases a lock that nobody else has the name of: on the
@@ -273,22 +273,22 @@ impl Admin {
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
     /// let findings = client.admin().examine_with_probe().await?;
-    /// assert!(findings.iter().all(|finding| finding.verdict == distlock::Verdict::Ok));
+    /// assert!(findings.iter().all(|finding| finding.severity == distlock::Severity::Ok));
     /// # Ok(()) }
     /// ```
-    pub async fn examine_with_probe(&self) -> Result<Vec<Finding>, Error> {
-        let findings = lookup::examine(&self.core, true).await;
-        findings.map_err(|trouble| Error::of(&"all locks".into(), trouble))
+    pub async fn examine_with_probe(&self) -> Result<Vec<Diagnostic>, Error> {
+        let findings = lookup::diagnose(&self.core, true).await;
+        findings.map_err(|error| Error::of(&"all locks".into(), error))
     }
 }
 
 impl LockInfo {
-    fn new(seen: Seen) -> Self {
-        let Seen {
+    fn new(seen: LabeledSnapshot) -> Self {
+        let LabeledSnapshot {
             name,
             kind,
             holding:
-                Holding {
+                LockSnapshot {
                     owners,
                     ttl,
                     token,

@@ -182,9 +182,9 @@ impl Client {
         owners::of_this_thread(&self.worker, || self.client.new_owner())
     }
 
-    /// As [`crate::Client::relabel`].
-    pub fn relabel(&self, label: impl Into<String>) {
-        self.client.relabel(label);
+    /// As [`crate::Client::set_label`].
+    pub fn set_label(&self, label: impl Into<String>) {
+        self.client.set_label(label);
     }
 
     /// As [`crate::Client::admin`].

@@ -8,10 +8,10 @@ use uuid::Uuid;
 use crate::client::Client;
 use crate::connect;
 use crate::driver::label::Label;
-use crate::driver::{Core, Settings};
+use crate::driver::{ClientSettings, Core};
 use crate::error::Error;
 use crate::options::{Durability, Lease, check_delay, check_lease, check_positive};
-use crate::protocol::holds_end_with::HoldsEndWith;
+use crate::protocol::release_on::ReleaseOn;
 
 #[cfg(feature = "tls")]
 mod tls;
@@ -33,19 +33,19 @@ mod tls;
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
     url: String,
-    given: connect::Given,
+    tls: connect::BuilderTls,
     lease: Lease,
     command_timeout: Duration,
-    peer_watchdog: Duration,
+    redisson_watchdog_timeout: Duration,
     connect_timeout: Duration,
-    may_be_down: bool,
+    lazy_connect: bool,
     durability: Durability,
     failover_delay: Option<Duration>,
     prefix: String,
     label: Option<String>,
     handoff_limit: u32,
     handoff_window: Duration,
-    holds_end_with: HoldsEndWith,
+    release_on: ReleaseOn,
     #[cfg(feature = "simulation")]
     machine: Option<Arc<dyn crate::simulation::Host>>,
 }
@@ -54,19 +54,19 @@ impl ClientBuilder {
     pub(crate) fn new(url: &str) -> Self {
         Self {
             url: url.to_owned(),
-            given: connect::Given::default(),
+            tls: connect::BuilderTls::default(),
             lease: Lease::default(),
             command_timeout: Duration::from_secs(2),
-            peer_watchdog: Duration::from_secs(30),
+            redisson_watchdog_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
-            may_be_down: false,
+            lazy_connect: false,
             durability: Durability::default(),
             failover_delay: None,
             prefix: String::new(),
             label: None,
             handoff_limit: 32,
             handoff_window: Duration::from_millis(100),
-            holds_end_with: HoldsEndWith::default(),
+            release_on: ReleaseOn::default(),
             #[cfg(feature = "simulation")]
             machine: None,
         }
@@ -128,13 +128,13 @@ impl ClientBuilder {
     /// ```
     /// # #[cfg(feature = "redis")]
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
-    /// let client = distlock::Client::builder("redis://127.0.0.1:1/").may_be_down(true).connect().await?;
+    /// let client = distlock::Client::builder("redis://127.0.0.1:1/").lazy_connect(true).connect().await?;
     /// assert!(client.lock("stock").try_acquire().await.is_err());
     /// # Ok(()) }
     /// # #[cfg(not(feature = "redis"))] fn main() {}
     /// ```
-    pub const fn may_be_down(mut self, may_be_down: bool) -> Self {
-        self.may_be_down = may_be_down;
+    pub const fn lazy_connect(mut self, lazy_connect: bool) -> Self {
+        self.lazy_connect = lazy_connect;
         self
     }
 
@@ -181,13 +181,13 @@ impl ClientBuilder {
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # use std::time::Duration;
     /// let client = distlock::Client::builder("memory:")
-    ///     .peer_watchdog(Duration::from_secs(10))
+    ///     .redisson_watchdog_timeout(Duration::from_secs(10))
     ///     .connect()
     ///     .await?;
     /// # drop(client); Ok(()) }
     /// ```
-    pub const fn peer_watchdog(mut self, timeout: Duration) -> Self {
-        self.peer_watchdog = timeout;
+    pub const fn redisson_watchdog_timeout(mut self, timeout: Duration) -> Self {
+        self.redisson_watchdog_timeout = timeout;
         self
     }
 
@@ -262,16 +262,16 @@ impl ClientBuilder {
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
-    /// # use distlock::HoldsEndWith;
+    /// # use distlock::ReleaseOn;
     /// // What a child works on stays locked until it has ended, whatever becomes of us.
     /// let client = distlock::Client::builder("memory:")
-    ///     .holds_end_with(HoldsEndWith::Children)
+    ///     .release_on(ReleaseOn::Children)
     ///     .connect()
     ///     .await?;
     /// # drop(client); Ok(()) }
     /// ```
-    pub const fn holds_end_with(mut self, holds_end_with: HoldsEndWith) -> Self {
-        self.holds_end_with = holds_end_with;
+    pub const fn release_on(mut self, release_on: ReleaseOn) -> Self {
+        self.release_on = release_on;
         self
     }
 
@@ -294,9 +294,9 @@ impl ClientBuilder {
         let lease = self.lease.check()?;
         check_positive("command_timeout", self.command_timeout)?;
         check_positive("connect_timeout", self.connect_timeout)?;
-        check_lease(self.peer_watchdog).map_err(|_| {
+        check_lease(self.redisson_watchdog_timeout).map_err(|_| {
             Error::invalid_option(
-                "peer_watchdog",
+                "redisson_watchdog_timeout",
                 "no lease can be as long or as short as this",
             )
         })?;
@@ -304,29 +304,31 @@ impl ClientBuilder {
         if let Some(delay) = self.failover_delay {
             check_delay(delay, lease.duration())?;
         }
-        let store = connect::Store {
+        let store = connect::StoreConfig {
             url: &self.url,
-            given: &self.given,
+            tls: &self.tls,
             prefix: self.prefix.into(),
             connect_timeout: self.connect_timeout,
-            may_be_down: self.may_be_down,
+            lazy_connect: self.lazy_connect,
             command_timeout: self.command_timeout,
             durability,
             failover_delay: self.failover_delay,
             client: Uuid::new_v4(),
-            holds_end_with: self.holds_end_with,
+            release_on: self.release_on,
             #[cfg(feature = "simulation")]
             machine: self.machine,
         };
         let connected = store.connect().await?;
-        let settings = Settings {
+        let settings = ClientSettings {
             command_timeout: self.command_timeout,
             handoff_limit: self.handoff_limit,
             handoff_window: self.handoff_window,
             label: Arc::new(Label::new(self.label.map(Into::into))),
             longest_lease: self.failover_delay,
-            lapses: connected.lapses,
-            peer_watchdog: connected.has_peers.then_some(self.peer_watchdog),
+            leases_expire: connected.leases_expire,
+            redisson_watchdog_timeout: connected
+                .is_shared_with_redisson
+                .then_some(self.redisson_watchdog_timeout),
         };
         let core = Core::start(
             store.client,

@@ -149,7 +149,7 @@ impl Client {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
-    /// client.semaphore("exports").set(3).await?;
+    /// client.semaphore("exports").set_total(3).await?;
     /// let permit = client.semaphore("exports").permit().acquire().await?;
     /// # permit.release().await }
     /// ```
@@ -207,7 +207,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn new_owner(&self) -> Owner {
-        Owner::new(self.core.id().clone(), self.core.fresh_user())
+        Owner::new(self.core.id().clone(), self.core.fresh_local_owner())
     }
 
     /// Calls this client something else from now on; see [`ClientBuilder::label`].
@@ -218,11 +218,11 @@ impl Client {
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::builder("memory:").label("billing-7").connect().await?;
     /// let guard = client.lock("import").acquire().await?;
-    /// client.relabel("billing-7: importing orders.csv");
+    /// client.set_label("billing-7: importing orders.csv");
     /// # guard.release().await }
     /// ```
-    pub fn relabel(&self, label: impl Into<String>) {
-        self.core.relabel(label.into().into());
+    pub fn set_label(&self, label: impl Into<String>) {
+        self.core.set_label(label.into().into());
     }
 
     /// For operators: who holds what.

@@ -12,12 +12,12 @@ use self::hosts::Hosts;
 use crate::driver::background::Background;
 use crate::driver::clock::Clock;
 use crate::engine::Engine;
-use crate::engine::memory::{Memory, Shared};
+use crate::engine::memory::{Memory, MemoryStore};
 use crate::error::Error;
 use crate::options::Durability;
-use crate::protocol::holds_end_with::HoldsEndWith;
+use crate::protocol::release_on::ReleaseOn;
 
-mod given;
+mod builder_tls;
 mod hosts;
 #[cfg(feature = "redis")]
 mod redis;
@@ -32,17 +32,17 @@ mod sqlite;
 #[cfg(feature = "redis")]
 mod tls;
 
-pub(crate) use self::given::Given;
+pub(crate) use self::builder_tls::BuilderTls;
 
 /// Which store, and how.
-pub(crate) struct Store<'a> {
+pub(crate) struct StoreConfig<'a> {
     pub(crate) url: &'a str,
-    pub(crate) given: &'a Given,
+    pub(crate) tls: &'a BuilderTls,
     pub(crate) prefix: Arc<str>,
     pub(crate) connect_timeout: Duration,
     pub(crate) command_timeout: Duration,
     /// Whether it is enough that a server may be reached later.
-    pub(crate) may_be_down: bool,
+    pub(crate) lazy_connect: bool,
     /// When a grant counts.
     pub(crate) durability: Durability,
     /// For how long a server that is another grants nothing new.
@@ -50,7 +50,7 @@ pub(crate) struct Store<'a> {
     /// Who connects.
     pub(crate) client: Uuid,
     /// With what its holds end.
-    pub(crate) holds_end_with: HoldsEndWith,
+    pub(crate) release_on: ReleaseOn,
     /// The machine that it runs on, if that is simulated.
     #[cfg(feature = "simulation")]
     pub(crate) machine: Option<Arc<dyn crate::simulation::Host>>,
@@ -62,14 +62,14 @@ pub(crate) struct Connected {
     pub(crate) clock: Clock,
     pub(crate) background: Background,
     /// Whether kept-alive leases run out when nobody renews them.
-    pub(crate) lapses: bool,
+    pub(crate) leases_expire: bool,
     /// Whether other libraries may hold the same locks.
-    pub(crate) has_peers: bool,
+    pub(crate) is_shared_with_redisson: bool,
 }
 
-impl Store<'_> {
+impl StoreConfig<'_> {
     pub(crate) async fn connect(&self) -> Result<Connected, Error> {
-        let (url, hosts) = match parsed(self.url) {
+        let (url, hosts) = match parse_url(self.url) {
             Ok(parsed) => parsed,
             Err(url::ParseError::RelativeUrlWithoutBase) => {
                 let try_these =
@@ -93,18 +93,18 @@ impl Store<'_> {
             });
         };
         if !url.scheme().starts_with("redis") {
-            self.has_no_replicas(url.scheme())?;
+            self.reject_replication_options(url.scheme())?;
         }
         match url.scheme() {
             "memory" => {
-                self.not_encrypted()?;
+                self.reject_tls_options()?;
                 Ok(self.memory(url.path(), runtime))
             }
             "redis" | "rediss" | "redis+unix" | "redis-sentinel" | "redis-cluster" => {
                 redis::connect(self, &url, hosts).await
             }
             "sqlite" => {
-                self.not_encrypted()?;
+                self.reject_tls_options()?;
                 sqlite::connect(self, &url).await
             }
             other => Err(self.invalid(format!(
@@ -115,18 +115,18 @@ impl Store<'_> {
 
     /// A store of the client's own, or one that all clients of the process share by name.
     fn memory(&self, name: &str, runtime: Handle) -> Connected {
-        type Named = HashMap<String, (Weak<Shared>, runtime::Id)>;
-        static NAMED: LazyLock<Mutex<Named>> = LazyLock::new(Mutex::default);
+        type NamedStores = HashMap<String, (Weak<MemoryStore>, runtime::Id)>;
+        static NAMED_STORES: LazyLock<Mutex<NamedStores>> = LazyLock::new(Mutex::default);
         let clock = Clock::Tokio(runtime.clone());
         let fresh = || {
             let clock = clock.clone();
-            Arc::new(Shared::new(Arc::new(move || clock.now())))
+            Arc::new(MemoryStore::new(Arc::new(move || clock.now())))
         };
         let here = runtime.id();
         let (shared, home) = if name.is_empty() {
             (fresh(), here)
         } else {
-            let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut named = NAMED_STORES.lock().unwrap_or_else(PoisonError::into_inner);
             named.retain(|_, (store, _)| store.strong_count() > 0);
             let known = named
                 .get(name)
@@ -141,8 +141,8 @@ impl Store<'_> {
             engine: Arc::new(Memory::of(shared, self.prefix.clone(), home == here)),
             clock,
             background: Background::Caller(runtime),
-            lapses: true,
-            has_peers: false,
+            leases_expire: true,
+            is_shared_with_redisson: false,
         }
     }
 
@@ -160,7 +160,7 @@ impl Store<'_> {
     }
 
     /// Options that mean nothing here are not to be relied on.
-    fn has_no_replicas(&self, scheme: &str) -> Result<(), Error> {
+    fn reject_replication_options(&self, scheme: &str) -> Result<(), Error> {
         let option = match (self.durability, self.failover_delay) {
             (Durability::Server, None) => return Ok(()),
             (Durability::Server, Some(_)) => "failover_delay",
@@ -179,19 +179,19 @@ impl Store<'_> {
 }
 
 /// Each with its port, if it has one.
-type Named = Vec<(String, Option<u16>)>;
+type HostPorts = Vec<(String, Option<u16>)>;
 
 /// An address, and its hosts where it may have several.
-fn parsed(url: &str) -> Result<(Url, Named), url::ParseError> {
-    if has_several_hosts(url) {
-        let Hosts { url, all, .. } = Hosts::of(url)?;
+fn parse_url(url: &str) -> Result<(Url, HostPorts), url::ParseError> {
+    if is_multi_host(url) {
+        let Hosts { url, all, .. } = Hosts::parse(url)?;
         return Ok((url, all));
     }
     Ok((Url::parse(url)?, Vec::new()))
 }
 
-fn has_several_hosts(url: &str) -> bool {
-    SEVERAL.iter().any(|scheme| {
+fn is_multi_host(url: &str) -> bool {
+    MULTI_HOST_SCHEMES.iter().any(|scheme| {
         let begin = url.get(..scheme.len());
         begin.is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
     })
@@ -208,9 +208,9 @@ const SCHEMES: [&str; 7] = [
 ];
 
 /// Their paths are the number of a database.
-const NUMBERED: [&str; 3] = ["redis", "rediss", "redis-cluster"];
+const DATABASE_SCHEMES: [&str; 3] = ["redis", "rediss", "redis-cluster"];
 
-const SEVERAL: [&str; 2] = ["redis-cluster://", "redis-sentinel://"];
+const MULTI_HOST_SCHEMES: [&str; 2] = ["redis-cluster://", "redis-sentinel://"];
 
 /// The address without anything that may be a password, also where it makes no sense as an address.
 pub(crate) fn masked(url: &str) -> String {
@@ -221,7 +221,7 @@ pub(crate) fn masked(url: &str) -> String {
             .all(|c| c.is_ascii_alphanumeric() || "+-".contains(c))
     });
     let nothing = || scheme.map_or_else(|| "***".to_owned(), |scheme| format!("{scheme}:***"));
-    let Ok((parsed, _)) = parsed(url) else {
+    let Ok((parsed, _)) = parse_url(url) else {
         return nothing();
     };
     // Of what no scheme of ours explains, anything may be a password.
@@ -230,24 +230,29 @@ pub(crate) fn masked(url: &str) -> String {
     }
     // Where a number belongs, there is perhaps the rest of a password whose host was forgotten.
     let is_number = |path: &str| path.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'/'));
-    if NUMBERED.contains(&parsed.scheme()) && !is_number(parsed.path()) {
+    if DATABASE_SCHEMES.contains(&parsed.scheme()) && !is_number(parsed.path()) {
         return nothing();
     }
     // A password with a `/`, `?` or `#` in it that nobody encoded ends up behind the host.
-    let behind = url.split_once("://").map_or(url, |(_, behind)| behind);
-    let in_front = behind.split(['/', '?', '#']).next().unwrap_or(behind);
-    let rest = &behind[in_front.len()..];
-    if rest.contains('@') || (in_front.contains('@') && !parsed.has_host()) {
+    let rest_of_url = url
+        .split_once("://")
+        .map_or(url, |(_, rest_of_url)| rest_of_url);
+    let authority = rest_of_url
+        .split(['/', '?', '#'])
+        .next()
+        .unwrap_or(rest_of_url);
+    let rest = &rest_of_url[authority.len()..];
+    if rest.contains('@') || (authority.contains('@') && !parsed.has_host()) {
         return nothing();
     }
-    let credentials = if in_front.contains('@') { "***@" } else { "" };
+    let credentials = if authority.contains('@') { "***@" } else { "" };
     let slashes = if url.contains("://") { "//" } else { "" };
     let port = parsed
         .port()
         .map(|port| format!(":{port}"))
         .unwrap_or_default();
-    let host = match Hosts::of(url) {
-        Ok(hosts) if has_several_hosts(url) => hosts.text.to_owned(),
+    let host = match Hosts::parse(url) {
+        Ok(hosts) if is_multi_host(url) => hosts.text.to_owned(),
         _ => format!("{}{port}", parsed.host_str().unwrap_or_default()),
     };
     let query = if parsed.query().is_some() { "?***" } else { "" };

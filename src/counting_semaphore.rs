@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::acquire::Patience;
-use crate::driver::number::{Altered, alter, look, take};
-use crate::driver::{Core, Trouble};
+use crate::driver::acquire::WaitLimit;
+use crate::driver::counter::{CounterUpdate, get, take, update};
+use crate::driver::{Core, DriverError};
 use crate::error::Error;
 use crate::lock::check_name;
-use crate::protocol::number::GREATEST;
-use crate::protocol::{Alter, Kind, Subject};
+use crate::protocol::number::MAX_COUNTER;
+use crate::protocol::{CounterOp, Kind, Subject};
 
 /// A number of permits that are taken and given back. Redisson's `RSemaphore`.
 ///
@@ -57,8 +57,8 @@ impl CountingSemaphore {
     /// # Ok(()) }
     /// ```
     pub async fn try_set(&self, permits: u32) -> Result<bool, Error> {
-        let set = Alter::SetOnce(i64::from(permits));
-        Ok(self.alter(set).await?.before.is_none())
+        let set = CounterOp::SetOnce(i64::from(permits));
+        Ok(self.update(set).await?.before.is_none())
     }
 
     /// Lets there be so many permits to be had from now on, however many there were and whoever has some.
@@ -74,12 +74,14 @@ impl CountingSemaphore {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
-    /// client.counting_semaphore("slots").set(5).await?;
+    /// client.counting_semaphore("slots").set_available(5).await?;
     /// assert_eq!(client.counting_semaphore("slots").available().await?, 5);
     /// # Ok(()) }
     /// ```
-    pub async fn set(&self, permits: u32) -> Result<(), Error> {
-        self.alter(Alter::Set(i64::from(permits))).await.map(drop)
+    pub async fn set_available(&self, permits: u32) -> Result<(), Error> {
+        self.update(CounterOp::Set(i64::from(permits)))
+            .await
+            .map(drop)
     }
 
     /// How many permits can be had now; none, if nobody has said. Fewer than none, if some were
@@ -101,7 +103,7 @@ impl CountingSemaphore {
     /// ```
     pub async fn available(&self) -> Result<i64, Error> {
         check_name(self.name())?;
-        let there = self.of(look(&self.core, &self.subject).await)?;
+        let there = self.of(get(&self.core, &self.subject).await)?;
         Ok(there.unwrap_or(0))
     }
 
@@ -134,7 +136,7 @@ impl CountingSemaphore {
     pub fn acquire(&self, permits: u32) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let semaphore = self.clone();
         async move {
-            let taken = semaphore.take(permits, Patience::Endless).await;
+            let taken = semaphore.take(permits, WaitLimit::Forever).await;
             taken.map(|_| ())
         }
     }
@@ -160,7 +162,7 @@ impl CountingSemaphore {
         permits: u32,
     ) -> impl Future<Output = Result<bool, Error>> + Send + use<> {
         let semaphore = self.clone();
-        async move { semaphore.take(permits, Patience::Once).await }
+        async move { semaphore.take(permits, WaitLimit::TryOnce).await }
     }
 
     /// The same for at most so long, everything included; says whether there were enough.
@@ -187,7 +189,7 @@ impl CountingSemaphore {
         wait: Duration,
     ) -> impl Future<Output = Result<bool, Error>> + Send + use<> {
         let semaphore = self.clone();
-        async move { semaphore.take(permits, Patience::within(wait)).await }
+        async move { semaphore.take(permits, WaitLimit::timeout(wait)).await }
     }
 
     /// Gives so many permits back. Where nobody has said how many there are, there are so many then.
@@ -242,12 +244,12 @@ impl CountingSemaphore {
     pub async fn add(&self, permits: i64) -> Result<(), Error> {
         check_name(self.name())?;
         if permits == 0 {
-            return self.of(self.core.usable());
+            return self.of(self.core.ensure_usable());
         }
-        let Altered { before, after } = self.alter(Alter::Add(permits)).await?;
+        let CounterUpdate { before, after } = self.update(CounterOp::Add(permits)).await?;
         if before == after {
             let reason = format!(
-                "no more than {GREATEST}, and there are {}",
+                "no more than {MAX_COUNTER}, and there are {}",
                 before.unwrap_or(0)
             );
             return Err(Error::invalid_option("permits", reason).about(self.name()));
@@ -275,7 +277,7 @@ impl CountingSemaphore {
     /// # Ok(()) }
     /// ```
     pub async fn drain(&self) -> Result<u64, Error> {
-        let Altered { before, .. } = self.alter(Alter::Drain).await?;
+        let CounterUpdate { before, .. } = self.update(CounterOp::Drain).await?;
         Ok(before.and_then(|there| there.try_into().ok()).unwrap_or(0))
     }
 
@@ -297,7 +299,7 @@ impl CountingSemaphore {
     /// # Ok(()) }
     /// ```
     pub async fn delete(&self) -> Result<bool, Error> {
-        Ok(self.alter(Alter::Forget).await?.before.is_some())
+        Ok(self.update(CounterOp::Delete).await?.before.is_some())
     }
 
     /// The semaphore's name.
@@ -312,20 +314,20 @@ impl CountingSemaphore {
         &self.subject.name
     }
 
-    async fn take(&self, permits: u32, patience: Patience) -> Result<bool, Error> {
+    async fn take(&self, permits: u32, wait_limit: WaitLimit) -> Result<bool, Error> {
         check_name(self.name())?;
         if permits == 0 {
-            return self.of(self.core.usable().map(|()| true));
+            return self.of(self.core.ensure_usable().map(|()| true));
         }
-        self.of(take(&self.core, &self.subject, permits, patience).await)
+        self.of(take(&self.core, &self.subject, permits, wait_limit).await)
     }
 
-    async fn alter(&self, change: Alter) -> Result<Altered, Error> {
+    async fn update(&self, change: CounterOp) -> Result<CounterUpdate, Error> {
         check_name(self.name())?;
-        self.of(alter(&self.core, &self.subject, change).await)
+        self.of(update(&self.core, &self.subject, change).await)
     }
 
-    fn of<T>(&self, result: Result<T, Trouble>) -> Result<T, Error> {
-        result.map_err(|trouble| Error::of(&self.subject.name, trouble))
+    fn of<T>(&self, result: Result<T, DriverError>) -> Result<T, Error> {
+        result.map_err(|error| Error::of(&self.subject.name, error))
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::driver::{Trouble, TroubleWith};
+use crate::driver::{DriverError, NamedDriverError};
 pub use crate::engine::TlsProblem;
-use crate::engine::{Cause, Failure};
+use crate::engine::{StoreError, StoreErrorKind};
 pub use crate::protocol::lease::{LostReason, Risk};
-use crate::protocol::rw::MOST_READS;
+use crate::protocol::rw::MAX_READ_HOLDS;
 
-mod words;
+mod display;
 
-use self::words::{Each, Of, Shown, why_closed, without_code};
+use self::display::{JoinedErrors, NamePrefix, TruncatedName, why_closed, without_code};
 
 /// Trouble. Somebody else having the lock is not: that is `None`.
 ///
@@ -32,7 +32,7 @@ use self::words::{Each, Of, Shown, why_closed, without_code};
 #[non_exhaustive]
 pub enum Error {
     /// The client was closed, or this process was forked from the one that made it.
-    #[error("`{}`: {}", Shown(.name), why_closed(*.forked))]
+    #[error("`{}`: {}", TruncatedName(.name), why_closed(*.forked))]
     Closed {
         /// The lock's name.
         name: Arc<str>,
@@ -48,7 +48,7 @@ pub enum Error {
         feature: &'static str,
     },
     /// The name cannot be a lock's.
-    #[error("{}not a lock's name: {reason}", Of(Some(.name)))]
+    #[error("{}not a lock's name: {reason}", NamePrefix(Some(.name)))]
     InvalidName {
         /// As much of it as is fit to be shown.
         name: Arc<str>,
@@ -56,7 +56,7 @@ pub enum Error {
         reason: String,
     },
     /// An option has a value that makes no sense.
-    #[error("{}{option}: {reason}", Of(.name.as_ref()))]
+    #[error("{}{option}: {reason}", NamePrefix(.name.as_ref()))]
     InvalidOption {
         /// The lock's name; `None` if the option is the client's.
         name: Option<Arc<str>>,
@@ -74,7 +74,7 @@ pub enum Error {
         reason: String,
     },
     /// The lock was held and is not any more.
-    #[error("`{}` was lost: {reason}{}", Shown(.name), AfterRenewal(.cause))]
+    #[error("`{}` was lost: {reason}{}", TruncatedName(.name), AfterRenewal(.cause))]
     Lost {
         /// The lock's name.
         name: Arc<str>,
@@ -85,7 +85,7 @@ pub enum Error {
     },
     /// Fewer replicas than [`Durability`](crate::Durability) asks for have acknowledged it in time. What was granted is
     /// taken back in the background.
-    #[error("`{}`: {detail}; a failover could lose it, and so it does not count", Shown(.name))]
+    #[error("`{}`: {detail}; a failover could lose it, and so it does not count", TruncatedName(.name))]
     NotReplicated {
         /// The lock's name.
         name: Arc<str>,
@@ -93,7 +93,7 @@ pub enum Error {
         detail: String,
     },
     /// The store has no room left for another lock.
-    #[error("`{}`: the store has no room ({detail}); raise its limit or free some", Shown(.name))]
+    #[error("`{}`: the store has no room ({detail}); raise its limit or free some", TruncatedName(.name))]
     OutOfMemory {
         /// The lock's name.
         name: Arc<str>,
@@ -101,7 +101,7 @@ pub enum Error {
         detail: String,
     },
     /// The store's user may not do that.
-    #[error("`{}`: the store refuses: {detail}", Shown(.name))]
+    #[error("`{}`: the store refuses: {detail}", TruncatedName(.name))]
     PermissionDenied {
         /// The lock's name, or the store's address.
         name: Arc<str>,
@@ -109,25 +109,25 @@ pub enum Error {
         detail: String,
     },
     /// Who wants to write reads, and so do others: it would wait for itself.
-    #[error("`{}` is read by this owner and by others; give that back before you ask to write, or use `try_upgrade`", Shown(.name))]
+    #[error("`{}` is read by this owner and by others; give that back before you ask to write, or use `try_upgrade`", TruncatedName(.name))]
     WouldDeadlock {
         /// The lock's name.
         name: Arc<str>,
     },
     /// The guard has given the lock back.
-    #[error("`{}` was given back", Shown(.name))]
+    #[error("`{}` was given back", TruncatedName(.name))]
     Released {
         /// The lock's name.
         name: Arc<str>,
     },
     /// Several locks, or one on several servers, were taken or given back at once, and several of them not cleanly.
-    #[error("{}", Each(.errors))]
+    #[error("{}", JoinedErrors(.errors))]
     Several {
         /// What went wrong with each of them.
         errors: Vec<Self>,
     },
     /// The store is not one that can be worked with: damaged, another program's, of a version we do not know.
-    #[error("`{}`: the store cannot be used: {detail}", Shown(.name))]
+    #[error("`{}`: the store cannot be used: {detail}", TruncatedName(.name))]
     Storage {
         /// The lock's name, or the store's address.
         name: Arc<str>,
@@ -137,7 +137,7 @@ pub enum Error {
     /// Time was over before anybody could say whether the lock is free. What was asked is taken back
     /// in the background; but a change of a [latch](crate::Latch) or of a
     /// [semaphore that only counts](crate::CountingSemaphore) may have been made.
-    #[error("`{}`: no answer from the store in time ({detail})", Shown(.name))]
+    #[error("`{}`: no answer from the store in time ({detail})", TruncatedName(.name))]
     Timeout {
         /// The lock's name.
         name: Arc<str>,
@@ -146,7 +146,7 @@ pub enum Error {
     },
     /// There is no connection that nobody else can read: a certificate is not in order, ours or the server's. Nothing was
     /// sent but to a server that had shown who it is. Waiting does not mend this, so those who wait are told.
-    #[error("`{}`: no secure connection: {detail}", Shown(.name))]
+    #[error("`{}`: no secure connection: {detail}", TruncatedName(.name))]
     Tls {
         /// The lock's name, or the store's address.
         name: Arc<str>,
@@ -158,7 +158,7 @@ pub enum Error {
     /// The store cannot be reached, or is not ready. What was asked is taken back, or finished, in the
     /// background; a change of a [latch](crate::Latch) or of a
     /// [semaphore that only counts](crate::CountingSemaphore) was not made.
-    #[error("`{}`: the store is unavailable: {detail}", Shown(.name))]
+    #[error("`{}`: the store is unavailable: {detail}", TruncatedName(.name))]
     Unavailable {
         /// The lock's name, or the store's address.
         name: Arc<str>,
@@ -167,7 +167,7 @@ pub enum Error {
     },
     /// The key holds something that is no lock of this kind: another program's data, or a lock of another
     /// kind. It is left as it is.
-    #[error("`{}` is not a lock of this kind ({detail}); choose another name or a key prefix", Shown(.name))]
+    #[error("`{}` is not a lock of this kind ({detail}); choose another name or a key prefix", TruncatedName(.name))]
     WrongKind {
         /// The lock's name.
         name: Arc<str>,
@@ -273,7 +273,7 @@ impl Error {
 
     pub(crate) fn invalid_name(name: &str, reason: impl Into<String>) -> Self {
         Self::InvalidName {
-            name: Shown(name).to_string().into(),
+            name: TruncatedName(name).to_string().into(),
             reason: reason.into(),
         }
     }
@@ -301,8 +301,8 @@ impl Error {
     }
 
     /// All that went wrong at once.
-    pub(crate) fn all_of(troubles: Vec<TroubleWith>) -> Self {
-        let errors = troubles.into_iter().map(Self::from).collect();
+    pub(crate) fn all_of(errors: Vec<NamedDriverError>) -> Self {
+        let errors = errors.into_iter().map(Self::from).collect();
         Self::gathered(errors).unwrap_or(Self::Several { errors: Vec::new() })
     }
 
@@ -314,70 +314,72 @@ impl Error {
         self
     }
 
-    pub(crate) fn of(name: &Arc<str>, trouble: Trouble) -> Self {
+    pub(crate) fn of(name: &Arc<str>, error: DriverError) -> Self {
         let name = name.clone();
-        match trouble {
-            Trouble::Closed => Self::Closed {
+        match error {
+            DriverError::Closed => Self::Closed {
                 name,
                 forked: false,
             },
-            Trouble::Failure(failure) => Self::from_failure(&name, failure),
-            Trouble::Forked => Self::Closed { name, forked: true },
-            Trouble::Lost(reason) => Self::lost(name, reason),
-            Trouble::WouldDeadlock => Self::WouldDeadlock { name },
-            Trouble::TimedOut(Some(said)) => Self::from_failure(&name, said),
-            Trouble::TimedOut(None) => Self::Timeout {
+            DriverError::StoreError(failure) => Self::from_failure(&name, failure),
+            DriverError::Forked => Self::Closed { name, forked: true },
+            DriverError::Lost(reason) => Self::lost(name, reason),
+            DriverError::WouldDeadlock => Self::WouldDeadlock { name },
+            DriverError::TimedOut(Some(said)) => Self::from_failure(&name, said),
+            DriverError::TimedOut(None) => Self::Timeout {
                 name,
                 detail: "the wait is over and the store has not answered".into(),
             },
-            Trouble::TooLong(longest) => Self::InvalidOption {
+            DriverError::LeaseTooLong(longest) => Self::InvalidOption {
                 name: Some(name),
                 option: "lease",
                 reason: format!(
                     "longer than the client's failover_delay ({longest:?}), after which others may have the lock"
                 ),
             },
-            Trouble::TooManyReads => Self::InvalidOption {
+            DriverError::TooManyReads => Self::InvalidOption {
                 name: Some(name),
                 option: "with_owner",
-                reason: format!("an owner may hold the read lock {MOST_READS} times at once"),
+                reason: format!("an owner may hold the read lock {MAX_READ_HOLDS} times at once"),
             },
-            Trouble::TooYoung(wait, server) => Self::Unavailable {
+            DriverError::RecentlyRestarted(wait, server) => Self::Unavailable {
                 name,
                 detail: format!("{server}: has not been up for {wait:?} yet, and so has no vote"),
             },
         }
     }
 
-    pub(crate) fn from_failure(name: &Arc<str>, failure: Failure) -> Self {
+    pub(crate) fn from_failure(name: &Arc<str>, failure: StoreError) -> Self {
         let name = name.clone();
-        let Failure { cause, detail } = failure;
-        match cause {
-            Cause::Denied | Cause::DeniedInPart => Self::PermissionDenied { name, detail },
-            Cause::NoName => Self::invalid_name(&name, detail),
-            Cause::OutOfMemory => Self::OutOfMemory { name, detail },
-            Cause::TimedOut => Self::Timeout { name, detail },
-            Cause::Tls(problem) => Self::Tls {
+        let StoreError { kind, detail } = failure;
+        match kind {
+            StoreErrorKind::Denied | StoreErrorKind::PartiallyDenied => {
+                Self::PermissionDenied { name, detail }
+            }
+            StoreErrorKind::InvalidName => Self::invalid_name(&name, detail),
+            StoreErrorKind::OutOfMemory => Self::OutOfMemory { name, detail },
+            StoreErrorKind::TimedOut => Self::Timeout { name, detail },
+            StoreErrorKind::Tls(problem) => Self::Tls {
                 name,
                 problem,
                 detail,
             },
-            Cause::WrongKind => Self::WrongKind {
+            StoreErrorKind::WrongKind => Self::WrongKind {
                 name,
                 detail: without_code(detail),
             },
-            Cause::Unexpected | Cause::Unusable => Self::Storage { name, detail },
-            Cause::NotReplicated => Self::NotReplicated { name, detail },
-            Cause::Interrupted | Cause::Unreachable | Cause::Unready => {
-                Self::Unavailable { name, detail }
-            }
+            StoreErrorKind::Unexpected | StoreErrorKind::Unusable => Self::Storage { name, detail },
+            StoreErrorKind::NotReplicated => Self::NotReplicated { name, detail },
+            StoreErrorKind::Interrupted
+            | StoreErrorKind::Unreachable
+            | StoreErrorKind::NotReady => Self::Unavailable { name, detail },
         }
     }
 }
 
-impl From<TroubleWith> for Error {
-    fn from(TroubleWith { name, trouble }: TroubleWith) -> Self {
-        Self::of(&name, trouble)
+impl From<NamedDriverError> for Error {
+    fn from(NamedDriverError { name, error }: NamedDriverError) -> Self {
+        Self::of(&name, error)
     }
 }
 
@@ -423,7 +425,11 @@ impl From<Lost> for Error {
 impl std::fmt::Display for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (reason, after) = (self.reason, AfterRenewal(&self.cause));
-        write!(f, "`{}` was lost: {reason}{after}", Shown(&self.name))
+        write!(
+            f,
+            "`{}` was lost: {reason}{after}",
+            TruncatedName(&self.name)
+        )
     }
 }
 

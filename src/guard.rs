@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::field::debug;
 
-use crate::driver::claim::Claim;
+use crate::driver::hold_ref::HoldRef;
 use crate::driver::release::{self, HandOff};
 use crate::engine::events::emit_in_call;
 use crate::error::Error;
@@ -31,15 +31,15 @@ use crate::run_error::RunError;
 /// ```
 #[must_use = "the lock is given back as soon as its guard is dropped"]
 pub struct Guard<K = Plain> {
-    claim: Claim,
+    hold_ref: HoldRef,
     held: Held<K>,
 }
 
 impl<K> Guard<K> {
-    pub(crate) fn new(claim: Claim) -> Self {
-        let hold = claim.hold().clone();
+    pub(crate) fn new(hold_ref: HoldRef) -> Self {
+        let hold = hold_ref.hold().clone();
         Self {
-            claim,
+            hold_ref,
             held: Held::new(hold),
         }
     }
@@ -122,13 +122,13 @@ impl<K> Guard<K> {
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         check_lease(lease).map_err(|error| error.about(self.name()))?;
-        if self.hold.keeps_alive(&self.claim) {
+        if self.hold.keeps_alive(&self.hold_ref) {
             return Err(Error::kept_alive(self.name()));
         }
         self.hold
             .extend(lease)
             .await
-            .map_err(|trouble| Error::of(&self.hold.subject.name, trouble))
+            .map_err(|error| Error::of(&self.hold.subject.name, error))
     }
 
     /// Releases the lock and reports whether it was still held.
@@ -156,7 +156,7 @@ impl<K> Guard<K> {
     /// ```
     pub async fn release(self) -> Result<(), Error> {
         let held = self.held;
-        release::release(self.claim, HandOff::InMemory)
+        release::release(self.hold_ref, HandOff::InMemory)
             .await
             .inspect(|()| {
                 emit_in_call!(
@@ -166,21 +166,21 @@ impl<K> Guard<K> {
                     "given back"
                 );
             })
-            .map_err(|trouble| Error::of(&held.hold.subject.name, trouble))
+            .map_err(|error| Error::of(&held.hold.subject.name, error))
     }
 
     /// Releases the lock after work that was done under it; fails only if it was not held until then.
     pub(crate) async fn conclude(self) -> Result<(), Error> {
         let name = self.held.hold.subject.name.clone();
-        let concluded = release::conclude(self.claim).await;
-        concluded.map_err(|trouble| Error::of(&name, trouble))
+        let concluded = release::conclude(self.hold_ref).await;
+        concluded.map_err(|error| Error::of(&name, error))
     }
 
     /// Stops renewing and leaves the lock to its lease, for whoever is to find it taken after this
     /// process has gone.
     ///
     /// The embedded store (`sqlite:`) frees it with the process, unless its client lets holds end with their leases alone
-    /// ([`ClientBuilder::holds_end_with`](crate::ClientBuilder::holds_end_with)).
+    /// ([`ClientBuilder::release_on`](crate::ClientBuilder::release_on)).
     ///
     /// Where the owner has other guards on the lock, it is given back with the last of those.
     ///
@@ -192,7 +192,7 @@ impl<K> Guard<K> {
     /// # Ok(()) }
     /// ```
     pub fn forget(self) {
-        release::forget(self.claim);
+        release::forget(self.hold_ref);
     }
 }
 

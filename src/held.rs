@@ -106,7 +106,7 @@ impl<K> Held<K> {
     pub fn check(&self) -> Result<(), Error> {
         let hold = &self.hold;
         match hold.lost() {
-            Some(reason) => Err(news(hold, reason).into()),
+            Some(reason) => Err(lost_event(hold, reason).into()),
             None if hold.is_held() => Ok(()),
             None => Err(Error::Released {
                 name: hold.subject.name.clone(),
@@ -241,7 +241,7 @@ impl Future for LostSignal {
         // By the clock at every look, not only when somebody calls: work that is raced against this must
         // not be polled after the end.
         if let Some(reason) = this.hold.lost() {
-            return Poll::Ready(Some(news(&this.hold, reason)));
+            return Poll::Ready(Some(lost_event(&this.hold, reason)));
         }
         let wait = this
             .wait
@@ -249,11 +249,11 @@ impl Future for LostSignal {
         let reason = std::task::ready!(wait.as_mut().poll(cx));
         // Polled again, it looks again, and finds the same.
         this.wait = None;
-        Poll::Ready(reason.map(|reason| news(&this.hold, reason)))
+        Poll::Ready(reason.map(|reason| lost_event(&this.hold, reason)))
     }
 }
 
-fn news(hold: &Hold, reason: LostReason) -> Lost {
+fn lost_event(hold: &Hold, reason: LostReason) -> Lost {
     let cause = hold.renewal_error();
     Lost {
         name: hold.subject.name.clone(),

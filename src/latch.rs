@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::number::{Altered, alter, look};
-use crate::driver::{Core, Trouble, gate};
+use crate::driver::counter::{CounterUpdate, get, update};
+use crate::driver::{Core, DriverError, latch_wait};
 use crate::error::Error;
 use crate::lock::check_name;
-use crate::protocol::number::GREATEST;
-use crate::protocol::{Alter, Kind, Subject};
+use crate::protocol::number::MAX_COUNTER;
+use crate::protocol::{CounterOp, Kind, Subject};
 
 /// Opens when it has been counted down to zero. Redisson's `RCountDownLatch`.
 ///
@@ -58,11 +58,11 @@ impl Latch {
     /// ```
     pub async fn try_set(&self, count: u64) -> Result<bool, Error> {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        if !(1..=GREATEST).contains(&count) {
-            let wrong = Error::invalid_option("count", format!("one to {GREATEST}"));
+        if !(1..=MAX_COUNTER).contains(&count) {
+            let wrong = Error::invalid_option("count", format!("one to {MAX_COUNTER}"));
             return Err(wrong.about(self.name()));
         }
-        let Altered { before, .. } = self.alter(Alter::SetOnce(count)).await?;
+        let CounterUpdate { before, .. } = self.update(CounterOp::SetOnce(count)).await?;
         Ok(before.is_none())
     }
 
@@ -93,7 +93,7 @@ impl Latch {
     /// # Ok(()) }
     /// ```
     pub async fn count_down(&self) -> Result<u64, Error> {
-        let Altered { after, .. } = self.alter(Alter::CountDown).await?;
+        let CounterUpdate { after, .. } = self.update(CounterOp::CountDown).await?;
         Ok(left(after))
     }
 
@@ -115,7 +115,7 @@ impl Latch {
     /// ```
     pub async fn count(&self) -> Result<u64, Error> {
         check_name(self.name())?;
-        let count = self.of(look(&self.core, &self.subject).await)?;
+        let count = self.of(get(&self.core, &self.subject).await)?;
         Ok(left(count))
     }
 
@@ -189,7 +189,7 @@ impl Latch {
     /// # Ok(()) }
     /// ```
     pub async fn delete(&self) -> Result<bool, Error> {
-        let Altered { before, .. } = self.alter(Alter::Forget).await?;
+        let CounterUpdate { before, .. } = self.update(CounterOp::Delete).await?;
         Ok(before.is_some())
     }
 
@@ -208,16 +208,16 @@ impl Latch {
     async fn wait_until(&self, wait: Option<Duration>) -> Result<bool, Error> {
         check_name(self.name())?;
         let deadline = wait.map(|wait| self.core.clock.now() + wait);
-        self.of(gate::wait(&self.core, &self.subject, deadline).await)
+        self.of(latch_wait::wait(&self.core, &self.subject, deadline).await)
     }
 
-    async fn alter(&self, change: Alter) -> Result<Altered, Error> {
+    async fn update(&self, change: CounterOp) -> Result<CounterUpdate, Error> {
         check_name(self.name())?;
-        self.of(alter(&self.core, &self.subject, change).await)
+        self.of(update(&self.core, &self.subject, change).await)
     }
 
-    fn of<T>(&self, result: Result<T, Trouble>) -> Result<T, Error> {
-        result.map_err(|trouble| Error::of(&self.subject.name, trouble))
+    fn of<T>(&self, result: Result<T, DriverError>) -> Result<T, Error> {
+        result.map_err(|error| Error::of(&self.subject.name, error))
     }
 }
 

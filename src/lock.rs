@@ -4,17 +4,17 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::acquire::{self, Patience, Wish};
-use crate::driver::multi::Part;
-use crate::driver::{Core, Trouble};
+use crate::driver::acquire::{self, AcquireParams, WaitLimit};
+use crate::driver::multi::LockTarget;
+use crate::driver::{Core, DriverError};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::held::Held;
 use crate::options::{Lease, Wait, check_permits, check_positive};
 use crate::owner::Owner;
-use crate::protocol::lease::{ENDLESS, Terms};
-use crate::protocol::request::flaw_of;
-use crate::protocol::{Kind, Subject, Wanted};
+use crate::protocol::lease::{LeaseTerms, NO_EXPIRY};
+use crate::protocol::request::validate_name;
+use crate::protocol::{Kind, PermitRequest, Subject};
 use crate::run_error::RunError;
 
 /// A lock by name: a name, not a state. Clone it, share it, make it again.
@@ -38,7 +38,7 @@ pub struct Lock<K = Plain> {
     owner: Option<Owner>,
     max_hold: Option<Duration>,
     /// How many it asks for, where there are many.
-    permits: Wanted,
+    permits: PermitRequest,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -82,13 +82,18 @@ impl<K> Lock<K> {
             wait: Wait::default(),
             owner: None,
             max_hold: None,
-            permits: Wanted::ONE,
+            permits: PermitRequest::ONE,
             kind: PhantomData,
         }
     }
 
     /// So many permits of a semaphore.
-    pub(crate) fn many(core: Arc<Core>, name: Arc<str>, lease: Lease, permits: Wanted) -> Self {
+    pub(crate) fn many(
+        core: Arc<Core>,
+        name: Arc<str>,
+        lease: Lease,
+        permits: PermitRequest,
+    ) -> Self {
         Self {
             permits,
             ..Self::new(core, name, Kind::Semaphore, lease)
@@ -207,9 +212,9 @@ impl<K> Lock<K> {
     /// # Ok(()) }
     /// ```
     pub fn acquire(&self) -> impl Future<Output = Result<Guard<K>, Error>> + Send + use<K> {
-        self.start(Patience::Endless, |guard, name| {
+        self.start(WaitLimit::Forever, |guard, name| {
             // Without a deadline the wait cannot be over.
-            guard.ok_or_else(|| Error::of(name, Trouble::TimedOut(None)))
+            guard.ok_or_else(|| Error::of(name, DriverError::TimedOut(None)))
         })
     }
 
@@ -234,7 +239,7 @@ impl<K> Lock<K> {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
-        self.start(Patience::Once, |guard, _| Ok(guard))
+        self.start(WaitLimit::TryOnce, |guard, _| Ok(guard))
     }
 
     /// Waits for the lock for at most `wait`, connecting and asking included; `None` if somebody else
@@ -261,7 +266,7 @@ impl<K> Lock<K> {
         &self,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<Guard<K>>, Error>> + Send + use<K> {
-        self.start(Patience::within(wait), |guard, _| Ok(guard))
+        self.start(WaitLimit::timeout(wait), |guard, _| Ok(guard))
     }
 
     /// Acquires, works, releases. `Ok` means that the work ran under the lock from its beginning to its end.
@@ -312,20 +317,20 @@ impl<K> Lock<K> {
     /// One future, not one in another: each of them would make room for all that is inside.
     fn start<T>(
         &self,
-        patience: Patience,
-        got: Got<K, T>,
+        wait_limit: WaitLimit,
+        got: MapGuard<K, T>,
     ) -> impl Future<Output = Result<T, Error>> + Send + use<K, T> {
         let core = self.core.clone();
-        let wish = self.wish().map_err(|error| error.about(self.name()));
+        let params = self.params().map_err(|error| error.about(self.name()));
         async move {
-            let wish = match &wish {
-                Ok(wish) => wish,
+            let params = match &params {
+                Ok(params) => params,
                 Err(error) => return Err(error.clone()),
             };
-            let claim = acquire::acquire(&core, wish, patience)
+            let hold_ref = acquire::acquire(&core, params, wait_limit)
                 .await
-                .map_err(|trouble| Error::of(&wish.subject.name, trouble))?;
-            got(claim.map(Guard::new), &wish.subject.name)
+                .map_err(|error| Error::of(&params.subject.name, error))?;
+            got(hold_ref.map(Guard::new), &params.subject.name)
         }
     }
 
@@ -344,23 +349,23 @@ impl<K> Lock<K> {
     }
 
     /// As one of several, with the lease of them all.
-    pub(crate) fn part(&self, lease: Lease) -> Result<Part, Error> {
+    pub(crate) fn target(&self, lease: Lease) -> Result<LockTarget, Error> {
         let lock = self.clone().with_lease(lease);
-        let wish = lock.wish().map_err(|error| error.about(self.name()))?;
+        let params = lock.params().map_err(|error| error.about(self.name()))?;
         let core = lock.core;
-        Ok(Part { core, wish })
+        Ok(LockTarget { core, params })
     }
 
-    fn wish(&self) -> Result<Wish, Error> {
+    fn params(&self) -> Result<AcquireParams, Error> {
         check_name(&self.subject.name)?;
         let lease = self.lease.check()?;
-        let allowed = self.core.allows(lease.duration());
-        allowed.map_err(|trouble| Error::of(&self.subject.name, trouble))?;
+        let allowed = self.core.check_lease(lease.duration());
+        allowed.map_err(|error| Error::of(&self.subject.name, error))?;
         if let Some(longest) = self.max_hold {
             check_positive("max_hold", longest)?;
         }
         check_permits(self.permits.count)?;
-        if self.subject.kind.is_of_permits() && self.owner.is_some() {
+        if self.subject.kind.has_permits() && self.owner.is_some() {
             let reason = "permits are nobody's to take again; leave `with_owner` out";
             return Err(Error::invalid_option("owner", reason));
         }
@@ -370,28 +375,28 @@ impl<K> Lock<K> {
             let reason = "it was made by another client";
             return Err(Error::invalid_option("owner", reason));
         }
-        let terms = Terms {
+        let terms = LeaseTerms {
             lease: match lease {
-                Lease::KeepAlive(_) if !self.core.settings.lapses => ENDLESS,
+                Lease::KeepAlive(_) if !self.core.settings.leases_expire => NO_EXPIRY,
                 lease => lease.duration(),
             },
             keep_alive: matches!(lease, Lease::KeepAlive(_)),
             max_hold: self.max_hold,
-            cut: None,
+            peer_ttl_cap: None,
         };
-        Ok(Wish {
+        Ok(AcquireParams {
             subject: self.subject.clone(),
             terms: self.core.terms(self.subject.kind, terms),
-            hearing: self.wait.hearing(),
-            user: self.owner.as_ref().map(Owner::user),
-            beside: None,
+            wait_mode: self.wait.wait_mode(),
+            local_owner: self.owner.as_ref().map(Owner::local_owner),
+            upgrade_from: None,
             permits: self.permits,
         })
     }
 }
 
 /// What a call makes of the guard it got, if it got one.
-type Got<K, T> = fn(Option<Guard<K>>, &Arc<str>) -> Result<T, Error>;
+type MapGuard<K, T> = fn(Option<Guard<K>>, &Arc<str>) -> Result<T, Error>;
 
 impl<K> Clone for Lock<K> {
     fn clone(&self) -> Self {
@@ -401,5 +406,5 @@ impl<K> Clone for Lock<K> {
 
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let wrong = |reason| Error::invalid_name(name, reason);
-    flaw_of(name).map(wrong).map_or(Ok(()), Err)
+    validate_name(name).map(wrong).map_or(Ok(()), Err)
 }

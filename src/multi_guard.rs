@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::driver::claim::Claim;
+use crate::driver::hold_ref::HoldRef;
 use crate::driver::{multi, release};
 use crate::error::{Error, Lost, Risk};
 use crate::held::{Held, LostSignal, until_lost};
@@ -32,15 +32,17 @@ use crate::run_error::RunError;
 /// ```
 #[must_use = "the locks are given back as soon as their guard is dropped"]
 pub struct MultiGuard {
-    claims: Vec<Claim>,
+    hold_refs: Vec<HoldRef>,
     held: MultiHeld,
 }
 
 impl MultiGuard {
-    pub(crate) fn new(claims: Vec<Claim>) -> Self {
-        let holds = claims.iter().map(|claim| Held::new(claim.hold().clone()));
+    pub(crate) fn new(hold_refs: Vec<HoldRef>) -> Self {
+        let holds = hold_refs
+            .iter()
+            .map(|hold_ref| Held::new(hold_ref.hold().clone()));
         let held = MultiHeld(holds.collect());
-        Self { claims, held }
+        Self { hold_refs, held }
     }
 
     /// A view of this guard that can be cloned and passed around, but not released.
@@ -117,13 +119,16 @@ impl MultiGuard {
         &self,
         lease: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let mut renewed = self.claims.iter();
-        let renewed = renewed.find(|claim| claim.hold().keeps_alive(claim));
+        let mut renewed = self.hold_refs.iter();
+        let renewed = renewed.find(|hold_ref| hold_ref.hold().keeps_alive(hold_ref));
         let wrong = match renewed {
-            Some(claim) => Err(Error::kept_alive(&claim.hold().subject.name)),
+            Some(hold_ref) => Err(Error::kept_alive(&hold_ref.hold().subject.name)),
             None => check_lease(lease),
         };
-        let holds = self.claims.iter().map(|claim| claim.hold().clone());
+        let holds = self
+            .hold_refs
+            .iter()
+            .map(|hold_ref| hold_ref.hold().clone());
         let holds: Vec<_> = holds.collect();
         async move {
             wrong?;
@@ -150,12 +155,14 @@ impl MultiGuard {
     /// # Ok(()) }
     /// ```
     pub async fn release(self) -> Result<(), Error> {
-        multi::give_back(self.claims).await.map_err(Error::all_of)
+        multi::release_all(self.hold_refs)
+            .await
+            .map_err(Error::all_of)
     }
 
     /// Releases the locks after work that was done under them; fails only if one of them was not held until then.
     pub(crate) async fn conclude(self) -> Result<(), Error> {
-        multi::conclude(self.claims).await.map_err(Error::all_of)
+        multi::conclude(self.hold_refs).await.map_err(Error::all_of)
     }
 
     /// Stops renewing and leaves the locks to their leases, as [`Guard::forget`](crate::Guard::forget) does.
@@ -168,7 +175,7 @@ impl MultiGuard {
     /// # Ok(()) }
     /// ```
     pub fn forget(self) {
-        self.claims.into_iter().for_each(release::forget);
+        self.hold_refs.into_iter().for_each(release::forget);
     }
 }
 
@@ -329,7 +336,7 @@ impl MultiHeld {
     pub fn permit_ids(&self, name: &str) -> Vec<PermitId> {
         let of_it = |held: &&Held<Any>| {
             let subject = &held.hold.subject;
-            subject.kind.is_of_permits() && &*subject.name == name
+            subject.kind.has_permits() && &*subject.name == name
         };
         let held = self.0.iter().filter(of_it);
         held.flat_map(|held| permits_of(held.hold.owner)).collect()

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::Trouble;
-use crate::driver::acquire::Patience;
-use crate::driver::multi::parts::in_order;
-use crate::driver::multi::{self, Part};
+use crate::driver::DriverError;
+use crate::driver::acquire::WaitLimit;
+use crate::driver::multi::order::in_order;
+use crate::driver::multi::{self, LockTarget};
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::multi_guard::{MultiGuard, MultiHeld};
@@ -138,12 +138,12 @@ impl MultiLock {
     /// # Ok(()) }
     /// ```
     pub fn acquire(&self) -> impl Future<Output = Result<MultiGuard, Error>> + Send + use<> {
-        let taking = self.start(Patience::Endless);
+        let taking = self.start(WaitLimit::Forever);
         let first = self.members.first().map(|member| Arc::from(member.name()));
         async move {
             let guard = taking.await?;
             // Without a deadline the wait cannot be over.
-            guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), Trouble::TimedOut(None)))
+            guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), DriverError::TimedOut(None)))
         }
     }
 
@@ -172,7 +172,7 @@ impl MultiLock {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<MultiGuard>, Error>> + Send + use<> {
-        self.start(Patience::Once)
+        self.start(WaitLimit::TryOnce)
     }
 
     /// Waits for all of them for at most `wait`, everything included; `None` if somebody else still holds one of them then.
@@ -198,7 +198,7 @@ impl MultiLock {
         &self,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<MultiGuard>, Error>> + Send + use<> {
-        self.start(Patience::within(wait))
+        self.start(WaitLimit::timeout(wait))
     }
 
     /// Acquires, works, releases. `Ok` means that the work ran under all locks from its beginning to its end.
@@ -246,28 +246,29 @@ impl MultiLock {
 
     fn start(
         &self,
-        patience: Patience,
+        wait_limit: WaitLimit,
     ) -> impl Future<Output = Result<Option<MultiGuard>, Error>> + Send + use<> {
-        let parts = self.parts();
+        let targets = self.targets();
         async move {
-            let parts = parts?;
-            let claims = multi::take(&parts, patience).await?;
-            Ok(claims.map(MultiGuard::new))
+            let targets = targets?;
+            let hold_refs = multi::acquire_all(&targets, wait_limit).await?;
+            Ok(hold_refs.map(MultiGuard::new))
         }
     }
 
-    fn parts(&self) -> Result<Vec<Part>, Error> {
+    fn targets(&self) -> Result<Vec<LockTarget>, Error> {
         let Some(Member(first)) = self.members.first() else {
             return Err(Error::invalid_option("members", "no lock would be held"));
         };
         let lease = self.lease.unwrap_or(first.lease);
-        let parts = self.members.iter().map(|Member(lock)| lock.part(lease));
-        let parts = in_order(parts.collect::<Result<_, _>>()?);
-        for part in &parts {
+        let targets = self.members.iter().map(|Member(lock)| lock.target(lease));
+        let targets = in_order(targets.collect::<Result<_, _>>()?);
+        for target in &targets {
             // Each of them was asked for few enough; of one semaphore they are added up.
-            let wish = &part.wish;
-            check_permits(wish.permits.count).map_err(|error| error.about(&wish.subject.name))?;
+            let params = &target.params;
+            check_permits(params.permits.count)
+                .map_err(|error| error.about(&params.subject.name))?;
         }
-        Ok(parts)
+        Ok(targets)
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::protocol::acquire::Hearing;
-use crate::protocol::permit::MOST_PERMITS;
+use crate::protocol::acquire::WaitMode;
+use crate::protocol::permit::MAX_PERMITS;
 
 /// Shorter than a round trip may take, and no validity would be left when the grant arrives.
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
@@ -170,10 +170,10 @@ impl Default for Backoff {
 }
 
 impl Wait {
-    pub(crate) fn hearing(self) -> Hearing {
+    pub(crate) fn wait_mode(self) -> WaitMode {
         match self {
-            Self::Notify => Hearing::Notify,
-            Self::Poll(Backoff { first, longest }) => Hearing::Poll {
+            Self::Notify => WaitMode::Subscribe,
+            Self::Poll(Backoff { first, longest }) => WaitMode::Poll {
                 first: first.max(Duration::from_millis(1)),
                 longest: longest.max(first).max(Duration::from_millis(1)),
             },
@@ -210,10 +210,10 @@ pub(crate) fn check_delay(delay: Duration, lease: Duration) -> Result<(), Error>
 
 /// Refuses a number of permits that no guard can have.
 pub(crate) fn check_permits(count: u32) -> Result<(), Error> {
-    if (1..=MOST_PERMITS).contains(&count) {
+    if (1..=MAX_PERMITS).contains(&count) {
         return Ok(());
     }
-    let reason = format!("a guard has one to {MOST_PERMITS} permits");
+    let reason = format!("a guard has one to {MAX_PERMITS} permits");
     Err(Error::invalid_option("permits", reason))
 }
 

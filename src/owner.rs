@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::owners::User;
+use crate::driver::owners::LocalOwner;
 
 /// Somebody who may hold a lock more than once.
 ///
@@ -25,19 +25,22 @@ use crate::driver::owners::User;
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Owner {
     client: Arc<str>,
-    user: User,
+    local_owner: LocalOwner,
 }
 
 impl Owner {
-    pub(crate) const fn new(client: Arc<str>, user: User) -> Self {
-        Self { client, user }
+    pub(crate) const fn new(client: Arc<str>, local_owner: LocalOwner) -> Self {
+        Self {
+            client,
+            local_owner,
+        }
     }
 
     pub(crate) const fn client(&self) -> &Arc<str> {
         &self.client
     }
 
-    pub(crate) const fn user(&self) -> User {
-        self.user
+    pub(crate) const fn local_owner(&self) -> LocalOwner {
+        self.local_owner
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::quorum::majority::Majority;
+use crate::driver::quorum::quorum_hold::QuorumHold;
 use crate::error::Error;
 use crate::held::until_lost;
 use crate::options::check_lease;
@@ -29,8 +29,8 @@ pub struct QuorumGuard {
 }
 
 impl QuorumGuard {
-    pub(crate) const fn new(majority: Arc<Majority>) -> Self {
-        let held = QuorumHeld(majority);
+    pub(crate) const fn new(quorum_hold: Arc<QuorumHold>) -> Self {
+        let held = QuorumHeld(quorum_hold);
         Self { held }
     }
 
@@ -111,25 +111,25 @@ impl QuorumGuard {
         lease: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let may = self.may_last(lease);
-        let majority = self.held.0.clone();
+        let quorum_hold = self.held.0.clone();
         async move {
             may?;
-            majority.extend(lease).await.map_err(Error::all_of)
+            quorum_hold.extend(lease).await.map_err(Error::all_of)
         }
     }
 
     fn may_last(&self, lease: Duration) -> Result<(), Error> {
-        let majority = &self.held.0;
-        if majority.keeps_alive() {
-            return Err(Error::kept_alive(majority.name()));
+        let quorum_hold = &self.held.0;
+        if quorum_hold.keeps_alive() {
+            return Err(Error::kept_alive(quorum_hold.name()));
         }
-        check_lease(lease).map_err(|error| error.about(majority.name()))?;
-        match majority.longest_lease() {
+        check_lease(lease).map_err(|error| error.about(quorum_hold.name()))?;
+        match quorum_hold.longest_lease() {
             Some(longest) if lease > longest => {
                 let reason = format!(
                     "after its restart a server is waited for only {longest:?}; tell everybody of {lease:?} by `with_longest_lease`"
                 );
-                Err(Error::invalid_option("extend", reason).about(majority.name()))
+                Err(Error::invalid_option("extend", reason).about(quorum_hold.name()))
             }
             _ => self.check(),
         }
@@ -155,7 +155,7 @@ impl QuorumGuard {
     /// # Ok(()) }
     /// ```
     pub async fn release(self) -> Result<(), Error> {
-        self.held.0.give_back().await.map_err(Error::all_of)
+        self.held.0.release().await.map_err(Error::all_of)
     }
 
     /// Releases the lock after work that was done under it; fails only if most servers did not hold it until then.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use crate::driver::quorum::majority::{End, Majority};
+use crate::driver::quorum::quorum_hold::{QuorumEnd, QuorumHold};
 use crate::error::{Error, Lost, Risk};
 
 /// A view of a lock that is held on most of several servers: everything its guard can tell, nothing it can do.
@@ -19,7 +19,7 @@ use crate::error::{Error, Lost, Risk};
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct QuorumHeld(pub(crate) Arc<Majority>);
+pub struct QuorumHeld(pub(crate) Arc<QuorumHold>);
 
 impl QuorumHeld {
     /// The lock's name, the same on every server.
@@ -72,7 +72,7 @@ impl QuorumHeld {
     /// # Ok(()) }
     /// ```
     pub fn is_held(&self) -> bool {
-        self.0.look().is_none()
+        self.0.check_end().is_none()
     }
 
     /// [`is_held`](Self::is_held) for `?`.
@@ -88,10 +88,10 @@ impl QuorumHeld {
     /// # Ok(()) }
     /// ```
     pub fn check(&self) -> Result<(), Error> {
-        match self.0.look() {
+        match self.0.check_end() {
             None => Ok(()),
-            Some(End::Lost(name, reason)) => Err(Error::lost(name, reason)),
-            Some(End::Released) => Err(self.released()),
+            Some(QuorumEnd::Lost(name, reason)) => Err(Error::lost(name, reason)),
+            Some(QuorumEnd::Released) => Err(self.released()),
         }
     }
 
@@ -151,7 +151,7 @@ impl QuorumHeld {
     /// ```
     pub fn lost(&self) -> MajorityLost {
         MajorityLost {
-            majority: self.0.clone(),
+            quorum_hold: self.0.clone(),
             wait: None,
         }
     }
@@ -190,8 +190,8 @@ impl fmt::Debug for QuorumHeld {
 /// ```
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct MajorityLost {
-    majority: Arc<Majority>,
-    wait: Option<Pin<Box<dyn Future<Output = End> + Send + Sync>>>,
+    quorum_hold: Arc<QuorumHold>,
+    wait: Option<Pin<Box<dyn Future<Output = QuorumEnd> + Send + Sync>>>,
 }
 
 impl Future for MajorityLost {
@@ -201,25 +201,25 @@ impl Future for MajorityLost {
         let this = &mut *self;
         // By the clock at every look, not only when somebody calls: work that is raced against this must
         // not be polled after the end.
-        let end = match this.majority.look() {
+        let end = match this.quorum_hold.check_end() {
             Some(end) => end,
             None => {
-                let majority = &this.majority;
+                let quorum_hold = &this.quorum_hold;
                 let wait = this
                     .wait
-                    .get_or_insert_with(|| Box::pin(majority.clone().ended()));
+                    .get_or_insert_with(|| Box::pin(quorum_hold.clone().ended()));
                 ready!(wait.as_mut().poll(cx))
             }
         };
         // Polled again, it looks again, and finds the same.
         this.wait = None;
         Poll::Ready(match end {
-            End::Lost(name, reason) => Some(Lost {
+            QuorumEnd::Lost(name, reason) => Some(Lost {
                 name,
                 reason,
                 cause: None,
             }),
-            End::Released => None,
+            QuorumEnd::Released => None,
         })
     }
 }
@@ -227,7 +227,7 @@ impl Future for MajorityLost {
 impl Clone for MajorityLost {
     fn clone(&self) -> Self {
         Self {
-            majority: self.majority.clone(),
+            quorum_hold: self.quorum_hold.clone(),
             wait: None,
         }
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::Trouble;
-use crate::driver::acquire::Patience;
-use crate::driver::multi::Part;
-use crate::driver::quorum::{self, Rules};
+use crate::driver::DriverError;
+use crate::driver::acquire::WaitLimit;
+use crate::driver::multi::LockTarget;
+use crate::driver::quorum::{self, QuorumConfig};
 use crate::error::Error;
 use crate::multi_lock::Member;
 use crate::options::Lease;
@@ -38,7 +38,7 @@ use crate::run_error::RunError;
 ///
 /// let mut members = Vec::new();
 /// for server in ["memory:", "memory:", "memory:"] {              // or redis://a/, redis://b/, redis://c/
-///     members.push(Client::builder(server).may_be_down(true).connect().await?.lock("nightly").into());
+///     members.push(Client::builder(server).lazy_connect(true).connect().await?.lock("nightly").into());
 /// }
 /// let guard = QuorumLock::new(members).acquire().await?;
 /// guard.while_held(async { /* the work */ }).await?;
@@ -125,12 +125,12 @@ impl QuorumLock {
     /// # Ok(()) }
     /// ```
     pub fn acquire(&self) -> impl Future<Output = Result<QuorumGuard, Error>> + Send + use<> {
-        let taking = self.start(Patience::Endless);
+        let taking = self.start(WaitLimit::Forever);
         let first = self.members.first().map(|member| Arc::from(member.name()));
         async move {
             let guard = taking.await?;
             // Without a deadline the wait cannot be over.
-            guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), Trouble::TimedOut(None)))
+            guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), DriverError::TimedOut(None)))
         }
     }
 
@@ -157,7 +157,7 @@ impl QuorumLock {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<QuorumGuard>, Error>> + Send + use<> {
-        self.start(Patience::Once)
+        self.start(WaitLimit::TryOnce)
     }
 
     /// Waits for at most `wait`, everything included; `None` if others are in the way then.
@@ -182,7 +182,7 @@ impl QuorumLock {
         &self,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<QuorumGuard>, Error>> + Send + use<> {
-        self.start(Patience::within(wait))
+        self.start(WaitLimit::timeout(wait))
     }
 
     /// Acquires, works, releases. `Ok` means that the work ran under the lock from its beginning to its end.
@@ -226,48 +226,48 @@ impl QuorumLock {
 
     fn start(
         &self,
-        patience: Patience,
+        wait_limit: WaitLimit,
     ) -> impl Future<Output = Result<Option<QuorumGuard>, Error>> + Send + use<> {
-        let asked = self.parts();
+        let asked = self.targets();
         async move {
-            let (parts, rules) = asked?;
-            let taken = quorum::take(parts, rules, patience).await;
+            let (targets, config) = asked?;
+            let taken = quorum::acquire_quorum(targets, config, wait_limit).await;
             match taken {
-                Ok(majority) => Ok(majority.map(QuorumGuard::new)),
-                Err(troubles) => Err(Error::all_of(troubles)),
+                Ok(quorum_hold) => Ok(quorum_hold.map(QuorumGuard::new)),
+                Err(errors) => Err(Error::all_of(errors)),
             }
         }
     }
 
-    fn parts(&self) -> Result<(Vec<Part>, Rules), Error> {
+    fn targets(&self) -> Result<(Vec<LockTarget>, QuorumConfig), Error> {
         let Some(Member(first)) = self.members.first() else {
             return Err(Error::invalid_option("members", "no lock would be held"));
         };
         let lease = self.lease.unwrap_or(first.lease);
-        let parts = self.members.iter().map(|Member(lock)| lock.part(lease));
-        let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
-        let first = &parts[0].wish.subject;
-        for part in &parts {
-            let subject = &part.wish.subject;
+        let targets = self.members.iter().map(|Member(lock)| lock.target(lease));
+        let targets: Vec<LockTarget> = targets.collect::<Result<_, _>>()?;
+        let first = &targets[0].params.subject;
+        for target in &targets {
+            let subject = &target.params.subject;
             let reason = if subject != first {
                 "all have to be of one name and kind: they are one lock"
-            } else if !subject.kind.may_be_voted_on() {
+            } else if !subject.kind.supports_quorum() {
                 "only plain and simple locks can be had on most of several servers"
             } else {
                 continue;
             };
             return Err(Error::invalid_option("members", reason).about(&subject.name));
         }
-        for (place, part) in parts.iter().enumerate() {
-            let server = part.server();
-            let mut before = parts[..place].iter();
+        for (index, target) in targets.iter().enumerate() {
+            let server = target.server();
+            let mut before = targets[..index].iter();
             if before.any(|other| other.server() == server) {
                 let reason = format!("two are on one server, which would vote twice: {server}");
                 let twice = Error::invalid_option("members", reason);
-                return Err(twice.about(&part.wish.subject.name));
+                return Err(twice.about(&target.params.subject.name));
             }
         }
         let longest_lease = self.longest_lease.unwrap_or(lease.duration());
-        Ok((parts, Rules { longest_lease }))
+        Ok((targets, QuorumConfig { longest_lease }))
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::driver::Core;
-use crate::driver::acquire::{self, Wish};
+use crate::driver::acquire::{self, AcquireParams};
 use crate::error::{Error, LostReason};
 use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::options::{Lease, Wait};
-use crate::protocol::{Kind, Subject, Wanted};
+use crate::protocol::{Kind, PermitRequest, Subject};
 
 /// A lock that many may hold to read, or one to write. Redisson's `RReadWriteLock`.
 ///
@@ -118,10 +118,10 @@ impl Guard<Read> {
     /// ```
     pub async fn try_upgrade(&self) -> Result<Option<Guard<Write>>, Error> {
         self.check()?;
-        let wish = self.other_side(Kind::Write);
-        let claim = acquire::beside(&self.hold.core, &wish).await;
-        let claim = claim.map_err(|trouble| Error::of(&wish.subject.name, trouble))?;
-        Ok(claim.map(Guard::new))
+        let params = self.other_side(Kind::Write);
+        let hold_ref = acquire::acquire_other_side(&self.hold.core, &params).await;
+        let hold_ref = hold_ref.map_err(|error| Error::of(&params.subject.name, error))?;
+        Ok(hold_ref.map(Guard::new))
     }
 }
 
@@ -148,15 +148,15 @@ impl Guard<Write> {
     /// ```
     pub async fn downgrade(self) -> Result<Guard<Read>, Error> {
         self.check()?;
-        let wish = self.other_side(Kind::Read);
-        let claim = acquire::beside(&self.hold.core, &wish).await;
-        let claim = claim.map_err(|trouble| Error::of(&wish.subject.name, trouble))?;
-        let Some(claim) = claim else {
+        let params = self.other_side(Kind::Read);
+        let hold_ref = acquire::acquire_other_side(&self.hold.core, &params).await;
+        let hold_ref = hold_ref.map_err(|error| Error::of(&params.subject.name, error))?;
+        let Some(hold_ref) = hold_ref else {
             // Somebody else writes.
-            let (name, reason) = (wish.subject.name, LostReason::TakenOver);
+            let (name, reason) = (params.subject.name, LostReason::TakenOver);
             return Err(Error::lost(name, reason));
         };
-        let read = Guard::new(claim);
+        let read = Guard::new(hold_ref);
         match self.release().await {
             // What does not answer is told in the background; the reader's hold is there.
             Err(error) if error.is_transient() => Ok(read),
@@ -167,15 +167,15 @@ impl Guard<Write> {
 
 impl<K> Guard<K> {
     /// The other side of the lock, on the same terms and for the same user.
-    fn other_side(&self, kind: Kind) -> Wish {
+    fn other_side(&self, kind: Kind) -> AcquireParams {
         let hold = &self.hold;
-        Wish {
+        AcquireParams {
             subject: Subject::new(kind, hold.subject.name.clone()),
             terms: hold.core.terms(kind, hold.terms),
-            hearing: Wait::default().hearing(),
-            user: hold.user,
-            beside: Some(hold.owner),
-            permits: Wanted::ONE,
+            wait_mode: Wait::default().wait_mode(),
+            local_owner: hold.local_owner,
+            upgrade_from: Some(hold.owner),
+            permits: PermitRequest::ONE,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::held::Held;
 use crate::lock::{Lock, check_name};
 use crate::options::Lease;
 use crate::protocol::permit::permits_of;
-use crate::protocol::{Count, Kind, PermitId, Permits, Subject, Wanted};
+use crate::protocol::{Kind, PermitId, PermitRequest, Permits, SemaphoreOp, Subject};
 
 /// So many may hold it at once. Redisson's `RPermitExpirableSemaphore`.
 ///
@@ -19,7 +19,7 @@ use crate::protocol::{Count, Kind, PermitId, Permits, Subject, Wanted};
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
 /// let client = distlock::Client::connect("memory:").await?;
 /// let exports = client.semaphore("exports");
-/// exports.set(2).await?;
+/// exports.set_total(2).await?;
 /// let one = exports.permit().acquire().await?;
 /// let other = exports.permit().acquire().await?;
 /// assert!(exports.permit().try_acquire().await?.is_none(), "both are out");
@@ -45,7 +45,7 @@ pub struct Permit;
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
 /// # let client = distlock::Client::connect("memory:").await?;
 /// let exports = client.semaphore("exports");
-/// exports.set(2).await?;
+/// exports.set_total(2).await?;
 /// let permit = exports.permit().acquire().await?;
 /// let permits = exports.count().await?;
 /// assert_eq!((permits.available, permits.out), (1, 1));
@@ -92,7 +92,7 @@ impl Semaphore {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
-    /// # client.semaphore("exports").set(1).await?;
+    /// # client.semaphore("exports").set_total(1).await?;
     /// let permit = client.semaphore("exports").permit().acquire().await?;
     /// permit.while_held(async { /* export */ }).await?;
     /// # permit.release().await }
@@ -109,14 +109,14 @@ impl Semaphore {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
-    /// # client.semaphore("exports").set(3).await?;
+    /// # client.semaphore("exports").set_total(3).await?;
     /// let permits = client.semaphore("exports").permits(3).acquire().await?;
     /// assert_eq!(permits.permit_ids().len(), 3);
     /// # permits.release().await }
     /// ```
     pub fn permits(&self, count: u32) -> Lock<Permit> {
         let name = self.subject.name.clone();
-        let wanted = Wanted { count, of: self.of };
+        let wanted = PermitRequest { count, of: self.of };
         Lock::many(self.core.clone(), name, self.lease, wanted)
     }
 
@@ -134,11 +134,11 @@ impl Semaphore {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
-    /// client.semaphore("exports").set(4).await?;
+    /// client.semaphore("exports").set_total(4).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn set(&self, total: u32) -> Result<(), Error> {
-        self.ask(Count::Set(total)).await.map(|_| ())
+    pub async fn set_total(&self, total: u32) -> Result<(), Error> {
+        self.ask(SemaphoreOp::Set(total)).await.map(|_| ())
     }
 
     /// The same, unless somebody has said so before; says whether it was done.
@@ -159,7 +159,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn try_set(&self, total: u32) -> Result<bool, Error> {
-        Ok(self.ask(Count::SetOnce(total)).await?.0)
+        Ok(self.ask(SemaphoreOp::SetOnce(total)).await?.0)
     }
 
     /// How many permits there are now; none, if nobody has said.
@@ -179,7 +179,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn count(&self) -> Result<PermitCount, Error> {
-        Ok(self.ask(Count::Look).await?.1)
+        Ok(self.ask(SemaphoreOp::Get).await?.1)
     }
 
     /// Gives back one permit by its id, whoever has it; says whether it was out. Its guard, if there is one, learns of that
@@ -197,7 +197,7 @@ impl Semaphore {
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
     /// # let exports = client.semaphore("exports");
-    /// # exports.set(1).await?;
+    /// # exports.set_total(1).await?;
     /// let permit = exports.permit().acquire().await?;
     /// let id = permit.permit_ids()[0];
     /// permit.forget(); // it is left to its lease, or to whoever knows the id
@@ -206,7 +206,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn release(&self, permit: PermitId) -> Result<bool, Error> {
-        Ok(self.ask(Count::Return(permit)).await?.0)
+        Ok(self.ask(SemaphoreOp::Return(permit)).await?.0)
     }
 
     /// Forgets the semaphore, and the permits that are out; says whether there was one. Who has permits learns of that with
@@ -223,12 +223,12 @@ impl Semaphore {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
-    /// client.semaphore("exports").set(2).await?;
+    /// client.semaphore("exports").set_total(2).await?;
     /// assert!(client.semaphore("exports").delete().await?);
     /// # Ok(()) }
     /// ```
     pub async fn delete(&self) -> Result<bool, Error> {
-        Ok(self.ask(Count::Forget).await?.0)
+        Ok(self.ask(SemaphoreOp::Delete).await?.0)
     }
 
     /// The semaphore's name.
@@ -243,11 +243,11 @@ impl Semaphore {
         &self.subject.name
     }
 
-    async fn ask(&self, count: Count) -> Result<(bool, PermitCount), Error> {
+    async fn ask(&self, count: SemaphoreOp) -> Result<(bool, PermitCount), Error> {
         check_name(self.name())?;
-        let (done, permits) = permits::ask(&self.core, &self.subject, count)
+        let (done, permits) = permits::request(&self.core, &self.subject, count)
             .await
-            .map_err(|trouble| Error::of(&self.subject.name, trouble))?;
+            .map_err(|error| Error::of(&self.subject.name, error))?;
         Ok((done, permits.map(PermitCount::from).unwrap_or_default()))
     }
 }
@@ -267,7 +267,7 @@ impl Held<Permit> {
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
-    /// # client.semaphore("exports").set(2).await?;
+    /// # client.semaphore("exports").set_total(2).await?;
     /// let permits = client.semaphore("exports").permits(2).acquire().await?;
     /// println!("{} and {}", permits.permit_ids()[0], permits.permit_ids()[1]);
     /// # permits.release().await }

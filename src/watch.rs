@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::driver::Core;
-use crate::driver::watch::Watching;
+use crate::driver::watch::LockWatch;
 use crate::error::Error;
 pub use crate::protocol::change::{Change, Event};
 
@@ -34,12 +34,12 @@ pub use crate::protocol::change::{Change, Event};
 /// ```
 #[must_use = "a watch sees nothing until it is asked for the next event"]
 pub struct Watch {
-    watching: Watching,
+    watching: LockWatch,
 }
 
 impl Watch {
     pub(crate) fn new(core: Arc<Core>, pattern: String) -> Self {
-        let watching = Watching::new(core, pattern);
+        let watching = LockWatch::new(core, pattern);
         Self { watching }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, HoldsEndWith, Lease};
+use distlock::{Client, Lease, ReleaseOn};
 use serde::Serialize;
 
 use crate::args::Acquire;
@@ -13,12 +13,12 @@ use crate::label;
 use crate::out::Out;
 use crate::signals::Signals;
 use crate::store;
-use crate::take::{Waited, Wish, busy, take};
+use crate::take::{TakeOutcome, TakeParams, busy, take};
 use crate::taken::Taken;
 
 /// What was taken, for programs.
 #[derive(Serialize)]
-struct Line<'a> {
+struct AcquireOutput<'a> {
     name: &'a str,
     kind: &'static str,
     owner: &'a str,
@@ -35,20 +35,20 @@ pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         biased;
-        client = store::connect(&args.store, HoldsEndWith::Lease) => client?,
+        client = store::connect(&args.store, ReleaseOn::Lease) => client?,
         code = signals.end() => return Ok(code),
     };
-    let done = take_and_tell(&client, &args, &mut signals).await;
+    let done = take_and_print(&client, &args, &mut signals).await;
     store::leave(&client).await;
     done
 }
 
-async fn take_and_tell(
+async fn take_and_print(
     client: &Client,
     args: &Acquire,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let wish = Wish {
+    let params = TakeParams {
         kind: args.kind.kind(),
         names: std::slice::from_ref(&args.name),
         wait: args.wait,
@@ -56,15 +56,15 @@ async fn take_and_tell(
         max_hold: None,
         failover_delay: args.store.failover_delay,
     };
-    let taken = match take(client, &wish, signals).await? {
-        Waited::Granted(taken) => taken,
-        Waited::Busy => return Err(busy(client, &wish, args.busy_code).await),
-        Waited::Ended(code) => return Ok(code),
+    let taken = match take(client, &params, signals).await? {
+        TakeOutcome::Granted(taken) => taken,
+        TakeOutcome::Busy => return Err(busy(client, &params, args.busy_code).await),
+        TakeOutcome::Ended(code) => return Ok(code),
     };
     let command = ["distlock acquire".into()];
-    client.relabel(label::of_this_process(Date::now(), true, &command));
+    client.set_label(label::of_this_process(Date::now(), true, &command));
     // If that fails nobody knows the owner, and nobody could give it back: it goes with what was taken.
-    tell(args, &taken).map_err(|failure| {
+    print_acquired(args, &taken).map_err(|failure| {
         // Elsewhere a reader that has gone is no trouble; here nobody has learnt the owner.
         let unread = failure
             .message
@@ -75,7 +75,7 @@ async fn take_and_tell(
     Ok(0)
 }
 
-fn tell(args: &Acquire, taken: &Taken) -> Result<(), Failure> {
+fn print_acquired(args: &Acquire, taken: &Taken) -> Result<(), Failure> {
     let mut out = Out::new();
     // One name, one part.
     let Some(part) = taken.parts.first() else {
@@ -88,7 +88,7 @@ fn tell(args: &Acquire, taken: &Taken) -> Result<(), Failure> {
         return out.line(format!("{owner}{token}"));
     }
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    out.json(&Line {
+    out.json(&AcquireOutput {
         name: &args.name,
         kind: word(taken.kind),
         owner,

@@ -24,7 +24,7 @@ use crate::permits;
 #[command(after_help = "\
 Exit codes of its own: 64 bad usage, 69 store unreachable, 75 somebody else
 holds the lock, 76 lock lost. `run` passes on its command's code otherwise.")]
-struct Typed {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -243,7 +243,7 @@ pub(crate) struct Completions {
 
 /// What was asked for; help and version are answered here.
 pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Failure> {
-    let error = match Typed::try_parse_from(words) {
+    let error = match Cli::try_parse_from(words) {
         Ok(typed) => return Ok(typed.command),
         Err(error) => error,
     };
@@ -274,7 +274,7 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Fa
 
 /// The whole grammar, for completions.
 pub(crate) fn grammar() -> clap::Command {
-    Typed::command()
+    Cli::command()
 }
 
 /// The parser's message without its layout, and where to read on.

@@ -17,7 +17,7 @@
 //! Where the store sees who is at work, nothing: the lock stays until the command has ended. On a server nobody
 //! sees it: killed, we can neither renew the lock nor end the command. On Linux the kernel does: the command asks
 //! for KILL on its parent's death. Only a process itself can ask for that, and only before it becomes the
-//! command, hence the step in between ([`become_command`]). A command that changes its user on the way
+//! command, hence the step in between ([`exec_from_step`]). A command that changes its user on the way
 //! (`sudo`) is spared by the kernel.
 
 use std::collections::HashSet;
@@ -37,7 +37,7 @@ use rustix::termios::tcgetpgrp;
 use crate::exit::{self, Failure};
 use crate::nested::{self, Environment};
 use crate::out::{say, shown};
-use crate::signals::News;
+use crate::signals::SignalEvent;
 use crate::term::TermSent;
 use crate::tree::{self, Process};
 
@@ -53,7 +53,7 @@ pub(crate) struct Child {
     pid: Pid,
     own_group: bool,
     /// How it has ended, once it was waited for: its number may belong to another process then.
-    end: Option<End>,
+    end: Option<ChildExit>,
     /// TERM, once it was sent.
     term: Option<TermSent>,
     /// No more are asked: what they start now is to tidy up.
@@ -66,14 +66,14 @@ pub(crate) struct Child {
 
 /// How a command has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum End {
+enum ChildExit {
     Itself,
     Signal(i32),
 }
 
 /// How many of the command's processes were told to end.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Told {
+pub(crate) enum SignalTarget {
     Nobody,
     /// The command alone.
     Command,
@@ -139,7 +139,7 @@ impl Child {
                 continue;
             }
             let signal = status.terminating_signal();
-            self.end = Some(signal.map_or(End::Itself, End::Signal));
+            self.end = Some(signal.map_or(ChildExit::Itself, ChildExit::Signal));
             let code = status
                 .exit_status()
                 .and_then(|code| u8::try_from(code).ok());
@@ -150,22 +150,22 @@ impl Child {
 
     /// Who was told to end, as far as can be seen from the command's own end: what a terminal sends to all of our group
     /// may not have reached us yet.
-    pub(crate) fn told_by_terminal(&self) -> Told {
+    pub(crate) fn told_by_terminal(&self) -> SignalTarget {
         let by_terminal = [Signal::INT, Signal::QUIT].map(Signal::as_raw);
         match self.end {
-            Some(End::Signal(signal)) if !self.own_group && by_terminal.contains(&signal) => {
-                Told::Group
+            Some(ChildExit::Signal(signal)) if !self.own_group && by_terminal.contains(&signal) => {
+                SignalTarget::Group
             }
-            Some(_) | None => Told::Nobody,
+            Some(_) | None => SignalTarget::Nobody,
         }
     }
 
     /// Whether it has ended, and not by a signal.
     pub(crate) fn ended_itself(&self) -> bool {
-        self.end == Some(End::Itself)
+        self.end == Some(ChildExit::Itself)
     }
 
-    const fn is_buried(&self) -> bool {
+    const fn is_reaped(&self) -> bool {
         self.end.is_some()
     }
 
@@ -178,29 +178,29 @@ impl Child {
     }
 
     /// Passes on what was sent to us; says who is to end after that.
-    pub(crate) fn pass_on(&mut self, news: News) -> Told {
-        if news == News::End(Signal::TERM) {
+    pub(crate) fn forward(&mut self, event: SignalEvent) -> SignalTarget {
+        if event == SignalEvent::End(Signal::TERM) {
             self.term = Some(TermSent::to_these(|| self.receivers()));
         }
-        match news {
-            News::Child | News::Stop => Told::Nobody,
-            News::End(signal) if self.own_group => {
+        match event {
+            SignalEvent::Child | SignalEvent::Stop => SignalTarget::Nobody,
+            SignalEvent::End(signal) if self.own_group => {
                 self.signal_group(signal);
                 // What is stopped hears of nothing else.
                 self.signal_group(Signal::CONT);
-                Told::Group
+                SignalTarget::Group
             }
             // It comes from somebody who knows only us.
-            News::End(signal) if signal == Signal::TERM => {
+            SignalEvent::End(signal) if signal == Signal::TERM => {
                 self.signal(signal);
                 self.signal(Signal::CONT);
-                Told::Command
+                SignalTarget::Command
             }
             // A terminal sends these to all of the group.
-            News::End(_) => Told::Group,
-            News::Private(signal) => {
+            SignalEvent::End(_) => SignalTarget::Group,
+            SignalEvent::Private(signal) => {
                 self.signal(signal);
-                Told::Nobody
+                SignalTarget::Nobody
             }
         }
     }
@@ -230,8 +230,8 @@ impl Child {
     }
 
     /// It has been asked to end: once is enough.
-    pub(crate) fn was_told(&mut self, told: Told) {
-        self.told = told == Told::Group;
+    pub(crate) fn was_told(&mut self, told: SignalTarget) {
+        self.told = told == SignalTarget::Group;
         self.term = None;
     }
 
@@ -267,7 +267,7 @@ impl Child {
         // At once what can be had at once: a tree that grows while one walks it may get away. A group keeps its
         // number while somebody is in it, be it a dead one whom nobody has buried; after that it may be another's.
         let in_group = living.iter().any(|process| process.group == Some(self.pid));
-        if self.own_group && (!self.is_buried() || in_group) {
+        if self.own_group && (!self.is_reaped() || in_group) {
             self.signal_group(Signal::KILL);
         }
         for Process { pid, .. } in living {
@@ -281,7 +281,7 @@ impl Child {
             Some(living) => living.is_empty(),
             // Asked from its leader's end on, so that no other group can have got its number unseen.
             None if self.own_group => test_kill_process_group(self.pid).is_err(),
-            None => self.is_buried(),
+            None => self.is_reaped(),
         }
     }
 
@@ -294,12 +294,12 @@ impl Child {
     /// it may come from elsewhere, it has to have the command's variables. One without them is left alone.
     fn is_ours(&self, child: &Process) -> bool {
         !self.among_others
-            || (child.pid == self.pid && !self.is_buried())
+            || (child.pid == self.pid && !self.is_reaped())
             || nested::is_under(child.pid, &self.owner)
     }
 
     fn signal(&self, signal: Signal) {
-        if !self.is_buried() {
+        if !self.is_reaped() {
             let _ = kill_process(self.pid, signal);
         }
     }
@@ -318,7 +318,7 @@ impl Child {
 }
 
 /// In place of this process, which never comes back unless it fails.
-pub(crate) fn replace_ourselves(words: &[OsString], environment: Environment) -> Failure {
+pub(crate) fn exec_command(words: &[OsString], environment: Environment) -> Failure {
     let mut command = plain(words);
     put(environment, &mut command);
     cannot_run(words, &command.exec())
@@ -335,7 +335,7 @@ fn put(environment: Environment, command: &mut Command) {
 
 /// Ends by a signal as if nobody here had ever listened for it; comes back if that cannot be had. A program that begins
 /// anew listens for none.
-pub(crate) fn end_ourselves(signal: Signal) {
+pub(crate) fn kill_self(signal: Signal) {
     let mut command = Command::new(OURSELVES);
     command.arg0("distlock").arg(END);
     let _ = command.arg(signal.as_raw().to_string()).exec();
@@ -352,7 +352,7 @@ pub(crate) fn end_by(signal: Option<OsString>) -> u8 {
 }
 
 /// The step between us and the command: `distlock __child PARENT COMMAND…`.
-pub(crate) fn become_command(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
+pub(crate) fn exec_from_step(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
     let parent = words.next();
     let words: Vec<OsString> = words.collect();
     if words.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use distlock::{Finding, HoldsEndWith, Verdict};
+use distlock::{Diagnostic, ReleaseOn, Severity};
 use serde::Serialize;
 
 use crate::args::Doctor;
@@ -13,7 +13,7 @@ use crate::store;
 
 /// One finding for programs.
 #[derive(Serialize)]
-struct Line<'a> {
+struct CheckOutput<'a> {
     what: &'a str,
     verdict: &'static str,
     found: &'a str,
@@ -23,7 +23,7 @@ struct Line<'a> {
 pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
     let mut out = Out::new();
     let begun = Instant::now();
-    let client = match store::connect(&args.store, HoldsEndWith::Process).await {
+    let client = match store::connect(&args.store, ReleaseOn::Process).await {
         Ok(client) => client,
         Err(failure) => {
             let found = failure.message.as_deref().unwrap_or("no connection");
@@ -39,7 +39,7 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
                 &mut out,
                 args.json,
                 "connection",
-                Some(Verdict::Fail),
+                Some(Severity::Fail),
                 found,
                 advice,
             )?;
@@ -51,7 +51,7 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
         &mut out,
         args.json,
         "connection",
-        Some(Verdict::Ok),
+        Some(Severity::Ok),
         &found,
         None,
     )?;
@@ -61,11 +61,11 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
         false => admin.examine().await,
     };
     store::leave(&client).await;
-    let findings: Vec<Finding> = findings?;
+    let findings: Vec<Diagnostic> = findings?;
     for finding in &findings {
         let advice = finding.advice.as_deref();
-        let Finding { subject, found, .. } = finding;
-        let verdict = Some(finding.verdict);
+        let Diagnostic { subject, found, .. } = finding;
+        let verdict = Some(finding.severity);
         print(&mut out, args.json, subject, verdict, found, advice)?;
     }
     if !args.probe {
@@ -74,7 +74,7 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
     }
     let failed = findings
         .iter()
-        .any(|finding| finding.verdict >= Verdict::Fail);
+        .any(|finding| finding.severity >= Severity::Fail);
     Ok(if failed { exit::NO } else { 0 })
 }
 
@@ -83,13 +83,13 @@ fn print(
     out: &mut Out,
     json: bool,
     what: &str,
-    verdict: Option<Verdict>,
+    verdict: Option<Severity>,
     found: &str,
     advice: Option<&str>,
 ) -> Result<(), Failure> {
     let word = verdict.map(word);
     if json {
-        return out.json(&Line {
+        return out.json(&CheckOutput {
             what,
             verdict: word.unwrap_or("skipped"),
             found,
@@ -100,8 +100,8 @@ fn print(
     let padded = format!("{:<4}", word.unwrap_or("--"));
     let coloured = match verdict {
         None => style.dim(&padded),
-        Some(Verdict::Ok) => style.green(&padded),
-        Some(Verdict::Warn) => style.yellow(&padded),
+        Some(Severity::Ok) => style.green(&padded),
+        Some(Severity::Warn) => style.yellow(&padded),
         Some(_) => style.red(&padded),
     };
     let found = harmless(found.chars());
@@ -112,10 +112,10 @@ fn print(
     }
 }
 
-const fn word(verdict: Verdict) -> &'static str {
+const fn word(verdict: Severity) -> &'static str {
     match verdict {
-        Verdict::Ok => "ok",
-        Verdict::Warn => "warn",
+        Severity::Ok => "ok",
+        Severity::Warn => "warn",
         // What a newer library may find is at least as bad.
         _ => "fail",
     }

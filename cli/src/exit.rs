@@ -50,7 +50,7 @@ struct WrongKind {
 
 /// What a name was to be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum ExpectedKind {
     Latch,
     /// A lock that is looked at or released.
     Lock,
@@ -77,28 +77,28 @@ impl Failure {
     }
 
     /// The same in words that fit what the name was to be.
-    pub(crate) fn of(mut self, wanted: Wanted) -> Self {
+    pub(crate) fn of(mut self, expected: ExpectedKind) -> Self {
         if let Some(wrong) = &self.wrong_kind {
-            self.message = Some(wrong.message(wanted));
+            self.message = Some(wrong.message(expected));
         }
         self
     }
 }
 
 impl WrongKind {
-    fn message(&self, wanted: Wanted) -> String {
+    fn message(&self, expected: ExpectedKind) -> String {
         let (name, detail) = (shown(&self.name), &self.detail);
-        match wanted {
-            Wanted::Latch => format!(
+        match expected {
+            ExpectedKind::Latch => format!(
                 "`{name}` is not a latch ({detail}); it was left as it is; choose another name"
             ),
-            Wanted::Lock => format!("`{name}` is not a lock ({detail})"),
+            ExpectedKind::Lock => format!("`{name}` is not a lock ({detail})"),
             // The library's message names a key prefix, which the command has not.
-            Wanted::LockToTake => format!(
+            ExpectedKind::LockToTake => format!(
                 "`{name}` is not a lock of this kind ({detail}); it was left as it is; choose another name, such as \
                  `lock:{name}`, or the option for its kind if it is a lock of another kind"
             ),
-            Wanted::Semaphore => format!(
+            ExpectedKind::Semaphore => format!(
                 "`{name}` is not a semaphore ({detail}); it was left as it is; choose another name"
             ),
         }
@@ -125,7 +125,7 @@ impl From<Error> for Failure {
                     detail,
                 }),
             }
-            .of(Wanted::Lock),
+            .of(ExpectedKind::Lock),
             _ => Self::new(UNAVAILABLE, message),
         }
     }

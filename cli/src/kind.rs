@@ -9,7 +9,7 @@ use distlock::{
 use crate::exit::{self, Failure};
 use crate::out::shown;
 use crate::permits;
-use crate::take::Wish;
+use crate::take::TakeParams;
 use crate::taken::Taken;
 
 // At most one of them. Not a doc comment: those of flattened arguments end up in the help.
@@ -75,61 +75,63 @@ impl Kind {
     pub(crate) async fn take(
         self,
         client: &Client,
-        wish: &Wish<'_>,
+        params: &TakeParams<'_>,
     ) -> Result<Option<Taken>, Failure> {
         if let Self::Permit(total) = self {
-            agree(client, wish.names, total).await?;
+            agree(client, params.names, total).await?;
         }
-        if let [name] = wish.names {
-            return Ok(self.take_one(client, name, wish).await?);
+        if let [name] = params.names {
+            return Ok(self.take_one(client, name, params).await?);
         }
-        let members = wish
+        let members = params
             .names
             .iter()
-            .map(|name| self.member(client, name, wish));
+            .map(|name| self.member(client, name, params));
         let mut several = MultiLock::new(members);
-        if let Some(lease) = wish.lease {
+        if let Some(lease) = params.lease {
             several = several.with_lease(lease);
         }
-        let guard = match wish.wait {
+        let guard = match params.wait {
             None => several.acquire().await.map(Some),
             Some(Duration::ZERO) => several.try_acquire().await,
             Some(wait) => several.acquire_timeout(wait).await,
         };
-        Ok(guard?.map(|guard| Taken::several(self.sort(), wish.names, guard)))
+        Ok(guard?.map(|guard| Taken::several(self.sort(), params.names, guard)))
     }
 
     async fn take_one(
         self,
         client: &Client,
         name: &str,
-        wish: &Wish<'_>,
+        params: &TakeParams<'_>,
     ) -> Result<Option<Taken>, Error> {
         let kind = self.sort();
         match self {
-            Self::Fair => taken(client.fair_lock(name), kind, wish).await,
-            Self::Fenced => Ok(granted(client.fenced_lock(name), wish).await?.map(|guard| {
-                let token = guard.token();
-                Taken::new(kind, guard, Some(token))
-            })),
-            Self::Permit(total) => taken(permit(client, name, total), kind, wish).await,
-            Self::Plain => taken(client.lock(name), kind, wish).await,
-            Self::Read => taken(client.rw_lock(name).read(), kind, wish).await,
-            Self::Simple => taken(client.simple_lock(name), kind, wish).await,
-            Self::Write => taken(client.rw_lock(name).write(), kind, wish).await,
+            Self::Fair => taken(client.fair_lock(name), kind, params).await,
+            Self::Fenced => Ok(granted(client.fenced_lock(name), params)
+                .await?
+                .map(|guard| {
+                    let token = guard.token();
+                    Taken::new(kind, guard, Some(token))
+                })),
+            Self::Permit(total) => taken(permit(client, name, total), kind, params).await,
+            Self::Plain => taken(client.lock(name), kind, params).await,
+            Self::Read => taken(client.rw_lock(name).read(), kind, params).await,
+            Self::Simple => taken(client.simple_lock(name), kind, params).await,
+            Self::Write => taken(client.rw_lock(name).write(), kind, params).await,
         }
     }
 
     /// One of several.
-    fn member(self, client: &Client, name: &str, wish: &Wish<'_>) -> Member {
+    fn member(self, client: &Client, name: &str, params: &TakeParams<'_>) -> Member {
         match self {
-            Self::Fair => limited(client.fair_lock(name), wish).into(),
-            Self::Fenced => limited(client.fenced_lock(name), wish).into(),
-            Self::Permit(total) => limited(permit(client, name, total), wish).into(),
-            Self::Plain => limited(client.lock(name), wish).into(),
-            Self::Read => limited(client.rw_lock(name).read(), wish).into(),
-            Self::Simple => limited(client.simple_lock(name), wish).into(),
-            Self::Write => limited(client.rw_lock(name).write(), wish).into(),
+            Self::Fair => limited(client.fair_lock(name), params).into(),
+            Self::Fenced => limited(client.fenced_lock(name), params).into(),
+            Self::Permit(total) => limited(permit(client, name, total), params).into(),
+            Self::Plain => limited(client.lock(name), params).into(),
+            Self::Read => limited(client.rw_lock(name).read(), params).into(),
+            Self::Simple => limited(client.simple_lock(name), params).into(),
+            Self::Write => limited(client.rw_lock(name).write(), params).into(),
         }
     }
 
@@ -220,26 +222,26 @@ const fn is_nothing(count: PermitCount) -> bool {
 async fn taken<K: 'static>(
     lock: Lock<K>,
     kind: LockKind,
-    wish: &Wish<'_>,
+    params: &TakeParams<'_>,
 ) -> Result<Option<Taken>, Error> {
-    let guard = granted(lock, wish).await?;
+    let guard = granted(lock, params).await?;
     Ok(guard.map(|guard| Taken::new(kind, guard, None)))
 }
 
-async fn granted<K>(lock: Lock<K>, wish: &Wish<'_>) -> Result<Option<Guard<K>>, Error> {
-    let mut lock = limited(lock, wish);
-    if let Some(lease) = wish.lease {
+async fn granted<K>(lock: Lock<K>, params: &TakeParams<'_>) -> Result<Option<Guard<K>>, Error> {
+    let mut lock = limited(lock, params);
+    if let Some(lease) = params.lease {
         lock = lock.with_lease(lease);
     }
-    match wish.wait {
+    match params.wait {
         None => lock.acquire().await.map(Some),
         Some(Duration::ZERO) => lock.try_acquire().await,
         Some(wait) => lock.acquire_timeout(wait).await,
     }
 }
 
-fn limited<K>(lock: Lock<K>, wish: &Wish<'_>) -> Lock<K> {
-    match wish.max_hold {
+fn limited<K>(lock: Lock<K>, params: &TakeParams<'_>) -> Lock<K> {
+    match params.max_hold {
         Some(longest) => lock.with_max_hold(longest),
         None => lock,
     }

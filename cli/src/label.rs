@@ -126,7 +126,7 @@ fn parameter(word: &str) -> Option<usize> {
 
 /// A holder, as far as it says who it is.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Who {
+pub(crate) struct HolderInfo {
     /// `deploy@web1 pid 4242`, somebody else's label, or the owner's id.
     pub(crate) name: String,
     pub(crate) since: Option<Date>,
@@ -135,7 +135,7 @@ pub(crate) struct Who {
     pub(crate) command: Option<String>,
 }
 
-impl Who {
+impl HolderInfo {
     pub(crate) fn new(label: Option<&str>, owner: &str) -> Self {
         let stranger = |name: &str| Self {
             name: shown(name),
@@ -179,7 +179,7 @@ impl Who {
 }
 
 /// Without the time: that has a column of its own.
-impl std::fmt::Display for Who {
+impl std::fmt::Display for HolderInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.command {
             Some(command) => write!(f, "{}: {command}", self.name),
@@ -226,7 +226,7 @@ mod tests {
         let command = ["sh", "-c", "echo a: b since c"].map(OsString::from);
         for fixed in [false, true] {
             let label = of_this_process(since, fixed, &command);
-            let who = Who::new(Some(&label), "owner");
+            let who = HolderInfo::new(Some(&label), "owner");
             assert_eq!((who.since, who.fixed), (Some(since), fixed));
             assert_eq!(who.command.as_deref(), Some("sh -c echo a: b since c"));
             let pid = format!("pid {}", std::process::id());
@@ -241,12 +241,12 @@ mod tests {
         let dead = i32::MAX;
         let who = |host: &str| {
             let label = format!("ann@{host} pid {dead} since {SINCE}: true");
-            Who::new(Some(&label), "owner")
+            HolderInfo::new(Some(&label), "owner")
         };
         assert!(who(&host()).has_gone());
         assert!(!who("elsewhere").has_gone());
         for label in ["billing pid 7", "pid", "", "a@b pid x"] {
-            assert!(!Who::new(Some(label), "owner").has_gone(), "{label}");
+            assert!(!HolderInfo::new(Some(label), "owner").has_gone(), "{label}");
         }
     }
 
@@ -357,10 +357,13 @@ mod tests {
     #[test]
     fn the_labels_of_others_are_shown_as_they_are() {
         for label in ["billing-7", "since then: x", "a since b: c", ""] {
-            let who = Who::new(Some(label), "owner");
+            let who = HolderInfo::new(Some(label), "owner");
             assert_eq!((who.to_string(), who.since), (label.to_owned(), None));
         }
-        assert_eq!(Who::new(None, "owner").to_string(), "owner");
-        assert_eq!(Who::new(Some("a\u{7}b"), "owner").to_string(), "a\\u{7}b");
+        assert_eq!(HolderInfo::new(None, "owner").to_string(), "owner");
+        assert_eq!(
+            HolderInfo::new(Some("a\u{7}b"), "owner").to_string(),
+            "a\\u{7}b"
+        );
     }
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use distlock::{Client, HoldsEndWith};
+use distlock::{Client, ReleaseOn};
 
 use crate::args::Named;
 use crate::confirm::confirm;
 use crate::duration::{self, short};
-use crate::exit::{self, Failure, Wanted};
+use crate::exit::{self, ExpectedKind, Failure};
 use crate::out::{Out, shown};
 use crate::store;
 
@@ -22,11 +22,11 @@ const MOST: u64 = (1 << 53) - 1;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Latch {
     #[command(subcommand)]
-    what: What,
+    what: LatchCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum LatchCommand {
     Set(Set),
     /// One has finished. Prints how many are left.
     Down(Named),
@@ -81,21 +81,21 @@ struct Wait {
 
 pub(crate) async fn latch(args: Latch) -> Result<u8, Failure> {
     let store = match &args.what {
-        What::Set(Set { named, .. })
-        | What::Wait(Wait { named, .. })
-        | What::Delete(Delete { named, .. }) => &named.store,
-        What::Down(named) | What::Show(named) => &named.store,
+        LatchCommand::Set(Set { named, .. })
+        | LatchCommand::Wait(Wait { named, .. })
+        | LatchCommand::Delete(Delete { named, .. }) => &named.store,
+        LatchCommand::Down(named) | LatchCommand::Show(named) => &named.store,
     };
-    let client = store::connect(store, HoldsEndWith::Process).await?;
+    let client = store::connect(store, ReleaseOn::Process).await?;
     let done = match &args.what {
-        What::Set(args) => set(&client, args).await,
-        What::Down(args) => down(&client, &args.name).await,
-        What::Wait(args) => wait(&client, args).await,
-        What::Show(args) => show(&client, &args.name).await,
-        What::Delete(args) => delete(&client, args).await,
+        LatchCommand::Set(args) => set(&client, args).await,
+        LatchCommand::Down(args) => down(&client, &args.name).await,
+        LatchCommand::Wait(args) => wait(&client, args).await,
+        LatchCommand::Show(args) => show(&client, &args.name).await,
+        LatchCommand::Delete(args) => delete(&client, args).await,
     };
     store::leave(&client).await;
-    done.map_err(|failure| failure.of(Wanted::Latch))
+    done.map_err(|failure| failure.of(ExpectedKind::Latch))
 }
 
 /// What is there, for a question. On a server a number may be anybody's; in a file it is a latch's.

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use distlock::{HoldsEndWith, ListProgress, LockInfo, LockKind};
+use distlock::{ListProgress, LockInfo, LockKind, ReleaseOn};
 use serde::Serialize;
 
 use crate::args::{Locks, Show};
@@ -11,13 +11,13 @@ use crate::date::Date;
 use crate::duration::short;
 use crate::exit::{self, Failure};
 use crate::kind;
-use crate::label::Who;
+use crate::label::HolderInfo;
 use crate::out::{Out, say, shown};
 use crate::store;
 use crate::waiting::Shown;
 
 pub(crate) async fn ls(args: Locks) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, HoldsEndWith::Process).await?;
+    let client = store::connect(&args.store, ReleaseOn::Process).await?;
     let mut progress = Progress::new();
     let report = |seen: ListProgress| progress.report(seen.scanned);
     let locks = client.admin();
@@ -27,7 +27,7 @@ pub(crate) async fn ls(args: Locks) -> Result<u8, Failure> {
     let mut out = Out::new();
     if args.json {
         for lock in &locks {
-            out.json(&Line::new(lock))?;
+            out.json(&LockOutput::new(lock))?;
         }
         return Ok(0);
     }
@@ -76,20 +76,20 @@ impl Progress {
 }
 
 pub(crate) async fn show(args: Show) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, HoldsEndWith::Process).await?;
+    let client = store::connect(&args.store, ReleaseOn::Process).await?;
     let seen = client.admin().inspect(&args.name).await?;
     store::leave(&client).await;
     let mut out = Out::new();
     let Some(lock) = seen else {
         if args.json {
-            out.json(&Line::free(&args.name))?;
+            out.json(&LockOutput::free(&args.name))?;
         } else {
             say(format!("nobody holds `{}`", shown(&args.name)));
         }
         return Ok(exit::NO);
     };
     if args.json {
-        out.json(&Line::new(&lock))?;
+        out.json(&LockOutput::new(&lock))?;
         return Ok(0);
     }
     let style = out.style();
@@ -102,7 +102,7 @@ pub(crate) async fn show(args: Show) -> Result<u8, Failure> {
 
 /// One lock for programs.
 #[derive(Serialize)]
-struct Line<'a> {
+struct LockOutput<'a> {
     name: &'a str,
     /// None of a name that is free.
     kind: Option<&'static str>,
@@ -133,7 +133,7 @@ struct Holder<'a> {
     since: Option<String>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> LockOutput<'a> {
     const fn free(name: &'a str) -> Self {
         Self {
             name,
@@ -153,7 +153,7 @@ impl<'a> Line<'a> {
             hold_count: holder.hold_count,
             ttl_ms: holder.ttl.map(millis),
             label: holder.label.as_deref(),
-            since: Who::of(holder).since.map(|since| since.to_string()),
+            since: HolderInfo::of(holder).since.map(|since| since.to_string()),
         };
         Self {
             name: &lock.name,
@@ -176,7 +176,7 @@ fn table(locks: &[LockInfo], now: Date) -> Vec<String> {
     let mut rows = vec![heading.map(str::to_owned)];
     for lock in locks {
         for holder in &lock.holders {
-            let who = Who::of(holder);
+            let who = HolderInfo::of(holder);
             let held = who.since.map(|since| short(now.since(since)));
             rows.push([
                 shown(&lock.name),
@@ -218,7 +218,7 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
         ("permits", text)
     }));
     for holder in &lock.holders {
-        let who = Who::of(holder);
+        let who = HolderInfo::of(holder);
         // Without a lease the store sees somebody at work; if not the one who took it, then whom that has started.
         let left_behind = sees_processes && holder.ttl.is_none() && who.has_gone();
         let gone = if left_behind {

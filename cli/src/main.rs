@@ -54,14 +54,14 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     // Before anything else: this is a step on the way to somebody's command, and they wait for it.
     match words.next() {
-        Some(word) if word == child::STEP => return finish(child::become_command(words)),
+        Some(word) if word == child::STEP => return finish(child::exec_from_step(words)),
         Some(word) if word == child::END => return finish(Ok(child::end_by(words.next()))),
         _ => {}
     }
-    finish(args::parse(std::env::args_os()).and_then(obey))
+    finish(args::parse(std::env::args_os()).and_then(dispatch))
 }
 
-fn obey(command: Command) -> Result<u8, Failure> {
+fn dispatch(command: Command) -> Result<u8, Failure> {
     check_open_files()?;
     // One thread is enough: leases are renewed by the library's own.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -83,7 +83,7 @@ fn obey(command: Command) -> Result<u8, Failure> {
         }
     });
     // What it waits for may be a host's name that nobody knows: it would take its time.
-    runtime.shutdown_timeout(store::LONGEST_GOODBYE);
+    runtime.shutdown_timeout(store::MAX_CLOSE_TIME);
     done
 }
 

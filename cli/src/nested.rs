@@ -39,7 +39,7 @@ pub(crate) struct Hold {
 pub(crate) type Environment = [(&'static str, Option<String>); 4];
 
 /// The holds around this process, as far as the environment says.
-pub(crate) fn around() -> Vec<Hold> {
+pub(crate) fn outer_holds() -> Vec<Hold> {
     std::env::var(ALL).map_or_else(|_| Vec::new(), |text| parse(&text))
 }
 
@@ -47,9 +47,9 @@ pub(crate) fn around() -> Vec<Hold> {
 pub(crate) async fn still_held(
     client: &Client,
     name: &str,
-    around: &[Hold],
+    outer: &[Hold],
 ) -> Result<Option<Hold>, Failure> {
-    let mut same = around.iter().filter(|hold| hold.name == name).peekable();
+    let mut same = outer.iter().filter(|hold| hold.name == name).peekable();
     if same.peek().is_none() {
         return Ok(None);
     }
@@ -70,7 +70,7 @@ pub(crate) fn is_under(process: Pid, owner: &str) -> bool {
 }
 
 /// What a command under these holds finds in its environment: of several a line for each.
-pub(crate) fn environment(mut around: Vec<Hold>, holds: Vec<Hold>) -> Environment {
+pub(crate) fn environment(mut outer: Vec<Hold>, holds: Vec<Hold>) -> Environment {
     let lines = |line: fn(&Hold) -> String| holds.iter().map(line).collect::<Vec<_>>().join("\n");
     let name = lines(|hold| hold.name.clone());
     let owner = lines(|hold| hold.owner.clone());
@@ -82,12 +82,12 @@ pub(crate) fn environment(mut around: Vec<Hold>, holds: Vec<Hold>) -> Environmen
     });
     let token = fenced.then_some(token);
     for hold in holds {
-        if !around.contains(&hold) {
-            around.push(hold);
+        if !outer.contains(&hold) {
+            outer.push(hold);
         }
     }
     // Strings always become JSON.
-    let all = serde_json::to_string(&around).unwrap_or_default();
+    let all = serde_json::to_string(&outer).unwrap_or_default();
     [
         (NAME, Some(name)),
         (OWNER, Some(owner)),
@@ -141,11 +141,11 @@ mod tests {
         };
         let outer = environment(vec![], vec![fenced.clone()]);
         assert_eq!(variable(&outer, TOKEN), Some("1790000000000001"));
-        let around = parse(variable(&outer, ALL).expect("they are told"));
-        assert_eq!(around, std::slice::from_ref(&fenced));
-        let inner = environment(around.clone(), vec![hold("b", "2:1")]);
+        let outer = parse(variable(&outer, ALL).expect("they are told"));
+        assert_eq!(outer, std::slice::from_ref(&fenced));
+        let inner = environment(outer.clone(), vec![hold("b", "2:1")]);
         assert_eq!(variable(&inner, TOKEN), None);
-        let again = environment(around, vec![fenced]);
+        let again = environment(outer, vec![fenced]);
         assert_eq!(variable(&again, TOKEN), Some("1790000000000001"));
     }
 

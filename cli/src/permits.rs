@@ -1,11 +1,11 @@
 //! `permits`: how many of a job there may be at once, without taking one.
 
 use clap::Subcommand;
-use distlock::{Client, HoldsEndWith, PermitCount};
+use distlock::{Client, PermitCount, ReleaseOn};
 
 use crate::args::Named;
 use crate::confirm::confirm;
-use crate::exit::{self, Failure, Wanted};
+use crate::exit::{self, ExpectedKind, Failure};
 use crate::kind::{self, MOST_PERMITS};
 use crate::out::{Out, shown};
 use crate::store;
@@ -18,11 +18,11 @@ use crate::store;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Permits {
     #[command(subcommand)]
-    what: What,
+    what: PermitsCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum PermitsCommand {
     Set(Set),
     /// Print how many are out and to be had. Ends with 1 if nobody has said.
     Show(Named),
@@ -60,18 +60,18 @@ struct Delete {
 
 pub(crate) async fn permits(args: Permits) -> Result<u8, Failure> {
     let store = match &args.what {
-        What::Set(Set { named, .. }) | What::Show(named) | What::Delete(Delete { named, .. }) => {
-            &named.store
-        }
+        PermitsCommand::Set(Set { named, .. })
+        | PermitsCommand::Show(named)
+        | PermitsCommand::Delete(Delete { named, .. }) => &named.store,
     };
-    let client = store::connect(store, HoldsEndWith::Process).await?;
+    let client = store::connect(store, ReleaseOn::Process).await?;
     let done = match &args.what {
-        What::Set(args) => set(&client, args).await,
-        What::Show(args) => show(&client, &args.name).await,
-        What::Delete(args) => delete(&client, args).await,
+        PermitsCommand::Set(args) => set(&client, args).await,
+        PermitsCommand::Show(args) => show(&client, &args.name).await,
+        PermitsCommand::Delete(args) => delete(&client, args).await,
     };
     store::leave(&client).await;
-    done.map_err(|failure| failure.of(Wanted::Semaphore))
+    done.map_err(|failure| failure.of(ExpectedKind::Semaphore))
 }
 
 async fn set(client: &Client, args: &Set) -> Result<u8, Failure> {
@@ -85,7 +85,7 @@ async fn set(client: &Client, args: &Set) -> Result<u8, Failure> {
     if !args.force {
         confirm(&state(&args.named, count), "replace the number")?;
     }
-    semaphore.set(args.total).await?;
+    semaphore.set_total(args.total).await?;
     Ok(0)
 }
 

@@ -2,17 +2,17 @@
 
 use std::io::IsTerminal;
 
-use distlock::{Client, HoldsEndWith};
+use distlock::{Client, ReleaseOn};
 
 use crate::args::Release;
 use crate::confirm::agrees;
 use crate::exit::{self, Failure};
-use crate::label::Who;
+use crate::label::HolderInfo;
 use crate::out::{say, shown};
 use crate::store;
 
 pub(crate) async fn release(args: Release) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, HoldsEndWith::Process).await?;
+    let client = store::connect(&args.store, ReleaseOn::Process).await?;
     let released = if let Some(owner) = &args.owner {
         by_owner(&client, &args.name, owner).await
     } else if args.force {
@@ -56,7 +56,7 @@ async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
         let message = format!(
             "`{}` is held by {}; not a terminal: use `--force`, or `--owner {}`",
             shown(name),
-            Who::of(holder),
+            HolderInfo::of(holder),
             shown(&holder.owner)
         );
         return Err(Failure::new(exit::USAGE, message));
@@ -64,7 +64,7 @@ async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
     let question = format!(
         "take `{}` from {}? It may still be at work.",
         shown(name),
-        Who::of(holder)
+        HolderInfo::of(holder)
     );
     if !agrees(&question) {
         say("left as it is");

@@ -16,11 +16,11 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Client, Error, HoldsEndWith, Lease, LockKind, Lost, LostReason};
+use distlock::{Client, Error, Lease, LockKind, Lost, LostReason, ReleaseOn};
 use rustix::process::Signal;
 
 use crate::args::Run;
-use crate::child::{self, Child, Told};
+use crate::child::{self, Child, SignalTarget};
 use crate::date::Date;
 use crate::duration::exact;
 use crate::exit::{self, Failure};
@@ -28,44 +28,44 @@ use crate::kind::Kind;
 use crate::label;
 use crate::nested::{self, Environment, Hold};
 use crate::out::{say, say_at_once, shown};
-use crate::signals::{News, Signals, stop_ourselves};
+use crate::signals::{SignalEvent, Signals, stop_self};
 use crate::store;
-use crate::take::{Waited, Wish, busy, take};
+use crate::take::{TakeOutcome, TakeParams, busy, take};
 use crate::taken::Taken;
 
 /// After a TERM that was passed on longer ago than this, a command that is still there does not clean up: it goes on.
 const LONGEST_CLEANUP: Duration = Duration::from_secs(60);
 
 /// Between two looks at what is left of a command that is to end.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// What is still there so long after it was killed cannot be killed.
-const LAST_LOOK: Duration = Duration::from_secs(2);
+const FINAL_PROBE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         biased;
-        client = store::connect(&args.store, HoldsEndWith::Children) => client?,
+        client = store::connect(&args.store, ReleaseOn::Children) => client?,
         code = signals.end() => return Ok(code),
     };
     let done = under_lock(&client, &args, &mut signals).await;
     store::leave(&client).await;
     match done? {
-        Done::Ended(code) => Ok(code),
-        Done::Interrupted(code) => {
-            child::end_ourselves(Signal::INT);
+        RunOutcome::Ended(code) => Ok(code),
+        RunOutcome::Interrupted(code) => {
+            child::kill_self(Signal::INT);
             Ok(code)
         }
         // Under the hold of a run around us, which watches over it: we are not needed. What was sent to us until
         // now was meant for the command.
-        Done::Held(environment) => match signals.asked_to_end() {
+        RunOutcome::Held(environment) => match signals.asked_to_end() {
             Some(code) => Ok(code),
-            None => Err(child::replace_ourselves(&args.command, environment)),
+            None => Err(child::exec_command(&args.command, environment)),
         },
     }
 }
 
-enum Done {
+enum RunOutcome {
     Ended(u8),
     /// By Ctrl-C: a shell around us stops its script only if we end as the command did.
     Interrupted(u8),
@@ -73,8 +73,12 @@ enum Done {
     Held(Environment),
 }
 
-async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Result<Done, Failure> {
-    let around = nested::around();
+async fn under_lock(
+    client: &Client,
+    args: &Run,
+    signals: &mut Signals,
+) -> Result<RunOutcome, Failure> {
+    let outer = nested::outer_holds();
     // What a run around this one holds is not to be waited for.
     let (mut holds, mut names) = (Vec::new(), Vec::new());
     for (place, name) in args.names.iter().enumerate() {
@@ -82,7 +86,7 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
         if args.names[..place].contains(name) {
             continue;
         }
-        match nested::still_held(client, name, &around).await? {
+        match nested::still_held(client, name, &outer).await? {
             Some(hold) => {
                 has_what_is_needed(&hold, args)?;
                 holds.push(hold);
@@ -91,17 +95,17 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
         }
     }
     if names.is_empty() {
-        return Ok(Done::Held(nested::environment(around, holds)));
+        return Ok(RunOutcome::Held(nested::environment(outer, holds)));
     }
-    let wish = wish(args, &names);
-    let taken = match take(client, &wish, signals).await? {
-        Waited::Granted(taken) => taken,
-        Waited::Busy => return Err(busy(client, &wish, args.busy_code).await),
-        Waited::Ended(code) => return Ok(Done::by(code, false)),
+    let params = params(args, &names);
+    let taken = match take(client, &params, signals).await? {
+        TakeOutcome::Granted(taken) => taken,
+        TakeOutcome::Busy => return Err(busy(client, &params, args.busy_code).await),
+        TakeOutcome::Ended(code) => return Ok(RunOutcome::by(code, false)),
     };
     let since = Instant::now();
     let label = label::of_this_process(Date::now(), args.fixed, &args.command);
-    client.relabel(label);
+    client.set_label(label);
     holds.extend(taken.parts.iter().map(|part| Hold {
         name: part.name.clone(),
         owner: part.owner.clone(),
@@ -113,11 +117,11 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     // A fixed lease ends, whoever is still at work.
     let leased = args.fixed || !store::sees_processes(&args.store);
     if let Some(code) = signals.asked_to_end() {
-        return give_back(taken, code, Standing::Unknown, leased)
+        return release_locks(taken, code, HoldStatus::Unknown, leased)
             .await
-            .map(Done::Ended);
+            .map(RunOutcome::Ended);
     }
-    let environment = nested::environment(around, holds);
+    let environment = nested::environment(outer, holds);
     // Only now: while we waited, somebody may have brought us to the foreground.
     let own_group = child::gets_own_group();
     if own_group {
@@ -129,7 +133,7 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
     let code = match supervise(&mut child, &taken, signals).await {
         Ok(Ended {
             code,
-            told: Told::Nobody,
+            told: SignalTarget::Nobody,
         }) => code,
         Ok(Ended { code, told }) => {
             // The rest of it may still be tidying up: under the lock.
@@ -145,29 +149,29 @@ async fn under_lock(client: &Client, args: &Run, signals: &mut Signals) -> Resul
             if !said {
                 say(message);
             }
-            return Ok(Done::Ended(exit::LOST));
+            return Ok(RunOutcome::Ended(exit::LOST));
         }
     };
     let left = args
         .at_least
         .map(|least| least.saturating_sub(since.elapsed()));
-    let standing = match left.filter(|left| !left.is_zero()) {
+    let hold_status = match left.filter(|left| !left.is_zero()) {
         Some(left) => {
             // Asked now: a loss that is noticed later may be one from before the command ended.
-            let standing = standing(client, &taken).await;
-            if standing != Standing::Lost {
-                linger(left, &taken, signals).await;
+            let hold_status = hold_status(client, &taken).await;
+            if hold_status != HoldStatus::Lost {
+                wait_at_least(left, &taken, signals).await;
             }
-            standing
+            hold_status
         }
         // The answer to the release tells.
-        None => Standing::Unknown,
+        None => HoldStatus::Unknown,
     };
-    let code = give_back(taken, code, standing, leased).await?;
-    Ok(Done::by(code, child.ended_itself()))
+    let code = release_locks(taken, code, hold_status, leased).await?;
+    Ok(RunOutcome::by(code, child.ended_itself()))
 }
 
-impl Done {
+impl RunOutcome {
     /// The end of a command that ended by itself, or not.
     fn by(code: u8, itself: bool) -> Self {
         if code == exit::by_signal(Signal::INT.as_raw()) && !itself {
@@ -177,7 +181,7 @@ impl Done {
     }
 }
 
-fn wish<'a>(args: &Run, names: &'a [String]) -> Wish<'a> {
+fn params<'a>(args: &Run, names: &'a [String]) -> TakeParams<'a> {
     let kept = |lease| {
         if args.fixed {
             Lease::Fixed(lease)
@@ -185,7 +189,7 @@ fn wish<'a>(args: &Run, names: &'a [String]) -> Wish<'a> {
             Lease::KeepAlive(lease)
         }
     };
-    Wish {
+    TakeParams {
         kind: args.kind.kind(),
         names,
         wait: args.wait,
@@ -261,28 +265,28 @@ fn loss(lost: &Lost, args: &Run, taken: &Taken) -> String {
 struct Ended {
     code: u8,
     /// Who had been asked to.
-    told: Told,
+    told: SignalTarget,
 }
 
 /// How the command ended, or how the lock was lost before it had.
 async fn supervise(child: &mut Child, taken: &Taken, signals: &mut Signals) -> Result<Ended, Lost> {
     let mut lost = taken.lost();
-    let mut told = Told::Nobody;
+    let mut told = SignalTarget::Nobody;
     loop {
         tokio::select! {
             biased;
             // Nobody but us can give it back, and we are here.
             Some(lost) = &mut lost => return Err(lost),
-            news = signals.next() => {
-                told = told.max(child.pass_on(news));
-                if news == News::Child && let Some(code) = child.reap() {
+            event = signals.next() => {
+                told = told.max(child.forward(event));
+                if event == SignalEvent::Child && let Some(code) = child.reap() {
                     let told = told.max(child.told_by_terminal());
                     return Ok(Ended { code, told });
                 }
-                if news == News::Stop {
+                if event == SignalEvent::Stop {
                     // First the command: it must not go on without a lock that nobody renews.
                     child.stop();
-                    stop_ourselves();
+                    stop_self();
                     // If the lock has gone meanwhile it is woken to end, and for nothing else.
                     if taken.is_held() {
                         child.go_on();
@@ -308,18 +312,18 @@ async fn end(child: &mut Child, grace: Duration) {
         let over = begun.elapsed();
         if over < grace {
             child.ask_to_end();
-        } else if over < grace + LAST_LOOK {
+        } else if over < grace + FINAL_PROBE {
             child.kill();
         } else {
             return say("some of what the command started cannot be ended");
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// The state of the lock when the command has ended, as the store reports it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Standing {
+enum HoldStatus {
     Held,
     Lost,
     /// The store did not answer, or was not asked.
@@ -327,39 +331,39 @@ enum Standing {
 }
 
 /// Asks the store whether all of them are still ours.
-async fn standing(client: &Client, taken: &Taken) -> Standing {
+async fn hold_status(client: &Client, taken: &Taken) -> HoldStatus {
     if !taken.is_held() {
-        return Standing::Lost;
+        return HoldStatus::Lost;
     }
     for part in &taken.parts {
         match client.admin().inspect(&part.name).await {
             Ok(Some(seen)) if seen.holders.iter().any(|holder| holder.owner == part.owner) => {}
-            Ok(_) | Err(Error::WrongKind { .. }) => return Standing::Lost,
+            Ok(_) | Err(Error::WrongKind { .. }) => return HoldStatus::Lost,
             Err(error) => {
                 say(format!(
                     "{error}; it is not known whether the lock was held until the command ended: if it turns out to be \
                      lost, the exit code is {}",
                     exit::LOST
                 ));
-                return Standing::Unknown;
+                return HoldStatus::Unknown;
             }
         }
     }
-    Standing::Held
+    HoldStatus::Held
 }
 
 /// Keeps the lock for that long, unless it goes or somebody wants us to end.
-async fn linger(left: Duration, taken: &Taken, signals: &mut Signals) {
+async fn wait_at_least(left: Duration, taken: &Taken, signals: &mut Signals) {
     let mut over = std::pin::pin!(tokio::time::sleep(left));
     let mut lost = taken.lost();
     loop {
         tokio::select! {
             () = &mut over => return,
             _ = &mut lost => return,
-            news = signals.next() => match news {
-                News::End(_) => return,
-                News::Stop => stop_ourselves(),
-                News::Child | News::Private(_) => {}
+            event = signals.next() => match event {
+                SignalEvent::End(_) => return,
+                SignalEvent::Stop => stop_self(),
+                SignalEvent::Child | SignalEvent::Private(_) => {}
             },
         }
     }
@@ -367,10 +371,10 @@ async fn linger(left: Duration, taken: &Taken, signals: &mut Signals) {
 
 /// Gives the lock back. A command that ended well has not run under the lock if that was lost before. A loss does not count if
 /// the store said after the command's end that the lock was held.
-async fn give_back(
+async fn release_locks(
     taken: Taken,
     code: u8,
-    standing: Standing,
+    hold_status: HoldStatus,
     leased: bool,
 ) -> Result<u8, Failure> {
     let lost = |why: String| {
@@ -379,11 +383,11 @@ async fn give_back(
     };
     match taken.release().await {
         Ok(()) => Ok(code),
-        Err(error) if error.denies_hold() => match standing {
-            Standing::Held => Ok(code),
-            Standing::Lost | Standing::Unknown => lost(error.to_string()),
+        Err(error) if error.denies_hold() => match hold_status {
+            HoldStatus::Held => Ok(code),
+            HoldStatus::Lost | HoldStatus::Unknown => lost(error.to_string()),
         },
-        Err(error) if standing == Standing::Lost => {
+        Err(error) if hold_status == HoldStatus::Lost => {
             lost(format!("{error}; the lock is no longer held"))
         }
         Err(error) => {

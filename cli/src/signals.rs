@@ -21,12 +21,12 @@ const PRIVATE: [Signal; 2] = [Signal::USR1, Signal::USR2];
 /// Everything that this process hears of.
 pub(crate) struct Signals {
     child: unix::Signal,
-    sent: Vec<(News, unix::Signal)>,
+    sent: Vec<(SignalEvent, unix::Signal)>,
 }
 
 /// What was heard.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum News {
+pub(crate) enum SignalEvent {
     /// A child has ended, or stopped.
     Child,
     /// Somebody wants us to end.
@@ -41,12 +41,12 @@ impl Signals {
     /// Begins to listen. To be called before there are other threads: they inherit what is blocked.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let ignored = ignored();
-        let ending = ENDING.map(|signal| (signal, News::End(signal)));
-        let private = PRIVATE.map(|signal| (signal, News::Private(signal)));
+        let ending = ENDING.map(|signal| (signal, SignalEvent::End(signal)));
+        let private = PRIVATE.map(|signal| (signal, SignalEvent::Private(signal)));
         let mut sent = Vec::new();
-        for (signal, news) in ending.into_iter().chain(private) {
+        for (signal, event) in ending.into_iter().chain(private) {
             if !contains(ignored, signal) {
-                sent.push((news, stream(signal)?));
+                sent.push((event, stream(signal)?));
             }
         }
         let child = stream(Signal::CHILD)?;
@@ -58,7 +58,7 @@ impl Signals {
     /// Listens for Ctrl-Z as well, which then no longer stops us by itself.
     pub(crate) fn listen_for_stops(&mut self) -> Result<(), Failure> {
         if !contains(ignored(), Signal::TSTP) {
-            self.sent.push((News::Stop, stream(Signal::TSTP)?));
+            self.sent.push((SignalEvent::Stop, stream(Signal::TSTP)?));
             unblock([Signal::TSTP])?;
         }
         Ok(())
@@ -68,8 +68,8 @@ impl Signals {
     pub(crate) fn asked_to_end(&mut self) -> Option<u8> {
         let mut context = Context::from_waker(Waker::noop());
         let mut ended = None;
-        for (news, signal) in &mut self.sent {
-            if let News::End(end) = news
+        for (event, signal) in &mut self.sent {
+            if let SignalEvent::End(end) = event
                 && signal.poll_recv(&mut context).is_ready()
             {
                 ended = Some(exit::by_signal(end.as_raw()));
@@ -81,34 +81,34 @@ impl Signals {
     /// Resolves when somebody wants us to end; with that exit code.
     pub(crate) async fn end(&mut self) -> u8 {
         loop {
-            if let News::End(signal) = self.next().await {
+            if let SignalEvent::End(signal) = self.next().await {
                 return exit::by_signal(signal.as_raw());
             }
         }
     }
 
     /// What comes next.
-    pub(crate) async fn next(&mut self) -> News {
+    pub(crate) async fn next(&mut self) -> SignalEvent {
         std::future::poll_fn(|cx| {
-            for (news, signal) in &mut self.sent {
+            for (event, signal) in &mut self.sent {
                 if signal.poll_recv(cx).is_ready() {
-                    return Poll::Ready(*news);
+                    return Poll::Ready(*event);
                 }
             }
-            self.child.poll_recv(cx).map(|_| News::Child)
+            self.child.poll_recv(cx).map(|_| SignalEvent::Child)
         })
         .await
     }
 }
 
 /// Stops this process until somebody lets it go on (`fg`).
-pub(crate) fn stop_ourselves() {
+pub(crate) fn stop_self() {
     // Sent to oneself it always works.
     let _ = kill_process(getpid(), Signal::STOP);
 }
 
 fn stream(signal: Signal) -> Result<unix::Signal, Failure> {
-    unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(deaf)
+    unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(cannot_listen)
 }
 
 fn unblock(signals: impl IntoIterator<Item = Signal>) -> Result<(), Failure> {
@@ -116,10 +116,10 @@ fn unblock(signals: impl IntoIterator<Item = Signal>) -> Result<(), Failure> {
     let signals: Result<SigSet, _> = signals.map(TryInto::try_into).collect();
     signals
         .and_then(|signals| signals.thread_unblock())
-        .map_err(deaf)
+        .map_err(cannot_listen)
 }
 
-fn deaf(error: impl Display) -> Failure {
+fn cannot_listen(error: impl Display) -> Failure {
     let message = format!("cannot listen for signals: {error}");
     Failure::new(exit::SYSTEM, message)
 }

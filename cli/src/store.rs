@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use distlock::{Client, Durability, HoldsEndWith, Lease};
+use distlock::{Client, Durability, Lease, ReleaseOn};
 
 use crate::args;
 use crate::exit::{self, Failure};
@@ -17,12 +17,9 @@ const DEFAULT: &str = "sqlite:";
 const LONGEST_ACKNOWLEDGEMENT: Duration = Duration::from_secs(1);
 
 /// However the store is, nobody waits longer for it when all is done.
-pub(crate) const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
+pub(crate) const MAX_CLOSE_TIME: Duration = Duration::from_secs(2);
 
-pub(crate) async fn connect(
-    store: &args::Store,
-    holds_end_with: HoldsEndWith,
-) -> Result<Client, Failure> {
+pub(crate) async fn connect(store: &args::Store, release_on: ReleaseOn) -> Result<Client, Failure> {
     if url(store).is_empty() {
         // Not the default: a script whose variable is not set would lock nobody out but itself.
         let message = "the address of the store (`--url` or DISTLOCK_URL) is empty; leave it away for your own file";
@@ -33,7 +30,7 @@ pub(crate) async fn connect(
             "`memory:` is this process's own: it would lock nothing; use sqlite: or redis://";
         return Err(Failure::new(exit::USAGE, message));
     }
-    let mut builder = Client::builder(url(store)).holds_end_with(holds_end_with);
+    let mut builder = Client::builder(url(store)).release_on(release_on);
     if let Some(acks) = store.acks {
         let timeout = LONGEST_ACKNOWLEDGEMENT;
         builder = builder.durability(Durability::Replicas { acks, timeout });
@@ -84,7 +81,7 @@ pub(crate) fn option(store: &args::Store) -> String {
 
 /// Closes the client. What the store does not hear of in time is left to its lease.
 pub(crate) async fn leave(client: &Client) {
-    let closed = tokio::time::timeout(LONGEST_GOODBYE, client.close()).await;
+    let closed = tokio::time::timeout(MAX_CLOSE_TIME, client.close()).await;
     if let Ok(Err(error)) = closed {
         say(error);
     }

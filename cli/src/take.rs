@@ -5,16 +5,16 @@ use std::time::Duration;
 use distlock::{Client, Lease, LockInfo, LockKind};
 
 use crate::duration::short;
-use crate::exit::{self, Failure, Wanted};
+use crate::exit::{self, ExpectedKind, Failure};
 use crate::kind::Kind;
-use crate::label::Who;
+use crate::label::HolderInfo;
 use crate::out::shown;
-use crate::signals::{News, Signals, stop_ourselves};
+use crate::signals::{SignalEvent, Signals, stop_self};
 use crate::taken::Taken;
 use crate::waiting;
 
 /// Which locks, and how they are to be held.
-pub(crate) struct Wish<'a> {
+pub(crate) struct TakeParams<'a> {
     pub(crate) kind: Kind,
     /// All of them, or none; at least one.
     pub(crate) names: &'a [String],
@@ -27,7 +27,7 @@ pub(crate) struct Wish<'a> {
 }
 
 /// How a wait ended.
-pub(crate) enum Waited {
+pub(crate) enum TakeOutcome {
     /// Somebody else still holds it.
     Busy,
     /// A signal wants us to end; with this code.
@@ -38,26 +38,26 @@ pub(crate) enum Waited {
 /// Waits for a lock, for ever or as long as was wished.
 pub(crate) async fn take(
     client: &Client,
-    wish: &Wish<'_>,
+    params: &TakeParams<'_>,
     signals: &mut Signals,
-) -> Result<Waited, Failure> {
-    let mut taking = std::pin::pin!(wish.kind.take(client, wish));
-    let wanted = wish
+) -> Result<TakeOutcome, Failure> {
+    let mut taking = std::pin::pin!(params.kind.take(client, params));
+    let wanted = params
         .kind
         .permits()
-        .map_or(Wanted::LockToTake, |_| Wanted::Semaphore);
-    let mut telling = std::pin::pin!(waiting::tell(client, wish.names));
+        .map_or(ExpectedKind::LockToTake, |_| ExpectedKind::Semaphore);
+    let mut telling = std::pin::pin!(waiting::show_holder(client, params.names));
     loop {
         tokio::select! {
             biased;
             taken = &mut taking => {
                 let taken = taken.map_err(|failure| failure.of(wanted))?;
-                return Ok(taken.map_or(Waited::Busy, Waited::Granted));
+                return Ok(taken.map_or(TakeOutcome::Busy, TakeOutcome::Granted));
             }
-            news = signals.next() => match news {
-                News::End(signal) => return Ok(Waited::Ended(exit::by_signal(signal.as_raw()))),
-                News::Stop => stop_ourselves(),
-                News::Child | News::Private(_) => {}
+            event = signals.next() => match event {
+                SignalEvent::End(signal) => return Ok(TakeOutcome::Ended(exit::by_signal(signal.as_raw()))),
+                SignalEvent::Stop => stop_self(),
+                SignalEvent::Child | SignalEvent::Private(_) => {}
             },
             () = &mut telling => {}
         }
@@ -65,30 +65,30 @@ pub(crate) async fn take(
 }
 
 /// Says who has the lock, unless being busy was to be passed over.
-pub(crate) async fn busy(client: &Client, wish: &Wish<'_>, code: u8) -> Failure {
+pub(crate) async fn busy(client: &Client, params: &TakeParams<'_>, code: u8) -> Failure {
     if code == 0 {
         return Failure::silent(0);
     }
-    let (name, seen) = first_held(client, wish.names).await;
+    let (name, seen) = first_held(client, params.names).await;
     let name = shown(name);
-    let why = match (wish.kind, seen) {
+    let why = match (params.kind, seen) {
         // Readers keep no reader out.
         (Kind::Read, Some(lock)) if lock.kind == LockKind::Read => {
             format!("a writer waits for `{name}`, and readers stand behind it")
         }
         (_, Some(lock)) => match &lock.holders[..] {
             [] => format!("`{name}` is held by somebody else"),
-            [holder] => format!("`{name}` is held by {}", Who::of(holder)),
+            [holder] => format!("`{name}` is held by {}", HolderInfo::of(holder)),
             [holder, others @ ..] => {
                 format!(
                     "`{name}` is held by {} and {} more",
-                    Who::of(holder),
+                    HolderInfo::of(holder),
                     others.len()
                 )
             }
         },
         (Kind::Fair, None) => format!("others came first for `{name}`"),
-        (_, None) => match wish.failover_delay {
+        (_, None) => match params.failover_delay {
             Some(delay) => format!(
                 "`{name}` is not to be had, though nobody holds it: the server was started or promoted less than {} \
                  ago (--failover-delay), or its holder has just gone",
@@ -97,7 +97,7 @@ pub(crate) async fn busy(client: &Client, wish: &Wish<'_>, code: u8) -> Failure 
             None => format!("`{name}` is held by somebody else"),
         },
     };
-    let waited = wish.wait.filter(|wait| !wait.is_zero());
+    let waited = params.wait.filter(|wait| !wait.is_zero());
     let waited = waited.map_or_else(String::new, |wait| format!(" (waited {})", short(wait)));
     Failure::new(code, format!("{why}{waited}"))
 }

@@ -59,7 +59,7 @@ impl Taken {
         self.guard.is_held()
     }
 
-    pub(crate) fn lost(&self) -> Soon<Option<Lost>> {
+    pub(crate) fn lost(&self) -> BoxFuture<Option<Lost>> {
         self.guard.lost()
     }
 
@@ -78,13 +78,13 @@ fn has(parts: &[Part], name: &str) -> bool {
     parts.iter().any(|part| part.name == name)
 }
 
-type Soon<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What a guard of any kind can do.
 trait AnyGuard: Send + Sync {
     fn is_held(&self) -> bool;
-    fn lost(&self) -> Soon<Option<Lost>>;
-    fn release(self: Box<Self>) -> Soon<Result<(), Error>>;
+    fn lost(&self) -> BoxFuture<Option<Lost>>;
+    fn release(self: Box<Self>) -> BoxFuture<Result<(), Error>>;
     fn forget(self: Box<Self>);
 }
 
@@ -93,11 +93,11 @@ impl<K: 'static> AnyGuard for Guard<K> {
         (**self).is_held()
     }
 
-    fn lost(&self) -> Soon<Option<Lost>> {
+    fn lost(&self) -> BoxFuture<Option<Lost>> {
         Box::pin((**self).lost())
     }
 
-    fn release(self: Box<Self>) -> Soon<Result<(), Error>> {
+    fn release(self: Box<Self>) -> BoxFuture<Result<(), Error>> {
         Box::pin(Self::release(*self))
     }
 
@@ -111,11 +111,11 @@ impl AnyGuard for MultiGuard {
         (**self).is_held()
     }
 
-    fn lost(&self) -> Soon<Option<Lost>> {
+    fn lost(&self) -> BoxFuture<Option<Lost>> {
         Box::pin((**self).lost())
     }
 
-    fn release(self: Box<Self>) -> Soon<Result<(), Error>> {
+    fn release(self: Box<Self>) -> BoxFuture<Result<(), Error>> {
         Box::pin(Self::release(*self))
     }
 

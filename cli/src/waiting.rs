@@ -7,7 +7,7 @@ use distlock::{Client, LockInfo};
 
 use crate::date::Date;
 use crate::duration::short;
-use crate::label::Who;
+use crate::label::HolderInfo;
 use crate::list::endless;
 use crate::out::{offer, shown};
 use crate::style::{Style, is_capable};
@@ -24,7 +24,7 @@ const USUAL_WIDTH: usize = 80;
 const CLEAR: &str = "\r\u{1b}[2K";
 
 /// Shows the line for as long as it is polled, if anybody sees it.
-pub(crate) async fn tell(client: &Client, names: &[String]) {
+pub(crate) async fn show_holder(client: &Client, names: &[String]) {
     let stderr = std::io::stderr();
     if !stderr.is_terminal() {
         return std::future::pending().await;
@@ -85,7 +85,7 @@ fn line(name: &str, seen: Option<&LockInfo>, now: Date) -> String {
     let Some((lock, holder)) = holder else {
         return format!("waiting for `{name}`");
     };
-    let who = Who::of(holder);
+    let who = HolderInfo::of(holder);
     let since = who.since.map_or_else(String::new, |since| {
         format!(" for {}", short(now.since(since)))
     });

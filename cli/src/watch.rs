@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use distlock::{Change, Event, HoldsEndWith, LockKind};
+use distlock::{Change, Event, LockKind, ReleaseOn};
 use serde::Serialize;
 
 use crate::args;
 use crate::date::Date;
 use crate::exit::Failure;
 use crate::kind;
-use crate::label::Who;
+use crate::label::HolderInfo;
 use crate::out::{Out, say, shown};
 use crate::store;
 use crate::style::Style;
@@ -18,7 +18,7 @@ use crate::style::Style;
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn watch(args: args::Locks) -> Result<u8, Failure> {
-    let client = store::connect(&args.store, HoldsEndWith::Process).await?;
+    let client = store::connect(&args.store, ReleaseOn::Process).await?;
     let mut watch = client.admin().watch(args.pattern);
     let mut out = Out::new();
     let mut in_trouble = false;
@@ -31,7 +31,7 @@ pub(crate) async fn watch(args: args::Locks) -> Result<u8, Failure> {
             Ok(event) => {
                 in_trouble = false;
                 if args.json {
-                    out.json(&Line::new(&event, Date::now()))?;
+                    out.json(&EventOutput::new(&event, Date::now()))?;
                 } else {
                     out.line(line(&event, Date::now(), out.style()))?;
                 }
@@ -57,7 +57,7 @@ async fn abandoned(out: &Out) {
 
 /// One event for programs.
 #[derive(Serialize)]
-struct Line<'a> {
+struct EventOutput<'a> {
     at: String,
     event: &'static str,
     name: &'a str,
@@ -66,7 +66,7 @@ struct Line<'a> {
     label: Option<&'a str>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> EventOutput<'a> {
     fn new(event: &'a Event, now: Date) -> Self {
         Self {
             at: now.to_string(),
@@ -87,7 +87,7 @@ fn line(event: &Event, now: Date, style: Style) -> String {
         _ => style.dim(&word),
     };
     let who = match &event.owner {
-        Some(owner) => Who::new(event.label.as_deref(), owner).to_string(),
+        Some(owner) => HolderInfo::new(event.label.as_deref(), owner).to_string(),
         None => "-".to_owned(),
     };
     let at = style.dim(&now.to_string());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::watch::Watch;
 use super::worker::Worker;
-use crate::{Error, Finding, ListProgress, LockInfo};
+use crate::{Diagnostic, Error, ListProgress, LockInfo};
 
 /// [`crate::Admin`] without `async`.
 ///
@@ -106,7 +106,7 @@ impl Admin {
     /// # Errors
     ///
     /// As there.
-    pub fn examine(&self) -> Result<Vec<Finding>, Error> {
+    pub fn examine(&self) -> Result<Vec<Diagnostic>, Error> {
         let admin = self.admin.clone();
         self.worker.run(async move { admin.examine().await })?
     }
@@ -116,7 +116,7 @@ impl Admin {
     /// # Errors
     ///
     /// As there.
-    pub fn examine_with_probe(&self) -> Result<Vec<Finding>, Error> {
+    pub fn examine_with_probe(&self) -> Result<Vec<Diagnostic>, Error> {
         let admin = self.admin.clone();
         self.worker
             .run(async move { admin.examine_with_probe().await })?

@@ -41,10 +41,10 @@ impl CountingSemaphore {
     /// # Errors
     ///
     /// As there.
-    pub fn set(&self, permits: u32) -> Result<(), Error> {
+    pub fn set_available(&self, permits: u32) -> Result<(), Error> {
         let semaphore = self.semaphore.clone();
         self.worker
-            .run(async move { semaphore.set(permits).await })?
+            .run(async move { semaphore.set_available(permits).await })?
     }
 
     /// As [`crate::CountingSemaphore::available`].

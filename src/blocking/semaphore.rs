@@ -48,9 +48,9 @@ impl Semaphore {
     /// # Errors
     ///
     /// As there.
-    pub fn set(&self, total: u32) -> Result<(), Error> {
+    pub fn set_total(&self, total: u32) -> Result<(), Error> {
         let semaphore = self.semaphore.clone();
-        self.run(async move { semaphore.set(total).await })
+        self.run(async move { semaphore.set_total(total).await })
     }
 
     /// As [`crate::Semaphore::try_set`].

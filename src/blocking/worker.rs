@@ -16,14 +16,14 @@ use crate::driver::thread;
 /// lapse between calls.
 #[derive(Debug)]
 pub(super) struct Worker {
-    thread: Option<thread::OwnThread>,
+    thread: Option<thread::RuntimeThread>,
     /// The process that has the thread; a forked child has not.
     pid: u32,
 }
 
 impl Worker {
     pub(super) fn start() -> Result<Self, Error> {
-        let thread = thread::OwnThread::start("distlock-blocking");
+        let thread = thread::RuntimeThread::start("distlock-blocking");
         let thread = thread.map_err(|error| Error::Unavailable {
             name: "a thread for blocking calls".into(),
             detail: error.to_string(),
@@ -66,7 +66,7 @@ impl Worker {
     fn start_work<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<(JoinHandle<()>, mpsc::Receiver<Outcome<T>>), Error> {
+    ) -> Result<(JoinHandle<()>, mpsc::Receiver<TaskResult<T>>), Error> {
         if self.is_forked() {
             // Nobody would ever carry it out, and what it holds is the parent's.
             std::mem::forget(work);
@@ -98,14 +98,14 @@ impl Drop for Worker {
 }
 
 /// What work returned, or what it threw.
-type Outcome<T> = Result<T, Box<dyn Any + Send>>;
+type TaskResult<T> = Result<T, Box<dyn Any + Send>>;
 
-fn resumed<T>(outcome: Outcome<T>) -> T {
+fn resumed<T>(outcome: TaskResult<T>) -> T {
     outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Drives work to its end, or to its panic.
-async fn caught<T>(work: impl Future<Output = T> + Send) -> Outcome<T> {
+async fn caught<T>(work: impl Future<Output = T> + Send) -> TaskResult<T> {
     let mut work = pin!(work);
     std::future::poll_fn(move |cx| {
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {

@@ -21,7 +21,7 @@ impl ClientBuilder {
     /// # }
     /// ```
     pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
-        self.given.authority = Some(pem.as_ref().into());
+        self.tls.authority = Some(pem.as_ref().into());
         self
     }
 
@@ -43,7 +43,7 @@ impl ClientBuilder {
     /// # }
     /// ```
     pub fn tls_identity(mut self, cert: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
-        self.given.identity = Some((cert.as_ref().into(), key.as_ref().into()));
+        self.tls.identity = Some((cert.as_ref().into(), key.as_ref().into()));
         self
     }
 }

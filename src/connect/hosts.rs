@@ -18,7 +18,7 @@ pub(super) struct Hosts<'a> {
 
 impl<'a> Hosts<'a> {
     /// Takes it apart, or says why not; never what was in it.
-    pub(super) fn of(url: &'a str) -> Result<Self, url::ParseError> {
+    pub(super) fn parse(url: &'a str) -> Result<Self, url::ParseError> {
         let relative = url::ParseError::RelativeUrlWithoutBase;
         let (scheme, behind) = url.split_once("://").ok_or(relative)?;
         let end = behind.find(['/', '?', '#']).unwrap_or(behind.len());
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     fn hosts(url: &str) -> Vec<(String, Option<u16>)> {
-        Hosts::of(url).expect(url).all
+        Hosts::parse(url).expect(url).all
     }
 
     fn named(hosts: &[(&str, Option<u16>)]) -> Vec<(String, Option<u16>)> {
@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_about_hosts_is_as_it_was() {
-        let hosts = Hosts::of("s://u%40:p%2Cq@a:1,b:2/my%20master/3?x=1").expect("it is one");
+    fn the_rest_of_the_url_is_unchanged() {
+        let hosts = Hosts::parse("s://u%40:p%2Cq@a:1,b:2/my%20master/3?x=1").expect("it is one");
         assert_eq!(hosts.text, "a:1,b:2");
         assert_eq!(hosts.url.as_str(), "s://u%40:p%2Cq@a:1/my%20master/3?x=1");
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_host_lists_are_rejected() {
         for url in [
             "s:a,b",
             "a,b",
@@ -119,7 +119,7 @@ mod tests {
             "s://u:p@/m",
             "s://a%FF",
         ] {
-            assert!(Hosts::of(url).is_err(), "{url}");
+            assert!(Hosts::parse(url).is_err(), "{url}");
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use url::Url;
 
-use super::{Connected, Named, Store};
+use super::{Connected, HostPorts, StoreConfig};
 use crate::error::Error;
 
 #[expect(clippy::unused_async, reason = "the same shape as its twin")]
 pub(super) async fn connect(
-    _store: &Store<'_>,
+    _store: &StoreConfig<'_>,
     url: &Url,
-    _hosts: Named,
+    _hosts: HostPorts,
 ) -> Result<Connected, Error> {
     Err(Error::FeatureOff {
         scheme: url.scheme().to_owned(),

@@ -2,11 +2,11 @@
 
 use url::Url;
 
-use super::{Connected, Store};
+use super::{Connected, StoreConfig};
 use crate::error::Error;
 
 #[expect(clippy::unused_async, reason = "the same shape as its twin")]
-pub(super) async fn connect(store: &Store<'_>, url: &Url) -> Result<Connected, Error> {
+pub(super) async fn connect(store: &StoreConfig<'_>, url: &Url) -> Result<Connected, Error> {
     if cfg!(feature = "sqlite") {
         return Err(store.invalid("`sqlite:` works on Linux only"));
     }

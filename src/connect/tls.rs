@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-use super::{Store, masked};
-use crate::engine::redis::{Papers, Part, Pem, Tls, Unfit};
+use super::{StoreConfig, masked};
+use crate::engine::redis::{PemSource, Tls, TlsConfigError, TlsMaterial, TlsPart};
 use crate::error::Error;
 
-const NOT_ENCRYPTED: &str =
+const URL_NOT_ENCRYPTED: &str =
     "this address is not encrypted; `rediss://` is, and takes `ca`, `cert` and `key`";
 
 /// What may follow a question mark: `tls=on`, and the files `ca`, `cert` and `key`.
 #[derive(Default)]
-pub(super) struct Parameters {
+pub(super) struct TlsParameters {
     on: Option<bool>,
     authority: Option<PathBuf>,
     certificate: Option<PathBuf>,
@@ -27,11 +27,11 @@ pub(super) enum Encrypted {
     Never,
 }
 
-impl Parameters {
+impl TlsParameters {
     /// Takes a parameter, and says whether it was one of these.
-    pub(super) fn consider(
+    pub(super) fn accept(
         &mut self,
-        store: &Store<'_>,
+        store: &StoreConfig<'_>,
         key: &str,
         value: Option<&str>,
     ) -> Result<bool, Error> {
@@ -59,9 +59,9 @@ impl Parameters {
     }
 
     /// How connections are made secure; none if they are not to be. Whoever asks for it in any way gets it or an error.
-    pub(super) async fn decide(
+    pub(super) async fn resolve(
         self,
-        store: &Store<'_>,
+        store: &StoreConfig<'_>,
         encrypted: Encrypted,
     ) -> Result<Option<Tls>, Error> {
         let named = [&self.authority, &self.certificate, &self.key];
@@ -70,20 +70,20 @@ impl Parameters {
             (Encrypted::Always, Some(false)) => {
                 return Err(store.invalid("`rediss://` is always encrypted; `redis://` is not"));
             }
-            (Encrypted::Never, Some(true)) => return Err(store.invalid(NOT_ENCRYPTED)),
+            (Encrypted::Never, Some(true)) => return Err(store.invalid(URL_NOT_ENCRYPTED)),
             (Encrypted::Never, _) | (Encrypted::IfAsked, Some(false) | None) => {
                 if named && encrypted == Encrypted::IfAsked {
                     return Err(store.invalid("`ca`, `cert` and `key` go with `tls=on`"));
                 }
                 if named {
-                    return Err(store.invalid(NOT_ENCRYPTED));
+                    return Err(store.invalid(URL_NOT_ENCRYPTED));
                 }
-                store.not_encrypted()?;
+                store.reject_tls_options()?;
                 return Ok(None);
             }
             (Encrypted::Always, _) | (Encrypted::IfAsked, Some(true)) => {}
         }
-        if !Tls::IS_THERE {
+        if !Tls::IS_AVAILABLE {
             return Err(Error::FeatureOff {
                 scheme: masked(store.url)
                     .split(':')
@@ -93,30 +93,33 @@ impl Parameters {
                 feature: "tls",
             });
         }
-        let papers = self.papers(store)?;
-        let loaded = Tls::load(papers).await;
-        loaded.map(Some).map_err(|unfit| told(store, unfit))
+        let material = self.material(store)?;
+        let loaded = Tls::load(material).await;
+        loaded.map(Some).map_err(|error| to_error(store, error))
     }
 
-    fn papers(self, store: &Store<'_>) -> Result<Papers, Error> {
-        let given = store.given;
+    fn material(self, store: &StoreConfig<'_>) -> Result<TlsMaterial, Error> {
+        let builder = store.tls;
         let twice = |option| Error::invalid_option(option, "the address names a file for it, too");
-        let authority = match (self.authority, &given.authority) {
+        let authority = match (self.authority, &builder.authority) {
             (Some(_), Some(_)) => return Err(twice("tls_ca")),
-            (Some(path), None) => Some(Pem::File(path)),
-            (None, given) => given.clone().map(Pem::Given),
+            (Some(path), None) => Some(PemSource::File(path)),
+            (None, given) => given.clone().map(PemSource::Given),
         };
-        let identity = match (self.certificate, self.key, &given.identity) {
+        let identity = match (self.certificate, self.key, &builder.identity) {
             (None, None, None) => None,
-            (None, None, Some((certificate, key))) => {
-                Some((Pem::Given(certificate.clone()), Pem::Given(key.clone())))
-            }
+            (None, None, Some((certificate, key))) => Some((
+                PemSource::Given(certificate.clone()),
+                PemSource::Given(key.clone()),
+            )),
             (_, _, Some(_)) => return Err(twice("tls_identity")),
-            (Some(certificate), Some(key), None) => Some((Pem::File(certificate), Pem::File(key))),
+            (Some(certificate), Some(key), None) => {
+                Some((PemSource::File(certificate), PemSource::File(key)))
+            }
             (Some(_), None, None) => return Err(store.invalid("`cert` goes with its `key`")),
             (None, Some(_), None) => return Err(store.invalid("`key` goes with its `cert`")),
         };
-        Ok(Papers {
+        Ok(TlsMaterial {
             authority,
             identity,
         })
@@ -124,19 +127,23 @@ impl Parameters {
 }
 
 /// Whoever handed it in is told: the address, or the builder.
-fn told(store: &Store<'_>, unfit: Unfit) -> Error {
-    let Unfit { part, reason } = unfit;
-    let given = store.given;
+fn to_error(store: &StoreConfig<'_>, error: TlsConfigError) -> Error {
+    let TlsConfigError { part, reason } = error;
+    let builder = store.tls;
     match part {
-        Part::Thread => Error::Unavailable {
+        TlsPart::Thread => Error::Unavailable {
             name: masked(store.url).into(),
             detail: reason,
         },
-        Part::Authority if given.authority.is_some() => Error::invalid_option("tls_ca", reason),
-        Part::Certificate | Part::Key if given.identity.is_some() => {
+        TlsPart::Authority if builder.authority.is_some() => {
+            Error::invalid_option("tls_ca", reason)
+        }
+        TlsPart::Certificate | TlsPart::Key if builder.identity.is_some() => {
             Error::invalid_option("tls_identity", reason)
         }
-        Part::Authority | Part::Certificate | Part::Key | Part::System => store.invalid(reason),
+        TlsPart::Authority | TlsPart::Certificate | TlsPart::Key | TlsPart::System => {
+            store.invalid(reason)
+        }
     }
 }
 

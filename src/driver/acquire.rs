@@ -5,80 +5,80 @@ use std::time::Duration;
 
 use tracing::field::{debug, display};
 
-use super::ask::{Asked, Manner, ask, ask_now};
-use super::claim::Claim;
-use super::head::{Attempt, Headed};
-use super::owners::User;
-use super::queue::queue;
+use super::acquire_request::{AcquireOutcome, AttemptOptions, send_acquire, send_acquire_now};
+use super::hold_ref::HoldRef;
+use super::owners::LocalOwner;
+use super::queue_entry::QueueEntry;
+use super::queue_head::{HeadAttempt, HeadOutcome};
 use super::reenter::reenter;
-use super::seat::Turn;
-use super::spot::Spot;
-use super::waiters::Asker;
-use super::{Core, Trouble, needs_a_runtime};
-use crate::engine::Failure;
+use super::server_queue::wait_in_server_queue;
+use super::wait_queues::GrantSource;
+use super::waiter::WakeReason;
+use super::{Core, DriverError, require_runtime};
+use crate::engine::StoreError;
 use crate::engine::events::emit_in_call;
-use crate::protocol::acquire::Hearing;
-use crate::protocol::lease::{LostReason, Terms};
-use crate::protocol::{Kind, Moment, OwnerId, Subject, Wanted};
+use crate::protocol::acquire::WaitMode;
+use crate::protocol::lease::{LeaseTerms, LostReason};
+use crate::protocol::{Kind, Moment, OwnerId, PermitRequest, Subject};
 
 /// What a caller wants.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct AcquireParams {
     pub(crate) subject: Subject,
-    pub(crate) terms: Terms,
-    pub(crate) hearing: Hearing,
-    pub(crate) user: Option<User>,
+    pub(crate) terms: LeaseTerms,
+    pub(crate) wait_mode: WaitMode,
+    pub(crate) local_owner: Option<LocalOwner>,
     /// A hold on the other side of a read/write lock, for whose sake it is granted.
-    pub(crate) beside: Option<OwnerId>,
+    pub(crate) upgrade_from: Option<OwnerId>,
     /// How many it wants, where there are many.
-    pub(crate) permits: Wanted,
+    pub(crate) permits: PermitRequest,
 }
 
-impl Wish {
+impl AcquireParams {
     /// Whether it asks now and then instead of listening.
     pub(super) const fn polls(&self) -> bool {
-        matches!(self.hearing, Hearing::Poll { .. })
+        matches!(self.wait_mode, WaitMode::Poll { .. })
     }
 
     /// Whether the store knows that it waits.
-    pub(super) const fn is_announced(&self) -> bool {
-        self.subject.kind.is_announced(self.permits.count)
+    pub(super) const fn registers_waiters(&self) -> bool {
+        self.subject.kind.registers_waiters(self.permits.count)
     }
 
     /// How one asks who is going to wait.
-    pub(super) fn patiently(&self) -> Manner {
+    pub(super) fn waiting_options(&self) -> AttemptOptions {
         let kind = self.subject.kind;
-        Manner {
-            waits: self.is_announced().then_some(kind.longest_sleep() * 3),
-            past: false,
+        AttemptOptions {
+            waits: self.registers_waiters().then_some(kind.longest_sleep() * 3),
+            bypass_writers: false,
         }
     }
 }
 
 /// How long a caller waits for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     /// As long as it takes.
-    Endless,
+    Forever,
     /// Not at all.
-    Once,
+    TryOnce,
     /// This long, everything included.
-    Within(Duration),
+    Timeout(Duration),
 }
 
-impl Patience {
-    pub(crate) const fn within(wait: Duration) -> Self {
+impl WaitLimit {
+    pub(crate) const fn timeout(wait: Duration) -> Self {
         if wait.is_zero() {
-            return Self::Once;
+            return Self::TryOnce;
         }
-        Self::Within(wait)
+        Self::Timeout(wait)
     }
 
     /// Until when, for who has begun then. Who only tries has none: it asks once, however long that takes.
     pub(super) fn deadline(self, begun: Moment) -> Option<Moment> {
         match self {
-            Self::Once | Self::Endless => None,
-            Self::Within(wait) => Some(begun + wait),
+            Self::TryOnce | Self::Forever => None,
+            Self::Timeout(wait) => Some(begun + wait),
         }
     }
 }
@@ -90,49 +90,51 @@ impl Patience {
 )]
 pub(crate) fn acquire(
     core: &Arc<Core>,
-    wish: &Wish,
-    patience: Patience,
-) -> impl Future<Output = Result<Option<Claim>, Trouble>> + Send {
+    params: &AcquireParams,
+    wait_limit: WaitLimit,
+) -> impl Future<Output = Result<Option<HoldRef>, DriverError>> + Send {
     async move {
         // A store that answers on the spot must not keep other tasks from running. Before the clock is
         // read: this may take as long as they like.
         tokio::task::coop::consume_budget().await;
-        core.usable()?;
+        core.ensure_usable()?;
         // Read seldom: on the shortest way the clock would be most of the work.
         let begun = core.clock.now();
-        let deadline = patience.deadline(begun);
-        let mut got = reenter(core, wish, deadline).await?;
-        let beside = got.is_none() && core.other_side(wish).is_some();
-        if beside {
+        let deadline = wait_limit.deadline(begun);
+        let mut got = reenter(core, params, deadline).await?;
+        let has_other_side = got.is_none() && core.other_side(params).is_some();
+        if has_other_side {
             // Past the line: behind a stranger it would wait for itself.
-            got = Box::pin(once(core, wish, begun, None)).await?;
-            let waits = !matches!(patience, Patience::Once);
-            if got.is_none() && waits && wish.subject.kind == Kind::Write {
-                return Err(Trouble::WouldDeadlock);
+            got = Box::pin(try_once(core, params, begun, None)).await?;
+            let waits = !matches!(wait_limit, WaitLimit::TryOnce);
+            if got.is_none() && waits && params.subject.kind == Kind::Write {
+                return Err(DriverError::WouldDeadlock);
             }
         }
         if got.is_none() {
-            got = match patience {
-                Patience::Once if beside => None,
-                Patience::Once => Box::pin(once(core, wish, begun, None)).await?,
-                Patience::Endless | Patience::Within(_) if wish.subject.kind.has_line() => {
-                    Box::pin(queue(core, wish, deadline)).await?
+            got = match wait_limit {
+                WaitLimit::TryOnce if has_other_side => None,
+                WaitLimit::TryOnce => Box::pin(try_once(core, params, begun, None)).await?,
+                WaitLimit::Forever | WaitLimit::Timeout(_)
+                    if params.subject.kind.has_server_queue() =>
+                {
+                    Box::pin(wait_in_server_queue(core, params, deadline)).await?
                 }
-                Patience::Endless | Patience::Within(_) => {
-                    wait(core, wish, deadline, begun).await?
+                WaitLimit::Forever | WaitLimit::Timeout(_) => {
+                    wait_in_queue(core, params, deadline, begun).await?
                 }
             };
         }
-        if let Some(claim) = &got {
+        if let Some(hold_ref) = &got {
             // A client that was closed meanwhile has given back what it knew of; not yet this. And what
             // came before a fork came to two processes.
-            core.usable()?;
+            core.ensure_usable()?;
             emit_in_call!(
                 core.events,
                 DEBUG,
                 {
-                    name: debug(wish.subject.name.clone()),
-                    owner: display(claim.hold().owner),
+                    name: debug(params.subject.name.clone()),
+                    owner: display(hold_ref.hold().owner),
                     waited: debug(core.clock.now().since(begun)),
                 },
                 "granted"
@@ -143,39 +145,43 @@ pub(crate) fn acquire(
 }
 
 /// Takes the other side of a read/write lock for the holder of one, if the store lets it; `None` if others read.
-pub(crate) async fn beside(core: &Arc<Core>, wish: &Wish) -> Result<Option<Claim>, Trouble> {
-    core.usable()?;
-    match reenter(core, wish, None).await? {
-        Some(claim) => Ok(Some(claim)),
-        None => once(core, wish, core.clock.now(), None).await,
+pub(crate) async fn acquire_other_side(
+    core: &Arc<Core>,
+    params: &AcquireParams,
+) -> Result<Option<HoldRef>, DriverError> {
+    core.ensure_usable()?;
+    match reenter(core, params, None).await? {
+        Some(hold_ref) => Ok(Some(hold_ref)),
+        None => try_once(core, params, core.clock.now(), None).await,
     }
 }
 
 /// Asks the store itself, past the line: nobody is waited for.
-pub(super) async fn once(
+pub(super) async fn try_once(
     core: &Arc<Core>,
-    wish: &Wish,
+    params: &AcquireParams,
     now: Moment,
     deadline: Option<Moment>,
-) -> Result<Option<Claim>, Trouble> {
-    let owner = core.fresh_owner_for(wish);
-    let asked = tokio::select! {
+) -> Result<Option<HoldRef>, DriverError> {
+    let owner = core.fresh_owner_for(params);
+    let outcome = tokio::select! {
         biased;
-        asked = ask(core, wish, owner, Manner::default(), now, deadline) => asked,
-        () = core.closed() => return Err(Trouble::Closed),
+        outcome = send_acquire(core, params, owner, AttemptOptions::default(), now, deadline) => outcome,
+        () = core.closed() => return Err(DriverError::Closed),
     };
-    match asked {
-        Ok(Asked::Granted(claim, now)) => {
-            core.waiters.granted(claim.hold(), Asker::PastTheLine, now);
-            Ok(Some(claim))
+    match outcome {
+        Ok(AcquireOutcome::Granted(hold_ref, now)) => {
+            core.wait_queues
+                .granted(hold_ref.hold(), GrantSource::Bypass, now);
+            Ok(Some(hold_ref))
         }
-        Ok(Asked::TooLate) => Err(Trouble::Lost(LostReason::Expired)),
+        Ok(AcquireOutcome::LeaseExpired) => Err(DriverError::Lost(LostReason::Expired)),
         // Perhaps this very owner has got it meanwhile: it is not busy for itself.
-        Ok(Asked::Busy { .. }) => reenter(core, wish, deadline).await,
+        Ok(AcquireOutcome::Busy { .. }) => reenter(core, params, deadline).await,
         Err(_) if planted!(SilenceMeansBusy) => Ok(None),
         Err(failure) => {
-            core.usable()?;
-            Err(Trouble::Failure(failure))
+            core.ensure_usable()?;
+            Err(DriverError::StoreError(failure))
         }
     }
 }
@@ -185,103 +191,109 @@ pub(super) async fn once(
     clippy::manual_async_fn,
     reason = "an `async fn` keeps its arguments twice"
 )]
-fn wait(
+fn wait_in_queue(
     core: &Arc<Core>,
-    wish: &Wish,
+    params: &AcquireParams,
     deadline: Option<Moment>,
     begun: Moment,
-) -> impl Future<Output = Result<Option<Claim>, Trouble>> + Send {
+) -> impl Future<Output = Result<Option<HoldRef>, DriverError>> + Send {
     async move {
-        let (mut spot, turn) = Spot::enter(core, wish, begun);
+        let (mut entry, reason) = QueueEntry::enter(core, params, begun);
         let mut attempt = None;
-        let mut turn = match turn {
-            Some(Turn::Ask { not_before: None }) => {
+        let mut reason = match reason {
+            Some(WakeReason::SendRequest { not_before: None }) => {
                 // Nobody is there but us, most often.
-                let owner = core.fresh_owner_for(wish);
-                let manner = wish.patiently();
-                let asked = match ask_now(core, wish, owner, manner, begun) {
-                    Some(asked) => asked,
-                    None => Box::pin(first_ask(core, wish, owner, begun, deadline)).await?,
+                let owner = core.fresh_owner_for(params);
+                let options = params.waiting_options();
+                let outcome = match send_acquire_now(core, params, owner, options, begun) {
+                    Some(outcome) => outcome,
+                    None => Box::pin(first_request(core, params, owner, begun, deadline)).await?,
                 };
-                match asked {
-                    Ok(Asked::Granted(claim, now)) => {
-                        spot.hold(claim.hold(), now);
-                        return Ok(Some(claim));
+                match outcome {
+                    Ok(AcquireOutcome::Granted(hold_ref, now)) => {
+                        entry.granted(hold_ref.hold(), now);
+                        return Ok(Some(hold_ref));
                     }
-                    asked => {
+                    outcome => {
                         // From here on it leaves what the store knows of it when it goes.
-                        attempt = Some(Attempt::new(core, wish, begun, deadline, Some(asked)));
+                        attempt = Some(HeadAttempt::new(
+                            core,
+                            params,
+                            begun,
+                            deadline,
+                            Some(outcome),
+                        ));
                         if core.is_closed() {
-                            return Err(Trouble::Closed);
+                            return Err(DriverError::Closed);
                         }
                     }
                 }
-                Turn::Ask { not_before: None }
+                WakeReason::SendRequest { not_before: None }
             }
-            Some(turn) => turn,
-            None => match spot.in_line(deadline).await {
-                Some(turn) => turn,
-                None => return out_of_time(&spot),
+            Some(reason) => reason,
+            None => match entry.wait_to_be_woken(deadline).await {
+                Some(reason) => reason,
+                None => return wait_timed_out(&entry),
             },
         };
         loop {
-            let not_before = match turn {
-                Turn::Lock(claim) => {
-                    spot.taken();
-                    return Ok(Some(claim));
+            let not_before = match reason {
+                WakeReason::Transferred(hold_ref) => {
+                    entry.set_transferred();
+                    return Ok(Some(hold_ref));
                 }
-                Turn::Closed => return Err(Trouble::Closed),
-                Turn::Reenter => {
-                    if let Some(claim) = reenter(core, wish, deadline).await? {
-                        return Ok(Some(claim));
+                WakeReason::Closed => return Err(DriverError::Closed),
+                WakeReason::Reenter => {
+                    if let Some(hold_ref) = reenter(core, params, deadline).await? {
+                        return Ok(Some(hold_ref));
                     }
                     // It has ended meanwhile, and whoever is head asks.
-                    if spot.is_head() {
-                        turn = Turn::Ask { not_before: None };
+                    if entry.is_head() {
+                        reason = WakeReason::SendRequest { not_before: None };
                         continue;
                     }
-                    match spot.in_line(deadline).await {
-                        Some(next) => turn = next,
-                        None => return out_of_time(&spot),
+                    match entry.wait_to_be_woken(deadline).await {
+                        Some(next) => reason = next,
+                        None => return wait_timed_out(&entry),
                     }
                     continue;
                 }
-                Turn::Ask { not_before } => not_before,
+                WakeReason::SendRequest { not_before } => not_before,
             };
-            let head =
-                attempt.get_or_insert_with(|| Attempt::new(core, wish, begun, deadline, None));
-            match Box::pin(head.at_the_head(&mut spot, not_before)).await? {
-                Headed::Granted(claim, now) => {
-                    spot.hold(claim.hold(), now);
-                    return Ok(Some(claim));
+            let head = attempt
+                .get_or_insert_with(|| HeadAttempt::new(core, params, begun, deadline, None));
+            match Box::pin(head.run(&mut entry, not_before)).await? {
+                HeadOutcome::Granted(hold_ref, now) => {
+                    entry.granted(hold_ref.hold(), now);
+                    return Ok(Some(hold_ref));
                 }
-                Headed::Busy => return Ok(None),
-                Headed::Told(next) => turn = next,
+                HeadOutcome::Busy => return Ok(None),
+                HeadOutcome::Woken(next) => reason = next,
             }
         }
     }
 }
 
 /// Asks before anything is known of the lock.
-async fn first_ask(
+async fn first_request(
     core: &Arc<Core>,
-    wish: &Wish,
+    params: &AcquireParams,
     owner: OwnerId,
     sent: Moment,
     deadline: Option<Moment>,
-) -> Result<Result<Asked, Failure>, Trouble> {
+) -> Result<Result<AcquireOutcome, StoreError>, DriverError> {
     tokio::select! {
         biased;
-        asked = ask(core, wish, owner, wish.patiently(), sent, deadline) => Ok(asked),
-        () = core.closed() => Err(Trouble::Closed),
+        outcome = send_acquire(core, params, owner, params.waiting_options(), sent, deadline) => Ok(outcome),
+        () = core.closed() => Err(DriverError::Closed),
     }
 }
 
 /// Time is over in the line, or it cannot be told.
-fn out_of_time(spot: &Spot<'_>) -> Result<Option<Claim>, Trouble> {
-    needs_a_runtime().map_err(Trouble::Failure)?;
-    match spot.is_busy() {
+fn wait_timed_out(entry: &QueueEntry<'_>) -> Result<Option<HoldRef>, DriverError> {
+    require_runtime().map_err(DriverError::StoreError)?;
+    match entry.is_busy() {
         true => Ok(None),
-        false => Err(Trouble::TimedOut(None)),
+        false => Err(DriverError::TimedOut(None)),
     }
 }

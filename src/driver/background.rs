@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use super::{Core, cleanup, thread, watchdog};
 use crate::engine::events::Events;
 use crate::engine::in_process;
-use crate::engine::supervise::{Restarts, caught};
-use crate::engine::wakeups::{Wakeups, is_protected, trust_this_waker};
+use crate::engine::supervise::{Restarts, catch_panic};
+use crate::engine::waker_executor::{WakerExecutor, is_protected, trust_this_waker};
 
 /// A place for work that must not stop when the caller's runtime is busy, blocked or gone.
 pub(crate) enum Background {
@@ -26,18 +26,18 @@ pub(crate) enum Background {
 /// A thread that waits to be given a client, and ends with it.
 pub(crate) struct Thread {
     runtime: Handle,
-    work: oneshot::Sender<Work>,
+    work: oneshot::Sender<ThreadWork>,
     events: Events,
-    wakeups: Wakeups,
+    waker_executor: WakerExecutor,
 }
 
-type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+type ThreadWork = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Background {
     /// Starts a thread. It ends when the client's last work is done, or at once if this is dropped
     /// without having been given one.
     pub(crate) fn thread() -> std::io::Result<Self> {
-        let (work, given) = oneshot::channel::<Work>();
+        let (work, given) = oneshot::channel::<ThreadWork>();
         let main = async {
             if let Ok(work) = given.await {
                 work.await;
@@ -47,7 +47,7 @@ impl Background {
             runtime: thread::start("distlock", main)?,
             work,
             events: Events::queued(),
-            wakeups: Wakeups::threads(),
+            waker_executor: WakerExecutor::threads(),
         }))
     }
 
@@ -64,12 +64,12 @@ impl Background {
     }
 
     /// Where the application's tasks are woken: not on the thread that keeps leases alive.
-    pub(crate) fn wakeups(&self) -> Wakeups {
+    pub(crate) fn waker_executor(&self) -> WakerExecutor {
         match self {
-            Self::Caller(_) => Wakeups::inline(),
+            Self::Caller(_) => WakerExecutor::inline(),
             #[cfg(feature = "simulation")]
-            Self::Simulated(_) => Wakeups::inline(),
-            Self::Thread(thread) => thread.wakeups.clone(),
+            Self::Simulated(_) => WakerExecutor::inline(),
+            Self::Thread(thread) => thread.waker_executor.clone(),
         }
     }
 
@@ -101,11 +101,11 @@ impl Background {
             }
             Self::Thread(thread) => {
                 // The thread is waiting: it only goes when it has been given something or dropped.
-                let _ = thread.work.send(Box::pin(everything(core, watchdog)));
+                let _ = thread.work.send(Box::pin(background_tasks(core, watchdog)));
             }
             #[cfg(feature = "simulation")]
             Self::Simulated(runtime) => {
-                runtime.spawn(in_process(everything(core, watchdog)));
+                runtime.spawn(in_process(background_tasks(core, watchdog)));
             }
         }
     }
@@ -113,23 +113,23 @@ impl Background {
 
 /// The watchdog, cleanup and the timer of all calls, for as long as the client needs them.
 #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
-fn everything(
+fn background_tasks(
     core: &Arc<Core>,
     watchdog: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
     let mut jobs = core.cleanup.open();
-    let overdue = core.overdue.clone();
+    let call_timeouts = core.call_timeouts.clone();
     let events = core.events.clone();
     async move {
-        let counted = overdue.count(events.clone());
+        let timeouts = call_timeouts.count(events.clone());
         let tasks = [
             tokio::spawn(in_process(watchdog)),
-            tokio::spawn(in_process(counted)),
+            tokio::spawn(in_process(timeouts)),
         ];
         let mut working = JoinSet::new();
-        let mut restarts = Restarts::of("cleanup", &events);
-        while let Err(panicked) = caught(cleanup::run(&mut jobs, &mut working)).await {
-            restarts.after(panicked).await;
+        let mut restarts = Restarts::new("cleanup", &events);
+        while let Err(panicked) = catch_panic(cleanup::run(&mut jobs, &mut working)).await {
+            restarts.report_and_wait(panicked).await;
         }
         for task in tasks {
             task.abort();

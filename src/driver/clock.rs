@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-use crate::engine::wakeups::{Shield, Wakeups};
+use crate::engine::waker_executor::{WakerExecutor, WakerProxy};
 use crate::protocol::Moment;
 
 /// Which time leases are counted in.
@@ -43,7 +43,7 @@ impl Clock {
                         tokio::time::Instant::now().into_std()
                     }
                 };
-                Moment::at(now.saturating_duration_since(*LONG_AGO))
+                Moment::at(now.saturating_duration_since(*EPOCH))
             }
             #[cfg(feature = "simulation")]
             Self::Simulated(host) => Moment::at(host.now()),
@@ -61,8 +61,8 @@ impl Clock {
     }
 
     /// Sleeps at least until this moment, by this clock, or for ever; without a runtime, not at all.
-    pub(crate) const fn sleep_until(&self, until: Option<Moment>) -> Sleeping<'_> {
-        Sleeping {
+    pub(crate) const fn sleep_until(&self, until: Option<Moment>) -> SleepUntil<'_> {
+        SleepUntil {
             clock: self,
             until,
             pause: None,
@@ -71,13 +71,13 @@ impl Clock {
 }
 
 /// See [`Clock::sleep_until`].
-pub(crate) struct Sleeping<'a> {
+pub(crate) struct SleepUntil<'a> {
     clock: &'a Clock,
     until: Option<Moment>,
-    pause: Option<Pause>,
+    pause: Option<SafeSleep>,
 }
 
-impl Future for Sleeping<'_> {
+impl Future for SleepUntil<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -86,12 +86,12 @@ impl Future for Sleeping<'_> {
         };
         loop {
             let left = until.since(self.clock.now());
-            if left.is_zero() || !in_a_runtime() {
+            if left.is_zero() || !has_runtime() {
                 return Poll::Ready(());
             }
             // Tokio counts in whole milliseconds and may end a little early by our clock.
             let limit = left.max(Duration::from_millis(1));
-            let pause = self.pause.get_or_insert(Pause::new(limit));
+            let pause = self.pause.get_or_insert(SafeSleep::new(limit));
             ready!(Pin::new(pause).poll(cx));
             self.pause = None;
         }
@@ -99,19 +99,19 @@ impl Future for Sleeping<'_> {
 }
 
 /// The answer, or `None` if it takes longer than `limit`, or if there is no runtime to wait with.
-pub(super) const fn within<A: Future + Unpin>(limit: Duration, answer: A) -> Within<A> {
-    let pause = Pause::new(limit);
-    Within { answer, pause }
+pub(super) const fn with_timeout<A: Future + Unpin>(limit: Duration, answer: A) -> WithTimeout<A> {
+    let pause = SafeSleep::new(limit);
+    WithTimeout { answer, pause }
 }
 
-/// See [`within`]. Written out, because it is part of everything that waits, and an `async fn` is twice the
+/// See [`with_timeout`]. Written out, because it is part of everything that waits, and an `async fn` is twice the
 /// size of what it is given.
-pub(super) struct Within<A> {
+pub(super) struct WithTimeout<A> {
     answer: A,
-    pause: Pause,
+    pause: SafeSleep,
 }
 
-impl<A: Future + Unpin> Future for Within<A> {
+impl<A: Future + Unpin> Future for WithTimeout<A> {
     type Output = Option<A::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -123,52 +123,52 @@ impl<A: Future + Unpin> Future for Within<A> {
 }
 
 /// Tokio's sleep, but over at once where tokio's would panic: without a runtime, or after it has gone.
-struct Pause {
+struct SafeSleep {
     limit: Duration,
     /// Once it has begun.
     sleep: Option<Pin<Box<Sleep>>>,
     /// A panic in the middle of tokio's timers ends the whole process.
-    shield: Shield,
+    waker_proxy: WakerProxy,
 }
 
-impl Pause {
+impl SafeSleep {
     const fn new(limit: Duration) -> Self {
         Self {
             limit,
             sleep: None,
-            shield: Shield::NONE,
+            waker_proxy: WakerProxy::NONE,
         }
     }
 }
 
-impl Future for Pause {
+impl Future for SafeSleep {
     type Output = ();
 
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if !in_a_runtime() {
+        if !has_runtime() {
             return Poll::Ready(());
         }
         let Self {
             limit,
             sleep,
-            shield,
+            waker_proxy,
         } = &mut *self;
         let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(*limit)));
         // Timers wake in the runtime that the task runs on, as it is used to.
-        let waker = shield.waker(&Wakeups::inline(), cx.waker());
+        let waker = waker_proxy.waker(&WakerExecutor::inline(), cx.waker());
         sleep.as_mut().poll(&mut Context::from_waker(waker))
     }
 }
 
-pub(super) fn in_a_runtime() -> bool {
+pub(super) fn has_runtime() -> bool {
     Handle::try_current().is_ok()
 }
 
 /// What tokio's time counts from. A day before it is first asked for, because a paused clock may have
 /// been stopped a moment earlier.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
-static LONG_AGO: LazyLock<Instant> = LazyLock::new(|| {
+static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
     let now = Instant::now();
     now.checked_sub(Duration::from_secs(86_400)).unwrap_or(now)
 });
@@ -181,5 +181,5 @@ fn boot_time() -> Moment {
 #[cfg(not(target_os = "linux"))]
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 fn boot_time() -> Moment {
-    Moment::at(Instant::now().saturating_duration_since(*LONG_AGO))
+    Moment::at(Instant::now().saturating_duration_since(*EPOCH))
 }

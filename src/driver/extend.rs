@@ -3,29 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Trouble;
+use super::DriverError;
 use super::hold::Hold;
 use crate::protocol::{Action, Reply};
 
 impl Hold {
     /// Has the store make it last `lease` from now, if it would end sooner.
-    pub(crate) async fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), Trouble> {
+    pub(crate) async fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), DriverError> {
         let core = &self.core;
-        core.usable()?;
-        core.allows(lease)?;
+        core.ensure_usable()?;
+        core.check_lease(lease)?;
         if let Some(reason) = self.lost() {
-            return Err(Trouble::Lost(reason));
+            return Err(DriverError::Lost(reason));
         }
         let owner = self.owner;
         let sent = self.now();
         let request = self.request(Action::Renew { owner, lease });
         // Nothing to undo when the answer is lost: a longer lease than we know of harms nobody.
         let reply = core.call(request).await;
-        match reply.map_err(Trouble::Failure)? {
+        match reply.map_err(DriverError::StoreError)? {
             Reply::Renewed => self.extended(lease, sent),
             reply => return Err(self.refused(&reply)),
         }
         self.lost()
-            .map_or(Ok(()), |reason| Err(Trouble::Lost(reason)))
+            .map_or(Ok(()), |reason| Err(DriverError::Lost(reason)))
     }
 }

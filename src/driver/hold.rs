@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tracing::Level;
 
-use super::acquire::Wish;
-use super::claim::Claim;
-use super::job::Job;
-use super::outcome::Outcome;
-use super::owners::User;
-use super::{Core, Trouble};
-use crate::engine::Failure;
-use crate::protocol::lease::{End, Lease, LostReason, Risk, Terms, Tick};
+use super::acquire::AcquireParams;
+use super::cleanup_job::CleanupJob;
+use super::hold_ref::HoldRef;
+use super::owners::LocalOwner;
+use super::release_outcome::ReleaseOutcome;
+use super::{Core, DriverError};
+use crate::engine::StoreError;
+use crate::protocol::lease::{HoldEnd, LeaseState, LeaseTerms, LostReason, Risk, Tick};
 use crate::protocol::{Action, FencingToken, Moment, OwnerId, Reply, Request, Subject};
 
 /// A lock that is held.
@@ -27,9 +27,9 @@ pub(crate) struct Hold {
     /// Which grant it is, where the store tells them apart.
     pub(crate) token: Option<FencingToken>,
     /// As the user named it.
-    pub(crate) user: Option<User>,
+    pub(crate) local_owner: Option<LocalOwner>,
     /// What the first guard asked for.
-    pub(crate) terms: Terms,
+    pub(crate) terms: LeaseTerms,
     state: Mutex<HoldState>,
     /// Made by the first who waits for it: most are given back before anybody does.
     ended: OnceLock<Box<Notify>>,
@@ -40,17 +40,17 @@ pub(crate) struct Hold {
 
 #[derive(Debug)]
 pub(super) struct HoldState {
-    pub(super) lease: Lease,
+    pub(super) lease: LeaseState,
     /// Numbers the acquires, so that one of them can be undone.
     pub(super) attempts: u32,
     /// A question of its owner was never answered, and may still come.
-    pub(super) echoes: bool,
+    pub(super) has_orphan_request: bool,
     /// What its release came to.
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ReleaseOutcome,
     /// When the watchdog looks at it next.
     due: Option<Moment>,
     /// `valid_until` on the standard library's clock, so that it reads the same every time.
-    shown: Option<Box<(Moment, Instant)>>,
+    shown_until: Option<Box<(Moment, Instant)>>,
     /// Why the last renewal failed, until one succeeds.
     renewal_error: Option<Arc<str>>,
 }
@@ -60,73 +60,87 @@ impl Hold {
     /// ran out on the way.
     pub(super) fn granted(
         core: &Arc<Core>,
-        wish: &Wish,
+        params: &AcquireParams,
         owner: OwnerId,
         token: Option<FencingToken>,
         sent: Moment,
         now: Moment,
-    ) -> Option<Claim> {
-        let mut lease = Lease::granted(wish.terms, sent, now)?;
-        if wish.subject.kind.can_be_asked_about() && core.schedule.is_suspect(sent) {
+    ) -> Option<HoldRef> {
+        let mut lease = LeaseState::granted(params.terms, sent, now)?;
+        if params.subject.kind.is_inspectable() && core.schedule.is_suspect(sent) {
             lease.suspect(now);
         }
-        let Wish {
+        let AcquireParams {
             subject,
             terms,
-            user,
+            local_owner,
             ..
-        } = wish;
+        } = params;
         let grant = (owner, token);
-        Some(Self::begin(core, subject, grant, *terms, *user, lease))
+        Some(Self::start(
+            core,
+            subject,
+            grant,
+            *terms,
+            *local_owner,
+            lease,
+        ))
     }
 
     /// Goes on as another's, with the same or another standing at the store.
-    pub(super) fn succeed(
+    pub(super) fn successor(
         &self,
         owner: OwnerId,
         token: Option<FencingToken>,
-        user: Option<User>,
-        lease: Lease,
-    ) -> Claim {
+        local_owner: Option<LocalOwner>,
+        lease: LeaseState,
+    ) -> HoldRef {
         // Whoever it goes to wants the same terms.
         let grant = (owner, token);
-        Self::begin(&self.core, &self.subject, grant, self.terms, user, lease)
+        Self::start(
+            &self.core,
+            &self.subject,
+            grant,
+            self.terms,
+            local_owner,
+            lease,
+        )
     }
 
     /// Starts a hold: watched from now on, and found by its user.
-    fn begin(
+    fn start(
         core: &Arc<Core>,
         subject: &Subject,
         (owner, token): (OwnerId, Option<FencingToken>),
-        terms: Terms,
-        user: Option<User>,
-        lease: Lease,
-    ) -> Claim {
+        terms: LeaseTerms,
+        local_owner: Option<LocalOwner>,
+        lease: LeaseState,
+    ) -> HoldRef {
         let hold = Arc::new(Self {
             id: core.fresh_hold(),
             core: core.clone(),
             subject: subject.clone(),
             owner,
             token,
-            user,
+            local_owner,
             terms,
             state: Mutex::new(HoldState {
                 lease,
                 attempts: 1,
-                echoes: false,
-                outcome: Outcome::default(),
+                has_orphan_request: false,
+                outcome: ReleaseOutcome::default(),
                 due: None,
-                shown: None,
+                shown_until: None,
                 renewal_error: None,
             }),
             ended: OnceLock::new(),
             recount: OnceLock::new(),
         });
-        if let Some(user) = user {
-            core.owners.insert(user, hold.clone());
+        if let Some(local_owner) = local_owner {
+            core.owners.insert(local_owner, hold.clone());
         }
-        hold.plan();
-        Claim::new(hold, 0)
+        hold.reschedule();
+        HoldRef::new(hold, 0)
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, HoldState> {
@@ -135,8 +149,8 @@ impl Hold {
     }
 
     /// A question of its owner may still come: it would bring a ghost.
-    pub(super) fn echoes(&self) {
-        self.state().echoes = true;
+    pub(super) fn note_orphan_request(&self) {
+        self.state().has_orphan_request = true;
     }
 
     /// Its turn among re-entries and partial releases.
@@ -151,10 +165,10 @@ impl Hold {
 
     /// Makes a request that says how often the lock is held. Where the store answers on the spot it does
     /// so here, while nobody can change the count.
-    pub(super) fn counted(
+    pub(super) fn recount_request(
         &self,
         action: impl FnOnce(&mut HoldState) -> Option<Action>,
-    ) -> Option<(Request, Option<Result<Reply, Failure>>)> {
+    ) -> Option<(Request, Option<Result<Reply, StoreError>>)> {
         let mut state = self.state();
         let request = self.request(action(&mut state)?);
         let answer = self.core.engine.call_now(&request, &|| self.now());
@@ -195,7 +209,7 @@ impl Hold {
         let mut state = self.state();
         let until = state.lease.valid_until();
         if let Some((_, instant)) = state
-            .shown
+            .shown_until
             .as_deref()
             .filter(|(moment, _)| *moment == until)
         {
@@ -203,19 +217,19 @@ impl Hold {
         }
         // The clock first: what is shown may be a moment late, never early, so that nobody is held at it.
         let (now, instant) = (self.now(), self.core.clock.instant());
-        let shown = if until >= now {
+        let shown_until = if until >= now {
             instant.checked_add(until.since(now))
         } else {
             instant.checked_sub(now.since(until))
         };
         // A hundred years may be more than the clock can say; what it can say now is as good.
-        let shown = shown.unwrap_or(instant);
-        state.shown = Some(Box::new((until, shown)));
-        shown
+        let shown_until = shown_until.unwrap_or(instant);
+        state.shown_until = Some(Box::new((until, shown_until)));
+        shown_until
     }
 
-    pub(crate) fn keeps_alive(&self, claim: &Claim) -> bool {
-        self.state().lease.keeps_alive(claim.guard)
+    pub(crate) fn keeps_alive(&self, hold_ref: &HoldRef) -> bool {
+        self.state().lease.keeps_alive(hold_ref.guard)
     }
 
     pub(crate) fn risk(&self) -> Option<Risk> {
@@ -233,18 +247,18 @@ impl Hold {
         }
         loop {
             // Before the state is looked at: whoever ends it looks here afterwards.
-            let ended = self.news().notified();
+            let ended = self.end_signal().notified();
             // By the clock, not only by the watchdog's word: it may be late, the clock is not.
             {
                 let state = self.state();
                 if let Some(reason) = state.lease.lost(self.now()) {
                     return Some(reason);
                 }
-                if state.lease.end() == Some(End::Released) {
+                if state.lease.end() == Some(HoldEnd::Released) {
                     return None;
                 }
             }
-            self.core.wakeups.shielded(ended).await;
+            self.core.waker_executor.with_proxy(ended).await;
         }
     }
 
@@ -261,16 +275,16 @@ impl Hold {
         match state.lease.tick(self.now()) {
             Tick::Over => None,
             Tick::Sleep(until) => {
-                self.watch_at(&mut state, Some(until));
+                self.schedule_at(&mut state, Some(until));
                 None
             }
-            Tick::Renew { lease, look_again } => {
-                self.watch_at(&mut state, Some(look_again));
+            Tick::Renew { lease, check_again } => {
+                self.schedule_at(&mut state, Some(check_again));
                 Some(lease)
             }
             Tick::Lost(reason) => {
                 drop(state);
-                self.over(reason);
+                self.on_lost(reason);
                 None
             }
         }
@@ -286,7 +300,7 @@ impl Hold {
             Level::TRACE,
             |name, owner| tracing::trace!(?name, %owner, "renewed"),
         );
-        self.plan();
+        self.reschedule();
     }
 
     pub(super) fn renewal_failed(self: &Arc<Self>, lease: Duration, why: &str) {
@@ -303,57 +317,57 @@ impl Hold {
                 tracing::warn!(?name, %owner, ?left, why, "at risk: a renewal has failed");
             });
         }
-        self.plan();
+        self.reschedule();
     }
 
     /// The store may have forgotten it.
     pub(super) fn suspect(self: &Arc<Self>) {
-        if !self.subject.kind.can_be_asked_about() {
+        if !self.subject.kind.is_inspectable() {
             return;
         }
         let now = self.now();
         self.state().lease.suspect(now);
-        self.plan();
+        self.reschedule();
     }
 
     /// The store has granted a lease beside the renewals: a re-entry or an extension.
     pub(super) fn extended(self: &Arc<Self>, lease: Duration, sent: Moment) {
         let now = self.now();
         self.state().lease.extended(lease, sent, now);
-        self.plan();
+        self.reschedule();
     }
 
     /// The store has answered that it is not ours, or something that makes no sense.
-    pub(super) fn refused(self: &Arc<Self>, reply: &Reply) -> Trouble {
+    pub(super) fn refused(self: &Arc<Self>, reply: &Reply) -> DriverError {
         if let Some(reason) = reply.refusal() {
             self.lose(reason);
         }
-        Trouble::refused(reply)
+        DriverError::refused(reply)
     }
 
     /// Ends it as lost, tells everyone, and gives back whatever the store may still have of it.
     pub(crate) fn lose(self: &Arc<Self>, reason: LostReason) {
-        let first = self.state().lease.lose(reason);
+        let first = self.state().lease.mark_lost(reason);
         if first {
-            self.over(reason);
+            self.on_lost(reason);
         }
     }
 
     /// Takes it out of the watchdog's care.
-    pub(super) fn unwatch(self: &Arc<Self>, state: &mut HoldState) {
-        self.watch_at(state, None);
+    pub(super) fn unschedule(self: &Arc<Self>, state: &mut HoldState) {
+        self.schedule_at(state, None);
     }
 
     /// Forgets who it belongs to and tells those who wait for its end.
-    pub(super) fn say_ended(&self) {
-        if let Some(user) = self.user {
-            self.core.owners.remove(user, self);
+    pub(super) fn notify_ended(&self) {
+        if let Some(local_owner) = self.local_owner {
+            self.core.owners.remove(local_owner, self);
         }
         self.notify();
     }
 
     /// Where the end and the outcome are waited for.
-    pub(super) fn news(&self) -> &Notify {
+    pub(super) fn end_signal(&self) -> &Notify {
         self.ended.get_or_init(Box::default)
     }
 
@@ -365,10 +379,10 @@ impl Hold {
     }
 
     /// What follows once the lease machine has said "lost".
-    pub(super) fn over(self: &Arc<Self>, reason: LostReason) {
-        self.unwatch(&mut self.state());
-        self.say_ended();
-        self.core.cleanup.push(Job::Release(self.clone()));
+    pub(super) fn on_lost(self: &Arc<Self>, reason: LostReason) {
+        self.unschedule(&mut self.state());
+        self.notify_ended();
+        self.core.cleanup.push(CleanupJob::Release(self.clone()));
         let level = match reason {
             LostReason::Closed => Level::DEBUG,
             _ => Level::WARN,
@@ -387,13 +401,13 @@ impl Hold {
     }
 
     /// Has the watchdog look at it when its lease next wants something.
-    pub(super) fn plan(self: &Arc<Self>) {
+    pub(super) fn reschedule(self: &Arc<Self>) {
         let mut state = self.state();
-        let due = state.lease.next_look();
-        self.watch_at(&mut state, due);
+        let due = state.lease.next_tick();
+        self.schedule_at(&mut state, due);
     }
 
-    fn watch_at(self: &Arc<Self>, state: &mut HoldState, due: Option<Moment>) {
+    fn schedule_at(self: &Arc<Self>, state: &mut HoldState, due: Option<Moment>) {
         if state.due != due {
             self.core.schedule.replace(self, state.due, due);
             state.due = due;

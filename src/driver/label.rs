@@ -7,27 +7,27 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::Level;
 
-use super::clock::{Clock, within};
-use super::{Core, Settings};
+use super::clock::{Clock, with_timeout};
+use super::{ClientSettings, Core};
 use crate::engine::events::Events;
-use crate::engine::{Cause, Engine};
+use crate::engine::{Engine, StoreErrorKind};
 use crate::protocol::Moment;
 
 /// How long a label outlives its last announcement, and three times how often it is announced.
 const TTL: Duration = Duration::from_secs(90);
 
 /// How often a closed client takes its label back over connections that end before the answer.
-const MOST_TRIES: u32 = 3;
+const MAX_TRIES: u32 = 3;
 
 /// The label of one client, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct Label {
-    state: Mutex<State>,
+    state: Mutex<LabelState>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LabelState {
     text: Option<Arc<str>>,
     /// When the last hold ends that was left to its lease; whoever finds it taken is to read by whom.
     needed_until: Option<Moment>,
@@ -37,7 +37,7 @@ impl Label {
     pub(crate) fn new(text: Option<Arc<str>>) -> Self {
         let needed_until = None;
         Self {
-            state: Mutex::new(State { text, needed_until }),
+            state: Mutex::new(LabelState { text, needed_until }),
             changed: Notify::new(),
         }
     }
@@ -49,7 +49,7 @@ impl Label {
     }
 
     /// A hold is left to its lease: the label is to be seen as long, also when the client has gone.
-    pub(super) fn outlive(&self, until: Moment) {
+    pub(super) fn keep_until(&self, until: Moment) {
         let mut state = self.lock();
         state.needed_until = state.needed_until.max(Some(until));
         drop(state);
@@ -58,7 +58,7 @@ impl Label {
 
     /// The last announcement, of a client that is closed: nothing more, or for how long what it was
     /// called is still to be seen. `None` where nobody was told anything.
-    pub(super) fn farewell(&self, now: Moment) -> Option<(Option<Arc<str>>, Duration)> {
+    pub(super) fn final_announcement(&self, now: Moment) -> Option<(Option<Arc<str>>, Duration)> {
         let mut state = self.lock();
         let text = state.text.take()?;
         let left = state
@@ -75,7 +75,7 @@ impl Label {
         state.text.clone().map(|text| (text, needed.max(TTL)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LabelState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,8 +94,8 @@ pub(super) async fn announce(
         let now = clock.now();
         let mut next = None;
         if let Some((text, ttl)) = label.current(now) {
-            let told = engine.clone().announce(client.clone(), Some(text), ttl);
-            match within(limit, told).await {
+            let announced = engine.clone().set_label(client.clone(), Some(text), ttl);
+            match with_timeout(limit, announced).await {
                 Some(Ok(())) => {}
                 Some(Err(failure)) => {
                     let why = failure.detail;
@@ -119,27 +119,27 @@ pub(super) async fn announce(
 impl Core {
     /// Takes the label of a closed client back, or leaves it for as long as it is needed. Its time to live ends it where the store
     /// does not answer as soon as it answers to a command.
-    pub(super) async fn take_leave(&self) {
-        let Settings {
+    pub(super) async fn withdraw_label(&self) {
+        let ClientSettings {
             label,
             command_timeout,
             ..
         } = &self.settings;
-        let Some((text, ttl)) = label.farewell(self.clock.now()) else {
+        let Some((text, ttl)) = label.final_announcement(self.clock.now()) else {
             return;
         };
-        let told = async {
-            for _ in 0..MOST_TRIES {
+        let announced = async {
+            for _ in 0..MAX_TRIES {
                 let engine = self.engine.clone();
-                let told = engine.announce(self.id.clone(), text.clone(), ttl).await;
+                let announced = engine.set_label(self.id.clone(), text.clone(), ttl).await;
                 // A connection that has been idle for long may have gone unnoticed.
-                match told {
-                    Err(failure) if failure.cause == Cause::Interrupted => {}
+                match announced {
+                    Err(failure) if failure.kind == StoreErrorKind::Interrupted => {}
                     Ok(()) | Err(_) => break,
                 }
             }
         };
-        within(*command_timeout, pin!(told)).await;
+        with_timeout(*command_timeout, pin!(announced)).await;
     }
 }
 
@@ -152,14 +152,17 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_a_label_takes_no_leave() {
-        assert_eq!(Label::default().farewell(at(1)), None);
+    fn a_client_without_a_label_withdraws_nothing() {
+        assert_eq!(Label::default().final_announcement(at(1)), None);
     }
 
     #[test]
     fn a_label_goes_with_its_client() {
         let label = Label::new(Some("a".into()));
-        assert_eq!(label.farewell(at(1)), Some((None, Duration::ZERO)));
+        assert_eq!(
+            label.final_announcement(at(1)),
+            Some((None, Duration::ZERO))
+        );
         assert_eq!(
             label.current(at(1)),
             None,
@@ -170,10 +173,13 @@ mod tests {
     #[test]
     fn a_label_stays_for_a_hold_that_was_left_to_its_lease() {
         let label = Label::new(Some("a".into()));
-        label.outlive(at(1000));
-        label.outlive(at(600));
+        label.keep_until(at(1000));
+        label.keep_until(at(600));
         let rest = Duration::from_secs(990);
         assert_eq!(label.current(at(10)), Some(("a".into(), rest)));
-        assert_eq!(label.farewell(at(10)), Some((Some("a".into()), rest)));
+        assert_eq!(
+            label.final_announcement(at(10)),
+            Some((Some("a".into()), rest))
+        );
     }
 }

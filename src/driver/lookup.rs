@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::clock::within;
+use super::clock::with_timeout;
 use super::hold::Hold;
-use super::{Core, Trouble, TroubleWith, no_answer, unexpected};
-use crate::engine::{Cause, Failure, Feed, Finding, Page};
+use super::{Core, DriverError, NamedDriverError, no_reply, unexpected_reply};
+use crate::engine::{ChangeFeed, Diagnostic, Page, StoreError, StoreErrorKind};
+use crate::protocol::event_diff::LabeledSnapshot;
 use crate::protocol::lease::LostReason;
-use crate::protocol::ledger::Seen;
-use crate::protocol::{Action, HeldBy, Holding, Kind, OwnerId, Reply, Subject};
+use crate::protocol::{Action, HolderSnapshot, Kind, LockSnapshot, OwnerId, Reply, Subject};
 
 /// What lives under a name is forced open as one of these, most often as the first. As a fair lock before a plain one:
 /// whoever is first in line then hears of it; but the line has keys of its own, which a user may not be allowed to touch.
-const FORCED_AS: [Kind; 5] = [
+const FORCE_RELEASE_KINDS: [Kind; 5] = [
     Kind::Fair,
     Kind::Write,
     Kind::Mutex,
@@ -22,7 +22,7 @@ const FORCED_AS: [Kind; 5] = [
 ];
 
 /// And given back as one of these: a reader would pass for the owner of a plain lock.
-const GIVEN_BACK_AS: [Kind; 5] = [
+const RELEASE_KINDS: [Kind; 5] = [
     Kind::Write,
     Kind::Fair,
     Kind::Mutex,
@@ -45,25 +45,25 @@ pub(crate) async fn list(
     core: &Core,
     pattern: &str,
     mut report: impl FnMut(ListProgress) + Send,
-) -> Result<Vec<Seen>, TroubleWith> {
+) -> Result<Vec<LabeledSnapshot>, NamedDriverError> {
     let (mut locks, mut names) = (Vec::new(), HashSet::new());
     let (mut progress, mut from) = (ListProgress::default(), Some(0));
-    while let Some(place) = from {
-        let page = find(core, pattern, place).await;
-        let page = page.map_err(|trouble| trouble.with(&pattern.into()))?;
+    while let Some(cursor) = from {
+        let page = find(core, pattern, cursor).await;
+        let page = page.map_err(|error| error.with(&pattern.into()))?;
         let mut held = Vec::new();
         for subject in page.found {
             if !names.insert(subject.name.clone()) {
                 continue;
             }
-            match inspect_alone(core, &subject.name).await {
+            match inspect_unlabelled(core, &subject.name).await {
                 Ok(lock) => held.extend(lock.map(|lock| (subject.name, lock))),
-                Err(trouble) if is_foreign_or_denied(&trouble) => {}
-                Err(trouble) => return Err(trouble.with(&subject.name)),
+                Err(error) if is_foreign_or_denied(&error) => {}
+                Err(error) => return Err(error.with(&subject.name)),
             }
         }
         let labelled = labelled(core, held).await;
-        locks.extend(labelled.map_err(|trouble| trouble.with(&pattern.into()))?);
+        locks.extend(labelled.map_err(|error| error.with(&pattern.into()))?);
         progress.scanned += page.scanned;
         progress.found = locks.len() as u64;
         report(progress);
@@ -74,45 +74,58 @@ pub(crate) async fn list(
 }
 
 /// Whether the key holds another program's data, or the user may not read it.
-pub(super) fn is_foreign_or_denied(trouble: &Trouble) -> bool {
+pub(super) fn is_foreign_or_denied(error: &DriverError) -> bool {
     let foreign_or_denied = |cause| {
         matches!(
             cause,
-            Cause::Denied | Cause::DeniedInPart | Cause::NoName | Cause::WrongKind
+            StoreErrorKind::Denied
+                | StoreErrorKind::PartiallyDenied
+                | StoreErrorKind::InvalidName
+                | StoreErrorKind::WrongKind
         )
     };
-    matches!(trouble, Trouble::Failure(failure) if foreign_or_denied(failure.cause))
+    matches!(error, DriverError::StoreError(failure) if foreign_or_denied(failure.kind))
 }
 
 /// One page of keys that may be locks.
-async fn find(core: &Core, pattern: &str, from: u64) -> Result<Page, Trouble> {
-    core.usable()?;
+async fn find(core: &Core, pattern: &str, from: u64) -> Result<Page, DriverError> {
+    core.ensure_usable()?;
     // However long it takes in all, each step is short.
-    let page = core.engine.clone().find(pattern.to_owned(), from);
-    core.within_limit(page).await.map_err(Trouble::Failure)
+    let page = core.engine.clone().scan(pattern.to_owned(), from);
+    core.with_command_timeout(page)
+        .await
+        .map_err(DriverError::StoreError)
 }
 
 /// Who holds what lives under this name, if anyone.
-pub(crate) async fn inspect(core: &Core, name: &str) -> Result<Option<Seen>, Trouble> {
+pub(crate) async fn inspect(
+    core: &Core,
+    name: &str,
+) -> Result<Option<LabeledSnapshot>, DriverError> {
     let name: Arc<str> = name.into();
-    let lock = inspect_alone(core, &name).await?;
+    let lock = inspect_unlabelled(core, &name).await?;
     let lock = lock.map(|lock| (name, lock)).into_iter();
     let lock = labelled(core, lock.collect()).await?;
     Ok(lock.into_iter().next())
 }
 
 /// The same without labels.
-async fn inspect_alone(core: &Core, name: &Arc<str>) -> Result<Option<(Kind, Holding)>, Trouble> {
-    core.usable()?;
+async fn inspect_unlabelled(
+    core: &Core,
+    name: &Arc<str>,
+) -> Result<Option<(Kind, LockSnapshot)>, DriverError> {
+    core.ensure_usable()?;
     let lock = core.engine.clone().inspect(name.clone());
-    core.within_limit(lock).await.map_err(Trouble::Failure)
+    core.with_command_timeout(lock)
+        .await
+        .map_err(DriverError::StoreError)
 }
 
 /// Adds the labels of all clients that hold these locks, by one question.
 async fn labelled(
     core: &Core,
-    locks: Vec<(Arc<str>, (Kind, Holding))>,
-) -> Result<Vec<Seen>, Trouble> {
+    locks: Vec<(Arc<str>, (Kind, LockSnapshot))>,
+) -> Result<Vec<LabeledSnapshot>, DriverError> {
     let holders = locks.iter().flat_map(|(_, (_, holding))| &holding.owners);
     let clients: BTreeSet<String> = holders.map(client).collect();
     let clients: Vec<String> = clients.into_iter().collect();
@@ -124,7 +137,7 @@ async fn labelled(
     let locks = locks.into_iter().map(|(name, (kind, holding))| {
         let owners = holding.owners.iter();
         let labels = owners.map(|held| labels.get(&client(held)).cloned().flatten());
-        Seen {
+        LabeledSnapshot {
             name: name.to_string(),
             kind,
             labels: labels.collect(),
@@ -135,7 +148,7 @@ async fn labelled(
 }
 
 /// The uuid of the client that an owner belongs to.
-fn client(held: &HeldBy) -> String {
+fn client(held: &HolderSnapshot) -> String {
     let client = held.owner.split(':').next();
     client.unwrap_or(&held.owner).to_owned()
 }
@@ -144,41 +157,41 @@ fn client(held: &HeldBy) -> String {
 pub(crate) async fn labels(
     core: &Core,
     clients: Vec<String>,
-) -> Result<Vec<Option<String>>, Trouble> {
-    core.usable()?;
+) -> Result<Vec<Option<String>>, DriverError> {
+    core.ensure_usable()?;
     let count = clients.len();
     let labels = core.engine.clone().labels(clients);
-    match core.within_limit(labels).await {
+    match core.with_command_timeout(labels).await {
         // A user that may not read labels may still see who holds the lock.
-        Err(failure) if failure.cause == Cause::Denied => Ok(vec![None; count]),
-        labels => labels.map_err(Trouble::Failure),
+        Err(failure) if failure.kind == StoreErrorKind::Denied => Ok(vec![None; count]),
+        labels => labels.map_err(DriverError::StoreError),
     }
 }
 
 /// Hears what happens to the locks whose names match a pattern. Takes as long as it takes the store to listen, on a connection
 /// of its own perhaps, which has to be made: nobody is to wait for it.
-pub(crate) async fn overhear(core: &Core, pattern: String) -> Result<Feed, Trouble> {
-    core.usable()?;
-    let feed = core.engine.clone().overhear(pattern);
-    let feed = core.wakeups.shield(feed).await;
-    feed.map_err(Trouble::Failure)
+pub(crate) async fn monitor(core: &Core, pattern: String) -> Result<ChangeFeed, DriverError> {
+    core.ensure_usable()?;
+    let feed = core.engine.clone().monitor(pattern);
+    let feed = core.waker_executor.with_proxy_unpin(feed).await;
+    feed.map_err(DriverError::StoreError)
 }
 
 /// Takes it from whoever holds it, and tells them if they are ours; says whether anyone held it.
-pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, Trouble> {
+pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, DriverError> {
     // Looked up before: whoever gets the lock next is not to blame.
     let before = holders(core, name);
-    let (subject, reply) = call_any(core, name, &FORCED_AS, Action::ForceRelease).await?;
+    let (subject, reply) = call_any(core, name, &FORCE_RELEASE_KINDS, Action::ForceRelease).await?;
     let forced = match reply {
         Reply::Forced(forced) => forced,
-        other => return Err(Trouble::Failure(unexpected(&other))),
+        other => return Err(DriverError::StoreError(unexpected_reply(&other))),
     };
-    let shape = subject.kind.shape();
-    let before = before.filter(|hold| hold.subject.kind.shape() == shape);
+    let shape = subject.kind.state_kind();
+    let before = before.filter(|hold| hold.subject.kind.state_kind() == shape);
     for before in before.filter(|_| forced) {
         before.lose(LostReason::Removed);
         // It may have been passed on in memory meanwhile, with the same standing in the store.
-        let now = core.waiters.holder(&before.subject);
+        let now = core.wait_queues.holder(&before.subject);
         if let Some(now) = now.filter(|now| now.owner == before.owner) {
             now.lose(LostReason::Removed);
         }
@@ -187,7 +200,11 @@ pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, 
 }
 
 /// Gives back what this owner holds, and tells its guard if that is ours; says whether it held anything.
-pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Result<bool, Trouble> {
+pub(crate) async fn release(
+    core: &Arc<Core>,
+    name: &str,
+    owner: OwnerId,
+) -> Result<bool, DriverError> {
     // Who waits would be sent out of its line by what follows.
     let seen = inspect(core, name).await?;
     let holding = seen.map(|seen| seen.holding.owners).unwrap_or_default();
@@ -196,17 +213,17 @@ pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Res
         return Ok(false);
     }
     let release = Action::Release { owner, left: 0 };
-    let (subject, mut reply) = call_any(core, name, &GIVEN_BACK_AS, release.clone()).await?;
+    let (subject, mut reply) = call_any(core, name, &RELEASE_KINDS, release.clone()).await?;
     if subject.kind == Kind::Write && matches!(reply, Reply::Gone | Reply::Taken) {
         // Not the writer: one of the readers, perhaps.
         let read = Subject::new(Kind::Read, name);
         let released = core.call(read.request(release)).await;
-        reply = released.map_err(Trouble::Failure)?;
+        reply = released.map_err(DriverError::StoreError)?;
     }
     match reply {
         Reply::Released { .. } => {}
         Reply::Gone | Reply::Taken => return Ok(false),
-        other => return Err(Trouble::Failure(unexpected(&other))),
+        other => return Err(DriverError::StoreError(unexpected_reply(&other))),
     }
     let ours = holders(core, name).find(|hold| hold.owner == owner);
     if let Some(hold) = ours {
@@ -216,19 +233,19 @@ pub(crate) async fn release(core: &Arc<Core>, name: &str, owner: OwnerId) -> Res
 }
 
 /// What the store has to say about itself.
-pub(crate) async fn examine(core: &Core, probe: bool) -> Result<Vec<Finding>, Trouble> {
-    core.usable()?;
+pub(crate) async fn diagnose(core: &Core, probe: bool) -> Result<Vec<Diagnostic>, DriverError> {
+    core.ensure_usable()?;
     // Replicas that do not acknowledge the lock that is tried may take nearly the time of one question; the report is about that.
     let limit = core.settings.command_timeout.saturating_mul(2);
-    let findings = core.engine.clone().examine(probe);
-    let findings = within(limit, core.wakeups.shield(findings)).await;
-    let findings = findings.unwrap_or_else(|| Err(no_answer(limit)));
-    findings.map_err(Trouble::Failure)
+    let diagnostics = core.engine.clone().diagnose(probe);
+    let diagnostics = with_timeout(limit, core.waker_executor.with_proxy_unpin(diagnostics)).await;
+    let diagnostics = diagnostics.unwrap_or_else(|| Err(no_reply(limit)));
+    diagnostics.map_err(DriverError::StoreError)
 }
 
 /// The holds of this client under a name.
 fn holders(core: &Core, name: &str) -> impl Iterator<Item = Arc<Hold>> + use<> {
-    let holders = Kind::ALL.map(|kind| core.waiters.holder(&Subject::new(kind, name)));
+    let holders = Kind::ALL.map(|kind| core.wait_queues.holder(&Subject::new(kind, name)));
     // Of others there may be many, and nobody waits for one of them.
     let mut others = core.schedule.all();
     others.retain(|hold| !hold.subject.kind.is_exclusive() && *hold.subject.name == *name);
@@ -241,8 +258,8 @@ async fn call_any(
     name: &str,
     kinds: &[Kind],
     action: Action,
-) -> Result<(Subject, Reply), Trouble> {
-    core.usable()?;
+) -> Result<(Subject, Reply), DriverError> {
+    core.ensure_usable()?;
     let (mut nothing, mut refusal) = (None, None);
     for kind in kinds {
         let subject = Subject::new(*kind, name);
@@ -252,14 +269,19 @@ async fn call_any(
                 nothing = Some((subject, reply));
             }
             Ok(reply) => return Ok((subject, reply)),
-            Err(failure) if matches!(failure.cause, Cause::WrongKind | Cause::Denied) => {
+            Err(failure)
+                if matches!(
+                    failure.kind,
+                    StoreErrorKind::WrongKind | StoreErrorKind::Denied
+                ) =>
+            {
                 refusal = Some(failure);
             }
-            Err(failure) => return Err(Trouble::Failure(failure)),
+            Err(failure) => return Err(DriverError::StoreError(failure)),
         }
     }
-    let refusal = refusal.unwrap_or_else(|| Failure::new(Cause::WrongKind, "no lock"));
-    nothing.ok_or(Trouble::Failure(refusal))
+    let refusal = refusal.unwrap_or_else(|| StoreError::new(StoreErrorKind::WrongKind, "no lock"));
+    nothing.ok_or(DriverError::StoreError(refusal))
 }
 
 /// Whether nobody holds anything there.

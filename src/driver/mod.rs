@@ -1,20 +1,20 @@
 //! What runs: the only tasks, timers and clock of the library.
 //!
-//! - [`acquire`] drives one acquisition: past the line ([`reenter`]), in it, and at its head ([`head`]), which asks the
-//!   store ([`ask`]); [`release`] one release;
-//! - [`queue`] waits in a line that the store keeps, and is known to stand there ([`lines`]); [`waiters`] keeps the line for each
-//!   name ([`place`]) and passes locks on in memory; a waiter has a [`spot`] in it, and a [`seat`] where it is told;
-//! - [`hold`] is one grant while it lasts, shared by its guards (a [`claim`] each) and the watchdog, with a longer lease on request
-//!   ([`extend`]) and the [`outcome`] of its release; [`owners`] finds it again for who may re-enter, [`tokens`] is what its client has seen of them;
-//! - [`multi`] acquires several locks, all or none, in one global order, with requests that are sent together, and releases all [`at_once`];
-//! - [`permits`] says how many a semaphore has; [`number`] changes what is nobody's, once for each of its [`deeds`]; [`gate`] waits
+//! - [`acquire`] drives one acquisition: past the line ([`reenter`]), in it, and at its head ([`queue_head`]), which asks the
+//!   store ([`acquire_request`]); [`release`] one release;
+//! - [`server_queue`] waits in a line that the store keeps, and is known to stand there ([`ticket_registry`]); [`wait_queues`] keeps the line for each
+//!   name ([`wait_queue`]) and passes locks on in memory; a waiter has a [`queue_entry`] in it, and a [`waiter`] where it is told;
+//! - [`hold`] is one grant while it lasts, shared by its guards (a [`hold_ref`] each) and the watchdog, with a longer lease on request
+//!   ([`extend`]) and the [`release_outcome`] of its release; [`owners`] finds it again for who may re-enter, [`tokens`] is what its client has seen of them;
+//! - [`multi`] acquires several locks, all or none, in one global order, with requests that are sent together, and releases all [`join_all`];
+//! - [`permits`] says how many a semaphore has; [`counter`] changes what is nobody's, once for each of its [`pending_keys`]; [`latch_wait`] waits
 //!   until there is none left;
 //! - [`quorum`] takes one lock on most of several servers, each of which has a vote;
-//! - [`calling`] is one request under way, [`trouble`] why it brought nothing, [`overdue`] notices those that are not answered,
-//!   [`unfinished`] one that must not be forgotten when its caller is;
+//! - [`pending_call`] is one request under way, [`error`] why it brought nothing, [`call_timeouts`] notices those that are not answered,
+//!   [`undo_on_drop`] one that must not be forgotten when its caller is;
 //! - [`watchdog`] renews what is held and notices what is lost;
 //! - [`lookup`] looks at locks from outside, [`watch`] follows them; [`label`] tells others what the client calls itself;
-//! - [`cleanup`] finishes what nobody waits for, [`job`] by job: dropped guards, unknown outcomes. It and the watchdog
+//! - [`cleanup`] finishes what nobody waits for, [`cleanup_job`] by job: dropped guards, unknown outcomes. It and the watchdog
 //!   run in the [`background`], on a [`thread`] of its own, and a panic there is caught; [`clock`] is the only clock.
 //!
 //! Locks are taken in the order names → seat → hold → owners → schedule, a store's own last, and none across an await.
@@ -31,78 +31,78 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::engine::events::Events;
-use crate::engine::process::Process;
-use crate::engine::wakeups::Wakeups;
-use crate::engine::{Answer, Engine, Failure};
-use crate::protocol::lease::{LostReason, Terms};
-use crate::protocol::permit::owner_of;
+use crate::engine::fork_detector::ForkDetector;
+use crate::engine::waker_executor::WakerExecutor;
+use crate::engine::{BoxFuture, Engine, StoreError};
+use crate::protocol::lease::{LeaseTerms, LostReason};
+use crate::protocol::permit::permit_owner;
 use crate::protocol::{ClientId, Kind, Moment, OwnerId, Request, Subject};
 
 pub(crate) mod acquire;
-mod ask;
-mod at_once;
+mod acquire_request;
 pub(crate) mod background;
-mod calling;
-pub(crate) mod claim;
+mod call_timeouts;
 pub(crate) mod cleanup;
+mod cleanup_job;
 pub(crate) mod clock;
-mod deeds;
+pub(crate) mod counter;
+mod error;
 mod extend;
-pub(crate) mod gate;
-mod head;
 pub(crate) mod hold;
-mod job;
+pub(crate) mod hold_ref;
+mod join_all;
 pub(crate) mod label;
-mod lines;
+pub(crate) mod latch_wait;
 pub(crate) mod lookup;
 pub(crate) mod multi;
-pub(crate) mod number;
-mod outcome;
-mod overdue;
 pub(crate) mod owners;
 #[cfg(test)]
 mod panics;
+mod pending_call;
+mod pending_keys;
 pub(crate) mod permits;
-mod place;
-mod queue;
+mod queue_entry;
+mod queue_head;
 pub(crate) mod quorum;
 mod reenter;
 pub(crate) mod release;
-mod seat;
-mod spot;
+mod release_outcome;
+mod server_queue;
 pub(crate) mod thread;
+mod ticket_registry;
 mod tokens;
-mod trouble;
-mod unfinished;
-pub(crate) mod waiters;
+mod undo_on_drop;
+mod wait_queue;
+pub(crate) mod wait_queues;
+mod waiter;
 pub(crate) mod watch;
 pub(crate) mod watchdog;
 
-use self::acquire::Wish;
+use self::acquire::AcquireParams;
 use self::background::Background;
-use self::calling::Calling;
+use self::call_timeouts::CallTimeouts;
 use self::cleanup::Cleanup;
-use self::clock::{Clock, within};
-use self::deeds::Deeds;
+use self::clock::{Clock, with_timeout};
+pub(crate) use self::error::{DriverError, NamedDriverError};
+use self::error::{no_reply, require_runtime, unexpected_reply};
 use self::hold::Hold;
 use self::label::Label;
-use self::lines::Lines;
-use self::overdue::Overdue;
-use self::owners::{Owners, User};
+use self::owners::{LocalOwner, Owners};
+use self::pending_call::PendingCall;
+use self::pending_keys::PendingKeys;
+use self::ticket_registry::TicketRegistry;
 use self::tokens::Tokens;
-pub(crate) use self::trouble::{Trouble, TroubleWith};
-use self::trouble::{needs_a_runtime, no_answer, unexpected};
-use self::waiters::Waiters;
+use self::wait_queues::WaitQueues;
 use self::watchdog::Schedule;
 
 /// How many names a client shows of itself.
 const SHOWN_NAMES: usize = 8;
 
 /// How long after a deadline an answer that is under way is still waited for.
-const LAST_WORD: Duration = Duration::from_millis(50);
+const REPLY_GRACE: Duration = Duration::from_millis(50);
 
 /// How long a closing client waits between two looks at a busy watchdog.
-const LOOKING: Duration = Duration::from_millis(1);
+const WATCHDOG_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How long a closing client waits for the calls of other tasks, which end at once if their futures are polled.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ const LAST_EVENTS: Duration = Duration::from_millis(200);
 
 /// How one client behaves.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct ClientSettings {
     /// How long one request may take.
     pub(crate) command_timeout: Duration,
     /// How often in a row a lock may be passed on in memory.
@@ -120,9 +120,9 @@ pub(crate) struct Settings {
     /// For how long after a grant by the store it may be.
     pub(crate) handoff_window: Duration,
     /// Whether kept-alive leases run out when nobody renews them.
-    pub(crate) lapses: bool,
+    pub(crate) leases_expire: bool,
     /// How long other libraries leave a reader's lease, however long it was, where there are any.
-    pub(crate) peer_watchdog: Option<Duration>,
+    pub(crate) redisson_watchdog_timeout: Option<Duration>,
     /// No lease may be longer, where new locks wait that long after a failover.
     pub(crate) longest_lease: Option<Duration>,
     /// What this client calls itself.
@@ -133,21 +133,21 @@ pub(crate) struct Settings {
 pub(crate) struct Core {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Clock,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ClientSettings,
     pub(crate) owners: Owners,
-    pub(crate) waiters: Waiters,
-    lines: Lines,
+    pub(crate) wait_queues: WaitQueues,
+    ticket_registry: TicketRegistry,
     tokens: Tokens,
-    deeds: Deeds,
+    pending_keys: PendingKeys,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) cleanup: Cleanup,
-    overdue: Arc<Overdue>,
+    call_timeouts: Arc<CallTimeouts>,
     /// Where its background tasks emit events, and where callers are woken.
     pub(crate) events: Events,
-    pub(crate) wakeups: Wakeups,
+    pub(crate) waker_executor: WakerExecutor,
     id: Arc<str>,
     client: ClientId,
-    process: Process,
+    fork_detector: ForkDetector,
     closed: AtomicBool,
     closing: Notify,
     numbers: AtomicI64,
@@ -162,35 +162,35 @@ impl Core {
         id: Uuid,
         engine: Arc<dyn Engine>,
         clock: Clock,
-        settings: Settings,
+        settings: ClientSettings,
         background: Background,
     ) -> Arc<Self> {
-        let (events, wakeups) = (background.events(), background.wakeups());
+        let (events, waker_executor) = (background.events(), background.waker_executor());
         let schedule = Arc::new(Schedule::new(clock.clone(), events.clone()));
         let cleanup = Cleanup::default();
-        let overdue = Overdue::new(settings.command_timeout, wakeups.clone());
+        let call_timeouts = CallTimeouts::new(settings.command_timeout, waker_executor.clone());
         let core = Arc::new(Self {
             salt: id.as_u64_pair().1,
             id: id.to_string().into(),
             client: ClientId::new(id.into_bytes()),
-            process: Process::current(),
+            fork_detector: ForkDetector::current(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             numbers: AtomicI64::new(1),
             holds: AtomicU64::new(0),
             owners: Owners::default(),
-            waiters: Waiters::default(),
-            lines: Lines::default(),
+            wait_queues: WaitQueues::default(),
+            ticket_registry: TicketRegistry::default(),
             tokens: Tokens::default(),
-            deeds: Deeds::default(),
+            pending_keys: PendingKeys::default(),
             engine,
             clock,
             settings,
             schedule,
             cleanup,
-            overdue,
+            call_timeouts,
             events,
-            wakeups,
+            waker_executor,
         });
         background.run(&core);
         core
@@ -210,9 +210,9 @@ impl Core {
     }
 
     /// The same, for one that wants this.
-    pub(super) fn fresh_owner_for(&self, wish: &Wish) -> OwnerId {
-        match wish.subject.kind.is_of_permits() {
-            true => owner_of(self.client, self.fresh_number(), wish.permits.count),
+    pub(super) fn fresh_owner_for(&self, params: &AcquireParams) -> OwnerId {
+        match params.subject.kind.has_permits() {
+            true => permit_owner(self.client, self.fresh_number(), params.permits.count),
             false => self.fresh_owner(),
         }
     }
@@ -222,8 +222,8 @@ impl Core {
     }
 
     /// Somebody who may hold a lock more than once.
-    pub(crate) fn fresh_user(&self) -> User {
-        User::new(self.fresh_number())
+    pub(crate) fn fresh_local_owner(&self) -> LocalOwner {
+        LocalOwner::new(self.fresh_number())
     }
 
     /// Something to roll dice with: another each time, and in each client.
@@ -238,7 +238,7 @@ impl Core {
 
     /// Whether this is a forked child: the connections and leases are its parent's.
     pub(crate) fn is_forked(&self) -> bool {
-        self.process.has_forked()
+        self.fork_detector.has_forked()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -252,42 +252,47 @@ impl Core {
             if self.is_closed() {
                 return;
             }
-            self.wakeups.shielded(closing).await;
+            self.waker_executor.with_proxy(closing).await;
         }
     }
 
-    pub(crate) fn usable(&self) -> Result<(), Trouble> {
+    pub(crate) fn ensure_usable(&self) -> Result<(), DriverError> {
         if self.is_forked() {
-            return Err(Trouble::Forked);
+            return Err(DriverError::Forked);
         }
         if self.is_closed() {
-            return Err(Trouble::Closed);
+            return Err(DriverError::Closed);
         }
         Ok(())
     }
 
     /// Whether a lease may be so long. One that ends with its process does not end by the clock.
-    pub(crate) fn allows(&self, lease: Duration) -> Result<(), Trouble> {
+    pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), DriverError> {
         match self.settings.longest_lease {
-            Some(longest) if lease > longest => Err(Trouble::TooLong(longest)),
+            Some(longest) if lease > longest => Err(DriverError::LeaseTooLong(longest)),
             _ => Ok(()),
         }
     }
 
     /// What a lock of this kind can be had on, for these terms.
-    pub(crate) fn terms(&self, kind: Kind, mut terms: Terms) -> Terms {
-        terms.cut = self.settings.peer_watchdog.filter(|_| kind == Kind::Read);
-        if let Some(cut) = terms.cut.filter(|_| terms.keep_alive) {
-            terms.lease = terms.lease.min(cut);
+    pub(crate) fn terms(&self, kind: Kind, mut terms: LeaseTerms) -> LeaseTerms {
+        terms.peer_ttl_cap = self
+            .settings
+            .redisson_watchdog_timeout
+            .filter(|_| kind == Kind::Read);
+        if let Some(peer_ttl_cap) = terms.peer_ttl_cap.filter(|_| terms.keep_alive) {
+            terms.lease = terms.lease.min(peer_ttl_cap);
         }
         terms
     }
 
     /// The same user's hold on the other side of a read/write lock.
-    pub(super) fn other_side(&self, wish: &Wish) -> Option<Arc<Hold>> {
-        let kind = wish.subject.kind.other_side()?;
-        let name = wish.subject.name.clone();
-        let hold = self.owners.find(wish.user?, &Subject { kind, name })?;
+    pub(super) fn other_side(&self, params: &AcquireParams) -> Option<Arc<Hold>> {
+        let kind = params.subject.kind.other_side()?;
+        let name = params.subject.name.clone();
+        let hold = self
+            .owners
+            .find(params.local_owner?, &Subject { kind, name })?;
         hold.is_held().then_some(hold)
     }
 
@@ -301,59 +306,59 @@ impl Core {
                 hold.lose(LostReason::Closed);
             }
             // A hold that the watchdog is examining is in no list; the hold learns of the close from the watchdog.
-            if !self.schedule.is_looking() {
+            if !self.schedule.is_ticking() {
                 return;
             }
-            let soon = self.clock.now() + LOOKING;
+            let soon = self.clock.now() + WATCHDOG_POLL_INTERVAL;
             self.clock.sleep_until(Some(soon)).await;
         }
     }
 
     /// Calls the client something else from now on.
-    pub(crate) fn relabel(&self, label: Arc<str>) {
+    pub(crate) fn set_label(&self, label: Arc<str>) {
         // A closed client has taken its leave; a forked one is not to speak for its parent.
-        if self.usable().is_ok() {
+        if self.ensure_usable().is_ok() {
             self.settings.label.change(label);
         }
     }
 
     /// How long one request may take when all must be over by `deadline`. A request that goes out just
     /// before it still gets a moment to be answered: a healthy store's word is better than none.
-    fn limit(&self, deadline: Option<Moment>) -> Duration {
+    fn request_timeout(&self, deadline: Option<Moment>) -> Duration {
         let limit = self.settings.command_timeout;
         deadline.map_or(limit, |deadline| {
             let left = deadline.since(self.clock.now());
-            left.max(LAST_WORD).min(limit)
+            left.max(REPLY_GRACE).min(limit)
         })
     }
 
     /// Something else asked of the store, for as long as a request may take.
-    pub(crate) async fn within_limit<T: Send>(
+    pub(crate) async fn with_command_timeout<T: Send>(
         &self,
-        answer: Answer<Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        answer: BoxFuture<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let limit = self.settings.command_timeout;
-        let answer = within(limit, self.wakeups.shield(answer)).await;
-        answer.unwrap_or_else(|| Err(no_answer(limit)))
+        let answer = with_timeout(limit, self.waker_executor.with_proxy_unpin(answer)).await;
+        answer.unwrap_or_else(|| Err(no_reply(limit)))
     }
 
     /// One request to the store, for as long as a request may take.
-    pub(crate) fn call(&self, request: Request) -> Calling<'_> {
+    pub(crate) fn call(&self, request: Request) -> PendingCall<'_> {
         self.call_by(request, &|| self.clock.now())
     }
 
     /// The same where the clock has just been read.
-    fn call_at(&self, request: Request, now: Moment) -> Calling<'_> {
+    fn call_at(&self, request: Request, now: Moment) -> PendingCall<'_> {
         self.call_by(request, &|| now)
     }
 
-    fn call_by(&self, request: Request, now: &dyn Fn() -> Moment) -> Calling<'_> {
+    fn call_by(&self, request: Request, now: &dyn Fn() -> Moment) -> PendingCall<'_> {
         if let Some(answer) = self.engine.call_now(&request, now) {
-            return Calling::answered(answer);
+            return PendingCall::ready(answer);
         }
-        match needs_a_runtime() {
-            Ok(()) => Calling::asked(self.overdue.in_time(self.engine.call(request))),
-            Err(failure) => Calling::answered(Err(failure)),
+        match require_runtime() {
+            Ok(()) => PendingCall::sent(self.call_timeouts.limit(self.engine.call(request))),
+            Err(failure) => PendingCall::ready(Err(failure)),
         }
     }
 
@@ -366,27 +371,36 @@ impl Core {
         self.closed.store(true, Ordering::Release);
         if !planted!(CloseForgetsWaiters) {
             self.closing.notify_waiters();
-            self.waiters.close();
+            self.wait_queues.close();
         }
-        for takes_out in self.lines.close() {
-            self.cleanup.push(takes_out);
+        for leave_job in self.ticket_registry.drain() {
+            self.cleanup.push(leave_job);
         }
         let finish = async {
             self.lose_all().await;
             // Calls of other tasks end when the client is closed, if their futures are polled. A future that is never polled again
             // must not keep `close` waiting for the whole limit.
-            let calls = pin!(self.cleanup.no_calls());
-            within(CALLS_END_WITHIN, self.wakeups.shield(calls)).await;
+            let calls = pin!(self.cleanup.calls_finished());
+            with_timeout(
+                CALLS_END_WITHIN,
+                self.waker_executor.with_proxy_unpin(calls),
+            )
+            .await;
             // A call that was answered just then may have been granted a lock.
             self.lose_all().await;
             self.cleanup.finished().await;
-            self.take_leave().await;
-            self.engine.clone().leave().await;
+            self.withdraw_label().await;
+            self.engine.clone().close().await;
         };
-        let finished = within(limit, self.wakeups.shield(pin!(finish))).await;
+        let finished =
+            with_timeout(limit, self.waker_executor.with_proxy_unpin(pin!(finish))).await;
         // A program that ends now has its last events; one whose subscriber is stuck is not kept for long.
         let flushed = self.events.flushed();
-        within(LAST_EVENTS.min(limit), self.wakeups.shield(pin!(flushed))).await;
+        with_timeout(
+            LAST_EVENTS.min(limit),
+            self.waker_executor.with_proxy_unpin(pin!(flushed)),
+        )
+        .await;
         finished.is_some()
     }
 }
@@ -398,9 +412,9 @@ impl fmt::Debug for Core {
             .field("id", &self.id)
             .field("closed", &self.is_closed())
             .field("holds", &self.schedule.all().len())
-            .field("waiting", &self.waiters.waiting())
-            .field("names", &self.waiters.some_names(SHOWN_NAMES))
-            .field("lines", &self.lines.some_names(SHOWN_NAMES))
+            .field("waiting", &self.wait_queues.waiter_count())
+            .field("names", &self.wait_queues.some_names(SHOWN_NAMES))
+            .field("lines", &self.ticket_registry.some_names(SHOWN_NAMES))
             .field("owned", &self.owners.some_names(SHOWN_NAMES))
             .finish_non_exhaustive()
     }

@@ -8,272 +8,293 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) mod parts;
+pub(crate) mod order;
 mod pipelined;
 
 use self::pipelined::{Attempts, WINDOW, try_all, try_unwaited};
-use super::acquire::{Patience, Wish, acquire};
-use super::at_once::at_once;
-use super::claim::Claim;
-use super::clock::within;
+use super::acquire::{AcquireParams, WaitLimit, acquire};
+use super::clock::with_timeout;
 use super::hold::Hold;
+use super::hold_ref::HoldRef;
+use super::join_all::join_all;
 use super::reenter::reenter;
 use super::release::{self, HandOff};
-use super::{Core, Trouble, TroubleWith};
-use crate::engine::wakeups::Wakeups;
+use super::{Core, DriverError, NamedDriverError};
+use crate::engine::waker_executor::WakerExecutor;
 use crate::protocol::jitter::spread;
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Moment, Subject};
 
 /// For how long, for each lock, the others are held while one is waited for. Redisson's own.
-const HELD_MEANWHILE: Duration = Duration::from_millis(1500);
+const MAX_HELD_WHILE_WAITING: Duration = Duration::from_millis(1500);
 /// Before it begins anew, so that those get in who wait for what was given back.
-const REST: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Who never stands in a line asks now and then, seldom at last.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+const MIN_BACKOFF: Duration = Duration::from_millis(5);
+const MAX_BACKOFF: Duration = Duration::from_millis(250);
 
 /// Leases that end so much apart, by a hundredth, end together.
 const LONG_LEASE: Duration = Duration::from_secs(30);
 
 /// One of several locks.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct LockTarget {
     pub(crate) core: Arc<Core>,
-    pub(crate) wish: Wish,
+    pub(crate) params: AcquireParams,
 }
 
 /// Gets all of these, which are [`in_order`](parts::in_order); `None` if one of them is somebody else's and patience
 /// is over.
-pub(crate) async fn take(
-    parts: &[Part],
-    patience: Patience,
-) -> Result<Option<Vec<Claim>>, TroubleWith> {
+pub(crate) async fn acquire_all(
+    targets: &[LockTarget],
+    wait_limit: WaitLimit,
+) -> Result<Option<Vec<HoldRef>>, NamedDriverError> {
     tokio::task::coop::consume_budget().await;
-    let Some(first) = parts.first() else {
+    let Some(first) = targets.first() else {
         return Ok(Some(Vec::new()));
     };
-    let home = &first.core;
-    if matches!(patience, Patience::Once) {
-        return once(parts).await;
+    let primary = &first.core;
+    if matches!(wait_limit, WaitLimit::TryOnce) {
+        return try_once(targets).await;
     }
-    let mut search = Search {
-        parts,
-        home,
-        deadline: patience.deadline(home.clock.now()),
-        told_busy: false,
+    let mut attempt = MultiAcquire {
+        targets,
+        primary,
+        deadline: wait_limit.deadline(primary.clock.now()),
+        seen_busy: false,
     };
-    search.run().await
+    attempt.run().await
 }
 
 /// Gives all of these back, whatever becomes of each; says what went wrong.
-pub(crate) async fn give_back(claims: Vec<Claim>) -> Result<(), Vec<TroubleWith>> {
-    let wakeups = wakeups_of(claims.first().map(Claim::hold));
-    let giving = claims.into_iter().map(|claim| {
-        let name = claim.hold().subject.name.clone();
+pub(crate) async fn release_all(hold_refs: Vec<HoldRef>) -> Result<(), Vec<NamedDriverError>> {
+    let waker_executor = waker_executor_of(hold_refs.first().map(HoldRef::hold));
+    let releasing = hold_refs.into_iter().map(|hold_ref| {
+        let name = hold_ref.hold().subject.name.clone();
         async move {
-            let released = release::release(claim, HandOff::InMemory).await;
-            released.map_err(|trouble| trouble.with(&name))
+            let released = release::release(hold_ref, HandOff::InMemory).await;
+            released.map_err(|error| error.with(&name))
         }
     });
-    all_well(at_once(&wakeups, giving).await)
+    collect_errors(join_all(&waker_executor, releasing).await)
 }
 
 /// Releases all of these after work that was done under them; fails only if one of them was not held until now.
-pub(crate) async fn conclude(claims: Vec<Claim>) -> Result<(), Vec<TroubleWith>> {
-    let wakeups = wakeups_of(claims.first().map(Claim::hold));
-    let concluding = claims.into_iter().map(|claim| {
-        let name = claim.hold().subject.name.clone();
+pub(crate) async fn conclude(hold_refs: Vec<HoldRef>) -> Result<(), Vec<NamedDriverError>> {
+    let waker_executor = waker_executor_of(hold_refs.first().map(HoldRef::hold));
+    let concluding = hold_refs.into_iter().map(|hold_ref| {
+        let name = hold_ref.hold().subject.name.clone();
         async move {
-            let concluded = release::conclude(claim).await;
-            concluded.map_err(|trouble| trouble.with(&name))
+            let concluded = release::conclude(hold_ref).await;
+            concluded.map_err(|error| error.with(&name))
         }
     });
-    all_well(at_once(&wakeups, concluding).await)
+    collect_errors(join_all(&waker_executor, concluding).await)
 }
 
 /// Makes each of these last this long from now, if it would end sooner; says what went wrong.
-pub(crate) async fn extend(holds: Vec<Arc<Hold>>, lease: Duration) -> Result<(), Vec<TroubleWith>> {
-    let wakeups = wakeups_of(holds.first());
+pub(crate) async fn extend(
+    holds: Vec<Arc<Hold>>,
+    lease: Duration,
+) -> Result<(), Vec<NamedDriverError>> {
+    let waker_executor = waker_executor_of(holds.first());
     let extending = holds.into_iter().map(|hold| async move {
         let extended = hold.extend(lease).await;
-        extended.map_err(|trouble| trouble.with(&hold.subject.name))
+        extended.map_err(|error| error.with(&hold.subject.name))
     });
-    all_well(at_once(&wakeups, extending).await)
+    collect_errors(join_all(&waker_executor, extending).await)
 }
 
 /// Where a task is woken that waits for the client of this hold.
-fn wakeups_of(hold: Option<&Arc<Hold>>) -> Wakeups {
-    hold.map_or_else(Wakeups::inline, |hold| hold.core.wakeups.clone())
+fn waker_executor_of(hold: Option<&Arc<Hold>>) -> WakerExecutor {
+    hold.map_or_else(WakerExecutor::inline, |hold| {
+        hold.core.waker_executor.clone()
+    })
 }
 
-fn all_well(answers: Vec<Result<(), TroubleWith>>) -> Result<(), Vec<TroubleWith>> {
-    let troubles: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
-    match troubles.is_empty() {
+fn collect_errors(answers: Vec<Result<(), NamedDriverError>>) -> Result<(), Vec<NamedDriverError>> {
+    let errors: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+    match errors.is_empty() {
         true => Ok(()),
-        false => Err(troubles),
+        false => Err(errors),
     }
 }
 
 /// Takes what its owner holds already once more; the rest is to be asked for.
-async fn reentered(parts: &[Part]) -> Result<(Vec<Claim>, Vec<&Part>), TroubleWith> {
-    let (mut claims, mut rest) = (Vec::new(), Vec::new());
-    for part in parts {
-        let Part { core, wish } = part;
-        core.usable().map_err(|trouble| part.with(trouble))?;
-        match reenter(core, wish, None).await {
-            Ok(Some(claim)) => claims.push(claim),
-            Ok(None) => rest.push(part),
-            Err(trouble) => return Err(part.with(trouble)),
+async fn reenter_held(
+    targets: &[LockTarget],
+) -> Result<(Vec<HoldRef>, Vec<&LockTarget>), NamedDriverError> {
+    let (mut hold_refs, mut rest) = (Vec::new(), Vec::new());
+    for target in targets {
+        let LockTarget { core, params } = target;
+        core.ensure_usable().map_err(|error| target.with(error))?;
+        match reenter(core, params, None).await {
+            Ok(Some(hold_ref)) => hold_refs.push(hold_ref),
+            Ok(None) => rest.push(target),
+            Err(error) => return Err(target.with(error)),
         }
     }
-    Ok((claims, rest))
+    Ok((hold_refs, rest))
 }
 
 /// Tries to acquire all of these, and releases what was granted if one of them is not free.
-async fn once(parts: &[Part]) -> Result<Option<Vec<Claim>>, TroubleWith> {
-    let (mut claims, rest) = reentered(parts).await?;
+async fn try_once(targets: &[LockTarget]) -> Result<Option<Vec<HoldRef>>, NamedDriverError> {
+    let (mut hold_refs, rest) = reenter_held(targets).await?;
     for group in rest.chunks(WINDOW) {
-        let Attempts { granted, beyond } = try_all(group).await?;
+        let Attempts {
+            granted,
+            beyond_first_refusal,
+        } = try_all(group).await?;
         let all = granted.len() == group.len();
-        claims.extend(granted);
+        hold_refs.extend(granted);
         if !all {
-            claims.extend(beyond);
+            hold_refs.extend(beyond_first_refusal);
             if planted!(PartOfManyKept) {
-                std::mem::forget(std::mem::take(&mut claims));
+                std::mem::forget(std::mem::take(&mut hold_refs));
             }
-            let _ = give_back(claims).await;
+            let _ = release_all(hold_refs).await;
             return Ok(None);
         }
     }
-    Ok(Some(claims))
+    Ok(Some(hold_refs))
 }
 
 /// One caller that waits.
-struct Search<'a> {
-    parts: &'a [Part],
+struct MultiAcquire<'a> {
+    targets: &'a [LockTarget],
     /// The deadline is by this client's clock; others may have another.
-    home: &'a Arc<Core>,
+    primary: &'a Arc<Core>,
     deadline: Option<Moment>,
     /// A store has said that somebody else has one of them: from then on it waits through outages.
-    told_busy: bool,
+    seen_busy: bool,
 }
 
 /// How far one round came.
-enum Round {
+enum MultiRound {
     All {
-        claims: Vec<Claim>,
+        hold_refs: Vec<HoldRef>,
         /// Some were there before others.
         late: bool,
     },
     /// Not for all of them in time; what is held by then, and whether the next is known to be somebody else's.
-    Stopped(Vec<Claim>, Stop),
+    Stopped(Vec<HoldRef>, StoppedAt),
 }
 
-struct Stop {
+struct StoppedAt {
     subject: Subject,
     busy: bool,
 }
 
-impl Search<'_> {
-    async fn run(&mut self) -> Result<Option<Vec<Claim>>, TroubleWith> {
+impl MultiAcquire<'_> {
+    async fn run(&mut self) -> Result<Option<Vec<HoldRef>>, NamedDriverError> {
         loop {
-            let (claims, stop) = match self.round().await? {
-                Round::All {
-                    claims,
+            let (hold_refs, stop) = match self.round().await? {
+                MultiRound::All {
+                    hold_refs,
                     late: false,
-                } => return Ok(Some(claims)),
-                Round::All { claims, late: true } => match self.level(&claims).await {
-                    None => return Ok(Some(claims)),
-                    Some(stop) => (claims, stop),
+                } => return Ok(Some(hold_refs)),
+                MultiRound::All {
+                    hold_refs,
+                    late: true,
+                } => match self.align_leases(&hold_refs).await {
+                    None => return Ok(Some(hold_refs)),
+                    Some(stop) => (hold_refs, stop),
                 },
-                Round::Stopped(claims, stop) => (claims, stop),
+                MultiRound::Stopped(hold_refs, stop) => (hold_refs, stop),
             };
-            self.told_busy |= stop.busy;
-            let limit = self.home.limit(self.deadline);
+            self.seen_busy |= stop.busy;
+            let limit = self.primary.request_timeout(self.deadline);
             // What is not answered by then goes on in the background.
-            let _ = within(limit, Box::pin(give_back(claims))).await;
+            let _ = with_timeout(limit, Box::pin(release_all(hold_refs))).await;
             if self.left() == Some(Duration::ZERO) {
                 return match stop.busy {
                     true => Ok(None),
-                    false => Err(Trouble::TimedOut(None).with(&stop.subject.name)),
+                    false => Err(DriverError::TimedOut(None).with(&stop.subject.name)),
                 };
             }
-            let rest = REST / 10 + spread(REST, self.home.fresh_seed());
+            let rest = RETRY_PAUSE / 10 + spread(RETRY_PAUSE, self.primary.fresh_seed());
             self.sleep(self.left().map_or(rest, |left| left.min(rest)))
                 .await;
         }
     }
 
     /// Takes them in order, and holds the earlier ones meanwhile, but not for long.
-    async fn round(&mut self) -> Result<Round, TroubleWith> {
-        let (mut claims, rest) = reentered(self.parts).await?;
+    async fn round(&mut self) -> Result<MultiRound, NamedDriverError> {
+        let (mut hold_refs, rest) = reenter_held(self.targets).await?;
         let mut holds_until = None;
         let (mut next, mut steps) = (0, 0);
-        while let Some(part) = rest.get(next) {
+        while let Some(target) = rest.get(next) {
             let group = &rest[next..rest.len().min(next + WINDOW)];
             let limit = self.left();
-            let deadline = |part: &Part| limit.map(|limit| part.core.clock.now() + limit);
+            let deadline = |target: &LockTarget| limit.map(|limit| target.core.clock.now() + limit);
             let granted = match try_unwaited(group, deadline).await {
-                Ok(Some(Attempts { granted, beyond })) => {
-                    self.told_busy |= granted.len() < group.len();
+                Ok(Some(Attempts {
+                    granted,
+                    beyond_first_refusal,
+                })) => {
+                    self.seen_busy |= granted.len() < group.len();
                     // Before this caller waits: to hold a later lock meanwhile would break the order.
-                    let _ =
-                        within(self.home.limit(self.deadline), Box::pin(give_back(beyond))).await;
+                    let _ = with_timeout(
+                        self.primary.request_timeout(self.deadline),
+                        Box::pin(release_all(beyond_first_refusal)),
+                    )
+                    .await;
                     granted
                 }
                 Ok(None) => Vec::new(),
-                Err(trouble) => return self.ride(claims, part, trouble),
+                Err(error) => return self.stop_or_fail(hold_refs, target, error),
             };
             let all = granted.len() == group.len();
             steps += usize::from(!granted.is_empty());
             next += granted.len();
-            claims.extend(granted);
+            hold_refs.extend(granted);
             if all {
                 continue;
             }
-            let part = rest[next];
+            let target = rest[next];
             let mut wait = self.left();
-            if !claims.is_empty() {
-                let now = self.home.clock.now();
-                let all = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
-                let until = *holds_until.get_or_insert(now + HELD_MEANWHILE * all);
-                let patience = until.since(now);
-                wait = Some(wait.map_or(patience, |wait| wait.min(patience)));
+            if !hold_refs.is_empty() {
+                let now = self.primary.clock.now();
+                let all = u32::try_from(self.targets.len()).unwrap_or(u32::MAX);
+                let until = *holds_until.get_or_insert(now + MAX_HELD_WHILE_WAITING * all);
+                let wait_limit = until.since(now);
+                wait = Some(wait.map_or(wait_limit, |wait| wait.min(wait_limit)));
             }
-            match self.wait_for(part, wait).await {
-                Ok(Some(claim)) => {
-                    claims.push(claim);
+            match self.wait_for(target, wait).await {
+                Ok(Some(hold_ref)) => {
+                    hold_refs.push(hold_ref);
                     steps += 1;
                     next += 1;
                 }
-                Ok(None) => return Ok(Round::Stopped(claims, part.stop(true))),
-                Err(trouble) => return self.ride(claims, part, part.with(trouble)),
+                Ok(None) => return Ok(MultiRound::Stopped(hold_refs, target.stop(true))),
+                Err(error) => return self.stop_or_fail(hold_refs, target, target.with(error)),
             }
         }
         let late = steps > 1;
-        Ok(Round::All { claims, late })
+        Ok(MultiRound::All { hold_refs, late })
     }
 
     /// Whether it goes on in spite of this trouble.
-    fn ride(
+    fn stop_or_fail(
         &self,
-        claims: Vec<Claim>,
-        part: &Part,
-        trouble: TroubleWith,
-    ) -> Result<Round, TroubleWith> {
-        let goes_on = match &trouble.trouble {
-            Trouble::TimedOut(_) | Trouble::TooYoung(..) | Trouble::Lost(_) => true,
-            Trouble::Failure(failure) => self.told_busy && failure.is_passing(),
-            Trouble::Closed
-            | Trouble::Forked
-            | Trouble::TooLong(_)
-            | Trouble::TooManyReads
-            | Trouble::WouldDeadlock => false,
+        hold_refs: Vec<HoldRef>,
+        target: &LockTarget,
+        error: NamedDriverError,
+    ) -> Result<MultiRound, NamedDriverError> {
+        let goes_on = match &error.error {
+            DriverError::TimedOut(_)
+            | DriverError::RecentlyRestarted(..)
+            | DriverError::Lost(_) => true,
+            DriverError::StoreError(failure) => self.seen_busy && failure.is_transient(),
+            DriverError::Closed
+            | DriverError::Forked
+            | DriverError::LeaseTooLong(_)
+            | DriverError::TooManyReads
+            | DriverError::WouldDeadlock => false,
         };
         match goes_on {
-            true => Ok(Round::Stopped(claims, part.stop(false))),
-            false => Err(trouble),
+            true => Ok(MultiRound::Stopped(hold_refs, target.stop(false))),
+            false => Err(error),
         }
     }
 
@@ -281,84 +302,94 @@ impl Search<'_> {
     /// lines would wait for each other.
     async fn wait_for(
         &mut self,
-        part: &Part,
+        target: &LockTarget,
         wait: Option<Duration>,
-    ) -> Result<Option<Claim>, Trouble> {
-        let Part { core, wish } = part;
-        if !wish.subject.kind.has_line() {
-            let patience = wait.map_or(Patience::Endless, Patience::within);
-            return acquire(core, wish, patience).await;
+    ) -> Result<Option<HoldRef>, DriverError> {
+        let LockTarget { core, params } = target;
+        if !params.subject.kind.has_server_queue() {
+            let wait_limit = wait.map_or(WaitLimit::Forever, WaitLimit::timeout);
+            return acquire(core, params, wait_limit).await;
         }
-        let until = wait.map(|wait| self.home.clock.now() + wait);
-        let mut pause = FIRST_PAUSE;
+        let until = wait.map(|wait| self.primary.clock.now() + wait);
+        let mut backoff = MIN_BACKOFF;
         loop {
-            let busy = match acquire(core, wish, Patience::Once).await {
-                Ok(Some(claim)) => return Ok(Some(claim)),
+            let busy = match acquire(core, params, WaitLimit::TryOnce).await {
+                Ok(Some(hold_ref)) => return Ok(Some(hold_ref)),
                 Ok(None) => true,
-                Err(Trouble::Failure(failure)) if self.told_busy && failure.is_passing() => false,
-                Err(trouble) => return Err(trouble),
+                Err(DriverError::StoreError(failure))
+                    if self.seen_busy && failure.is_transient() =>
+                {
+                    false
+                }
+                Err(error) => return Err(error),
             };
-            self.told_busy |= busy;
-            let left = until.map(|until| until.since(self.home.clock.now()));
+            self.seen_busy |= busy;
+            let left = until.map(|until| until.since(self.primary.clock.now()));
             if left == Some(Duration::ZERO) {
                 return if busy {
                     Ok(None)
                 } else {
-                    Err(Trouble::TimedOut(None))
+                    Err(DriverError::TimedOut(None))
                 };
             }
-            let rest = pause / 2 + spread(pause / 2, core.fresh_seed());
+            let rest = backoff / 2 + spread(backoff / 2, core.fresh_seed());
             self.sleep(left.map_or(rest, |left| left.min(rest))).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
 
     /// Makes the leases of those that were taken early end with the last one's, and finds out whether they are still ours
     /// by that. Says if one is not.
-    async fn level(&self, claims: &[Claim]) -> Option<Stop> {
-        let longest = claims.iter().map(|claim| claim.hold().remaining()).max()?;
-        let behind = claims.iter().map(Claim::hold).filter(|hold| {
+    async fn align_leases(&self, hold_refs: &[HoldRef]) -> Option<StoppedAt> {
+        let longest = hold_refs
+            .iter()
+            .map(|hold_ref| hold_ref.hold().remaining())
+            .max()?;
+        let behind = hold_refs.iter().map(HoldRef::hold).filter(|hold| {
             longest.saturating_sub(hold.remaining()) > hold.terms.lease.min(LONG_LEASE) / 100
         });
         let extending = behind.cloned().map(|hold| async move {
             let extended = hold.extend(hold.terms.lease).await;
             extended.err().map(|_| hold)
         });
-        let wakeups = wakeups_of(claims.first().map(Claim::hold));
-        let failed = at_once(&wakeups, extending).await.into_iter().flatten();
-        let lost = claims
+        let waker_executor = waker_executor_of(hold_refs.first().map(HoldRef::hold));
+        let failed = join_all(&waker_executor, extending)
+            .await
+            .into_iter()
+            .flatten();
+        let lost = hold_refs
             .iter()
-            .map(Claim::hold)
+            .map(HoldRef::hold)
             .filter(|hold| !hold.is_held());
         let hold = failed.chain(lost.cloned()).next()?;
         let subject = hold.subject.clone();
         let busy = hold.lost() == Some(LostReason::TakenOver);
-        Some(Stop { subject, busy })
+        Some(StoppedAt { subject, busy })
     }
 
     fn left(&self) -> Option<Duration> {
         self.deadline
-            .map(|deadline| deadline.since(self.home.clock.now()))
+            .map(|deadline| deadline.since(self.primary.clock.now()))
     }
 
     async fn sleep(&self, time: Duration) {
-        let clock = &self.home.clock;
+        let clock = &self.primary.clock;
         clock.sleep_until(Some(clock.now() + time)).await;
     }
 }
 
-impl Part {
+impl LockTarget {
     /// Where it is: which machine, whatever else is told apart there.
     pub(crate) fn server(&self) -> String {
-        self.core.engine.server()
+        self.core.engine.server_id()
     }
 
-    pub(super) fn with(&self, trouble: Trouble) -> TroubleWith {
-        trouble.with(&self.wish.subject.name)
+    pub(super) fn with(&self, error: DriverError) -> NamedDriverError {
+        error.with(&self.params.subject.name)
     }
 
-    fn stop(&self, busy: bool) -> Stop {
-        let subject = self.wish.subject.clone();
-        Stop { subject, busy }
+    fn stop(&self, busy: bool) -> StoppedAt {
+        let subject = self.params.subject.clone();
+        StoppedAt { subject, busy }
     }
 }

@@ -14,30 +14,30 @@ pub(crate) struct Owners {
     holds: Mutex<Holds>,
 }
 
-type Holds = HashMap<(User, Subject), Arc<Hold>>;
+type Holds = HashMap<(LocalOwner, Subject), Arc<Hold>>;
 
 /// An owner as the user named it, within its client. Never zero: in a place where there may be none it takes no
 /// more room, and every waiter has such a place.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct User(NonZeroU64);
+pub(crate) struct LocalOwner(NonZeroU64);
 
-impl User {
+impl LocalOwner {
     pub(super) fn new(number: i64) -> Self {
         Self(NonZeroU64::new(number.unsigned_abs()).unwrap_or(NonZeroU64::MAX))
     }
 }
 
 impl Owners {
-    pub(super) fn find(&self, owner: User, subject: &Subject) -> Option<Arc<Hold>> {
+    pub(super) fn find(&self, owner: LocalOwner, subject: &Subject) -> Option<Arc<Hold>> {
         self.lock().get(&(owner, subject.clone())).cloned()
     }
 
-    pub(super) fn insert(&self, owner: User, hold: Arc<Hold>) {
+    pub(super) fn insert(&self, owner: LocalOwner, hold: Arc<Hold>) {
         self.lock().insert((owner, hold.subject.clone()), hold);
     }
 
     /// Forgets this hold; a later one of the same owner stays.
-    pub(super) fn remove(&self, owner: User, hold: &Hold) {
+    pub(super) fn remove(&self, owner: LocalOwner, hold: &Hold) {
         let key = (owner, hold.subject.clone());
         let mut holds = self.lock();
         if holds.get(&key).is_some_and(|known| known.id == hold.id) {

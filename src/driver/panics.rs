@@ -7,23 +7,23 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::acquire::{Patience, Wish, acquire};
+use super::acquire::{AcquireParams, WaitLimit, acquire};
 use super::background::Background;
-use super::claim::Claim;
 use super::clock::Clock;
+use super::hold_ref::HoldRef;
 use super::label::Label;
-use super::{Core, Settings};
-use crate::engine::memory::{Memory, Shared};
-use crate::engine::{Answer, Engine, Failure, Feed, Finding, Listener, Page};
-use crate::protocol::acquire::Hearing;
-use crate::protocol::lease::{Risk, Terms};
-use crate::protocol::{Channel, Kind, Reply, Request, Subject, Wanted};
+use super::{ClientSettings, Core};
+use crate::engine::memory::{Memory, MemoryStore};
+use crate::engine::{BoxFuture, ChangeFeed, Diagnostic, Engine, Page, StoreError, Subscription};
+use crate::protocol::acquire::WaitMode;
+use crate::protocol::lease::{LeaseTerms, Risk};
+use crate::protocol::{Channel, Kind, PermitRequest, Reply, Request, Subject};
 
 const LEASE: Duration = Duration::from_secs(3);
 
 /// A store in memory that panics once when it is told to, in place of an answer.
 #[derive(Debug)]
-struct Faulty {
+struct FaultyEngine {
     store: Arc<Memory>,
     in_a_batch: AtomicBool,
     in_the_watchdog: AtomicBool,
@@ -32,10 +32,10 @@ struct Faulty {
     most_under_way: AtomicUsize,
 }
 
-impl Faulty {
+impl FaultyEngine {
     fn new(clock: &Clock) -> Arc<Self> {
         let clock = clock.clone();
-        let shared = Arc::new(Shared::new(Arc::new(move || clock.now())));
+        let shared = Arc::new(MemoryStore::new(Arc::new(move || clock.now())));
         Arc::new(Self {
             store: Arc::new(Memory::of(shared, "".into(), false)),
             in_a_batch: AtomicBool::new(false),
@@ -50,116 +50,121 @@ fn panic_once(fault: &AtomicBool) {
     assert!(!fault.swap(false, Ordering::Relaxed), "as it was told to");
 }
 
-impl Engine for Faulty {
-    fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
+impl Engine for FaultyEngine {
+    fn call(&self, request: Request) -> BoxFuture<Result<Reply, StoreError>> {
         self.store.call(request)
     }
 
-    fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
+    fn call_background(
+        self: Arc<Self>,
+        requests: Vec<Request>,
+    ) -> BoxFuture<Vec<Result<Reply, StoreError>>> {
         panic_once(&self.in_a_batch);
         let now = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
         self.most_under_way.fetch_max(now, Ordering::Relaxed);
         Box::pin(async move {
             // Other tasks could send theirs meanwhile.
             tokio::task::yield_now().await;
-            let answers = self.store.clone().call_apart(requests).await;
+            let answers = self.store.clone().call_background(requests).await;
             self.under_way.fetch_sub(1, Ordering::Relaxed);
             answers
         })
     }
 
-    fn part(&self, _: &str) -> usize {
+    fn shard(&self, _: &str) -> usize {
         panic_once(&self.in_the_watchdog);
         0
     }
 
-    fn place(&self) -> String {
-        self.store.place()
+    fn namespace_id(&self) -> String {
+        self.store.namespace_id()
     }
 
-    fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
-        self.store.clone().listen(channel)
+    fn subscribe(self: Arc<Self>, channel: Channel) -> BoxFuture<Result<Subscription, StoreError>> {
+        self.store.clone().subscribe(channel)
     }
 
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
-        self.store.clone().overhear(pattern)
+    fn monitor(self: Arc<Self>, pattern: String) -> BoxFuture<Result<ChangeFeed, StoreError>> {
+        self.store.clone().monitor(pattern)
     }
 
-    fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
-        self.store.clone().find(pattern, from)
+    fn scan(self: Arc<Self>, pattern: String, from: u64) -> BoxFuture<Result<Page, StoreError>> {
+        self.store.clone().scan(pattern, from)
     }
 
-    fn announce(
+    fn set_label(
         self: Arc<Self>,
         client: Arc<str>,
         label: Option<Arc<str>>,
         ttl: Duration,
-    ) -> Answer<Result<(), Failure>> {
-        self.store.clone().announce(client, label, ttl)
+    ) -> BoxFuture<Result<(), StoreError>> {
+        self.store.clone().set_label(client, label, ttl)
     }
 
     fn labels(
         self: Arc<Self>,
         clients: Vec<String>,
-    ) -> Answer<Result<Vec<Option<String>>, Failure>> {
+    ) -> BoxFuture<Result<Vec<Option<String>>, StoreError>> {
         self.store.clone().labels(clients)
     }
 
-    fn examine(self: Arc<Self>, probe: bool) -> Answer<Result<Vec<Finding>, Failure>> {
-        self.store.clone().examine(probe)
+    fn diagnose(self: Arc<Self>, probe: bool) -> BoxFuture<Result<Vec<Diagnostic>, StoreError>> {
+        self.store.clone().diagnose(probe)
     }
 }
 
-fn client(engine: Arc<Faulty>, clock: Clock, background: Background) -> Arc<Core> {
-    let settings = Settings {
+fn client(engine: Arc<FaultyEngine>, clock: Clock, background: Background) -> Arc<Core> {
+    let settings = ClientSettings {
         command_timeout: Duration::from_secs(20),
         handoff_limit: 0,
         handoff_window: Duration::ZERO,
-        lapses: true,
-        peer_watchdog: None,
+        leases_expire: true,
+        redisson_watchdog_timeout: None,
         longest_lease: None,
         label: Arc::new(Label::new(None)),
     };
     Core::start(Uuid::new_v4(), engine, clock, settings, background)
 }
 
-async fn held(core: &Arc<Core>, patience: Patience) -> Option<Claim> {
-    claimed(core, Kind::Mutex, Wanted::ONE, patience).await
+async fn held(core: &Arc<Core>, wait_limit: WaitLimit) -> Option<HoldRef> {
+    claimed(core, Kind::Mutex, PermitRequest::ONE, wait_limit).await
 }
 
 async fn claimed(
     core: &Arc<Core>,
     kind: Kind,
-    permits: Wanted,
-    patience: Patience,
-) -> Option<Claim> {
-    let wish = Wish {
+    permits: PermitRequest,
+    wait_limit: WaitLimit,
+) -> Option<HoldRef> {
+    let params = AcquireParams {
         subject: Subject {
             kind,
             name: "a".into(),
         },
-        terms: Terms {
+        terms: LeaseTerms {
             lease: LEASE,
             keep_alive: true,
             max_hold: None,
-            cut: None,
+            peer_ttl_cap: None,
         },
-        hearing: Hearing::Notify,
-        user: None,
-        beside: None,
+        wait_mode: WaitMode::Subscribe,
+        local_owner: None,
+        upgrade_from: None,
         permits,
     };
-    acquire(core, &wish, patience).await.expect("it is there")
+    acquire(core, &params, wait_limit)
+        .await
+        .expect("it is there")
 }
 
 /// Two holds in a client whose time is paused: one is at risk after the fault, and none is lost.
-async fn survives(fault: impl Fn(&Faulty)) {
+async fn survives(fault: impl Fn(&FaultyEngine)) {
     let clock = Clock::Tokio(Handle::current());
-    let engine = Faulty::new(&clock);
+    let engine = FaultyEngine::new(&clock);
     let background = Background::Caller(Handle::current());
     let core = client(engine.clone(), clock.clone(), background);
-    let claim = held(&core, Patience::Once).await.expect("it is free");
-    let hold = claim.hold().clone();
+    let hold_ref = held(&core, WaitLimit::TryOnce).await.expect("it is free");
+    let hold = hold_ref.hold().clone();
     fault(&engine);
     let begun = clock.now();
     let mut was_at_risk = false;
@@ -189,13 +194,13 @@ async fn a_panic_in_the_watchdog_restarts_it_and_no_lock_is_forgotten() {
 
 #[tokio::test]
 async fn a_panic_in_cleanup_does_not_forget_a_release() {
-    let engine = Faulty::new(&Clock::Boot);
+    let engine = FaultyEngine::new(&Clock::Boot);
     let background = Background::thread().expect("there is a thread");
     let core = client(engine.clone(), Clock::Boot, background);
-    let claim = held(&core, Patience::Once).await.expect("it is free");
+    let hold_ref = held(&core, WaitLimit::TryOnce).await.expect("it is free");
     engine.in_a_batch.store(true, Ordering::Relaxed);
-    drop(claim);
-    let again = held(&core, Patience::Endless).await;
+    drop(hold_ref);
+    let again = held(&core, WaitLimit::Forever).await;
     assert!(again.is_some(), "it was given back");
     assert!(
         !engine.in_a_batch.load(Ordering::Relaxed),
@@ -212,25 +217,25 @@ async fn a_panic_in_cleanup_does_not_forget_a_release() {
 async fn large_renewals_are_sent_one_after_the_other_and_small_ones_together() {
     for (count, together) in [(2000, 1), (600, 3)] {
         let clock = Clock::Tokio(Handle::current());
-        let engine = Faulty::new(&clock);
+        let engine = FaultyEngine::new(&clock);
         let background = Background::Caller(Handle::current());
         let core = client(engine.clone(), clock.clone(), background);
-        let wanted = Wanted {
+        let wanted = PermitRequest {
             count,
             of: Some(10_000),
         };
-        let mut claims = Vec::new();
+        let mut hold_refs = Vec::new();
         for _ in 0..3 {
-            let claim = claimed(&core, Kind::Semaphore, wanted, Patience::Once).await;
-            claims.push(claim.expect("there are enough"));
+            let hold_ref = claimed(&core, Kind::Semaphore, wanted, WaitLimit::TryOnce).await;
+            hold_refs.push(hold_ref.expect("there are enough"));
         }
         let later = clock.now() + 4 * LEASE;
         clock.sleep_until(Some(later)).await;
-        let held = claims.iter().all(|claim| claim.hold().is_held());
+        let held = hold_refs.iter().all(|hold_ref| hold_ref.hold().is_held());
         assert!(held, "they are renewed");
         let most = engine.most_under_way.load(Ordering::Relaxed);
         assert_eq!(most, together, "of {count} permits each");
-        drop(claims);
+        drop(hold_refs);
         core.close(LEASE).await;
     }
 }

@@ -1,18 +1,18 @@
 //! What is asked of a semaphore beside its permits.
 
-use super::{Core, Trouble, unexpected};
-use crate::protocol::{Action, Count, Permits, Reply, Subject};
+use super::{Core, DriverError, unexpected_reply};
+use crate::protocol::{Action, Permits, Reply, SemaphoreOp, Subject};
 
 /// Whether it was done, and how many permits there are then. Every question may be asked again.
-pub(crate) async fn ask(
+pub(crate) async fn request(
     core: &Core,
     subject: &Subject,
-    count: Count,
-) -> Result<(bool, Option<Permits>), Trouble> {
-    core.usable()?;
-    let reply = core.call(subject.request(Action::Count(count))).await;
-    match reply.map_err(Trouble::Failure)? {
+    count: SemaphoreOp,
+) -> Result<(bool, Option<Permits>), DriverError> {
+    core.ensure_usable()?;
+    let reply = core.call(subject.request(Action::SemaphoreOp(count))).await;
+    match reply.map_err(DriverError::StoreError)? {
         Reply::Counted { done, permits } => Ok((done, permits)),
-        other => Err(Trouble::Failure(unexpected(&other))),
+        other => Err(DriverError::StoreError(unexpected_reply(&other))),
     }
 }

@@ -7,189 +7,194 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-mod keeper;
-pub(crate) mod majority;
+mod maintenance;
+pub(crate) mod quorum_hold;
 mod vote;
 
-use self::majority::Majority;
-use self::vote::{Ballot, Vote, patience};
-use super::claim::Claim;
-use super::clock::within;
-use super::multi::{Part, give_back};
-use super::{Core, Trouble, TroubleWith};
-use crate::driver::acquire::Patience;
-use crate::engine::Cause;
+use self::quorum_hold::QuorumHold;
+use self::vote::{PendingVotes, ServerVote, vote_timeout};
+use super::clock::with_timeout;
+use super::hold_ref::HoldRef;
+use super::multi::{LockTarget, release_all};
+use super::{Core, DriverError, NamedDriverError};
+use crate::driver::acquire::WaitLimit;
+use crate::engine::StoreErrorKind;
 use crate::protocol::Moment;
 use crate::protocol::lease::LostReason;
-use crate::protocol::quorum::{self, Count, Verdict, majority};
+use crate::protocol::quorum::{self, QuorumStatus, VoteCount, majority};
 
-pub(crate) use self::vote::Rules;
+pub(crate) use self::vote::QuorumConfig;
 
 /// Gets it on most of these; `None` if others are in the way and patience is over.
-pub(crate) async fn take(
-    parts: Vec<Part>,
-    rules: Rules,
-    patience: Patience,
-) -> Result<Option<Arc<Majority>>, Vec<TroubleWith>> {
+pub(crate) async fn acquire_quorum(
+    targets: Vec<LockTarget>,
+    config: QuorumConfig,
+    wait_limit: WaitLimit,
+) -> Result<Option<Arc<QuorumHold>>, Vec<NamedDriverError>> {
     tokio::task::coop::consume_budget().await;
-    let home = parts[0].core.clone();
-    let begun = home.clock.now();
-    let deadline = match patience {
-        Patience::Within(wait) => Some(begun + wait),
-        Patience::Once => Some(begun),
-        Patience::Endless => None,
+    let primary = targets[0].core.clone();
+    let begun = primary.clock.now();
+    let deadline = match wait_limit {
+        WaitLimit::Timeout(wait) => Some(begun + wait),
+        WaitLimit::TryOnce => Some(begun),
+        WaitLimit::Forever => None,
     };
-    let mut search = Search {
-        parts: &parts,
-        rules,
-        home: &home,
+    let mut attempt = QuorumAcquire {
+        targets: &targets,
+        config,
+        primary: &primary,
         // The first time is a try, however short the wait.
         deadline: deadline.filter(|deadline| *deadline > begun),
-        told_busy: false,
+        seen_busy: false,
     };
     let mut busy_before = false;
     loop {
-        let hurried = search.is_hurried();
-        let lost = match search.round().await {
-            Round::Won { claims, late } => {
-                let majority = Majority::new(parts.clone(), claims, rules);
+        let hurried = attempt.is_hurried();
+        let lost = match attempt.round().await {
+            QuorumRound::Won { hold_refs, late } => {
+                let quorum_hold = QuorumHold::new(targets.clone(), hold_refs, config);
                 // Answers may have taken longer than the lease.
-                if majority.look().is_none() {
-                    keeper::start(&majority, late);
-                    return Ok(Some(majority));
+                if quorum_hold.check_end().is_none() {
+                    maintenance::start(&quorum_hold, late);
+                    return Ok(Some(quorum_hold));
                 }
-                let late = Trouble::Lost(LostReason::Expired);
-                Lost {
+                let late = DriverError::Lost(LostReason::Expired);
+                RoundLost {
                     busy: false,
-                    troubles: vec![parts[0].with(late)],
+                    errors: vec![targets[0].with(late)],
                 }
             }
-            Round::Lost(lost) => lost,
+            QuorumRound::Lost(lost) => lost,
         };
-        search.told_busy |= lost.busy;
-        if !lost.busy && !search.rides(&lost.troubles) {
-            return Err(lost.troubles);
+        attempt.seen_busy |= lost.busy;
+        if !lost.busy && !attempt.may_succeed_later(&lost.errors) {
+            return Err(lost.errors);
         }
-        let left = deadline.map(|deadline| deadline.since(home.clock.now()));
+        let left = deadline.map(|deadline| deadline.since(primary.clock.now()));
         if left == Some(Duration::ZERO) {
             // Who had hardly any time to answer has not said anything else than before.
-            let as_before = hurried && busy_before && search.may_be_busy(&lost.troubles);
+            let as_before = hurried && busy_before && attempt.may_be_busy(&lost.errors);
             return match lost.busy || as_before {
                 true => Ok(None),
-                false => Err(lost.troubles),
+                false => Err(lost.errors),
             };
         }
         busy_before = lost.busy;
-        let pause = quorum::pause(home.fresh_seed());
-        let until = home.clock.now() + left.map_or(pause, |left| left.min(pause));
-        home.clock.sleep_until(Some(until)).await;
+        let pause = quorum::pause(primary.fresh_seed());
+        let until = primary.clock.now() + left.map_or(pause, |left| left.min(pause));
+        primary.clock.sleep_until(Some(until)).await;
     }
 }
 
-struct Search<'a> {
-    parts: &'a [Part],
-    rules: Rules,
+struct QuorumAcquire<'a> {
+    targets: &'a [LockTarget],
+    config: QuorumConfig,
     /// The deadline is by this client's clock; others may have another.
-    home: &'a Arc<Core>,
+    primary: &'a Arc<Core>,
     deadline: Option<Moment>,
     /// Others were in the way: from then on it waits through outages.
-    told_busy: bool,
+    seen_busy: bool,
 }
 
-enum Round {
+enum QuorumRound {
     Won {
-        claims: Vec<(usize, Claim)>,
-        late: Ballot,
+        hold_refs: Vec<(usize, HoldRef)>,
+        late: PendingVotes,
     },
-    Lost(Lost),
+    Lost(RoundLost),
 }
 
-struct Lost {
+struct RoundLost {
     /// Enough servers are there.
     busy: bool,
-    troubles: Vec<TroubleWith>,
+    errors: Vec<NamedDriverError>,
 }
 
-impl Search<'_> {
+impl QuorumAcquire<'_> {
     /// Asks all of them once. When it is not won, nothing of it is left, or will be.
-    async fn round(&self) -> Round {
+    async fn round(&self) -> QuorumRound {
         let left = self.left();
-        let parts = self.parts.iter().enumerate();
-        let mut ballot = Ballot::of(parts, self.rules, left);
-        let mut count = Count::of(self.parts.len());
-        let (mut claims, mut troubles) = (Vec::new(), Vec::new());
-        while count.verdict() == Verdict::Open {
-            let Some((place, vote)) = ballot.next().await else {
+        let targets = self.targets.iter().enumerate();
+        let mut pending_votes = PendingVotes::of(targets, self.config, left);
+        let mut count = VoteCount::of(self.targets.len());
+        let (mut hold_refs, mut errors) = (Vec::new(), Vec::new());
+        while count.status() == QuorumStatus::Pending {
+            let Some((index, vote)) = pending_votes.next().await else {
                 break;
             };
             count.add(match vote {
-                Vote::Granted(claim) => {
-                    claims.push((place, claim));
+                ServerVote::Granted(hold_ref) => {
+                    hold_refs.push((index, hold_ref));
                     quorum::Vote::Granted
                 }
-                Vote::Refused => quorum::Vote::Refused,
-                Vote::Absent(trouble) => {
-                    troubles.push(self.parts[place].with(trouble));
+                ServerVote::Refused => quorum::Vote::Refused,
+                ServerVote::Absent(error) => {
+                    errors.push(self.targets[index].with(error));
                     quorum::Vote::Absent
                 }
             });
         }
-        if count.verdict() == Verdict::Won {
-            while let Some((place, vote)) = ballot.next_now().await {
-                if let Vote::Granted(claim) = vote {
-                    claims.push((place, claim));
+        if count.status() == QuorumStatus::Won {
+            while let Some((index, vote)) = pending_votes.next_now().await {
+                if let ServerVote::Granted(hold_ref) = vote {
+                    hold_refs.push((index, hold_ref));
                 }
             }
-            let late = ballot;
-            return Round::Won { claims, late };
+            let late = pending_votes;
+            return QuorumRound::Won { hold_refs, late };
         }
         // What is under way is undone, and what was granted is given back.
-        drop(ballot);
-        let claims = claims.into_iter().map(|(_, claim)| claim).collect();
-        let limit = self.home.limit(self.deadline);
-        let _ = within(limit, Box::pin(give_back(claims))).await;
-        let busy = count.verdict() == Verdict::Busy;
-        Round::Lost(Lost { busy, troubles })
+        drop(pending_votes);
+        let hold_refs = hold_refs
+            .into_iter()
+            .map(|(_, hold_ref)| hold_ref)
+            .collect();
+        let limit = self.primary.request_timeout(self.deadline);
+        let _ = with_timeout(limit, Box::pin(release_all(hold_refs))).await;
+        let busy = count.status() == QuorumStatus::Busy;
+        QuorumRound::Lost(RoundLost { busy, errors })
     }
 
     /// How much time there is, if that is limited.
     fn left(&self) -> Option<Duration> {
-        self.deadline.map(|end| end.since(self.home.clock.now()))
+        self.deadline.map(|end| end.since(self.primary.clock.now()))
     }
 
     /// Whether servers asked now have less time to answer than they may take.
     fn is_hurried(&self) -> bool {
-        let patience = patience(&self.parts[0]);
-        self.left().is_some_and(|left| left < patience)
+        let vote_timeout = vote_timeout(&self.targets[0]);
+        self.left().is_some_and(|left| left < vote_timeout)
     }
 
     /// Whether enough servers are there, if those are who have not answered in time.
-    fn may_be_busy(&self, troubles: &[TroubleWith]) -> bool {
-        let missing = troubles.iter().filter(|with| match &with.trouble {
-            Trouble::TimedOut(_) => false,
-            Trouble::Failure(failure) => failure.cause != Cause::TimedOut,
-            Trouble::Closed
-            | Trouble::Forked
-            | Trouble::Lost(_)
-            | Trouble::TooLong(_)
-            | Trouble::TooManyReads
-            | Trouble::TooYoung(..)
-            | Trouble::WouldDeadlock => true,
+    fn may_be_busy(&self, errors: &[NamedDriverError]) -> bool {
+        let missing = errors.iter().filter(|with| match &with.error {
+            DriverError::TimedOut(_) => false,
+            DriverError::StoreError(failure) => failure.kind != StoreErrorKind::TimedOut,
+            DriverError::Closed
+            | DriverError::Forked
+            | DriverError::Lost(_)
+            | DriverError::LeaseTooLong(_)
+            | DriverError::TooManyReads
+            | DriverError::RecentlyRestarted(..)
+            | DriverError::WouldDeadlock => true,
         });
-        self.parts.len() - missing.count() >= majority(self.parts.len())
+        self.targets.len() - missing.count() >= majority(self.targets.len())
     }
 
     /// Whether enough of the servers that had no vote may have one later.
-    fn rides(&self, troubles: &[TroubleWith]) -> bool {
-        let ends = troubles.iter().filter(|with| match &with.trouble {
-            Trouble::TimedOut(_) | Trouble::TooYoung(..) | Trouble::Lost(_) => false,
-            Trouble::Failure(failure) => !(self.told_busy && failure.is_passing()),
-            Trouble::Closed
-            | Trouble::Forked
-            | Trouble::TooLong(_)
-            | Trouble::TooManyReads
-            | Trouble::WouldDeadlock => true,
+    fn may_succeed_later(&self, errors: &[NamedDriverError]) -> bool {
+        let ends = errors.iter().filter(|with| match &with.error {
+            DriverError::TimedOut(_)
+            | DriverError::RecentlyRestarted(..)
+            | DriverError::Lost(_) => false,
+            DriverError::StoreError(failure) => !(self.seen_busy && failure.is_transient()),
+            DriverError::Closed
+            | DriverError::Forked
+            | DriverError::LeaseTooLong(_)
+            | DriverError::TooManyReads
+            | DriverError::WouldDeadlock => true,
         });
-        self.parts.len() - ends.count() >= majority(self.parts.len())
+        self.targets.len() - ends.count() >= majority(self.targets.len())
     }
 }

@@ -3,40 +3,40 @@
 
 use std::sync::Arc;
 
-use super::acquire::Wish;
-use super::claim::Claim;
-use super::clock::within;
+use super::acquire::AcquireParams;
+use super::cleanup_job::CleanupJob;
+use super::clock::with_timeout;
 use super::hold::Hold;
-use super::job::Job;
-use super::unfinished::Unfinished;
-use super::{Core, Trouble};
-use crate::protocol::lease::Terms;
-use crate::protocol::rw::MOST_READS;
-use crate::protocol::{Action, Entry, Kind, Moment, Reply, Wanted};
+use super::hold_ref::HoldRef;
+use super::undo_on_drop::UndoOnDrop;
+use super::{Core, DriverError};
+use crate::protocol::lease::LeaseTerms;
+use crate::protocol::rw::MAX_READ_HOLDS;
+use crate::protocol::{Action, Entry, Kind, Moment, PermitRequest, Reply};
 
 /// Takes the lock once more for an owner that holds it; `None` if it does not.
 pub(super) async fn reenter(
     core: &Arc<Core>,
-    wish: &Wish,
+    params: &AcquireParams,
     deadline: Option<Moment>,
-) -> Result<Option<Claim>, Trouble> {
-    let hold = wish
-        .user
-        .and_then(|user| core.owners.find(user, &wish.subject));
+) -> Result<Option<HoldRef>, DriverError> {
+    let hold = params
+        .local_owner
+        .and_then(|local_owner| core.owners.find(local_owner, &params.subject));
     match hold {
         // Boxed: most have no owner, and need not carry the room for this.
-        Some(hold) => Box::pin(join(core, wish, hold, deadline)).await,
+        Some(hold) => Box::pin(join_hold(core, params, hold, deadline)).await,
         None => Ok(None),
     }
 }
 
 /// Takes part in this hold, if it is still one.
-async fn join(
+async fn join_hold(
     core: &Arc<Core>,
-    wish: &Wish,
+    params: &AcquireParams,
     hold: Arc<Hold>,
     deadline: Option<Moment>,
-) -> Result<Option<Claim>, Trouble> {
+) -> Result<Option<HoldRef>, DriverError> {
     let guard = {
         let now = hold.now();
         let mut state = hold.state();
@@ -49,60 +49,61 @@ async fn join(
             hold.lose(reason);
             return Ok(None);
         }
-        if wish.subject.kind == Kind::Read && state.lease.count() >= MOST_READS {
-            return Err(Trouble::TooManyReads);
+        if params.subject.kind == Kind::Read && state.lease.count() >= MAX_READ_HOLDS {
+            return Err(DriverError::TooManyReads);
         }
         // Counted before the store is asked: the others' releases are partial from now on.
-        state.lease.join(wish.terms, now)
+        state.lease.join(params.terms, now)
     };
-    let claim = Claim::new(hold.clone(), guard);
+    let hold_ref = HoldRef::new(hold.clone(), guard);
     // One that nobody polls would keep it for ever; after this long its request is no longer new.
-    let order = within(
-        core.limit(deadline),
-        core.wakeups.shield(Box::pin(hold.recount().lock())),
+    let order = with_timeout(
+        core.request_timeout(deadline),
+        core.waker_executor
+            .with_proxy_unpin(Box::pin(hold.recount().lock())),
     )
     .await;
-    let Terms { lease, .. } = wish.terms;
+    let LeaseTerms { lease, .. } = params.terms;
     let (mut attempt, mut count) = (0, 0);
     let sent = hold.now();
-    let counted = hold.counted(|state| {
+    let recount_request = hold.recount_request(|state| {
         state.attempts += 1;
         (attempt, count) = (state.attempts, state.lease.count());
         Some(Action::Acquire {
             owner: hold.owner,
-            entry: Entry::Again { attempt, count },
+            entry: Entry::Reentry { attempt, count },
             lease,
             seen: hold.token,
             waits: None,
-            beside: None,
-            past: false,
-            permits: Wanted::ONE,
+            upgrade_from: None,
+            bypass_writers: false,
+            permits: PermitRequest::ONE,
         })
     });
-    let (request, answer) = counted.expect("there is always something to ask");
-    let mut unfinished = Unfinished::new(core, || {
-        [Job::Recount {
+    let (request, answer) = recount_request.expect("there is always something to ask");
+    let mut undo_on_drop = UndoOnDrop::new(core, || {
+        [CleanupJob::Recount {
             hold: hold.clone(),
             in_doubt: Some(attempt),
         }]
     });
     let reply = match answer {
         Some(answer) => answer,
-        None => unfinished.ask(request, deadline).await,
+        None => undo_on_drop.send(request, deadline).await,
     };
     let reply = match reply {
         Ok(reply) => reply,
         Err(failure) => {
-            if !failure.leaves_doubt() || planted!(ReentryNotUndone) {
-                unfinished.settled();
+            if !failure.is_indeterminate() || planted!(ReentryNotUndone) {
+                undo_on_drop.disarm();
             }
-            core.usable()?;
-            return Err(Trouble::Failure(failure));
+            core.ensure_usable()?;
+            return Err(DriverError::StoreError(failure));
         }
     };
     let granted = matches!(reply, Reply::Granted { .. });
     if granted || reply.refusal().is_some() {
-        unfinished.settled();
+        undo_on_drop.disarm();
     }
     drop(order);
     if !granted {
@@ -111,13 +112,13 @@ async fn join(
     hold.extended(lease, sent);
     if hold.count() < count {
         // A guard went meanwhile, and may have had its recount before this raised the count again.
-        core.cleanup.push(Job::Recount {
+        core.cleanup.push(CleanupJob::Recount {
             hold: hold.clone(),
             in_doubt: None,
         });
     }
     match hold.lost() {
-        Some(reason) => Err(Trouble::Lost(reason)),
-        None => Ok(Some(claim)),
+        Some(reason) => Err(DriverError::Lost(reason)),
+        None => Ok(Some(hold_ref)),
     }
 }

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use tracing::field::debug;
 
-use super::claim::Claim;
-use super::clock::within;
+use super::cleanup_job::CleanupJob;
+use super::clock::with_timeout;
 use super::hold::Hold;
-use super::job::Job;
-use super::outcome::Outcome;
-use super::unfinished::Unfinished;
-use super::waiters::Handed;
-use super::{Trouble, no_answer};
+use super::hold_ref::HoldRef;
+use super::release_outcome::ReleaseOutcome;
+use super::undo_on_drop::UndoOnDrop;
+use super::wait_queues::HandOffOutcome;
+use super::{DriverError, no_reply};
 use crate::engine::events::emit_in_call;
-use crate::protocol::lease::{End, LostReason};
+use crate::protocol::lease::{HoldEnd, LostReason};
 use crate::protocol::{Action, Moment, OwnerId, Reply, Request};
 
 /// What a guard leaves behind.
-enum Parting {
+enum ReleaseKind {
     /// Nothing: the lock is to be given back.
     Last,
     /// It was lost before.
@@ -38,14 +38,14 @@ pub(crate) enum HandOff {
 /// Releases a claim after work that was done under it; fails only if the lock was not held until now.
 ///
 /// A missing reply does not fail it: by the clock the lock was held, and the release goes on in the background.
-pub(crate) async fn conclude(claim: Claim) -> Result<(), Trouble> {
-    let hold = claim.hold().clone();
-    match release(claim, HandOff::ThroughStore).await {
-        Err(trouble) if !trouble.denies_hold() => {
+pub(crate) async fn conclude(hold_ref: HoldRef) -> Result<(), DriverError> {
+    let hold = hold_ref.hold().clone();
+    match release(hold_ref, HandOff::ThroughStore).await {
+        Err(error) if !error.denies_hold() => {
             emit_in_call!(
                 hold.core.events,
                 WARN,
-                { name: debug(hold.subject.name.clone()), trouble: debug(trouble) },
+                { name: debug(hold.subject.name.clone()), trouble: debug(error) },
                 "the work is done, but the release was not confirmed"
             );
             Ok(())
@@ -60,36 +60,38 @@ pub(crate) async fn conclude(claim: Claim) -> Result<(), Trouble> {
     reason = "an `async fn` keeps its arguments twice"
 )]
 pub(crate) fn release(
-    claim: Claim,
+    hold_ref: HoldRef,
     hand_off: HandOff,
-) -> impl Future<Output = Result<(), Trouble>> + Send {
+) -> impl Future<Output = Result<(), DriverError>> + Send {
     async move {
-        if claim.hold().core.is_forked() {
-            std::mem::forget(claim);
-            return Err(Trouble::Forked);
+        if hold_ref.hold().core.is_forked() {
+            std::mem::forget(hold_ref);
+            return Err(DriverError::Forked);
         }
-        let guard = claim.guard;
-        let hold = claim.into_hold();
+        let guard = hold_ref.guard;
+        let hold = hold_ref.into_hold();
         let now = hold.now();
-        let handed = match hand_off {
-            HandOff::InMemory => hold.core.waiters.hand_on(&hold, now),
-            HandOff::ThroughStore => Handed::Not { wanted: true },
+        let hand_off_outcome = match hand_off {
+            HandOff::InMemory => hold.core.wait_queues.hand_off(&hold, now),
+            HandOff::ThroughStore => HandOffOutcome::NotTransferred { has_waiters: true },
         };
-        let wanted = match handed {
-            Handed::On => {
-                hold.say_ended();
+        let has_waiters = match hand_off_outcome {
+            HandOffOutcome::Transferred => {
+                hold.notify_ended();
                 if planted!(HandedAndReleased) {
-                    hold.core.cleanup.push(Job::Release(hold.clone()));
+                    hold.core.cleanup.push(CleanupJob::Release(hold.clone()));
                 }
                 return Ok(());
             }
-            Handed::Not { wanted } => wanted,
+            HandOffOutcome::NotTransferred { has_waiters } => has_waiters,
         };
-        match part(&hold, guard, now) {
-            Parting::Last => give_back(&hold, wanted, now).await,
+        match detach_guard(&hold, guard, now) {
+            ReleaseKind::Last => release_in_store(&hold, has_waiters, now).await,
             // Boxed: what is seldom should not make the rest long.
-            Parting::Lost(reason) => Err(Trouble::Lost(Box::pin(find_out(&hold, reason)).await)),
-            Parting::Others => Box::pin(recount(&hold)).await,
+            ReleaseKind::Lost(reason) => Err(DriverError::Lost(
+                Box::pin(refine_lost_reason(&hold, reason)).await,
+            )),
+            ReleaseKind::Others => Box::pin(recount(&hold)).await,
         }
     }
 }
@@ -103,18 +105,18 @@ pub(super) fn abandon(hold: &Arc<Hold>, guard: u32) {
         return;
     }
     let now = hold.now();
-    if core.waiters.hand_on(hold, now) == Handed::On {
-        return hold.say_ended();
+    if core.wait_queues.hand_off(hold, now) == HandOffOutcome::Transferred {
+        return hold.notify_ended();
     }
-    match part(hold, guard, now) {
-        Parting::Last => {
-            hold.say_ended();
+    match detach_guard(hold, guard, now) {
+        ReleaseKind::Last => {
+            hold.notify_ended();
             if !planted!(DroppedGuardKept) {
-                core.cleanup.push(Job::Release(hold.clone()));
+                core.cleanup.push(CleanupJob::Release(hold.clone()));
             }
         }
-        Parting::Lost(_) => {}
-        Parting::Others => core.cleanup.push(Job::Recount {
+        ReleaseKind::Lost(_) => {}
+        ReleaseKind::Others => core.cleanup.push(CleanupJob::Recount {
             hold: hold.clone(),
             in_doubt: None,
         }),
@@ -122,9 +124,9 @@ pub(super) fn abandon(hold: &Arc<Hold>, guard: u32) {
 }
 
 /// Stops renewing and leaves the key to its lease.
-pub(crate) fn forget(claim: Claim) {
-    let guard = claim.guard;
-    let hold = claim.into_hold();
+pub(crate) fn forget(hold_ref: HoldRef) {
+    let guard = hold_ref.guard;
+    let hold = hold_ref.into_hold();
     if hold.core.is_forked() {
         return std::mem::forget(hold);
     }
@@ -134,125 +136,128 @@ pub(crate) fn forget(claim: Claim) {
     let last = state.lease.leave(guard) == 0;
     if !last {
         drop(state);
-        return hold.plan();
+        return hold.reschedule();
     }
     // Over for us, however it ends: nobody is left to be told.
     let _ = state.lease.release(now);
-    state.outcome = Outcome::Left;
-    hold.unwatch(&mut state);
+    state.outcome = ReleaseOutcome::LeftToExpire;
+    hold.unschedule(&mut state);
     drop(state);
-    hold.say_ended();
-    hold.core.settings.label.outlive(ends);
-    hold.core.waiters.vacate(&hold, None, now);
+    hold.notify_ended();
+    hold.core.settings.label.keep_until(ends);
+    hold.core.wait_queues.on_released(&hold, None, now);
 }
 
 /// What was taken is the caller's from now on, and nobody's: it is not given back by itself any more.
-pub(crate) fn keep(claim: Claim) -> Result<(), Trouble> {
-    if claim.hold().core.is_forked() {
-        std::mem::forget(claim);
-        return Err(Trouble::Forked);
+pub(crate) fn retain(hold_ref: HoldRef) -> Result<(), DriverError> {
+    if hold_ref.hold().core.is_forked() {
+        std::mem::forget(hold_ref);
+        return Err(DriverError::Forked);
     }
-    let guard = claim.guard;
-    let hold = claim.into_hold();
-    match part(&hold, guard, hold.now()) {
-        Parting::Last | Parting::Others => {
-            hold.say_ended();
-            hold.core.settle_deed(&hold.subject, hold.owner);
+    let guard = hold_ref.guard;
+    let hold = hold_ref.into_hold();
+    match detach_guard(&hold, guard, hold.now()) {
+        ReleaseKind::Last | ReleaseKind::Others => {
+            hold.notify_ended();
+            hold.core.acknowledge_key(&hold.subject, hold.owner);
             Ok(())
         }
         // Given back by whoever noticed.
-        Parting::Lost(LostReason::Closed) => Err(Trouble::Closed),
-        Parting::Lost(reason) => Err(Trouble::Lost(reason)),
+        ReleaseKind::Lost(LostReason::Closed) => Err(DriverError::Closed),
+        ReleaseKind::Lost(reason) => Err(DriverError::Lost(reason)),
     }
 }
 
 /// Takes a guard off its hold.
-fn part(hold: &Arc<Hold>, guard: u32, now: Moment) -> Parting {
+fn detach_guard(hold: &Arc<Hold>, guard: u32, now: Moment) -> ReleaseKind {
     let mut state = hold.state();
     let noticed = state.lease.end().is_some();
     if let Some(reason) = state.lease.lost(now) {
-        state.lease.lose(reason);
+        state.lease.mark_lost(reason);
         state.lease.leave(guard);
         drop(state);
         if !noticed {
-            hold.over(reason);
+            hold.on_lost(reason);
         }
-        return Parting::Lost(reason);
+        return ReleaseKind::Lost(reason);
     }
     if state.lease.leave(guard) > 0 {
         if planted!(InnerReleaseStopsRenewal) {
-            hold.unwatch(&mut state);
-            return Parting::Others;
+            hold.unschedule(&mut state);
+            return ReleaseKind::Others;
         }
         drop(state);
-        hold.plan();
-        return Parting::Others;
+        hold.reschedule();
+        return ReleaseKind::Others;
     }
     // Cannot be lost: that was looked at above, under the same lock.
     let _ = state.lease.release(now);
     // Before the release is sent: a renewal must not follow it.
-    hold.unwatch(&mut state);
-    Parting::Last
+    hold.unschedule(&mut state);
+    ReleaseKind::Last
 }
 
-/// Gives the lock back through the store, and lets the next in line have it, if it may be `wanted` here.
+/// Gives the lock back through the store, and lets the next in line have it, if it may be `has_waiters` here.
 #[expect(
     clippy::manual_async_fn,
     reason = "an `async fn` keeps its arguments twice"
 )]
-fn give_back(
+fn release_in_store(
     hold: &Arc<Hold>,
-    wanted: bool,
+    has_waiters: bool,
     sent: Moment,
-) -> impl Future<Output = Result<(), Trouble>> + Send {
+) -> impl Future<Output = Result<(), DriverError>> + Send {
     async move {
         let core = &hold.core;
-        hold.say_ended();
-        let (farewell, taker) = farewell(hold, wanted, sent);
-        let mut unfinished = Unfinished::new(core, || {
+        hold.notify_ended();
+        let (final_request, next_owner) = final_request(hold, has_waiters, sent);
+        let mut undo_on_drop = UndoOnDrop::new(core, || {
             hold.release_in_doubt();
-            let undo = taker.map(|owner| Job::undo(core, &hold.subject, owner, hold.terms.lease));
-            std::iter::once(Job::Release(hold.clone())).chain(undo)
+            let undo = next_owner
+                .map(|owner| CleanupJob::undo(core, &hold.subject, owner, hold.terms.lease));
+            std::iter::once(CleanupJob::Release(hold.clone())).chain(undo)
         });
-        let calling = core.call_at(farewell, sent);
-        let at_once = calling.is_answered();
-        if !at_once {
-            unfinished.begin();
+        let call = core.call_at(final_request, sent);
+        let is_immediate = call.is_ready();
+        if !is_immediate {
+            undo_on_drop.track_release();
         }
-        let reply = calling.await;
+        let reply = call.await;
         let reply = reply.inspect_err(|failure| hold.release_failed(failure));
-        let reply = reply.map_err(Trouble::Failure)?;
-        unfinished.settled();
-        hold.has_left(&reply);
-        let now = if at_once { sent } else { hold.now() };
-        match (reply, taker) {
+        let reply = reply.map_err(DriverError::StoreError)?;
+        undo_on_drop.disarm();
+        hold.on_gone_from_store(&reply);
+        let now = if is_immediate { sent } else { hold.now() };
+        match (reply, next_owner) {
             (Reply::Granted { token }, Some(owner)) => {
                 core.tokens.note(&hold.subject, token);
-                core.waiters.deliver(hold, owner, token, sent);
+                core.wait_queues.on_transferred(hold, owner, token, sent);
                 Ok(())
             }
             (Reply::Released { listeners }, _) => {
-                core.waiters.vacate(hold, Some(listeners), now);
+                core.wait_queues.on_released(hold, Some(listeners), now);
                 Ok(())
             }
             (reply, _) => {
-                core.waiters.vacate(hold, None, now);
-                Err(Trouble::refused(&reply))
+                core.wait_queues.on_released(hold, None, now);
+                Err(DriverError::refused(&reply))
             }
         }
     }
 }
 
 /// What the store is told, and who is to have the lock next if it agrees.
-fn farewell(hold: &Arc<Hold>, wanted: bool, now: Moment) -> (Request, Option<OwnerId>) {
+fn final_request(hold: &Arc<Hold>, has_waiters: bool, now: Moment) -> (Request, Option<OwnerId>) {
     let core = &hold.core;
-    let own_listeners = wanted.then(|| core.waiters.may_pass(hold, now)).flatten();
+    let own_listeners = has_waiters
+        .then(|| core.wait_queues.may_transfer(hold, now))
+        .flatten();
     let Some(own_listeners) = own_listeners else {
         let owner = hold.owner;
         return (hold.request(Action::Release { owner, left: 0 }), None);
     };
     let to = core.fresh_owner();
-    let pass = hold.request(Action::Pass {
+    let pass = hold.request(Action::Transfer {
         from: hold.owner,
         to,
         lease: hold.terms.lease,
@@ -263,20 +268,25 @@ fn farewell(hold: &Arc<Hold>, wanted: bool, now: Moment) -> (Request, Option<Own
 }
 
 /// Brings the store's count down to the number of guards.
-async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
+async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
     let core = &hold.core;
-    let mut unfinished = Unfinished::new(core, || {
-        [Job::Recount {
+    let mut undo_on_drop = UndoOnDrop::new(core, || {
+        [CleanupJob::Recount {
             hold: hold.clone(),
             in_doubt: None,
         }]
     });
     let limit = core.settings.command_timeout;
     // A re-entry that nobody polls would keep it for ever; after this long its request is no longer new.
-    let order = within(limit, core.wakeups.shield(Box::pin(hold.recount().lock()))).await;
-    let counted = hold.counted(|state| {
+    let order = with_timeout(
+        limit,
+        core.waker_executor
+            .with_proxy_unpin(Box::pin(hold.recount().lock())),
+    )
+    .await;
+    let recount_request = hold.recount_request(|state| {
         // One that is left to its lease counts.
-        let left = state.lease.count() + u32::from(state.outcome.is_left());
+        let left = state.lease.count() + u32::from(state.outcome.is_left_to_expire());
         let owner = hold.owner;
         let left = if planted!(InnerReleaseTakesAll) {
             0
@@ -285,51 +295,53 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), Trouble> {
         };
         (left > 0 || planted!(InnerReleaseTakesAll)).then_some(Action::Release { owner, left })
     });
-    let Some((request, answer)) = counted else {
-        unfinished.settled();
+    let Some((request, answer)) = recount_request else {
+        undo_on_drop.disarm();
         drop(order);
-        return overtaken(hold).await;
+        return await_last_release(hold).await;
     };
     let reply = match answer {
         Some(answer) => answer,
         None => {
-            unfinished.begin();
+            undo_on_drop.track_release();
             core.call(request).await
         }
     };
-    let reply = reply.map_err(Trouble::Failure)?;
-    unfinished.settled();
+    let reply = reply.map_err(DriverError::StoreError)?;
+    undo_on_drop.disarm();
     drop(order);
     if reply == Reply::Kept {
         return Ok(());
     }
     let is_released = {
         let state = hold.state();
-        state.lease.end() == Some(End::Released) && !state.outcome.is_left()
+        state.lease.end() == Some(HoldEnd::Released) && !state.outcome.is_left_to_expire()
     };
     if !is_released {
         return Err(hold.refused(&reply));
     }
     // The last guard has gone meanwhile, and its release may have come first: the lock was lost only if that found it so.
-    match overtaken(hold).await {
-        Err(Trouble::Failure(failure)) if !failure.leaves_doubt() => Err(Trouble::refused(&reply)),
+    match await_last_release(hold).await {
+        Err(DriverError::StoreError(failure)) if !failure.is_indeterminate() => {
+            Err(DriverError::refused(&reply))
+        }
         outcome => outcome,
     }
 }
 
 /// What the release of the last guard comes to, for a guard that it has overtaken.
-async fn overtaken(hold: &Arc<Hold>) -> Result<(), Trouble> {
+async fn await_last_release(hold: &Arc<Hold>) -> Result<(), DriverError> {
     let end = hold.state().lease.end();
-    if let Some(End::Lost(reason)) = end {
-        return Err(Trouble::Lost(find_out(hold, reason).await));
+    if let Some(HoldEnd::Lost(reason)) = end {
+        return Err(DriverError::Lost(refine_lost_reason(hold, reason).await));
     }
     let limit = hold.core.settings.command_timeout;
-    let outcome = within(limit, Box::pin(hold.released())).await;
-    outcome.unwrap_or_else(|| Err(Trouble::Failure(no_answer(limit))))
+    let outcome = with_timeout(limit, Box::pin(hold.released())).await;
+    outcome.unwrap_or_else(|| Err(DriverError::StoreError(no_reply(limit))))
 }
 
 /// Whether an expired hold was merely late or has been taken by somebody else.
-async fn find_out(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
+async fn refine_lost_reason(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
     if reason != LostReason::Expired {
         return reason;
     }

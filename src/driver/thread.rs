@@ -7,16 +7,16 @@ use tokio::runtime::{self, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::engine::wakeups::{protect_this_thread, trust_this_waker};
+use crate::engine::waker_executor::{protect_this_thread, trust_this_waker};
 
 /// A thread for the work of callers that block. It ends with this, wherever its work is.
 #[derive(Debug)]
-pub(crate) struct OwnThread {
+pub(crate) struct RuntimeThread {
     runtime: Handle,
     _end: oneshot::Sender<()>,
 }
 
-impl OwnThread {
+impl RuntimeThread {
     /// Starts the thread.
     ///
     /// # Errors
@@ -48,20 +48,20 @@ pub(crate) fn start(
     name: &str,
     main: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<Handle> {
-    start_by(name, main, |thread, run| thread.spawn(run).map(drop))
+    start_with(name, main, |thread, run| thread.spawn(run).map(drop))
 }
 
-fn start_by(
+fn start_with(
     name: &str,
     main: impl Future<Output = ()> + Send + 'static,
-    spawn: impl FnOnce(Builder, Run) -> io::Result<()>,
+    spawn: impl FnOnce(Builder, ThreadMain) -> io::Result<()>,
 ) -> io::Result<Handle> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| because("no runtime can be started", &error))?;
+    let runtime = runtime.map_err(|error| with_context("no runtime can be started", &error))?;
     let handle = runtime.handle().clone();
-    let mut undriven = Undriven(Some(runtime));
-    let run: Run = Box::new(move || {
-        let Some(runtime) = undriven.0.take() else {
+    let mut unstarted = UnstartedRuntime(Some(runtime));
+    let run: ThreadMain = Box::new(move || {
+        let Some(runtime) = unstarted.0.take() else {
             return;
         };
         protect_this_thread();
@@ -73,22 +73,22 @@ fn start_by(
         });
     });
     let started = spawn(Builder::new().name(name.into()), run);
-    started.map_err(|error| because("no thread can be started", &error))?;
+    started.map_err(|error| with_context("no thread can be started", &error))?;
     Ok(handle)
 }
 
-fn because(what: &str, error: &io::Error) -> io::Error {
+fn with_context(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 /// The work of a thread.
-type Run = Box<dyn FnOnce() + Send>;
+type ThreadMain = Box<dyn FnOnce() + Send>;
 
 /// A runtime whose thread does not run yet. Where that cannot be started this is dropped inside the caller's runtime, where dropping
 /// a runtime panics.
-struct Undriven(Option<Runtime>);
+struct UnstartedRuntime(Option<Runtime>);
 
-impl Drop for Undriven {
+impl Drop for UnstartedRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -102,11 +102,11 @@ mod tests {
 
     #[tokio::test]
     async fn where_no_thread_can_be_started_the_error_says_so() {
-        let refused = |_, run: Run| {
+        let refused = |_, run: ThreadMain| {
             drop(run);
             Err(io::ErrorKind::WouldBlock.into())
         };
-        let error = start_by("test", async {}, refused).expect_err("there is no thread");
+        let error = start_with("test", async {}, refused).expect_err("there is no thread");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert!(
             error.to_string().starts_with("no thread can be started: "),

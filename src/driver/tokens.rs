@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::engine::tokens::calendar;
+use crate::engine::tokens::wall_clock_token;
 use crate::protocol::{FencingToken, Subject};
 
 /// How many names a generation has at most.
-const NAMES: usize = 4_096;
+const MAX_NAMES: usize = 4_096;
 
 /// How far a token may be ahead of our calendar and still be remembered: clocks of servers differ, but not by this much.
-const MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The greatest token of each name: should a store forget what it gave, it is told, and goes on from there.
 ///
@@ -41,12 +41,12 @@ impl Tokens {
     /// A grant of this lock has this token.
     pub(super) fn note(&self, subject: &Subject, token: Option<FencingToken>) {
         if let Some(token) = token {
-            self.note_at(&subject.name, token, calendar());
+            self.note_at(&subject.name, token, wall_clock_token());
         }
     }
 
     fn note_at(&self, name: &Arc<str>, token: FencingToken, today: FencingToken) {
-        let margin = u64::try_from(MARGIN.as_micros()).unwrap_or(u64::MAX);
+        let margin = u64::try_from(MAX_CLOCK_SKEW.as_micros()).unwrap_or(u64::MAX);
         if token.number() <= today.number().saturating_add(margin) {
             self.lock().raise(name, token);
         }
@@ -73,7 +73,7 @@ impl Generations {
     }
 
     fn insert(&mut self, name: Arc<str>, token: FencingToken) {
-        if self.recent.len() >= NAMES && !self.recent.contains_key(&name) {
+        if self.recent.len() >= MAX_NAMES && !self.recent.contains_key(&name) {
             self.older = std::mem::take(&mut self.recent);
         }
         self.recent.insert(name, token);
@@ -123,12 +123,12 @@ mod tests {
         let tokens = Tokens::default();
         note(&tokens, "used", 1);
         note(&tokens, "unused", 1);
-        for number in 0..3 * NAMES {
+        for number in 0..3 * MAX_NAMES {
             note(&tokens, &format!("passing {number}"), 1);
             assert_eq!(seen(&tokens, "used"), Some(1));
         }
         assert_eq!(seen(&tokens, "unused"), None);
         let names = tokens.lock();
-        assert!(names.recent.len() <= NAMES && names.older.len() <= NAMES);
+        assert!(names.recent.len() <= MAX_NAMES && names.older.len() <= MAX_NAMES);
     }
 }

@@ -5,76 +5,79 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::lookup::{self, is_foreign_or_denied};
-use super::{Core, TroubleWith};
-use crate::engine::{Answer, Feed, Notice};
+use super::{Core, NamedDriverError};
+use crate::engine::{BoxFuture, ChangeFeed, FeedItem};
 use crate::protocol::Moment;
 use crate::protocol::change::Event;
-use crate::protocol::ledger::{Ledger, Seen};
-use crate::protocol::request::flaw_of;
+use crate::protocol::event_diff::{EventDiff, LabeledSnapshot};
+use crate::protocol::request::validate_name;
 
 /// The shortest pause between two looks: where the store tells all that clients do, and where it does not.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// A pause is at least this many times as long as the look before it, to spare the store.
-const REST: u32 = 9;
+const SCAN_REST_FACTOR: u32 = 9;
 /// A look at the end of a lease comes just after it.
-const TICK: Duration = Duration::from_millis(2);
+const END_MARGIN: Duration = Duration::from_millis(2);
 
 /// How long to go on by looks alone: after the store stopped telling us things, and after it refused to.
-const SHORT_SILENCE: Duration = Duration::from_millis(500);
-const LONG_SILENCE: Duration = Duration::from_secs(5);
+const SHORT_RETRY: Duration = Duration::from_millis(500);
+const LONG_RETRY: Duration = Duration::from_secs(5);
 
 /// How soon after a client's first grant its label is in the store.
-const GRACE: Duration = Duration::from_millis(50);
+const LABEL_GRACE: Duration = Duration::from_millis(50);
 
 /// One watch. Its requests under way go on when a call is dropped and made again.
-pub(crate) struct Watching {
+pub(crate) struct LockWatch {
     pattern: String,
     /// The way to the next event. The mutex is never locked: it makes a watch `Sync`.
-    step: Mutex<Answer<(Follower, Result<Event, TroubleWith>)>>,
+    step: Mutex<BoxFuture<(WatchState, Result<Event, NamedDriverError>)>>,
 }
 
 /// The state of a watch, and its requests under way.
-struct Follower {
+struct WatchState {
     core: Arc<Core>,
     pattern: String,
-    ledger: Ledger,
-    hearing: Hearing,
+    events: EventDiff,
+    feed_state: FeedState,
     /// Locks that may have been freed, by a message that may be about another database.
     freed: BTreeSet<String>,
-    look: Look,
+    scan: ScanState,
 }
 
 /// Whether the store tells us what happens.
-enum Hearing {
+enum FeedState {
     /// Not before this moment.
-    Deaf(Moment),
-    On(Feed),
+    Disconnected(Moment),
+    Live(ChangeFeed),
     /// From this moment on, looks do without it.
-    Trying(Answer<Option<Feed>>, Moment),
+    Connecting(BoxFuture<Option<ChangeFeed>>, Moment),
 }
 
 /// The look at all that is held.
-enum Look {
+enum ScanState {
     /// At this moment, or sooner.
     Due(Moment),
     /// It has shown this, and has taken that long; what was heard meanwhile comes first.
-    Done(Vec<Seen>, Duration),
-    UnderWay(Answer<Result<Vec<Seen>, TroubleWith>>, Moment),
+    Done(Vec<LabeledSnapshot>, Duration),
+    Running(
+        BoxFuture<Result<Vec<LabeledSnapshot>, NamedDriverError>>,
+        Moment,
+    ),
 }
 
-impl Watching {
+impl LockWatch {
     pub(crate) fn new(core: Arc<Core>, pattern: String) -> Self {
         let now = core.clock.now();
-        let follower = Follower {
+        let state = WatchState {
             core,
             pattern: pattern.clone(),
-            ledger: Ledger::default(),
-            hearing: Hearing::Deaf(now),
+            events: EventDiff::default(),
+            feed_state: FeedState::Disconnected(now),
             freed: BTreeSet::new(),
-            look: Look::Due(now),
+            scan: ScanState::Due(now),
         };
-        let step = Mutex::new(follower.step());
+        let step = Mutex::new(state.step());
         Self { pattern, step }
     }
 
@@ -83,72 +86,75 @@ impl Watching {
     }
 
     /// The next event. May be dropped at any await: no event is lost, and nothing begins anew.
-    pub(crate) async fn next(&mut self) -> Result<Event, TroubleWith> {
+    pub(crate) async fn next(&mut self) -> Result<Event, NamedDriverError> {
         let step = self.step.get_mut();
         let step = step.unwrap_or_else(PoisonError::into_inner);
-        let (follower, event) = step.as_mut().await;
-        *step = follower.step();
+        let (state, event) = step.as_mut().await;
+        *step = state.step();
         event
     }
 }
 
-impl Follower {
+impl WatchState {
     /// The way to the next event, which begins when it is polled.
-    fn step(mut self) -> Answer<(Self, Result<Event, TroubleWith>)> {
+    fn step(mut self) -> BoxFuture<(Self, Result<Event, NamedDriverError>)> {
         Box::pin(async move {
             let event = self.next().await;
             (self, event)
         })
     }
 
-    async fn next(&mut self) -> Result<Event, TroubleWith> {
+    async fn next(&mut self) -> Result<Event, NamedDriverError> {
         loop {
-            let ripe = self.ledger.waits_since().map(|since| since + GRACE);
-            if let Some(late) = ripe.filter(|ripe| *ripe <= self.now()) {
+            let labels_due = self
+                .events
+                .waiting_for_label_since()
+                .map(|since| since + LABEL_GRACE);
+            if let Some(late) = labels_due.filter(|labels_due| *labels_due <= self.now()) {
                 self.look_up_labels(self.now().since(late)).await;
             }
-            if self.ledger.waits_since().is_none()
-                && let Some(event) = self.ledger.pop()
+            if self.events.waiting_for_label_since().is_none()
+                && let Some(event) = self.events.pop()
             {
                 return Ok(event);
             }
-            self.go_on(ripe).await?;
+            self.advance(labels_due).await?;
         }
     }
 
-    /// Takes the next step, or waits for it; at the latest until an event is `ripe` for telling.
-    async fn go_on(&mut self, ripe: Option<Moment>) -> Result<(), TroubleWith> {
+    /// Takes the next step, or waits for it; at the latest until an event is `labels_due` for telling.
+    async fn advance(&mut self, labels_due: Option<Moment>) -> Result<(), NamedDriverError> {
         if let Some(name) = self.freed.first().cloned() {
-            return self.look_at(name).await;
+            return self.inspect_freed(name).await;
         }
-        if let Look::Done(..) = self.look {
-            self.compare().await;
+        if let ScanState::Done(..) = self.scan {
+            self.apply_scan().await;
             return Ok(());
         }
         self.begin();
-        let due = match (&self.look, &self.hearing) {
-            (Look::Due(due), Hearing::Deaf(_) | Hearing::On(_)) => Some(*due),
-            (Look::Due(due), Hearing::Trying(_, long)) => Some((*due).max(*long)),
-            (Look::Done(..) | Look::UnderWay(..), _) => None,
+        let due = match (&self.scan, &self.feed_state) {
+            (ScanState::Due(due), FeedState::Disconnected(_) | FeedState::Live(_)) => Some(*due),
+            (ScanState::Due(due), FeedState::Connecting(_, long)) => Some((*due).max(*long)),
+            (ScanState::Done(..) | ScanState::Running(..), _) => None,
         };
-        let wake = [due, ripe].into_iter().flatten().min();
+        let wake = [due, labels_due].into_iter().flatten().min();
         tokio::select! {
             biased;
-            (looked, begun) = self.look.end() => {
+            (scanned, begun) = self.scan.end() => {
                 let now = self.now();
-                match looked {
-                    Ok(locks) => self.look = Look::Done(locks, now.since(begun)),
-                    Err(trouble) => {
-                        self.look = Look::Due(now + SHORT_PAUSE);
-                        return Err(trouble);
+                match scanned {
+                    Ok(locks) => self.scan = ScanState::Done(locks, now.since(begun)),
+                    Err(error) => {
+                        self.scan = ScanState::Due(now + SHORT_PAUSE);
+                        return Err(error);
                     }
                 }
             }
-            news = self.core.wakeups.shielded(self.hearing.next()) => {
-                self.hear(news);
+            event = self.core.waker_executor.with_proxy(self.feed_state.next()) => {
+                self.on_feed_event(event);
                 // All messages of one lock that have come together need only one look at it.
-                while let Some(notice) = self.hearing.more() {
-                    self.hear(News::Notice(notice));
+                while let Some(notice) = self.feed_state.more() {
+                    self.on_feed_event(FeedEvent::FeedItem(notice));
                 }
             }
             () = self.core.clock.sleep_until(wake) => {}
@@ -159,95 +165,98 @@ impl Follower {
     /// Begins what is due: to listen, and then to look.
     fn begin(&mut self) {
         let now = self.now();
-        if let Hearing::Deaf(until) = self.hearing
+        if let FeedState::Disconnected(until) = self.feed_state
             && until <= now
         {
             let (core, pattern) = (self.core.clone(), self.pattern.clone());
-            let feed = async move { lookup::overhear(&core, pattern).await.ok() };
+            let feed = async move { lookup::monitor(&core, pattern).await.ok() };
             let long = now + self.core.settings.command_timeout;
-            self.hearing = Hearing::Trying(Box::pin(feed), long);
+            self.feed_state = FeedState::Connecting(Box::pin(feed), long);
         }
         // A look that begins before we listen would miss what happens in between. It is made up for then.
-        let may_look = match &self.hearing {
-            Hearing::Trying(_, long) => *long <= now,
-            Hearing::Deaf(_) | Hearing::On(_) => true,
+        let may_scan = match &self.feed_state {
+            FeedState::Connecting(_, long) => *long <= now,
+            FeedState::Disconnected(_) | FeedState::Live(_) => true,
         };
-        if let Look::Due(due) = self.look
+        if let ScanState::Due(due) = self.scan
             && due <= now
-            && may_look
+            && may_scan
         {
             let (core, pattern) = (self.core.clone(), self.pattern.clone());
-            let looking = async move { lookup::list(&core, &pattern, |_| {}).await };
-            self.look = Look::UnderWay(Box::pin(looking), now);
-            self.ledger.begin_look();
+            let scanning = async move { lookup::list(&core, &pattern, |_| {}).await };
+            self.scan = ScanState::Running(Box::pin(scanning), now);
+            self.events.begin_scan();
         }
     }
 
-    fn hear(&mut self, news: News) {
+    fn on_feed_event(&mut self, event: FeedEvent) {
         let now = self.now();
-        match news {
-            News::Notice(Notice::Freed(name)) => {
-                self.ledger.heard_of(&name);
+        match event {
+            FeedEvent::FeedItem(FeedItem::MaybeReleased(name)) => {
+                self.events.note_change(&name);
                 self.freed.insert(name);
             }
-            News::Notice(Notice::Missed) => {
-                self.ledger.missed();
-                self.look.hurry(now + SHORT_PAUSE);
+            FeedEvent::FeedItem(FeedItem::Lagged) => {
+                self.events.missed_notifications();
+                self.scan.due_by(now + SHORT_PAUSE);
             }
-            News::Notice(Notice::Changed(changed)) => self.ledger.changed(changed, now),
-            News::Began(feed) => {
-                self.hearing = Hearing::On(feed);
+            FeedEvent::FeedItem(FeedItem::HoldChange(changed)) => self.events.changed(changed, now),
+            FeedEvent::Connected(feed) => {
+                self.feed_state = FeedState::Live(feed);
                 // We did not hear what has happened until now.
-                self.ledger.missed();
-                self.look.hurry(now);
+                self.events.missed_notifications();
+                self.scan.due_by(now);
             }
-            News::Ended => {
-                self.ledger.missed();
-                self.hearing = Hearing::Deaf(now + SHORT_SILENCE);
-                self.look.hurry(now + SHORT_PAUSE);
+            FeedEvent::Ended => {
+                self.events.missed_notifications();
+                self.feed_state = FeedState::Disconnected(now + SHORT_RETRY);
+                self.scan.due_by(now + SHORT_PAUSE);
             }
-            News::NotHeard => self.hearing = Hearing::Deaf(now + LONG_SILENCE),
+            FeedEvent::Unavailable => self.feed_state = FeedState::Disconnected(now + LONG_RETRY),
         }
     }
 
     /// Enters what a look has shown, after all that was heard until its end.
-    async fn compare(&mut self) {
-        if let Hearing::On(feed) = &mut self.hearing {
-            let all = self.core.wakeups.shielded(feed.all()).await;
+    async fn apply_scan(&mut self) {
+        if let FeedState::Live(feed) = &mut self.feed_state {
+            let all = self.core.waker_executor.with_proxy(feed.drain()).await;
             match all {
                 Some(all) => all
                     .into_iter()
-                    .for_each(|notice| self.hear(News::Notice(notice))),
-                None => self.hear(News::Ended),
+                    .for_each(|notice| self.on_feed_event(FeedEvent::FeedItem(notice))),
+                None => self.on_feed_event(FeedEvent::Ended),
             }
         }
         let now = self.now();
-        let Look::Done(locks, took) = std::mem::replace(&mut self.look, Look::Due(now)) else {
+        let ScanState::Done(locks, took) = std::mem::replace(&mut self.scan, ScanState::Due(now))
+        else {
             return;
         };
-        self.ledger.looked(&locks, now);
-        let rest = took * REST;
-        let due = match &self.hearing {
-            Hearing::On(feed) if feed.tells_all() && !self.ledger.is_doubtful() => {
-                let end = self.ledger.first_end();
-                let end = end.map_or(LONG_PAUSE, |end| end.since(now) + TICK);
+        self.events.scan_finished(&locks, now);
+        let rest = took * SCAN_REST_FACTOR;
+        let due = match &self.feed_state {
+            FeedState::Live(feed) if feed.is_complete() && !self.events.may_have_missed() => {
+                let end = self.events.next_expiry();
+                let end = end.map_or(LONG_PAUSE, |end| end.since(now) + END_MARGIN);
                 end.clamp(SHORT_PAUSE, LONG_PAUSE)
             }
-            Hearing::Deaf(_) | Hearing::On(_) | Hearing::Trying(..) => SHORT_PAUSE,
+            FeedState::Disconnected(_) | FeedState::Live(_) | FeedState::Connecting(..) => {
+                SHORT_PAUSE
+            }
         };
-        self.look = Look::Due(now + due.max(rest));
+        self.scan = ScanState::Due(now + due.max(rest));
     }
 
     /// Finds out which holds of a lock have ended, where the store said only that some have.
-    async fn look_at(&mut self, name: String) -> Result<(), TroubleWith> {
-        if flaw_of(&name).is_none() {
+    async fn inspect_freed(&mut self, name: String) -> Result<(), NamedDriverError> {
+        if validate_name(&name).is_none() {
             match lookup::inspect(&self.core, &name).await {
                 Ok(lock) => {
                     let now = self.now();
-                    self.ledger.freed(&name, lock.as_ref(), now);
+                    self.events.freed(&name, lock.as_ref(), now);
                 }
-                Err(trouble) if is_foreign_or_denied(&trouble) => {}
-                Err(trouble) => return Err(trouble.with(&name.into())),
+                Err(error) if is_foreign_or_denied(&error) => {}
+                Err(error) => return Err(error.with(&name.into())),
             }
         }
         self.freed.remove(&name);
@@ -257,16 +266,16 @@ impl Follower {
     /// Asks for the labels of events whose grace is over: the first was ripe this `late` ago, and so were all that came
     /// at most that much behind it.
     async fn look_up_labels(&mut self, late: Duration) {
-        let Some(first) = self.ledger.waits_since() else {
+        let Some(first) = self.events.waiting_for_label_since() else {
             return;
         };
-        let clients = self.ledger.unlabelled(first + late);
+        let clients = self.events.unlabelled(first + late);
         let clients: Vec<String> = clients.into_iter().collect();
         let labels = lookup::labels(&self.core, clients.clone()).await;
         // Without a label the owner is known all the same.
         let labels = labels.unwrap_or_else(|_| vec![None; clients.len()]);
-        self.ledger
-            .label(&clients.into_iter().zip(labels).collect());
+        self.events
+            .apply_labels(&clients.into_iter().zip(labels).collect());
     }
 
     fn now(&self) -> Moment {
@@ -275,46 +284,49 @@ impl Follower {
 }
 
 /// What came of listening.
-enum News {
-    Began(Feed),
+enum FeedEvent {
+    Connected(ChangeFeed),
     Ended,
-    Notice(Notice),
-    NotHeard,
+    FeedItem(FeedItem),
+    Unavailable,
 }
 
-impl Hearing {
+impl FeedState {
     /// What was heard already.
-    fn more(&mut self) -> Option<Notice> {
+    fn more(&mut self) -> Option<FeedItem> {
         match self {
-            Self::On(feed) => feed.more(),
-            Self::Deaf(_) | Self::Trying(..) => None,
+            Self::Live(feed) => feed.try_next(),
+            Self::Disconnected(_) | Self::Connecting(..) => None,
         }
     }
 
     /// The next thing to be heard. May be dropped at any await.
-    async fn next(&mut self) -> News {
+    async fn next(&mut self) -> FeedEvent {
         match self {
-            Self::Deaf(_) => std::future::pending().await,
-            Self::On(feed) => feed.next().await.map_or(News::Ended, News::Notice),
-            Self::Trying(trying, _) => {
-                let feed = trying.as_mut().await;
-                feed.map_or(News::NotHeard, News::Began)
+            Self::Disconnected(_) => std::future::pending().await,
+            Self::Live(feed) => feed
+                .next()
+                .await
+                .map_or(FeedEvent::Ended, FeedEvent::FeedItem),
+            Self::Connecting(connecting, _) => {
+                let feed = connecting.as_mut().await;
+                feed.map_or(FeedEvent::Unavailable, FeedEvent::Connected)
             }
         }
     }
 }
 
-impl Look {
+impl ScanState {
     /// What the look under way shows, and when it began. May be dropped at any await.
-    async fn end(&mut self) -> (Result<Vec<Seen>, TroubleWith>, Moment) {
+    async fn end(&mut self) -> (Result<Vec<LabeledSnapshot>, NamedDriverError>, Moment) {
         match self {
-            Self::UnderWay(looking, begun) => (looking.as_mut().await, *begun),
+            Self::Running(scanning, begun) => (scanning.as_mut().await, *begun),
             Self::Due(_) | Self::Done(..) => std::future::pending().await,
         }
     }
 
     /// Makes the next look begin by this moment.
-    fn hurry(&mut self, by: Moment) {
+    fn due_by(&mut self, by: Moment) {
         if let Self::Due(due) = self {
             *due = by.min(*due);
         }

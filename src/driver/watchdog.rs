@@ -11,22 +11,22 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::Level;
 
-use super::clock::{Clock, within};
+use super::clock::{Clock, with_timeout};
 use super::hold::Hold;
-use super::{Settings, label, no_answer, unexpected};
+use super::{ClientSettings, label, no_reply, unexpected_reply};
 use crate::engine::events::Events;
 use crate::engine::in_process;
-use crate::engine::supervise::{Panicked, RESTART, Restarts, caught, caught_now};
-use crate::engine::{Cause, Engine, Failure};
-use crate::protocol::lease::{LOOK, LostReason};
-use crate::protocol::permit::wanted_by;
+use crate::engine::supervise::{Panicked, RESTART_DELAY, Restarts, catch_panic, catch_panic_sync};
+use crate::engine::{Engine, StoreError, StoreErrorKind};
+use crate::protocol::lease::{LostReason, PROBE};
+use crate::protocol::permit::permit_count;
 use crate::protocol::{Action, Kind, Moment, Reply};
 
 /// How many renewals travel in one call, where the store can take so many.
 const BATCH: usize = 100;
 
 /// The most work of one call, in commands that a server runs for it: the server does nothing else meanwhile.
-const MOST_WORK: usize = 1000;
+const MAX_WORK: usize = 1000;
 
 /// While anything is held nobody sleeps longer: timers stand still while the machine does, and a lease
 /// that ran out in its sleep should be noticed soon after. It also spares most grants a wake-up call.
@@ -37,22 +37,22 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 pub(crate) struct Schedule {
     clock: Clock,
     events: Events,
-    agenda: Mutex<Agenda>,
-    sooner: Notify,
+    state: Mutex<ScheduleState>,
+    wake_earlier: Notify,
 }
 
 #[derive(Debug)]
-struct Agenda {
+struct ScheduleState {
     due: BTreeMap<(Moment, u64), Arc<Hold>>,
     /// When the watchdog will look by itself; `None` if it waits to be called.
-    looks_at: Option<Moment>,
+    wakes_at: Option<Moment>,
     /// Whether it is looking at holds that are out of the agenda meanwhile.
-    looking: bool,
+    ticking: bool,
     /// Whether anything was entered since it last looked.
-    touched: bool,
+    changed: bool,
     stopped: bool,
     /// When the store was last found to be another: what was asked before may be forgotten.
-    unrest: Option<Moment>,
+    incarnation_changed_at: Option<Moment>,
 }
 
 impl Schedule {
@@ -60,29 +60,29 @@ impl Schedule {
         Self {
             clock,
             events,
-            agenda: Mutex::new(Agenda {
+            state: Mutex::new(ScheduleState {
                 due: BTreeMap::new(),
-                looks_at: None,
-                looking: false,
-                touched: false,
+                wakes_at: None,
+                ticking: false,
+                changed: false,
                 stopped: false,
-                unrest: None,
+                incarnation_changed_at: None,
             }),
-            sooner: Notify::const_new(),
+            wake_earlier: Notify::const_new(),
         }
     }
 
     /// Moves a hold from one moment to another, in or out.
     pub(super) fn replace(&self, hold: &Arc<Hold>, old: Option<Moment>, new: Option<Moment>) {
-        let mut agenda = self.lock();
+        let mut state = self.lock();
         if let Some(old) = old {
-            agenda.due.remove(&(old, hold.id));
+            state.due.remove(&(old, hold.id));
         }
         let Some(new) = new else { return };
-        agenda.due.insert((new, hold.id), hold.clone());
-        agenda.touched = true;
-        if agenda.looks_at.is_none_or(|looks_at| new < looks_at) {
-            self.sooner.notify_one();
+        state.due.insert((new, hold.id), hold.clone());
+        state.changed = true;
+        if state.wakes_at.is_none_or(|wakes_at| new < wakes_at) {
+            self.wake_earlier.notify_one();
         }
     }
 
@@ -96,7 +96,7 @@ impl Schedule {
         if planted!(RestartNotNoticed) {
             return;
         }
-        self.lock().unrest = Some(self.clock.now());
+        self.lock().incarnation_changed_at = Some(self.clock.now());
         let holds = self.all();
         if !holds.is_empty() {
             let held = holds.len();
@@ -114,82 +114,84 @@ impl Schedule {
 
     /// Whether what was granted on a request sent then may be forgotten.
     pub(super) fn is_suspect(&self, sent: Moment) -> bool {
-        self.lock().unrest.is_some_and(|unrest| sent <= unrest)
+        self.lock()
+            .incarnation_changed_at
+            .is_some_and(|changed_at| sent <= changed_at)
     }
 
     fn is_empty(&self) -> bool {
         self.lock().due.is_empty()
     }
 
-    pub(super) fn is_looking(&self) -> bool {
-        self.lock().looking
+    pub(super) fn is_ticking(&self) -> bool {
+        self.lock().ticking
     }
 
     pub(super) fn stop(&self) {
         self.lock().stopped = true;
-        self.sooner.notify_one();
+        self.wake_earlier.notify_one();
     }
 
     /// What was being looked at is in the agenda again, or over.
-    fn looked(&self) {
-        self.lock().looking = false;
+    fn ticked(&self) {
+        self.lock().ticking = false;
     }
 
     fn take_due(&self) -> Vec<Arc<Hold>> {
         let now = self.clock.now();
-        let mut agenda = self.lock();
-        let later = agenda.due.split_off(&(now, u64::MAX));
-        let due = std::mem::replace(&mut agenda.due, later);
-        agenda.looking = !due.is_empty();
-        drop(agenda);
+        let mut state = self.lock();
+        let later = state.due.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut state.due, later);
+        state.ticking = !due.is_empty();
+        drop(state);
         due.into_values().collect()
     }
 
     /// When to look next, unless called sooner; `None` to wait for the call, `Err` to end.
-    fn next_look(&self) -> Result<Option<Moment>, Stopped> {
+    fn next_wake(&self) -> Result<Option<Moment>, Stopped> {
         let now = self.clock.now();
-        let mut agenda = self.lock();
-        agenda.looking = false;
-        if agenda.stopped {
+        let mut state = self.lock();
+        state.ticking = false;
+        if state.stopped {
             return Err(Stopped);
         }
-        let first = agenda.due.keys().next().map(|(due, _)| *due);
-        let awake = first.is_some() || std::mem::take(&mut agenda.touched);
+        let first = state.due.keys().next().map(|(due, _)| *due);
+        let awake = first.is_some() || std::mem::take(&mut state.changed);
         let heartbeat = now + HEARTBEAT;
-        agenda.looks_at = awake.then(|| first.map_or(heartbeat, |due| due.min(heartbeat)));
-        Ok(agenda.looks_at)
+        state.wakes_at = awake.then(|| first.map_or(heartbeat, |due| due.min(heartbeat)));
+        Ok(state.wakes_at)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Agenda> {
-        self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ScheduleState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 struct Stopped;
 
 /// A hold that is to be renewed, and for how long.
-type Wanted = (Arc<Hold>, Duration);
+type DueRenewal = (Arc<Hold>, Duration);
 
 /// Holds with a renewal that is due or under way. A panic that ends it puts them at risk and has them renewed again: none
 /// is forgotten.
-struct Unsettled(VecDeque<Wanted>);
+struct RenewalBatch(VecDeque<DueRenewal>);
 
-impl Unsettled {
+impl RenewalBatch {
     /// Gives every hold the same reply.
-    fn settle_all(mut self, sent: Moment, reply: &Result<Reply, Failure>) {
+    fn apply_to_all(mut self, sent: Moment, reply: &Result<Reply, StoreError>) {
         while let Some((hold, lease)) = self.0.front() {
-            settle(hold, *lease, sent, reply.clone());
+            apply_reply(hold, *lease, sent, reply.clone());
             self.0.pop_front();
         }
     }
 }
 
-impl Drop for Unsettled {
+impl Drop for RenewalBatch {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for (hold, lease) in self.0.drain(..) {
                 let failed = || hold.renewal_failed(lease, "the task that renews it has panicked");
-                let _ = caught_now(failed);
+                let _ = catch_panic_sync(failed);
             }
         }
     }
@@ -199,19 +201,19 @@ impl Drop for Unsettled {
 pub(super) async fn run(
     schedule: Arc<Schedule>,
     engine: Arc<dyn Engine>,
-    settings: Settings,
+    settings: ClientSettings,
     client: Arc<str>,
 ) {
     let mut renewals = JoinSet::new();
-    let mut restarts = Restarts::of("watchdog", &schedule.events);
+    let mut restarts = Restarts::new("watchdog", &schedule.events);
     loop {
         let watching = watch(&schedule, &engine, &settings, &client, &mut renewals);
-        let Err(panicked) = caught(watching).await else {
+        let Err(panicked) = catch_panic(watching).await else {
             return;
         };
         restarts.report(panicked);
-        schedule.looked();
-        let soon = schedule.clock.now() + RESTART;
+        schedule.ticked();
+        let soon = schedule.clock.now() + RESTART_DELAY;
         schedule.clock.sleep_until(Some(soon)).await;
     }
 }
@@ -220,7 +222,7 @@ pub(super) async fn run(
 async fn watch(
     schedule: &Schedule,
     engine: &Arc<dyn Engine>,
-    settings: &Settings,
+    settings: &ClientSettings,
     client: &Arc<str>,
     renewals: &mut JoinSet<()>,
 ) {
@@ -234,23 +236,23 @@ async fn watch(
         settings.command_timeout,
         schedule.events.clone(),
     ));
-    let mut unrest = engine.clone().unrest();
+    let mut unrest = engine.clone().incarnation_changed();
     loop {
         let due = schedule.take_due().into_iter();
-        let mut unsettled = Unsettled(due.map(|hold| (hold.clone(), hold.terms.lease)).collect());
-        let mut wanted = Unsettled(VecDeque::new());
-        while let Some((hold, _)) = unsettled.0.front() {
+        let mut to_check = RenewalBatch(due.map(|hold| (hold.clone(), hold.terms.lease)).collect());
+        let mut due_renewals = RenewalBatch(VecDeque::new());
+        while let Some((hold, _)) = to_check.0.front() {
             if let Some(lease) = hold.tick() {
-                wanted.0.push_back((hold.clone(), lease));
+                due_renewals.0.push_back((hold.clone(), lease));
             }
-            unsettled.0.pop_front();
+            to_check.0.pop_front();
         }
-        let size = BATCH.min(engine.renews_at_once());
-        let parts = parts(&**engine, &wanted.0);
-        wanted.0.clear();
+        let size = BATCH.min(engine.max_renewals_per_call());
+        let shards = group_by_shard(&**engine, &due_renewals.0);
+        due_renewals.0.clear();
         let limit = settings.command_timeout;
-        for part in parts {
-            let (large, small): (Vec<_>, Vec<_>) = batches(part, size).partition(is_large);
+        for shard in shards {
+            let (large, small): (Vec<_>, Vec<_>) = batches(shard, size).partition(is_large);
             // Each small batch by itself, the large ones in one queue.
             let queues = small.into_iter().map(|batch| vec![batch]);
             for queue in queues.chain((!large.is_empty()).then_some(large)) {
@@ -258,20 +260,20 @@ async fn watch(
                 renewals.spawn(in_process(renewal));
             }
         }
-        let Ok(next) = schedule.next_look() else {
+        let Ok(next) = schedule.next_wake() else {
             return;
         };
         tokio::select! {
             // Who holds nothing need not know.
             () = &mut unrest, if !schedule.is_empty() => {
                 schedule.suspect_all();
-                unrest = engine.clone().unrest();
+                unrest = engine.clone().incarnation_changed();
             }
             () = clock.sleep_until(next) => {}
-            () = schedule.sooner.notified() => {}
+            () = schedule.wake_earlier.notified() => {}
             // A batch that has panicked has put its holds at risk, and they are in the agenda.
             Some(ended) = renewals.join_next() => if let Err(ended) = ended && ended.is_panic() {
-                Panicked::of(ended.into_panic()).report("renewal", &schedule.events);
+                Panicked::from_payload(ended.into_panic()).report("renewal", &schedule.events);
             },
             () = &mut announcing => {}
         }
@@ -279,20 +281,26 @@ async fn watch(
 }
 
 /// Those that are to be renewed, for each part of the store: one that does not answer costs those elsewhere nothing.
-fn parts(engine: &dyn Engine, wanted: &VecDeque<Wanted>) -> Vec<Vec<Wanted>> {
-    let mut parts: BTreeMap<usize, Vec<Wanted>> = BTreeMap::new();
-    for (hold, lease) in wanted {
-        let part = engine.part(&hold.subject.name);
-        parts.entry(part).or_default().push((hold.clone(), *lease));
+fn group_by_shard(
+    engine: &dyn Engine,
+    due_renewals: &VecDeque<DueRenewal>,
+) -> Vec<Vec<DueRenewal>> {
+    let mut shards: BTreeMap<usize, Vec<DueRenewal>> = BTreeMap::new();
+    for (hold, lease) in due_renewals {
+        let shard = engine.shard(&hold.subject.name);
+        shards
+            .entry(shard)
+            .or_default()
+            .push((hold.clone(), *lease));
     }
-    parts.into_values().collect()
+    shards.into_values().collect()
 }
 
 /// Renewals that travel in one call: up to `size` of them, and no more work than a server may be kept busy with.
-fn batches(wanted: Vec<Wanted>, size: usize) -> impl Iterator<Item = Unsettled> {
-    let mut batches: Vec<Unsettled> = Vec::new();
+fn batches(due_renewals: Vec<DueRenewal>, size: usize) -> impl Iterator<Item = RenewalBatch> {
+    let mut batches: Vec<RenewalBatch> = Vec::new();
     let mut room = 0;
-    for (hold, lease) in wanted {
+    for (hold, lease) in due_renewals {
         let work = work(&hold);
         match batches.last_mut() {
             Some(batch) if batch.0.len() < size && work <= room => {
@@ -300,8 +308,8 @@ fn batches(wanted: Vec<Wanted>, size: usize) -> impl Iterator<Item = Unsettled> 
                 batch.0.push_back((hold, lease));
             }
             _ => {
-                room = MOST_WORK.saturating_sub(work);
-                batches.push(Unsettled(VecDeque::from([(hold, lease)])));
+                room = MAX_WORK.saturating_sub(work);
+                batches.push(RenewalBatch(VecDeque::from([(hold, lease)])));
             }
         }
     }
@@ -309,8 +317,8 @@ fn batches(wanted: Vec<Wanted>, size: usize) -> impl Iterator<Item = Unsettled> 
 }
 
 /// Whether one of the batch's renewals alone keeps a server busy for a moment. Such a batch has only one.
-fn is_large(batch: &Unsettled) -> bool {
-    batch.0.iter().any(|(hold, _)| work(hold) >= MOST_WORK)
+fn is_large(batch: &RenewalBatch) -> bool {
+    batch.0.iter().any(|(hold, _)| work(hold) >= MAX_WORK)
 }
 
 /// What it takes a server to renew a hold, roughly in commands: each hold of a reader has a key of its own, and each permit an
@@ -320,7 +328,7 @@ fn work(hold: &Hold) -> usize {
         // It is asked for, and renewed; the rest is the lock's own.
         Kind::Read => 4 + 2 * hold.count(),
         // The permits whose lease is over are taken back first.
-        Kind::Semaphore => 18 + wanted_by(hold.owner),
+        Kind::Semaphore => 18 + permit_count(hold.owner),
         _ => 5,
     };
     commands.try_into().unwrap_or(usize::MAX)
@@ -331,7 +339,7 @@ fn work(hold: &Hold) -> usize {
 async fn renew_in_turn(
     engine: Arc<dyn Engine>,
     clock: Clock,
-    batches: Vec<Unsettled>,
+    batches: Vec<RenewalBatch>,
     limit: Duration,
 ) {
     let mut batches = batches.into_iter();
@@ -341,7 +349,7 @@ async fn renew_in_turn(
         }
     }
     for batch in batches {
-        batch.settle_all(clock.now(), &Err(no_answer(limit)));
+        batch.apply_to_all(clock.now(), &Err(no_reply(limit)));
     }
 }
 
@@ -349,7 +357,7 @@ async fn renew_in_turn(
 async fn renew(
     engine: Arc<dyn Engine>,
     clock: Clock,
-    mut batch: Unsettled,
+    mut batch: RenewalBatch,
     limit: Duration,
 ) -> bool {
     let requests = batch.0.iter().map(|(hold, lease)| {
@@ -362,18 +370,18 @@ async fn renew(
     let requests = requests.collect();
     // A third of the shortest lease is when the next try is due.
     let leases = batch.0.iter().map(|(_, lease)| *lease);
-    let shortest = leases.filter(|lease| *lease != LOOK).min();
+    let shortest = leases.filter(|lease| *lease != PROBE).min();
     let shortest = shortest.map(|lease| lease / 3);
     let limit = shortest.map_or(limit, |third| third.min(limit));
     let sent = clock.now();
-    let replies = within(limit, engine.call_apart(requests)).await;
+    let replies = with_timeout(limit, engine.call_background(requests)).await;
     let Some(replies) = replies else {
-        batch.settle_all(sent, &Err(no_answer(limit)));
+        batch.apply_to_all(sent, &Err(no_reply(limit)));
         return false;
     };
     for reply in replies {
         if let Some((hold, lease)) = batch.0.front() {
-            settle(hold, *lease, sent, reply);
+            apply_reply(hold, *lease, sent, reply);
         }
         batch.0.pop_front();
         if planted!(OnlyFirstRenewed) {
@@ -383,17 +391,17 @@ async fn renew(
     true
 }
 
-fn settle(hold: &Arc<Hold>, lease: Duration, sent: Moment, reply: Result<Reply, Failure>) {
+fn apply_reply(hold: &Arc<Hold>, lease: Duration, sent: Moment, reply: Result<Reply, StoreError>) {
     match reply {
         Ok(Reply::Renewed) => hold.renewed(lease, sent),
         Ok(_) if planted!(RefusedRenewalCounts) => hold.renewed(lease, sent),
         Err(_) if planted!(FailedRenewalCounts) => hold.renewed(lease, sent),
         Ok(reply) => match reply.refusal() {
             Some(reason) => hold.lose(reason),
-            None => hold.renewal_failed(lease, &unexpected(&reply).detail),
+            None => hold.renewal_failed(lease, &unexpected_reply(&reply).detail),
         },
         // Other data has replaced the lock.
-        Err(failure) if failure.cause == Cause::WrongKind => hold.lose(LostReason::Removed),
+        Err(failure) if failure.kind == StoreErrorKind::WrongKind => hold.lose(LostReason::Removed),
         Err(failure) => hold.renewal_failed(lease, &failure.detail),
     }
 }

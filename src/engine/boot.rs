@@ -70,7 +70,7 @@ impl Boot {
     /// If the kernel does not say, or says it of the children's clock alone.
     pub fn current() -> std::io::Result<Self> {
         let namespace = |name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
-        is_own_clock(namespace("time"), namespace("time_for_children"))?;
+        check_time_namespace(namespace("time"), namespace("time_for_children"))?;
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let offsets = match std::fs::read_to_string("/proc/self/timens_offsets") {
             Ok(offsets) => offsets,
@@ -80,7 +80,7 @@ impl Boot {
         };
         Ok(Self {
             id: id.trim().to_owned(),
-            clock: clock_of(&offsets),
+            clock: boottime_offset(&offsets),
         })
     }
 }
@@ -88,7 +88,7 @@ impl Boot {
 /// Refuses a process whose children get another clock: the kernel lists the offsets of the children's time namespace, and
 /// nowhere those of the process itself. A kernel without time namespaces has neither.
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
-fn is_own_clock(own: Option<PathBuf>, children: Option<PathBuf>) -> std::io::Result<()> {
+fn check_time_namespace(own: Option<PathBuf>, children: Option<PathBuf>) -> std::io::Result<()> {
     if own == children {
         return Ok(());
     }
@@ -102,7 +102,7 @@ fn is_own_clock(own: Option<PathBuf>, children: Option<PathBuf>) -> std::io::Res
 /// By offset, not by the namespace's inode: a restarted container has a new namespace with the same clock, and the
 /// inode of one that has ended may be used again.
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
-fn clock_of(offsets: &str) -> String {
+fn boottime_offset(offsets: &str) -> String {
     let fields = offsets.lines().map(|line| line.split_whitespace());
     let mut offset = fields.filter_map(|mut fields| {
         let clock = fields.next()?;
@@ -122,17 +122,20 @@ mod tests {
     #[test]
     fn a_process_whose_children_get_another_clock_is_refused() {
         let namespace = |inode: u32| Some(PathBuf::from(format!("time:[{inode}]")));
-        assert!(is_own_clock(namespace(1), namespace(1)).is_ok());
-        assert!(is_own_clock(None, None).is_ok(), "no time namespaces");
-        assert!(is_own_clock(namespace(1), namespace(2)).is_err());
+        assert!(check_time_namespace(namespace(1), namespace(1)).is_ok());
+        assert!(
+            check_time_namespace(None, None).is_ok(),
+            "no time namespaces"
+        );
+        assert!(check_time_namespace(namespace(1), namespace(2)).is_err());
     }
 
     #[test]
     fn the_offset_of_a_time_namespace_is_part_of_the_identity() {
         let own = "monotonic           0         0\nboottime            0         0\n";
-        assert_eq!(clock_of(own), "boottime 0 0");
+        assert_eq!(boottime_offset(own), "boottime 0 0");
         let container = "monotonic           5         0\nboottime       100000         7\n";
-        assert_eq!(clock_of(container), "boottime 100000 7");
-        assert_eq!(clock_of(""), "boottime 0 0", "no time namespaces");
+        assert_eq!(boottime_offset(container), "boottime 100000 7");
+        assert_eq!(boottime_offset(""), "boottime 0 0", "no time namespaces");
     }
 }

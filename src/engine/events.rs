@@ -16,37 +16,37 @@ use tracing::dispatcher::{self, Dispatch};
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::NoSubscriber;
 
-use super::process::Process;
-use super::wakeups::is_protected;
+use super::fork_detector::ForkDetector;
+use super::waker_executor::is_protected;
 
 /// How many events wait for a slow subscriber before further ones are dropped.
 const CAPACITY: usize = 1024;
 
 /// How long the thread waits for another event before it ends.
-const LINGER: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where one client emits the events of its background tasks. Clones emit to the same place.
 #[derive(Clone, Debug, Default)]
-pub struct Events(Option<Arc<Handle>>);
+pub struct Events(Option<Arc<EmitterHandle>>);
 
 /// Ends the thread with the last clone of [`Events`].
 #[derive(Debug)]
-struct Handle(Arc<Emitter>);
+struct EmitterHandle(Arc<Emitter>);
 
-type Event = Box<dyn FnOnce() + Send>;
+type EmitFn = Box<dyn FnOnce() + Send>;
 
 struct Emitter {
     /// The subscriber that was current when the client connected; `None` for the global default of the time of the event.
     dispatch: Option<Dispatch>,
-    process: Process,
-    queue: Mutex<Queue>,
+    fork_detector: ForkDetector,
+    queue: Mutex<EmitQueue>,
     pushed: Condvar,
     drained: Notify,
 }
 
 #[derive(Default)]
-struct Queue {
-    events: VecDeque<Event>,
+struct EmitQueue {
+    events: VecDeque<EmitFn>,
     /// Events that found the queue full since one was last emitted.
     dropped: u64,
     /// Whether the thread exists, and whether it is calling the subscriber.
@@ -67,9 +67,9 @@ impl Events {
         let dispatch = dispatcher::get_default(Clone::clone);
         // A subscriber that is installed later than this is used as well.
         let dispatch = Some(dispatch).filter(|dispatch| !dispatch.is::<NoSubscriber>());
-        Self(Some(Arc::new(Handle(Arc::new(Emitter {
+        Self(Some(Arc::new(EmitterHandle(Arc::new(Emitter {
             dispatch,
-            process: Process::current(),
+            fork_detector: ForkDetector::current(),
             queue: Mutex::default(),
             pushed: Condvar::new(),
             drained: Notify::new(),
@@ -87,22 +87,22 @@ impl Events {
         match &self.0 {
             _ if !wanted => {}
             Some(handle) => handle.0.push(Box::new(event)),
-            None => call(event),
+            None => call_subscriber(event),
         }
     }
 
     /// Where a call emits its events: here, among the spans of its caller (`None`), or in the queue, where a thread of the library's
     /// carries it out.
-    pub fn of_calls(&self) -> Option<&Self> {
+    pub fn deferred_in_call(&self) -> Option<&Self> {
         is_protected().then_some(self)
     }
 
     /// Resolves when all events so far have been emitted or dropped.
     pub async fn flushed(&self) {
-        let Some(Handle(emitter)) = self.0.as_deref() else {
+        let Some(EmitterHandle(emitter)) = self.0.as_deref() else {
             return;
         };
-        if emitter.process.has_forked() {
+        if emitter.fork_detector.has_forked() {
             return;
         }
         loop {
@@ -115,7 +115,7 @@ impl Events {
     }
 }
 
-impl Queue {
+impl EmitQueue {
     fn is_idle(&self) -> bool {
         self.events.is_empty() && !self.emitting
     }
@@ -123,9 +123,9 @@ impl Queue {
 
 impl Emitter {
     #[expect(clippy::disallowed_methods, reason = "the emitter's own thread")]
-    fn push(self: &Arc<Self>, event: Event) {
+    fn push(self: &Arc<Self>, event: EmitFn) {
         // The thread is not in a forked child, and its lock may be held for ever there.
-        if self.process.has_forked() {
+        if self.fork_detector.has_forked() {
             return;
         }
         let mut queue = self.lock();
@@ -154,8 +154,8 @@ impl Emitter {
         let mut queue = self.lock();
         loop {
             if queue.events.is_empty() {
-                let idle = |queue: &mut Queue| queue.events.is_empty() && !queue.closed;
-                let waited = self.pushed.wait_timeout_while(queue, LINGER, idle);
+                let idle = |queue: &mut EmitQueue| queue.events.is_empty() && !queue.closed;
+                let waited = self.pushed.wait_timeout_while(queue, IDLE_TIMEOUT, idle);
                 (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
             }
             let Some(event) = queue.events.pop_front() else {
@@ -179,20 +179,20 @@ impl Emitter {
     }
 
     fn emit(&self, event: impl FnOnce()) {
-        call(|| match &self.dispatch {
+        call_subscriber(|| match &self.dispatch {
             Some(dispatch) => dispatcher::with_default(dispatch, event),
             None => event(),
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, EmitQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Handle {
+impl Drop for EmitterHandle {
     fn drop(&mut self) {
-        if !self.0.process.has_forked() {
+        if !self.0.fork_detector.has_forked() {
             self.0.lock().closed = true;
             self.0.pushed.notify_one();
         }
@@ -205,10 +205,10 @@ impl fmt::Debug for Emitter {
     }
 }
 
-/// Emits an event of a call, see [`Events::of_calls`]. The values are evaluated only if the event is wanted, or goes into the queue.
+/// Emits an event of a call, see [`Events::deferred_in_call`]. The values are evaluated only if the event is wanted, or goes into the queue.
 macro_rules! emit_in_call {
     ($events:expr, $level:ident, { $($field:ident: $value:expr),+ $(,)? }, $message:literal) => {
-        match $events.of_calls() {
+        match $events.deferred_in_call() {
             None => tracing::event!(tracing::Level::$level, $($field = $value,)+ $message),
             Some(events) => {
                 $(let $field = $value;)+
@@ -222,7 +222,7 @@ macro_rules! emit_in_call {
 pub(crate) use emit_in_call;
 
 /// Calls the subscriber's code; its panics end here.
-fn call(event: impl FnOnce()) {
+fn call_subscriber(event: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(event)) {
         // What was thrown may panic again when it is dropped.
         std::mem::forget(panic);
@@ -237,7 +237,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     #[tokio::test]
-    async fn events_that_find_the_queue_full_are_dropped_and_counted() {
+    async fn events_beyond_the_capacity_are_dropped_and_counted() {
         let events = Events::queued();
         let (begun, has_begun) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();

@@ -47,7 +47,7 @@ mod tests {
     use super::matches;
 
     #[test]
-    fn a_matches_what_redis_would_match() {
+    fn patterns_match_as_in_redis() {
         for (pattern, name, expected) in [
             ("*", "", true),
             ("*", "anything", true),

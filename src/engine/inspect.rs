@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Cause, Engine, Failure};
-use crate::protocol::{Action, Holding, Kind, Reply, Subject};
+use super::{Engine, StoreError, StoreErrorKind};
+use crate::protocol::{Action, Kind, LockSnapshot, Reply, Subject};
 
 /// The kinds that tell all locks apart. The fenced one reports tokens and waiters of every exclusive lock.
 const KINDS: [Kind; 5] = [
@@ -15,10 +15,10 @@ const KINDS: [Kind; 5] = [
 ];
 
 /// Asks for each kind until one fits.
-pub(super) async fn kind_by_kind<E: Engine + ?Sized>(
+pub(super) async fn inspect_each_kind<E: Engine + ?Sized>(
     engine: Arc<E>,
     name: Arc<str>,
-) -> Result<Option<(Kind, Holding)>, Failure> {
+) -> Result<Option<(Kind, LockSnapshot)>, StoreError> {
     let (mut free, mut refusal) = (false, None);
     for kind in KINDS {
         let request = Subject::new(kind, name.clone()).request(Action::Inspect);
@@ -31,9 +31,14 @@ pub(super) async fn kind_by_kind<E: Engine + ?Sized>(
             }
             Ok(other) => {
                 let why = format!("unexpected answer {other:?}");
-                return Err(Failure::new(Cause::Unexpected, why));
+                return Err(StoreError::new(StoreErrorKind::Unexpected, why));
             }
-            Err(failure) if matches!(failure.cause, Cause::WrongKind | Cause::Denied) => {
+            Err(failure)
+                if matches!(
+                    failure.kind,
+                    StoreErrorKind::WrongKind | StoreErrorKind::Denied
+                ) =>
+            {
                 refusal = Some(failure);
             }
             Err(failure) => return Err(failure),
@@ -46,7 +51,7 @@ pub(super) async fn kind_by_kind<E: Engine + ?Sized>(
 }
 
 /// What this holding is, of all kinds that have the same shape.
-pub(super) const fn kind_of(kind: Kind, holding: &Holding) -> Kind {
+pub(super) const fn kind_of(kind: Kind, holding: &LockSnapshot) -> Kind {
     match kind {
         Kind::Fenced if !holding.waiting.is_empty() => Kind::Fair,
         Kind::Fenced if holding.token.is_none() => Kind::Mutex,

@@ -9,45 +9,47 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 
-use self::watchers::{Reader, Watchers};
-use crate::engine::ears::{Ears, wake};
-use crate::engine::feed::{Feed, Inbox};
-use crate::engine::names::Names;
-use crate::engine::{Answer, Ear, Engine, Failure, Finding, Listener, Page, tokens};
+use self::watchers::{WatcherSource, Watchers};
+use crate::engine::change_feed::{ChangeFeed, FeedBuffer};
+use crate::engine::name_filter::NameFilter;
+use crate::engine::subscriber_map::{SubscriberMap, notify_all};
+use crate::engine::{
+    BoxFuture, Diagnostic, Engine, Page, StoreError, Subscriber, Subscription, tokens,
+};
 use crate::protocol::change::{Change, changes};
-use crate::protocol::line::Queue;
-use crate::protocol::state::{State, Surroundings};
+use crate::protocol::state::{ApplyContext, State};
+use crate::protocol::store_queue::MemoryQueue;
 use crate::protocol::{Channel, FencingToken, Moment, Reply, Request};
 
 mod watchers;
 
 /// The states are swept of what has expired each time they have doubled since the last sweep.
-const SMALLEST_SWEEP: usize = 64;
+const MIN_SWEEP: usize = 64;
 
 /// Reads the time the states live by.
 pub type Now = Arc<dyn Fn() -> Moment + Send + Sync>;
 
 /// One client's view of a store in memory.
 pub struct Memory {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryStore>,
     prefix: Arc<str>,
     /// The client's clock is the store's: what it has just read need not be read again.
     same_clock: bool,
 }
 
 /// A store in memory, for as many clients as like.
-pub struct Shared {
+pub struct MemoryStore {
     now: Now,
-    store: Mutex<Store>,
+    store: Mutex<MemoryState>,
 }
 
 #[derive(Default)]
-struct Store {
+struct MemoryState {
     states: HashMap<Arc<str>, State>,
     /// Who waits in line for a fair lock.
-    lines: HashMap<Arc<str>, Queue>,
+    queues: HashMap<Arc<str>, MemoryQueue>,
     sweep_at: usize,
-    ears: Ears<Channel>,
+    subscribers: SubscriberMap<Channel>,
     labels: HashMap<Arc<str>, Arc<str>>,
     watchers: Watchers,
     last_token: Option<FencingToken>,
@@ -57,11 +59,11 @@ impl Memory {
     /// An empty store of its own.
     #[cfg(feature = "internals")]
     pub fn new(now: Now) -> Self {
-        Self::of(Arc::new(Shared::new(now)), "".into(), false)
+        Self::of(Arc::new(MemoryStore::new(now)), "".into(), false)
     }
 
     /// A view of a store, with `prefix` before every name, for a client that may have the `same_clock`.
-    pub const fn of(shared: Arc<Shared>, prefix: Arc<str>, same_clock: bool) -> Self {
+    pub const fn of(shared: Arc<MemoryStore>, prefix: Arc<str>, same_clock: bool) -> Self {
         Self {
             shared,
             prefix,
@@ -84,7 +86,7 @@ impl Memory {
         (self.shared.now)()
     }
 
-    fn store(&self) -> MutexGuard<'_, Store> {
+    fn store(&self) -> MutexGuard<'_, MemoryState> {
         // No code of a user's runs under this lock, so a poisoned one is whole.
         self.shared
             .store
@@ -92,30 +94,30 @@ impl Memory {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn apply(&self, request: &Request, now: Moment) -> Result<Reply, Failure> {
+    fn apply(&self, request: &Request, now: Moment) -> Result<Reply, StoreError> {
         let mut store = self.store();
         store.sweep(now);
-        let (reply, news) = self.apply_in(&mut store, request, now);
+        let (reply, to_notify) = self.apply_in(&mut store, request, now);
         drop(store);
-        wake(&news);
+        notify_all(&to_notify);
         reply
     }
 
     /// Carries out one request; says who is to hear of it.
     fn apply_in(
         &self,
-        store: &mut Store,
+        store: &mut MemoryState,
         request: &Request,
         now: Moment,
-    ) -> (Result<Reply, Failure>, Vec<Weak<Ear>>) {
-        let listeners = if store.ears.is_empty() {
+    ) -> (Result<Reply, StoreError>, Vec<Weak<Subscriber>>) {
+        let listeners = if store.subscribers.is_empty() {
             0
         } else {
             store.listeners(&self.with_prefix(&request.subject.channel()))
         };
-        let Store {
+        let MemoryState {
             states,
-            lines,
+            queues,
             labels,
             watchers,
             last_token,
@@ -126,56 +128,60 @@ impl Memory {
             Entry::Vacant(free) => free.insert_entry(State::default()),
         };
         let before = (!watchers.is_empty()).then(|| state.get().holders());
-        let around = Surroundings {
+        let ctx = ApplyContext {
             now,
             listeners,
-            next_token: tokens::next(request, *last_token),
+            next_token: tokens::next_token(request, *last_token),
         };
-        let outcome = if request.subject.kind.may_have_line() || lines.contains_key(state.key()) {
-            let line = lines.entry(state.key().clone()).or_default();
-            let outcome = state.get_mut().apply(request, &around, line);
-            if line.is_empty() {
-                lines.remove(state.key());
-            }
-            outcome
-        } else {
-            state
-                .get_mut()
-                .apply(request, &around, &mut Queue::default())
-        };
+        let outcome =
+            if request.subject.kind.may_have_server_queue() || queues.contains_key(state.key()) {
+                let queue = queues.entry(state.key().clone()).or_default();
+                let outcome = state.get_mut().apply(request, &ctx, queue);
+                if queue.is_empty() {
+                    queues.remove(state.key());
+                }
+                outcome
+            } else {
+                state
+                    .get_mut()
+                    .apply(request, &ctx, &mut MemoryQueue::default())
+            };
         if let Ok(Reply::Granted { token }) = outcome.reply {
             *last_token = token.max(*last_token);
         }
         if let Some(before) = before {
             let after = state.get().holders();
             let changes = changes(&before, &after, Change::by(&request.action), now);
-            watchers.tell(state.key(), Some(request.subject.kind), changes, labels);
+            watchers.notify(state.key(), Some(request.subject.kind), changes, labels);
         }
         if state.get_mut().is_empty(now) {
             state.remove();
         }
-        let news = outcome.news.filter(|_| !store.ears.is_empty());
-        let news = news.map(|channel| self.with_prefix(&channel));
-        let ears = news.map(|channel| store.ears.at(&channel).to_vec());
-        let reply = outcome.reply.map_err(Failure::from);
-        (reply, ears.unwrap_or_default())
+        let released = outcome.notify.filter(|_| !store.subscribers.is_empty());
+        let released = released.map(|channel| self.with_prefix(&channel));
+        let subscribers = released.map(|channel| store.subscribers.of_channel(&channel).to_vec());
+        let reply = outcome.reply.map_err(StoreError::from);
+        (reply, subscribers.unwrap_or_default())
     }
 }
 
 impl Engine for Memory {
-    fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
+    fn call(&self, request: Request) -> BoxFuture<Result<Reply, StoreError>> {
         let reply = self.apply(&request, self.now());
         Box::pin(async move { reply })
     }
 
-    fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
+    fn call_background(
+        self: Arc<Self>,
+        requests: Vec<Request>,
+    ) -> BoxFuture<Vec<Result<Reply, StoreError>>> {
         let now = self.now();
         let replies = requests.iter().map(|request| self.apply(request, now));
         let replies: Vec<_> = replies.collect();
         Box::pin(async move { replies })
     }
 
-    fn place(&self) -> String {
+    fn namespace_id(&self) -> String {
         // Another process has others.
         format!("memory:{:p}/{}", Arc::as_ptr(&self.shared), self.prefix)
     }
@@ -184,41 +190,42 @@ impl Engine for Memory {
         &self,
         request: &Request,
         now: &dyn Fn() -> Moment,
-    ) -> Option<Result<Reply, Failure>> {
+    ) -> Option<Result<Reply, StoreError>> {
         let now = if self.same_clock { now() } else { self.now() };
         Some(self.apply(request, now))
     }
 
-    fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
+    fn subscribe(self: Arc<Self>, channel: Channel) -> BoxFuture<Result<Subscription, StoreError>> {
         let channel = self.with_prefix(&channel);
-        let ear = self.store().ears.add(channel.clone());
+        let subscriber = self.store().subscribers.add(channel.clone());
         let memory = self.clone();
-        let gone = Arc::downgrade(&ear);
-        let listener = Listener::new(ear, move || {
-            memory.store().ears.remove(&channel, &gone);
+        let gone = Arc::downgrade(&subscriber);
+        let subscription = Subscription::new(subscriber, move || {
+            memory.store().subscribers.remove(&channel, &gone);
         });
-        Box::pin(async move { Ok(listener) })
+        Box::pin(async move { Ok(subscription) })
     }
 
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
-        let ear = Arc::new(Ear::default());
-        let inbox = Arc::new(Inbox::new(ear.clone()));
-        let names = Names::new(&self.prefix, pattern);
-        self.store().watchers.add(names, &inbox);
+    fn monitor(self: Arc<Self>, pattern: String) -> BoxFuture<Result<ChangeFeed, StoreError>> {
+        let subscriber = Arc::new(Subscriber::default());
+        let buffer = Arc::new(FeedBuffer::new(subscriber.clone()));
+        let names = NameFilter::new(&self.prefix, pattern);
+        self.store().watchers.add(names, &buffer);
         let memory = self.clone();
-        let gone = Arc::downgrade(&inbox);
-        let listener = Listener::new(ear, move || memory.store().watchers.remove(&gone));
-        Box::pin(async move { Ok(Feed::new(listener, Reader(inbox), 0)) })
+        let gone = Arc::downgrade(&buffer);
+        let subscription =
+            Subscription::new(subscriber, move || memory.store().watchers.remove(&gone));
+        Box::pin(async move { Ok(ChangeFeed::new(subscription, WatcherSource(buffer), 0)) })
     }
 
-    fn find(self: Arc<Self>, pattern: String, _from: u64) -> Answer<Result<Page, Failure>> {
+    fn scan(self: Arc<Self>, pattern: String, _from: u64) -> BoxFuture<Result<Page, StoreError>> {
         let now = self.now();
-        let names = Names::new(&self.prefix, pattern);
+        let names = NameFilter::new(&self.prefix, pattern);
         let mut found = Vec::new();
         let mut store = self.store();
-        store.tell_expired(now);
+        store.notify_expired(now);
         for (key, state) in &mut store.states {
-            let name = names.of_key(key);
+            let name = names.name_of(key);
             found.extend(name.and_then(|name| state.held(name, now)));
         }
         drop(store);
@@ -230,12 +237,12 @@ impl Engine for Memory {
         })
     }
 
-    fn announce(
+    fn set_label(
         self: Arc<Self>,
         client: Arc<str>,
         label: Option<Arc<str>>,
         _ttl: Duration,
-    ) -> Answer<Result<(), Failure>> {
+    ) -> BoxFuture<Result<(), StoreError>> {
         let mut store = self.store();
         match label {
             Some(label) => store.labels.insert(client, label),
@@ -248,7 +255,7 @@ impl Engine for Memory {
     fn labels(
         self: Arc<Self>,
         clients: Vec<String>,
-    ) -> Answer<Result<Vec<Option<String>>, Failure>> {
+    ) -> BoxFuture<Result<Vec<Option<String>>, StoreError>> {
         let store = self.store();
         let label = |client: &String| store.labels.get(client.as_str()).map(ToString::to_string);
         let labels = clients.iter().map(label).collect();
@@ -256,9 +263,9 @@ impl Engine for Memory {
         Box::pin(async move { Ok(labels) })
     }
 
-    fn examine(self: Arc<Self>, _probe: bool) -> Answer<Result<Vec<Finding>, Failure>> {
-        let finding = Finding::ok("store", "this process's own memory");
-        Box::pin(async move { Ok(vec![finding]) })
+    fn diagnose(self: Arc<Self>, _probe: bool) -> BoxFuture<Result<Vec<Diagnostic>, StoreError>> {
+        let diagnostic = Diagnostic::ok("store", "this process's own memory");
+        Box::pin(async move { Ok(vec![diagnostic]) })
     }
 }
 
@@ -268,7 +275,7 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-impl Shared {
+impl MemoryStore {
     /// An empty store.
     pub fn new(now: Now) -> Self {
         Self {
@@ -278,19 +285,19 @@ impl Shared {
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 
-impl Store {
+impl MemoryState {
     fn listeners(&self, channel: &Channel) -> u32 {
-        u32::try_from(self.ears.at(channel).len()).unwrap_or(u32::MAX)
+        u32::try_from(self.subscribers.of_channel(channel).len()).unwrap_or(u32::MAX)
     }
 
     /// Tells watchers of leases that have run out, before those are forgotten.
-    fn tell_expired(&mut self, now: Moment) {
+    fn notify_expired(&mut self, now: Moment) {
         if self.watchers.is_empty() {
             return;
         }
@@ -299,14 +306,14 @@ impl Store {
             state.expire(now);
             let after = state.holders();
             let changes = changes(&before, &after, Change::Released, now);
-            self.watchers.tell(key, None, changes, &self.labels);
+            self.watchers.notify(key, None, changes, &self.labels);
         }
     }
 
     /// Forgets expired holds, which nobody may ever ask for again.
     fn sweep(&mut self, now: Moment) {
-        if self.states.len() >= self.sweep_at.max(SMALLEST_SWEEP) {
-            self.tell_expired(now);
+        if self.states.len() >= self.sweep_at.max(MIN_SWEEP) {
+            self.notify_expired(now);
             self.states.retain(|_, state| !state.is_empty(now));
             self.sweep_at = self.states.len() * 2;
         }

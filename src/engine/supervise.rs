@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::events::Events;
 
 /// A task that has panicked starts again after this: one that panics at every start leaves time for everything else.
-pub const RESTART: Duration = Duration::from_millis(50);
+pub const RESTART_DELAY: Duration = Duration::from_millis(50);
 
 /// What a task said when it panicked.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Panicked(pub String);
 
 impl Panicked {
     /// What a panic carries.
-    pub fn of(panic: Box<dyn Any + Send>) -> Self {
+    pub fn from_payload(panic: Box<dyn Any + Send>) -> Self {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         // What was thrown may panic again when it is dropped.
@@ -44,7 +44,7 @@ pub struct Restarts<'a> {
 
 impl<'a> Restarts<'a> {
     /// None yet.
-    pub const fn of(task: &'static str, events: &'a Events) -> Self {
+    pub const fn new(task: &'static str, events: &'a Events) -> Self {
         Self {
             task,
             events,
@@ -64,9 +64,9 @@ impl<'a> Restarts<'a> {
 
     /// The same, and resolves when the task may start again.
     #[expect(clippy::disallowed_methods, reason = "on the library's own thread")]
-    pub async fn after(&mut self, panicked: Panicked) {
+    pub async fn report_and_wait(&mut self, panicked: Panicked) {
         self.report(panicked);
-        tokio::time::sleep(RESTART).await;
+        tokio::time::sleep(RESTART_DELAY).await;
     }
 }
 
@@ -75,7 +75,7 @@ impl<'a> Restarts<'a> {
 /// # Errors
 ///
 /// If it has panicked.
-pub async fn caught<F>(future: F) -> Result<F::Output, Panicked>
+pub async fn catch_panic<F>(future: F) -> Result<F::Output, Panicked>
 where
     F: Future + Send,
     F::Output: Send,
@@ -85,7 +85,7 @@ where
         let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
         match poll {
             Ok(poll) => poll.map(Ok),
-            Err(panic) => Poll::Ready(Err(Panicked::of(panic))),
+            Err(panic) => Poll::Ready(Err(Panicked::from_payload(panic))),
         }
     })
     .await
@@ -96,8 +96,8 @@ where
 /// # Errors
 ///
 /// If it has panicked.
-pub fn caught_now<T>(function: impl FnOnce() -> T) -> Result<T, Panicked> {
-    catch_unwind(AssertUnwindSafe(function)).map_err(Panicked::of)
+pub fn catch_panic_sync<T>(function: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(function)).map_err(Panicked::from_payload)
 }
 
 #[cfg(test)]
@@ -108,28 +108,31 @@ mod tests {
 
     #[expect(clippy::disallowed_methods, reason = "the clock is paused")]
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_panics_at_every_start_leaves_time_for_everything_else() {
+    async fn restart_delay_limits_a_task_that_always_panics() {
         let (events, starts) = (Events::inline(), AtomicU32::new(0));
         let start = async || {
             starts.fetch_add(1, Ordering::Relaxed);
             assert!(starts.load(Ordering::Relaxed) == 0, "at every start");
         };
         let task = async {
-            let mut restarts = Restarts::of("test", &events);
-            while let Err(panicked) = caught(start()).await {
-                restarts.after(panicked).await;
+            let mut restarts = Restarts::new("test", &events);
+            while let Err(panicked) = catch_panic(start()).await {
+                restarts.report_and_wait(panicked).await;
             }
         };
         let begun = Instant::now();
-        assert!(timeout(20 * RESTART, task).await.is_err(), "it goes on");
-        assert_eq!(begun.elapsed(), 20 * RESTART);
+        assert!(
+            timeout(20 * RESTART_DELAY, task).await.is_err(),
+            "it goes on"
+        );
+        assert_eq!(begun.elapsed(), 20 * RESTART_DELAY);
         assert!(starts.into_inner() <= 21);
     }
 
     #[test]
     fn a_panic_that_repeats_the_one_before_is_logged_once() {
         let events = Events::inline();
-        let mut restarts = Restarts::of("test", &events);
+        let mut restarts = Restarts::new("test", &events);
         let logged = ["a", "a", "b", "b", "a"].map(|why| restarts.report(Panicked(why.into())));
         assert_eq!(logged, [true, false, true, false, true]);
     }

@@ -6,12 +6,12 @@ use crate::protocol::{FencingToken, Request};
 ///
 /// At least the microseconds of the calendar: a store that has forgotten all it gave, or a new one in its place, goes on
 /// with greater ones.
-pub(super) fn next(request: &Request, last: Option<FencingToken>) -> FencingToken {
+pub(super) fn next_token(request: &Request, last: Option<FencingToken>) -> FencingToken {
     // The calendar is not read for locks that have none.
     if !request.subject.kind.is_fenced() {
         return FencingToken::new(0);
     }
-    let today = calendar();
+    let today = wall_clock_token();
     last.map_or(today, |last| last.next().max(today))
 }
 
@@ -20,7 +20,7 @@ pub(super) fn next(request: &Request, last: Option<FencingToken>) -> FencingToke
     clippy::disallowed_methods,
     reason = "the calendar is what goes on where nothing is remembered"
 )]
-pub fn calendar() -> FencingToken {
+pub fn wall_clock_token() -> FencingToken {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let micros = since.map_or(0, |since| since.as_micros());
     FencingToken::new(u64::try_from(micros).unwrap_or(0))

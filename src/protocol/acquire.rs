@@ -10,9 +10,9 @@ use super::{Kind, Moment};
 
 /// How a waiter learns that it is worth asking again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Hearing {
+pub enum WaitMode {
     /// By the store's message.
-    Notify,
+    Subscribe,
     /// By asking: first after `first`, then twice as long each time, up to `longest`.
     Poll {
         /// The first pause.
@@ -24,15 +24,15 @@ pub enum Hearing {
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Step {
+pub enum AcquireStep {
     /// Send the request.
-    Ask,
+    Send,
     /// Give up: somebody else holds it.
     Busy,
     /// Give up: the last failure is the answer.
     Fail,
     /// Listen for releases, then say so.
-    Listen,
+    Subscribe,
     /// Sleep until this moment or until woken.
     Sleep(Moment),
     /// Give up: time is over and nobody could say whether the lock is free.
@@ -42,21 +42,21 @@ pub enum Step {
 /// One acquisition.
 #[derive(Debug)]
 pub struct Acquire {
-    hearing: Hearing,
+    wait_mode: WaitMode,
     /// A message may be lost; it never sleeps longer than this without asking again.
     longest_sleep: Duration,
     /// Nor, if it polls, than this.
     longest_poll: Duration,
     deadline: Option<Moment>,
-    listening: bool,
+    subscribed: bool,
     /// What the store last said, if it ever said anything.
-    answered: Option<Answer>,
+    last_reply: Option<LastReply>,
     pause: Duration,
     jitter: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Answer {
+enum LastReply {
     Busy,
     Failure,
 }
@@ -64,22 +64,22 @@ enum Answer {
 impl Acquire {
     /// Waits for a lock of this kind until `deadline`, or for ever. `seed` spreads waiters that would otherwise move in
     /// step.
-    pub const fn new(kind: Kind, hearing: Hearing, deadline: Option<Moment>, seed: u64) -> Self {
+    pub const fn new(kind: Kind, wait_mode: WaitMode, deadline: Option<Moment>, seed: u64) -> Self {
         Self {
-            hearing,
+            wait_mode,
             longest_sleep: kind.longest_sleep(),
             longest_poll: kind.longest_poll(),
             deadline,
-            listening: false,
-            answered: None,
+            subscribed: false,
+            last_reply: None,
             pause: Duration::ZERO,
             jitter: seed,
         }
     }
 
     /// A poller that others have to wait for listens as they would.
-    pub const fn listen_too(&mut self) {
-        self.hearing = Hearing::Notify;
+    pub const fn subscribe_instead(&mut self) {
+        self.wait_mode = WaitMode::Subscribe;
     }
 
     /// When it has to give up, if ever.
@@ -89,20 +89,24 @@ impl Acquire {
 
     /// It has stood in line and is now the first: what others of this client have seen of the lock, it
     /// has seen. An outage it meets is not its first attempt's.
-    pub fn stood_in_line(&mut self, busy: bool) {
-        let seen = if busy { Answer::Busy } else { Answer::Failure };
-        self.answered.get_or_insert(seen);
+    pub fn reached_head(&mut self, busy: bool) {
+        let seen = if busy {
+            LastReply::Busy
+        } else {
+            LastReply::Failure
+        };
+        self.last_reply.get_or_insert(seen);
     }
 
     /// Somebody else holds the lock, for `ttl` more; `None` if it has no end.
-    pub fn busy(&mut self, ttl: Option<Duration>, now: Moment) -> Step {
-        self.answered = Some(Answer::Busy);
+    pub fn busy(&mut self, ttl: Option<Duration>, now: Moment) -> AcquireStep {
+        self.last_reply = Some(LastReply::Busy);
         if self.is_over(now) {
-            return Step::Busy;
+            return AcquireStep::Busy;
         }
-        match self.hearing {
-            Hearing::Notify if !self.listening => Step::Listen,
-            Hearing::Notify => {
+        match self.wait_mode {
+            WaitMode::Subscribe if !self.subscribed => AcquireStep::Subscribe,
+            WaitMode::Subscribe => {
                 // A little after the holder's lease, and not all at the same instant.
                 let longest = self.longest_sleep;
                 if planted!(NeverAsksByItself) {
@@ -111,7 +115,7 @@ impl Acquire {
                 let lapse = ttl.map_or(longest, |ttl| ttl + self.spread(20));
                 self.sleep(lapse.min(longest), now)
             }
-            Hearing::Poll { first, longest } => {
+            WaitMode::Poll { first, longest } => {
                 let longest = longest.min(self.longest_poll);
                 self.pause = (self.pause * 2).clamp(first.min(longest), longest);
                 let pause = self.pause.mul_f64(0.5 + 0.5 * self.fraction());
@@ -122,16 +126,16 @@ impl Acquire {
     }
 
     /// The request failed. `passing` if it may work a little later.
-    pub fn failed(&mut self, passing: bool, now: Moment) -> Step {
-        let waited = self.answered.is_some();
+    pub fn failed(&mut self, passing: bool, now: Moment) -> AcquireStep {
+        let waited = self.last_reply.is_some();
         if self.is_over(now) {
             // It may have been granted for all we know: not the same as busy.
-            return Step::TimedOut;
+            return AcquireStep::TimedOut;
         }
         if !waited || !passing {
-            return Step::Fail;
+            return AcquireStep::Fail;
         }
-        self.answered = Some(Answer::Failure);
+        self.last_reply = Some(LastReply::Failure);
         let pause = self.pause.max(Duration::from_millis(10));
         self.pause = (pause * 2).min(Duration::from_millis(500));
         let pause = pause + self.spread(10);
@@ -139,31 +143,31 @@ impl Acquire {
     }
 
     /// We hear of releases from now on: ask again, since one may have come before.
-    pub fn listening(&mut self) -> Step {
-        self.listening = true;
-        Step::Ask
+    pub fn subscribed(&mut self) -> AcquireStep {
+        self.subscribed = true;
+        AcquireStep::Send
     }
 
     /// We do not hear of releases any more, and have to begin anew.
-    pub const fn not_listening(&mut self) {
-        self.listening = false;
+    pub const fn unsubscribed(&mut self) {
+        self.subscribed = false;
     }
 
     /// We do not hear of releases; ask now and then instead, and try to listen again.
-    pub fn deaf(&mut self, now: Moment) -> Step {
-        self.listening = false;
+    pub fn subscribe_failed(&mut self, now: Moment) -> AcquireStep {
+        self.subscribed = false;
         let pause = Duration::from_millis(50) + self.spread(50);
         self.sleep(pause, now)
     }
 
     /// The sleep is over, by its end or by a message.
-    pub fn woken(&mut self, now: Moment) -> Step {
+    pub fn woken(&mut self, now: Moment) -> AcquireStep {
         if !self.is_over(now) {
-            return Step::Ask;
+            return AcquireStep::Send;
         }
-        match self.answered {
-            Some(Answer::Busy) => Step::Busy,
-            Some(Answer::Failure) | None => Step::TimedOut,
+        match self.last_reply {
+            Some(LastReply::Busy) => AcquireStep::Busy,
+            Some(LastReply::Failure) | None => AcquireStep::TimedOut,
         }
     }
 
@@ -171,9 +175,9 @@ impl Acquire {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    fn sleep(&self, pause: Duration, now: Moment) -> Step {
+    fn sleep(&self, pause: Duration, now: Moment) -> AcquireStep {
         let until = now + pause.max(Duration::from_millis(1));
-        Step::Sleep(self.deadline.map_or(until, |deadline| deadline.min(until)))
+        AcquireStep::Sleep(self.deadline.map_or(until, |deadline| deadline.min(until)))
     }
 
     fn spread(&mut self, millis: u64) -> Duration {
@@ -189,7 +193,7 @@ impl Acquire {
 /// How long a client that has had its turns stands back so that others, who heard of the release, get
 /// theirs. A client that asked again at once kept a Java waiter out for twenty seconds. Those who poll
 /// hear of nothing, and need longer to find it free.
-pub fn stand_back(seed: u64, for_pollers: bool) -> Duration {
+pub fn yield_to_others(seed: u64, for_pollers: bool) -> Duration {
     let least = Duration::from_millis(if for_pollers { 10 } else { 2 });
     least + spread(Duration::from_millis(3), seed)
 }

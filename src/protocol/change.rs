@@ -40,7 +40,7 @@ pub struct Event {
 
 /// What became of one hold, as a store tells it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Changed {
+pub struct HoldChange {
     /// The lock's name, without a prefix.
     pub name: String,
     /// As which kind whoever changed it asked for the lock; the store alone may have done it.
@@ -59,10 +59,10 @@ impl Change {
         match action {
             Action::ForceRelease => Self::Forced,
             Action::Acquire { .. }
-            | Action::Alter { .. }
-            | Action::Count(_)
+            | Action::CounterOp { .. }
+            | Action::SemaphoreOp(_)
             | Action::Inspect
-            | Action::Pass { .. }
+            | Action::Transfer { .. }
             | Action::Release { .. }
             | Action::Renew { .. }
             | Action::Undo { .. } => Self::Released,

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use super::line::Line;
-use super::marks::Marks;
 use super::mutex;
 use super::mutex::Mutex;
-use super::state::{Outcome, Surroundings};
+use super::state::{ApplyContext, Outcome};
+use super::store_queue::StoreQueue;
+use super::tombstones::Tombstones;
 use super::{Action, Channel, Entry, Moment, OwnerId, Reply, Request};
 
 /// After the grant of a lease shorter than this the next waiter is notified: a waiter asks every three seconds by itself, and
@@ -22,43 +22,43 @@ pub const SHOWN: usize = 100;
 /// Decides one request to the fair lock.
 pub fn apply(
     held: &mut Option<Mutex>,
-    marks: &mut Marks,
-    line: &mut dyn Line,
+    tombstones: &mut Tombstones,
+    queue: &mut dyn StoreQueue,
     request: &Request,
-    around: &Surroundings,
+    ctx: &ApplyContext,
 ) -> Outcome {
-    let now = around.now;
-    let mut lock = Fair {
+    let now = ctx.now;
+    let mut lock = FairApply {
         held,
-        marks,
-        line,
+        tombstones,
+        queue,
         now,
-        told: None,
+        notify: None,
     };
-    let reply = lock.decide(request, around);
+    let reply = lock.decide(request, ctx);
     let name = &request.subject.name;
-    let news = lock.told.map(|first| match first {
+    let notify = lock.notify.map(|first| match first {
         Some(owner) => Channel::Waiter(name.clone(), owner),
         // Those who want the plain lock of this name stand in no line.
         None => Channel::Lock(name.clone()),
     });
     Outcome {
         reply: Ok(reply),
-        news,
+        notify,
     }
 }
 
-struct Fair<'a> {
+struct FairApply<'a> {
     held: &'a mut Option<Mutex>,
-    marks: &'a mut Marks,
-    line: &'a mut dyn Line,
+    tombstones: &'a mut Tombstones,
+    queue: &'a mut dyn StoreQueue,
     now: Moment,
     /// Who is told that it may be worth asking: the first in line, or nobody in particular.
-    told: Option<Option<OwnerId>>,
+    notify: Option<Option<OwnerId>>,
 }
 
-impl Fair<'_> {
-    fn decide(&mut self, request: &Request, around: &Surroundings) -> Reply {
+impl FairApply<'_> {
+    fn decide(&mut self, request: &Request, ctx: &ApplyContext) -> Reply {
         match &request.action {
             Action::Acquire {
                 owner,
@@ -70,22 +70,23 @@ impl Fair<'_> {
             Action::ForceRelease => {
                 let forced = self.held.take().is_some();
                 if forced {
-                    self.tell_first();
+                    self.notify_first();
                 }
                 Reply::Forced(forced)
             }
             Action::Undo { owner, entry } => self.undo(owner, *entry),
             // It goes to the first in line, and not to whom its holder likes.
-            Action::Release { owner, .. } | Action::Pass { from: owner, .. } => {
+            Action::Release { owner, .. } | Action::Transfer { from: owner, .. } => {
                 let left = match request.action {
                     Action::Release { left, .. } => left,
                     _ => 0,
                 };
                 self.release(owner, left)
             }
-            Action::Alter { .. } | Action::Count(_) | Action::Inspect | Action::Renew { .. } => {
-                mutex::decide(self.held, self.marks, request, around)
-            }
+            Action::CounterOp { .. }
+            | Action::SemaphoreOp(_)
+            | Action::Inspect
+            | Action::Renew { .. } => mutex::decide(self.held, self.tombstones, request, ctx),
         }
     }
 
@@ -96,20 +97,20 @@ impl Fair<'_> {
         lease: Duration,
         waits: Option<Duration>,
     ) -> Reply {
-        if self.marks.has(owner, entry) {
+        if self.tombstones.contains(owner, entry) {
             return Reply::Undone;
         }
         let now = self.now;
         let reply = match self.held {
             Some(_) => mutex::acquire(self.held, owner, entry, lease, now, || None),
-            None if entry != Entry::First => Reply::Gone,
+            None if entry != Entry::Fresh => Reply::Gone,
             None => {
-                let before = self.line.first().map(|(owner, _)| owner);
-                match self.line.first_at(now) {
+                let before = self.queue.first().map(|(owner, _)| owner);
+                match self.queue.first_live(now) {
                     Some(first) if first != *owner => {
                         if before != Some(first) {
                             // Whoever was told that it is free has gone.
-                            self.told = Some(Some(first));
+                            self.notify = Some(Some(first));
                         }
                         Reply::Busy { ttl: None }
                     }
@@ -119,20 +120,20 @@ impl Fair<'_> {
         };
         match (reply, waits) {
             (Reply::Granted { token }, _) => {
-                let waited = self.line.leave(owner);
+                let waited = self.queue.remove(owner);
                 // The next waiter learns with its question when the hold ends.
                 if waited && lease < SHORT_LEASE {
-                    self.told = self.line.first_at(now).map(Some);
+                    self.notify = self.queue.first_live(now).map(Some);
                 }
                 Reply::Granted { token }
             }
             (Reply::Busy { ttl }, Some(waits)) => {
-                self.line.stand(*owner, now + waits);
-                let before = self.line.first().map(|(owner, _)| owner);
+                self.queue.enqueue(*owner, now + waits);
+                let before = self.queue.first().map(|(owner, _)| owner);
                 // Only the first has to know when the hold ends: the others would all ask at that moment.
-                let first = self.line.first_at(now);
+                let first = self.queue.first_live(now);
                 if first != before && first != Some(*owner) {
-                    self.told = first.map(Some);
+                    self.notify = first.map(Some);
                 }
                 Reply::Busy {
                     ttl: ttl.filter(|_| first == Some(*owner)),
@@ -143,14 +144,14 @@ impl Fair<'_> {
     }
 
     fn undo(&mut self, owner: &OwnerId, entry: Entry) -> Reply {
-        let reply = mutex::undo(self.held, self.marks, owner, entry, self.now, 0);
+        let reply = mutex::undo(self.held, self.tombstones, owner, entry, self.now, 0);
         match reply {
             Reply::Released { .. } => {
                 // Though it was carried out, it may come: who waits in line asks many times.
-                self.marks.put(owner, entry, self.now);
-                self.tell_first();
+                self.tombstones.insert(owner, entry, self.now);
+                self.notify_first();
             }
-            _ if entry == Entry::First => self.leave_line(owner),
+            _ if entry == Entry::Fresh => self.leave_queue(owner),
             _ => {}
         }
         reply
@@ -160,25 +161,25 @@ impl Fair<'_> {
     fn release(&mut self, owner: &OwnerId, left: u32) -> Reply {
         let reply = mutex::release(self.held, owner, left, 0);
         match reply {
-            Reply::Released { .. } => self.tell_first(),
-            _ if left == 0 => self.leave_line(owner),
+            Reply::Released { .. } => self.notify_first(),
+            _ if left == 0 => self.leave_queue(owner),
             _ => {}
         }
         reply
     }
 
     /// Whoever is first then has to know: that the lock is free, or when it will be.
-    fn leave_line(&mut self, owner: &OwnerId) {
-        if !self.line.has(owner) {
+    fn leave_queue(&mut self, owner: &OwnerId) {
+        if !self.queue.contains(owner) {
             return;
         }
-        let was_first = self.line.first_at(self.now) == Some(*owner);
-        if self.line.leave(owner) && was_first && self.line.first_at(self.now).is_some() {
-            self.tell_first();
+        let was_first = self.queue.first_live(self.now) == Some(*owner);
+        if self.queue.remove(owner) && was_first && self.queue.first_live(self.now).is_some() {
+            self.notify_first();
         }
     }
 
-    fn tell_first(&mut self) {
-        self.told = Some(self.line.first_at(self.now));
+    fn notify_first(&mut self) {
+        self.notify = Some(self.queue.first_live(self.now));
     }
 }

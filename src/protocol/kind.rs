@@ -30,15 +30,15 @@ pub enum Kind {
 
 /// What is kept under a name. Kinds of one shape keep each other out; those of different shapes cannot share a name.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Shape {
+pub enum StateKind {
     /// An owner, and how often it holds the lock.
-    Counted,
+    Mutex,
     /// Readers, or a writer, and how often each holds the lock.
-    Shared,
+    ReadWrite,
     /// An owner.
-    Value,
+    Simple,
     /// A number, and what is out of it.
-    Tally,
+    Semaphore,
     /// A number of permits.
     Counter,
     /// A number that goes down.
@@ -60,14 +60,14 @@ impl Kind {
     ];
 
     /// What is kept of it.
-    pub const fn shape(self) -> Shape {
+    pub const fn state_kind(self) -> StateKind {
         match self {
-            Self::Mutex | Self::Fenced | Self::Fair => Shape::Counted,
-            Self::Read | Self::Write => Shape::Shared,
-            Self::Simple => Shape::Value,
-            Self::Semaphore => Shape::Tally,
-            Self::Counting => Shape::Counter,
-            Self::Latch => Shape::Countdown,
+            Self::Mutex | Self::Fenced | Self::Fair => StateKind::Mutex,
+            Self::Read | Self::Write => StateKind::ReadWrite,
+            Self::Simple => StateKind::Simple,
+            Self::Semaphore => StateKind::Semaphore,
+            Self::Counting => StateKind::Counter,
+            Self::Latch => StateKind::Countdown,
         }
     }
 
@@ -81,7 +81,7 @@ impl Kind {
     }
 
     /// Whether the store keeps the line of those who wait, each by itself.
-    pub const fn has_line(self) -> bool {
+    pub const fn has_server_queue(self) -> bool {
         match self {
             Self::Fair => true,
             Self::Mutex | Self::Fenced | Self::Read | Self::Write => false,
@@ -90,7 +90,7 @@ impl Kind {
     }
 
     /// Whether anybody stands in a line that the store keeps.
-    pub const fn may_have_line(self) -> bool {
+    pub const fn may_have_server_queue(self) -> bool {
         match self {
             Self::Fair | Self::Semaphore | Self::Counting => true,
             Self::Mutex | Self::Fenced | Self::Read | Self::Write => false,
@@ -99,7 +99,7 @@ impl Kind {
     }
 
     /// Whether the store knows of those who ask for so many and have to wait, and is told when they wait no longer.
-    pub const fn is_announced(self, permits: u32) -> bool {
+    pub const fn registers_waiters(self, permits: u32) -> bool {
         match self {
             Self::Fair | Self::Write => true,
             Self::Mutex | Self::Fenced | Self::Read | Self::Simple | Self::Latch => false,
@@ -118,7 +118,7 @@ impl Kind {
     }
 
     /// Whether it is a number that nobody holds, so that each change of it is one that must not be made twice.
-    pub const fn is_nobodys(self) -> bool {
+    pub const fn is_ownerless(self) -> bool {
         match self {
             Self::Counting | Self::Latch => true,
             Self::Mutex | Self::Fenced | Self::Fair | Self::Read | Self::Write => false,
@@ -127,12 +127,12 @@ impl Kind {
     }
 
     /// Whether the store can say if somebody holds it: what is only counted is nobody's.
-    pub const fn can_be_asked_about(self) -> bool {
-        !self.is_nobodys()
+    pub const fn is_inspectable(self) -> bool {
+        !self.is_ownerless()
     }
 
     /// Whether its holders have permits, each with an id of its own, and are nobody who may come again.
-    pub const fn is_of_permits(self) -> bool {
+    pub const fn has_permits(self) -> bool {
         match self {
             Self::Semaphore => true,
             Self::Mutex | Self::Fenced | Self::Fair | Self::Read | Self::Write => false,
@@ -142,7 +142,7 @@ impl Kind {
 
     /// Whether it can be one lock on most of several servers, which know nothing of each other: no line, no number that all
     /// would have to agree upon.
-    pub const fn may_be_voted_on(self) -> bool {
+    pub const fn supports_quorum(self) -> bool {
         match self {
             Self::Mutex | Self::Simple => true,
             Self::Fenced | Self::Fair | Self::Read | Self::Write => false,
@@ -218,7 +218,7 @@ impl Kind {
     }
 
     /// Whether a hold may go from one waiter of a client to the next without the store having a say.
-    pub const fn may_be_handed_on(self) -> bool {
+    pub const fn supports_local_handoff(self) -> bool {
         match self {
             Self::Mutex | Self::Simple => true,
             // Each has a token of its own, which the store gives; or it goes to the first in the store's line; or readers
@@ -229,7 +229,7 @@ impl Kind {
     }
 
     /// Whether the store may give it to the next waiter of a client in the same breath.
-    pub const fn may_be_passed(self) -> bool {
+    pub const fn supports_transfer(self) -> bool {
         match self {
             Self::Fair | Self::Read | Self::Write => false,
             Self::Semaphore | Self::Counting | Self::Latch => false,

@@ -1,61 +1,61 @@
 //! The latch, Redisson's `RCountDownLatch`: a count that goes down, and those who wait until it has gone.
 
-use super::deeds::{Deed, Deeds, Effect};
-use super::number::{Alter, counted, inspected};
-use super::state::{Outcome, Surroundings};
+use super::dedup::{DedupTable, IdempotencyKey, RecordedOutcome};
+use super::number::{CounterOp, counted, inspected};
+use super::state::{ApplyContext, Outcome};
 use super::{Action, Reply, Request};
 
 /// Decides one request to the latch.
 pub fn apply(
     left: &mut Option<i64>,
-    deeds: &mut Deeds,
+    dedup: &mut DedupTable,
     request: &Request,
-    around: &Surroundings,
+    ctx: &ApplyContext,
 ) -> Outcome {
-    let (reply, news) = match &request.action {
-        Action::Alter { deed, change } => match deeds.known(deed.id) {
+    let (reply, notify) = match &request.action {
+        Action::CounterOp { key, change } => match dedup.recorded(key.id) {
             Some(effect) => (effect.into(), false),
-            None => alter(left, deeds, *deed, *change, around),
+            None => alter(left, dedup, *key, *change, ctx),
         },
         Action::Undo { owner, .. } => {
-            deeds.undo(*owner, around.now);
-            (Reply::Marked, false)
+            dedup.undo(*owner, ctx.now);
+            (Reply::Tombstoned, false)
         }
-        Action::Count(_) => (counted(*left), false),
+        Action::SemaphoreOp(_) => (counted(*left), false),
         Action::Inspect => (inspected(*left), false),
         // Nobody has anything of it.
         Action::ForceRelease => (Reply::Forced(false), false),
         Action::Acquire { .. }
-        | Action::Pass { .. }
+        | Action::Transfer { .. }
         | Action::Release { .. }
         | Action::Renew { .. } => (Reply::Gone, false),
     };
     Outcome {
         reply: Ok(reply),
-        news: news.then(|| request.subject.channel()),
+        notify: notify.then(|| request.subject.channel()),
     }
 }
 
 fn alter(
     left: &mut Option<i64>,
-    deeds: &mut Deeds,
-    deed: Deed,
-    change: Alter,
-    around: &Surroundings,
+    dedup: &mut DedupTable,
+    key: IdempotencyKey,
+    change: CounterOp,
+    ctx: &ApplyContext,
 ) -> (Reply, bool) {
     let before = *left;
     let after = match change {
-        Alter::CountDown => before.map(|left| left - 1).filter(|left| *left > 0),
-        Alter::Forget => None,
-        Alter::SetOnce(count) => before.or(Some(count)),
+        CounterOp::CountDown => before.map(|left| left - 1).filter(|left| *left > 0),
+        CounterOp::Delete => None,
+        CounterOp::SetOnce(count) => before.or(Some(count)),
         // Those are a semaphore's.
-        Alter::Add(_) | Alter::Drain | Alter::Set(_) | Alter::Take { .. } => before,
+        CounterOp::Add(_) | CounterOp::Drain | CounterOp::Set(_) | CounterOp::Take { .. } => before,
     };
     *left = after;
-    let effect = Effect::Altered(before, after);
-    deeds.note(deed, effect, around.now);
+    let effect = RecordedOutcome::Altered(before, after);
+    dedup.record(key, effect, ctx.now);
     // It is there, or has gone; but below one there was nobody left to wait for it.
-    let counted_below = change == Alter::CountDown && before.is_some_and(|left| left < 1);
-    let news = before.is_some() != after.is_some() && !counted_below;
-    (effect.into(), news)
+    let counted_below = change == CounterOp::CountDown && before.is_some_and(|left| left < 1);
+    let notify = before.is_some() != after.is_some() && !counted_below;
+    (effect.into(), notify)
 }

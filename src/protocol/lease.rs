@@ -22,16 +22,16 @@
 
 use std::time::Duration;
 
-mod fate;
+mod end;
 mod guards;
 
-pub use self::fate::{End, LostReason, Risk, Tick};
+pub use self::end::{HoldEnd, LostReason, Risk, Tick};
 use self::guards::{GuardTerms, Guards};
 use super::Moment;
 
 /// What one guard asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Terms {
+pub struct LeaseTerms {
     /// How long the store keeps the hold without hearing from us.
     pub lease: Duration,
     /// Whether it is renewed for as long as the guard lives.
@@ -39,38 +39,38 @@ pub struct Terms {
     /// After this long the hold is over, renewed or not.
     pub max_hold: Option<Duration>,
     /// Others may cut the lease short to this, from any moment on: it is relied on for no longer, and asked for anew in time.
-    pub cut: Option<Duration>,
+    pub peer_ttl_cap: Option<Duration>,
 }
 
 /// A lease for holds that end with a process and not by the clock; longer than any that may be asked for. The store is
 /// asked all the same now and then: a holder that was forced out must hear of it.
-pub const ENDLESS: Duration = Duration::from_secs(250 * 365 * 24 * 60 * 60);
-const LOOKS_EVERY: Duration = Duration::from_secs(5);
+pub const NO_EXPIRY: Duration = Duration::from_secs(250 * 365 * 24 * 60 * 60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// A lease that makes nothing last longer: whoever asks for it only wants to hear whether the hold is there.
-pub const LOOK: Duration = Duration::from_millis(1);
+pub const PROBE: Duration = Duration::from_millis(1);
 /// How soon a fixed lease is asked about again.
-const LOOKS_AGAIN: Duration = Duration::from_secs(1);
+const PROBE_RETRY: Duration = Duration::from_secs(1);
 
 /// The lease of one hold, with everything its guards asked for.
 #[derive(Debug)]
-pub struct Lease {
+pub struct LeaseState {
     until: Moment,
     renew_at: Moment,
     renewing: bool,
     risk: Option<Risk>,
     /// Since when the store may have forgotten it: only what is asked from then on says that it has not.
     suspect_since: Option<Moment>,
-    end: Option<End>,
+    end: Option<HoldEnd>,
     guards: Guards,
     next_guard: u32,
-    cut: Option<Duration>,
+    peer_ttl_cap: Option<Duration>,
     /// When the longest lease ends that was ever granted, be it cut short or not.
-    promised: Moment,
+    granted_until: Moment,
 }
 
-impl Lease {
+impl LeaseState {
     /// A fresh grant and its first guard, number 0; `None` if its lease ran out on the way.
-    pub fn granted(terms: Terms, sent: Moment, now: Moment) -> Option<Self> {
+    pub fn granted(terms: LeaseTerms, sent: Moment, now: Moment) -> Option<Self> {
         let sent = if planted!(ValidityFromReply) {
             now
         } else {
@@ -85,8 +85,8 @@ impl Lease {
             end: None,
             guards: Guards::default(),
             next_guard: 0,
-            cut: terms.cut,
-            promised: sent,
+            peer_ttl_cap: terms.peer_ttl_cap,
+            granted_until: sent,
         };
         lease.raise(terms.lease, sent);
         lease.add_guard(terms, sent, now);
@@ -94,8 +94,8 @@ impl Lease {
     }
 
     /// Another guard of the same owner. It counts at once, so that nobody gives the hold back while
-    /// the store is asked; what the store then grants is told by [`Lease::extended`].
-    pub fn join(&mut self, terms: Terms, now: Moment) -> u32 {
+    /// the store is asked; what the store then grants is told by [`LeaseState::extended`].
+    pub fn join(&mut self, terms: LeaseTerms, now: Moment) -> u32 {
         self.add_guard(terms, now, now)
     }
 
@@ -111,8 +111,8 @@ impl Lease {
     }
 
     /// Ends this hold and goes on as another's, with the same standing at the store.
-    pub fn hand_on(&mut self, terms: Terms, now: Moment) -> Self {
-        self.end = Some(End::Released);
+    pub fn hand_off(&mut self, terms: LeaseTerms, now: Moment) -> Self {
+        self.end = Some(HoldEnd::Released);
         let mut next = Self {
             until: self.until,
             renew_at: self.renew_at,
@@ -122,8 +122,8 @@ impl Lease {
             end: None,
             guards: Guards::default(),
             next_guard: 0,
-            cut: terms.cut,
-            promised: self.promised,
+            peer_ttl_cap: terms.peer_ttl_cap,
+            granted_until: self.granted_until,
         };
         next.guards.push(GuardTerms {
             guard: 0,
@@ -146,27 +146,27 @@ impl Lease {
             return Tick::Over;
         }
         if let Some(reason) = self.ran_out(now) {
-            self.end = Some(End::Lost(reason));
+            self.end = Some(HoldEnd::Lost(reason));
             return Tick::Lost(reason);
         }
-        let look_again = self.valid_until();
-        let lease = self.keep_alive().or(self.left_of_promise(now));
-        match lease.or(self.suspect_since.map(|_| LOOK)) {
+        let check_again = self.valid_until();
+        let lease = self.keep_alive().or(self.remaining_grant(now));
+        match lease.or(self.suspect_since.map(|_| PROBE)) {
             Some(lease) if !self.renewing && self.renew_at <= now => {
                 self.renewing = true;
-                Tick::Renew { lease, look_again }
+                Tick::Renew { lease, check_again }
             }
-            Some(_) | None => Tick::Sleep(self.next_look().unwrap_or(look_again)),
+            Some(_) | None => Tick::Sleep(self.next_tick().unwrap_or(check_again)),
         }
     }
 
-    /// When [`Lease::tick`] has something to say next; never, once it has ended.
-    pub fn next_look(&self) -> Option<Moment> {
+    /// When [`LeaseState::tick`] has something to say next; never, once it has ended.
+    pub fn next_tick(&self) -> Option<Moment> {
         if self.end.is_some() {
             return None;
         }
         let over = self.valid_until();
-        let asks = self.is_asked_for_anew() || self.suspect_since.is_some();
+        let asks = self.needs_renewal() || self.suspect_since.is_some();
         let renewal = asks && !self.renewing;
         Some(if renewal {
             over.min(self.renew_at)
@@ -218,10 +218,10 @@ impl Lease {
     }
 
     /// Ends the hold as lost; `false` if it was over already.
-    pub fn lose(&mut self, reason: LostReason) -> bool {
+    pub fn mark_lost(&mut self, reason: LostReason) -> bool {
         self.renewing = false;
         let first = self.end.is_none();
-        self.end.get_or_insert(End::Lost(reason));
+        self.end.get_or_insert(HoldEnd::Lost(reason));
         first
     }
 
@@ -230,27 +230,27 @@ impl Lease {
         if self.end.is_none()
             && let Some(reason) = self.ran_out(now)
         {
-            self.end = Some(End::Lost(reason));
+            self.end = Some(HoldEnd::Lost(reason));
         }
         match self.end {
-            Some(End::Lost(reason)) => Err(reason),
-            Some(End::Released) | None => {
-                self.end = Some(End::Released);
+            Some(HoldEnd::Lost(reason)) => Err(reason),
+            Some(HoldEnd::Released) | None => {
+                self.end = Some(HoldEnd::Released);
                 Ok(())
             }
         }
     }
 
     /// How it ended, if it has.
-    pub const fn end(&self) -> Option<End> {
+    pub const fn end(&self) -> Option<HoldEnd> {
         self.end
     }
 
     /// Why it was lost by `now`, noticed or not.
     pub fn lost(&self, now: Moment) -> Option<LostReason> {
         match self.end {
-            Some(End::Lost(reason)) => Some(reason),
-            Some(End::Released) => None,
+            Some(HoldEnd::Lost(reason)) => Some(reason),
+            Some(HoldEnd::Released) => None,
             None => self.ran_out(now),
         }
     }
@@ -284,7 +284,7 @@ impl Lease {
 
     /// Whether it is good enough to be passed on to another waiter of this client: alone, renewed,
     /// not at risk, nothing under way and two thirds of its time left.
-    pub fn may_hand_on(&self, now: Moment) -> bool {
+    pub fn may_hand_off(&self, now: Moment) -> bool {
         let Some(lease) = self.keep_alive() else {
             return false;
         };
@@ -297,7 +297,7 @@ impl Lease {
             && self.until.since(now) * 3 >= whole * 2
     }
 
-    fn add_guard(&mut self, terms: Terms, sent: Moment, now: Moment) -> u32 {
+    fn add_guard(&mut self, terms: LeaseTerms, sent: Moment, now: Moment) -> u32 {
         let guard = self.next_guard;
         self.next_guard += 1;
         let first = guard == 0 || self.keep_alive().is_none();
@@ -306,8 +306,10 @@ impl Lease {
             keep_alive: terms.keep_alive.then_some(terms.lease),
             cutoff: terms.max_hold.map(|longest| now + longest),
         });
-        if terms.keep_alive || self.is_asked_for_anew() {
-            let lease = self.cut.map_or(terms.lease, |cut| cut.min(terms.lease));
+        if terms.keep_alive || self.needs_renewal() {
+            let lease = self
+                .peer_ttl_cap
+                .map_or(terms.lease, |peer_ttl_cap| peer_ttl_cap.min(terms.lease));
             let due = renew_at(sent, lease);
             self.renew_at = if first { due } else { self.renew_at.min(due) };
         }
@@ -333,25 +335,27 @@ impl Lease {
 
     /// The store has granted this lease on a request sent then.
     fn raise(&mut self, lease: Duration, sent: Moment) {
-        let sure = self.cut.map_or(lease, |cut| cut.min(lease));
+        let sure = self
+            .peer_ttl_cap
+            .map_or(lease, |peer_ttl_cap| peer_ttl_cap.min(lease));
         self.until = self.until.max(valid_until(sent, sure));
-        self.promised = self.promised.max(valid_until(sent, lease));
+        self.granted_until = self.granted_until.max(valid_until(sent, lease));
     }
 
-    fn is_asked_for_anew(&self) -> bool {
-        self.keep_alive().is_some() || self.cut_short().is_some()
+    fn needs_renewal(&self) -> bool {
+        self.keep_alive().is_some() || self.is_capped_by_peer().is_some()
     }
 
     /// To what others may have cut it, if it was to last longer; by more than any answer would lose of it.
-    fn cut_short(&self) -> Option<Duration> {
-        self.cut
-            .filter(|cut| self.until + drift(*cut) < self.promised)
+    fn is_capped_by_peer(&self) -> Option<Duration> {
+        self.peer_ttl_cap
+            .filter(|peer_ttl_cap| self.until + drift(*peer_ttl_cap) < self.granted_until)
     }
 
     /// What to ask for of a fixed lease that others may have cut short.
-    fn left_of_promise(&self, now: Moment) -> Option<Duration> {
-        let cut = self.cut_short()?;
-        Some(cut.min(self.promised.since(now)))
+    fn remaining_grant(&self, now: Moment) -> Option<Duration> {
+        let peer_ttl_cap = self.is_capped_by_peer()?;
+        Some(peer_ttl_cap.min(self.granted_until.since(now)))
     }
 
     fn cutoff(&self) -> Option<Moment> {
@@ -379,17 +383,17 @@ fn drift(lease: Duration) -> Duration {
 fn renew_at(sent: Moment, lease: Duration) -> Moment {
     let pause = if planted!(RenewedTooLate) {
         lease
-    } else if lease < ENDLESS {
+    } else if lease < NO_EXPIRY {
         lease / 3
     } else {
-        LOOKS_EVERY
+        CHECK_INTERVAL
     };
     (sent + pause).align_down(pause / 20).max(sent)
 }
 
 /// Sooner than after a success, but not so soon that an ailing store is hammered.
 fn retry_after(lease: Duration) -> Duration {
-    let lease = if lease == LOOK { LOOKS_AGAIN } else { lease };
+    let lease = if lease == PROBE { PROBE_RETRY } else { lease };
     (lease / 10).clamp(Duration::from_millis(10), Duration::from_secs(1))
 }
 

@@ -4,14 +4,14 @@
 //! argument and the answer is a value, so that a million histories can be tried in a minute.
 //!
 //! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart,
-//!   [`owner`] who holds, [`token`] which grant it was, [`holds_end_with`] with what a hold ends beside its lease,
-//!   [`moment`] when; [`marks`] is for how long a store remembers a request that was undone;
-//! - [`state`], [`mutex`], [`fair`] (with its [`line`]), [`rw`] (with its [`writers`]), [`simple`], [`semaphore`] (of
+//!   [`owner`] who holds, [`token`] which grant it was, [`release_on`] with what a hold ends beside its lease,
+//!   [`moment`] when; [`tombstones`] is for how long a store remembers a request that was undone;
+//! - [`state`], [`mutex`], [`fair`] (with its [`store_queue`]), [`rw`] (with its [`writers`]), [`simple`], [`semaphore`] (of
 //!   [`permit`]s), and, of
-//!   [`number`]s that are nobody's, [`counting`] and [`latch`] (with their [`deeds`]) decide *at* the store: one `apply` for each
+//!   [`number`]s that are nobody's, [`counting`] and [`latch`] (with their [`dedup`]) decide *at* the store: one `apply` for each
 //!   primitive; [`change`] says what it did to whom;
 //! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
-//!   lost after it; [`quorum`] what most of several servers have granted; [`ledger`] what a watch tells; [`jitter`] keeps them
+//!   lost after it; [`quorum`] what most of several servers have granted; [`event_diff`] what a watch tells; [`jitter`] keeps them
 //!   from all doing it at once.
 
 #![cfg_attr(
@@ -29,36 +29,36 @@
 pub mod acquire;
 pub mod change;
 pub mod counting;
-pub mod deeds;
+pub mod dedup;
+pub mod event_diff;
 pub mod fair;
-pub mod holds_end_with;
 pub mod jitter;
 pub mod kind;
 pub mod latch;
 pub mod lease;
-pub mod ledger;
-pub mod line;
-pub mod marks;
 pub mod moment;
 pub mod mutex;
 pub mod number;
 pub mod owner;
 pub mod permit;
 pub mod quorum;
+pub mod release_on;
 pub mod request;
 pub mod rw;
 pub mod semaphore;
 pub mod simple;
 pub mod state;
+pub mod store_queue;
 pub mod token;
+pub mod tombstones;
 pub mod writers;
 
-pub use deeds::Deed;
-pub use kind::{Kind, LockKind, Shape};
+pub use dedup::IdempotencyKey;
+pub use kind::{Kind, LockKind, StateKind};
 pub use moment::Moment;
-pub use number::Alter;
+pub use number::CounterOp;
 pub use owner::{ClientId, OwnerId};
 pub use permit::PermitId;
-pub use request::{Action, Channel, Entry, HeldBy, Holding, Reply, Request, Subject};
-pub use semaphore::{Count, Permits, Wanted};
+pub use request::{Action, Channel, Entry, HolderSnapshot, LockSnapshot, Reply, Request, Subject};
+pub use semaphore::{PermitRequest, Permits, SemaphoreOp};
 pub use token::FencingToken;

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use super::marks::Marks;
-use super::state::{Outcome, Surroundings};
-use super::{Action, Entry, FencingToken, HeldBy, Holding, Kind, Moment, OwnerId, Reply, Request};
+use super::state::{ApplyContext, Outcome};
+use super::tombstones::Tombstones;
+use super::{
+    Action, Entry, FencingToken, HolderSnapshot, Kind, LockSnapshot, Moment, OwnerId, Reply,
+    Request,
+};
 
 /// A held lock. A free one is not remembered at all.
 #[derive(Clone, Debug)]
@@ -69,23 +72,23 @@ impl Mutex {
 /// Decides one request to the plain lock, or to the fenced one.
 pub fn apply(
     held: &mut Option<Mutex>,
-    marks: &mut Marks,
+    tombstones: &mut Tombstones,
     request: &Request,
-    around: &Surroundings,
+    ctx: &ApplyContext,
 ) -> Outcome {
-    let reply = decide(held, marks, request, around);
+    let reply = decide(held, tombstones, request, ctx);
     Outcome::of(request, reply)
 }
 
 pub(super) fn decide(
     held: &mut Option<Mutex>,
-    marks: &mut Marks,
+    tombstones: &mut Tombstones,
     request: &Request,
-    around: &Surroundings,
+    ctx: &ApplyContext,
 ) -> Reply {
-    let Surroundings { now, listeners, .. } = *around;
+    let ApplyContext { now, listeners, .. } = *ctx;
     let kind = request.subject.kind;
-    let token = |seen| kind.is_fenced().then(|| around.token_after(seen));
+    let token = |seen| kind.is_fenced().then(|| ctx.token_after(seen));
     match &request.action {
         Action::Acquire {
             owner,
@@ -94,16 +97,16 @@ pub(super) fn decide(
             seen,
             ..
         } => {
-            if marks.has(owner, *entry) {
+            if tombstones.contains(owner, *entry) {
                 return Reply::Undone;
             }
             acquire(held, owner, *entry, *lease, now, || token(*seen))
         }
-        Action::Alter { .. } => Reply::NO_NUMBER,
-        Action::Count(_) => Reply::NO_PERMITS,
+        Action::CounterOp { .. } => Reply::NOT_A_COUNTER,
+        Action::SemaphoreOp(_) => Reply::NOT_A_SEMAPHORE,
         Action::ForceRelease => Reply::Forced(held.take().is_some()),
-        Action::Inspect => Reply::Inspected(held.as_ref().map(|held| Holding {
-            owners: vec![HeldBy {
+        Action::Inspect => Reply::Inspected(held.as_ref().map(|held| LockSnapshot {
+            owners: vec![HolderSnapshot {
                 owner: held.owner.to_string(),
                 count: u64::from(held.count),
                 ttl: Some(held.until.since(now)),
@@ -111,9 +114,9 @@ pub(super) fn decide(
             ttl: Some(held.until.since(now)),
             token: held.token.filter(|_| kind != Kind::Mutex),
             waiting: Vec::new(),
-            ..Holding::default()
+            ..LockSnapshot::default()
         })),
-        Action::Pass {
+        Action::Transfer {
             from,
             to,
             lease,
@@ -122,10 +125,10 @@ pub(super) fn decide(
         } => {
             let released = release(held, from, 0, listeners);
             let free = matches!(released, Reply::Released { .. });
-            if !free || listeners > *own_listeners || marks.has(to, Entry::First) {
+            if !free || listeners > *own_listeners || tombstones.contains(to, Entry::Fresh) {
                 return released;
             }
-            acquire(held, to, Entry::First, *lease, now, || token(*seen))
+            acquire(held, to, Entry::Fresh, *lease, now, || token(*seen))
         }
         Action::Release { owner, left } => release(held, owner, *left, listeners),
         Action::Renew { owner, lease } => match mine(held, owner) {
@@ -135,7 +138,7 @@ pub(super) fn decide(
             }
             Err(refusal) => refusal,
         },
-        Action::Undo { owner, entry } => undo(held, marks, owner, *entry, now, listeners),
+        Action::Undo { owner, entry } => undo(held, tombstones, owner, *entry, now, listeners),
     }
 }
 
@@ -149,7 +152,7 @@ pub(super) fn acquire(
 ) -> Reply {
     match (held, entry) {
         (Some(held), entry) if held.owner == *owner => {
-            if let Entry::Again { count, .. } = entry {
+            if let Entry::Reentry { count, .. } = entry {
                 held.count = held.count.max(count);
             }
             held.raise_lease(lease, now);
@@ -161,8 +164,8 @@ pub(super) fn acquire(
             ttl: Some(held.until.since(now)),
         },
         // Granting it would make up the hold it goes by.
-        (None, Entry::Again { .. }) => Reply::Gone,
-        (free, Entry::First) => {
+        (None, Entry::Reentry { .. }) => Reply::Gone,
+        (free, Entry::Fresh) => {
             let token = token();
             *free = Some(Mutex::new(*owner, 1, now + lease, token));
             Reply::Granted { token }
@@ -172,7 +175,7 @@ pub(super) fn acquire(
 
 pub(super) fn undo(
     held: &mut Option<Mutex>,
-    marks: &mut Marks,
+    tombstones: &mut Tombstones,
     owner: &OwnerId,
     entry: Entry,
     now: Moment,
@@ -180,16 +183,16 @@ pub(super) fn undo(
 ) -> Reply {
     let left = match entry {
         // Carried out, it cannot come again: no mark is needed.
-        Entry::First if mine(held, owner).is_ok() => return release(held, owner, 0, listeners),
-        Entry::First => 0,
-        Entry::Again { count, .. } => count,
+        Entry::Fresh if mine(held, owner).is_ok() => return release(held, owner, 0, listeners),
+        Entry::Fresh => 0,
+        Entry::Reentry { count, .. } => count,
     };
     // Into a hold that goes on one cannot tell by the count: others may have left meanwhile.
-    marks.put(owner, entry, now);
+    tombstones.insert(owner, entry, now);
     if mine(held, owner).is_ok_and(|held| held.count > left) {
         return release(held, owner, left, listeners);
     }
-    Reply::Marked
+    Reply::Tombstoned
 }
 
 pub(super) fn release(

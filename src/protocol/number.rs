@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use super::{Holding, OwnerId, Permits, Reply};
+use super::{LockSnapshot, OwnerId, Permits, Reply};
 
 /// No number goes beyond this, nor below its negative: the greatest that every store counts to exactly.
-pub const GREATEST: i64 = (1 << 53) - 1;
+pub const MAX_COUNTER: i64 = (1 << 53) - 1;
 
 /// A change, which is carried out once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Alter {
-    /// So many more, or fewer; a semaphore's. Not at all, if that would go beyond [`GREATEST`].
+pub enum CounterOp {
+    /// So many more, or fewer; a semaphore's. Not at all, if that would go beyond [`MAX_COUNTER`].
     Add(i64),
     /// One less, and none at zero; a latch's.
     CountDown,
     /// None is left of those that are there; a semaphore's.
     Drain,
     /// Forget it.
-    Forget,
+    Delete,
     /// Let there be so many; a semaphore's.
     Set(i64),
     /// Let there be so many, if nobody has said so.
@@ -43,5 +43,5 @@ pub(super) fn counted(number: Option<i64>) -> Reply {
 
 /// Nobody holds it, whether it is there or not.
 pub(super) fn inspected(number: Option<i64>) -> Reply {
-    Reply::Inspected(number.map(|_| Holding::NOBODYS))
+    Reply::Inspected(number.map(|_| LockSnapshot::OWNERLESS))
 }

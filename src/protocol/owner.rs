@@ -75,21 +75,21 @@ impl OwnerId {
 
 /// That text is no owner's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct NotAnOwner;
+pub struct ParseOwnerIdError;
 
 /// Reads what [`Display`](fmt::Display) writes, and nothing else: stores compare owners as text, so that
 /// two spellings of one would be two.
 impl FromStr for OwnerId {
-    type Err = NotAnOwner;
+    type Err = ParseOwnerIdError;
 
-    fn from_str(text: &str) -> Result<Self, NotAnOwner> {
-        let (client, number) = text.split_once(':').ok_or(NotAnOwner)?;
+    fn from_str(text: &str) -> Result<Self, ParseOwnerIdError> {
+        let (client, number) = text.split_once(':').ok_or(ParseOwnerIdError)?;
         let owner = Self {
-            client: ClientId::parse(client).ok_or(NotAnOwner)?,
-            number: number.parse().map_err(|_| NotAnOwner)?,
+            client: ClientId::parse(client).ok_or(ParseOwnerIdError)?,
+            number: number.parse().map_err(|_| ParseOwnerIdError)?,
         };
         let same = owner.to_string() == text;
-        same.then_some(owner).ok_or(NotAnOwner)
+        same.then_some(owner).ok_or(ParseOwnerIdError)
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
             "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c1g:1",
             " 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
         ] {
-            assert_eq!(OwnerId::from_str(text), Err(NotAnOwner), "{text}");
+            assert_eq!(OwnerId::from_str(text), Err(ParseOwnerIdError), "{text}");
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{ClientId, OwnerId};
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
 /// # let client = distlock::Client::connect("memory:").await?;
 /// let exports = client.semaphore("exports");
-/// exports.set(2).await?;
+/// exports.set_total(2).await?;
 /// let permit = exports.permit().acquire().await?;
 /// let id = permit.permit_ids()[0];
 /// assert_eq!(id.to_string().parse(), Ok(id));
@@ -29,41 +29,41 @@ use super::{ClientId, OwnerId};
 pub struct PermitId([u8; 16]);
 
 /// How much of an id all permits of one owner share.
-pub const SHARED: usize = 12;
+pub const OWNER_PREFIX_LEN: usize = 12;
 
 /// An owner's number has room for so many permits.
-pub const MOST_AT_ONCE: u32 = 1 << 16;
+pub const OWNER_STRIDE: u32 = 1 << 16;
 
 /// The most permits in one guard: the ids of one guard are then 64 KB.
-pub const MOST_PERMITS: u32 = 4096;
+pub const MAX_PERMITS: u32 = 4096;
 
 /// No client ever has so many owners: who would be beyond is another's.
-const FARTHEST: i64 = 1 << 56;
+const OWNER_NUMBER_LIMIT: i64 = 1 << 56;
 
 /// An owner that wants so many permits, by a number that no other has. It says how many in its own number: wherever its
 /// permits are given back, renewed or taken back it is known which they are, though some may have gone.
-pub const fn owner_of(client: ClientId, number: i64, permits: u32) -> OwnerId {
-    debug_assert!(permits >= 1 && permits <= MOST_AT_ONCE);
-    let permits = (permits.saturating_sub(1) % MOST_AT_ONCE) as i64;
-    OwnerId::new(client, number.wrapping_mul(MOST_AT_ONCE as i64) + permits)
+pub const fn permit_owner(client: ClientId, number: i64, permits: u32) -> OwnerId {
+    debug_assert!(permits >= 1 && permits <= OWNER_STRIDE);
+    let permits = (permits.saturating_sub(1) % OWNER_STRIDE) as i64;
+    OwnerId::new(client, number.wrapping_mul(OWNER_STRIDE as i64) + permits)
 }
 
 /// How many permits an owner wants.
-pub const fn wanted_by(owner: OwnerId) -> u32 {
-    owner.number().rem_euclid(MOST_AT_ONCE as i64) as u32 + 1
+pub const fn permit_count(owner: OwnerId) -> u32 {
+    owner.number().rem_euclid(OWNER_STRIDE as i64) as u32 + 1
 }
 
 /// All permits of an owner.
 pub fn permits_of(owner: OwnerId) -> impl Iterator<Item = PermitId> {
-    (1..=wanted_by(owner)).map(move |number| PermitId::new(owner, number))
+    (1..=permit_count(owner)).map(move |number| PermitId::new(owner, number))
 }
 
 impl PermitId {
     /// An owner's permit, counted from 1.
     fn new(owner: OwnerId, number: u32) -> Self {
         let mut id = [0; 16];
-        let (shared, own) = id.split_at_mut(SHARED);
-        shared.copy_from_slice(&shared_by(owner));
+        let (shared, own) = id.split_at_mut(OWNER_PREFIX_LEN);
+        shared.copy_from_slice(&owner_prefix(owner));
         own.copy_from_slice(&number.to_be_bytes());
         Self(id)
     }
@@ -83,22 +83,23 @@ impl PermitId {
 
     /// Which of a client's owners has it, if one can have.
     fn owner(&self, client: ClientId) -> Option<OwnerId> {
-        let (shared, own) = self.0.split_at(SHARED);
+        let (shared, own) = self.0.split_at(OWNER_PREFIX_LEN);
         let own = u32::from_be_bytes(own.try_into().ok()?);
-        let first = shared_by(OwnerId::new(client, 0));
+        let first = owner_prefix(OwnerId::new(client, 0));
         let number = |shared: &[u8]| Some(u64::from_be_bytes(*shared.last_chunk()?));
         let number = number(shared)?.wrapping_sub(number(&first)?).cast_signed();
         let owner = OwnerId::new(client, number);
-        let has = shared[..4] == first[..4] && (-FARTHEST..FARTHEST).contains(&number);
-        (has && (1..=wanted_by(owner)).contains(&own)).then_some(owner)
+        let has = shared[..4] == first[..4]
+            && (-OWNER_NUMBER_LIMIT..OWNER_NUMBER_LIMIT).contains(&number);
+        (has && (1..=permit_count(owner)).contains(&own)).then_some(owner)
     }
 }
 
 /// What all ids of an owner begin with, and no other's: some of its client's uuid as it is, and so much of the rest as makes
 /// room for its number.
-pub fn shared_by(owner: OwnerId) -> [u8; SHARED] {
+pub fn owner_prefix(owner: OwnerId) -> [u8; OWNER_PREFIX_LEN] {
     let uuid = owner.client().bytes();
-    let mut shared = [0; SHARED];
+    let mut shared = [0; OWNER_PREFIX_LEN];
     let (client, number) = shared.split_at_mut(4);
     client.copy_from_slice(&uuid[..4]);
     let mut rest = [0; 8];
@@ -124,38 +125,38 @@ impl fmt::Debug for PermitId {
 
 /// That text is no permit's id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct NotAPermit;
+pub struct ParsePermitIdError;
 
-impl fmt::Display for NotAPermit {
+impl fmt::Display for ParsePermitIdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a permit's id is 32 hexadecimal digits")
     }
 }
 
-impl Error for NotAPermit {}
+impl Error for ParsePermitIdError {}
 
 impl FromStr for PermitId {
-    type Err = NotAPermit;
+    type Err = ParsePermitIdError;
 
-    fn from_str(text: &str) -> Result<Self, NotAPermit> {
+    fn from_str(text: &str) -> Result<Self, ParsePermitIdError> {
         let mut id = [0; 16];
         let digits = text.as_bytes();
         if digits.len() != 32 || !digits.iter().all(u8::is_ascii_hexdigit) {
-            return Err(NotAPermit);
+            return Err(ParsePermitIdError);
         }
         for (byte, digits) in id.iter_mut().zip(digits.chunks(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| NotAPermit)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| NotAPermit)?;
+            let digits = std::str::from_utf8(digits).map_err(|_| ParsePermitIdError)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| ParsePermitIdError)?;
         }
         Ok(Self(id))
     }
 }
 
 impl TryFrom<&[u8]> for PermitId {
-    type Error = NotAPermit;
+    type Error = ParsePermitIdError;
 
-    fn try_from(bytes: &[u8]) -> Result<Self, NotAPermit> {
-        bytes.try_into().map(Self).map_err(|_| NotAPermit)
+    fn try_from(bytes: &[u8]) -> Result<Self, ParsePermitIdError> {
+        bytes.try_into().map(Self).map_err(|_| ParsePermitIdError)
     }
 }
 
@@ -166,9 +167,9 @@ impl From<PermitId> for String {
 }
 
 impl TryFrom<String> for PermitId {
-    type Error = NotAPermit;
+    type Error = ParsePermitIdError;
 
-    fn try_from(text: String) -> Result<Self, NotAPermit> {
+    fn try_from(text: String) -> Result<Self, ParsePermitIdError> {
         text.parse()
     }
 }
@@ -186,8 +187,8 @@ mod tests {
         for client in clients {
             for number in (-3..300).chain([i64::MAX >> 16]) {
                 for permits in [1, 2, 5] {
-                    let owner = owner_of(client, number * 3 + i64::from(permits), permits);
-                    assert_eq!(wanted_by(owner), permits);
+                    let owner = permit_owner(client, number * 3 + i64::from(permits), permits);
+                    assert_eq!(permit_count(owner), permits);
                     for id in permits_of(owner) {
                         assert!(ids.insert(id), "{owner} {id}");
                         assert_eq!(id.to_string().parse(), Ok(id));
@@ -195,8 +196,8 @@ mod tests {
                 }
             }
         }
-        let all = owner_of(clients[0], 1, MOST_AT_ONCE);
-        assert_eq!(wanted_by(all), MOST_AT_ONCE);
+        let all = permit_owner(clients[0], 1, OWNER_STRIDE);
+        assert_eq!(permit_count(all), OWNER_STRIDE);
     }
 
     #[test]
@@ -204,7 +205,7 @@ mod tests {
         let clients = [*b"0123456789abcdef", [255; 16], *b"0123_another_one"].map(ClientId::new);
         for client in clients {
             for (number, permits) in [(0, 1), (7, 3), (1 << 39, 2)] {
-                let owner = owner_of(client, number, permits);
+                let owner = permit_owner(client, number, permits);
                 for id in permits_of(owner) {
                     assert_eq!(id.owner_text(&clients), owner.to_string());
                     let others: Vec<_> = clients.into_iter().filter(|c| *c != client).collect();
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn what_is_no_id_is_refused() {
         for text in ["", "0", &"g".repeat(32), &"0".repeat(33), &"ä".repeat(16)] {
-            assert_eq!(PermitId::from_str(text), Err(NotAPermit), "{text}");
+            assert_eq!(PermitId::from_str(text), Err(ParsePermitIdError), "{text}");
         }
     }
 }

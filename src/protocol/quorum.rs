@@ -29,9 +29,9 @@ pub enum Vote {
 
 /// What is known of the whole by now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Verdict {
+pub enum QuorumStatus {
     /// Too many votes are still to come.
-    Open,
+    Pending,
     /// It is ours.
     Won,
     /// It is not, and enough servers are there: others are in the way.
@@ -42,7 +42,7 @@ pub enum Verdict {
 
 /// The votes by now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Count {
+pub struct VoteCount {
     members: usize,
     granted: usize,
     refused: usize,
@@ -57,7 +57,7 @@ pub fn majority(members: usize) -> usize {
     members / 2 + 1
 }
 
-impl Count {
+impl VoteCount {
     /// None yet, of so many.
     pub const fn of(members: usize) -> Self {
         Self {
@@ -81,25 +81,25 @@ impl Count {
     ///
     /// That it cannot be won is not enough: whoever is to know whether others are in the way, or servers missing, hears the
     /// rest out until one of the two is certain.
-    pub fn verdict(&self) -> Verdict {
+    pub fn status(&self) -> QuorumStatus {
         let needed = majority(self.members);
         let too_many = self.members - needed + 1;
         let heard = self.granted + self.refused + self.absent;
         if self.granted >= needed {
-            Verdict::Won
+            QuorumStatus::Won
         } else if self.absent >= too_many {
-            Verdict::NoMajority
+            QuorumStatus::NoMajority
         } else if self.refused >= too_many || heard == self.members {
-            Verdict::Busy
+            QuorumStatus::Busy
         } else {
-            Verdict::Open
+            QuorumStatus::Pending
         }
     }
 }
 
 /// For how long most of `members` can be relied on, given how long each of those that were granted can. Zero if too few
 /// can.
-pub fn relied_on(mut each: Vec<Duration>, members: usize) -> Duration {
+pub fn majority_validity(mut each: Vec<Duration>, members: usize) -> Duration {
     each.sort_unstable_by(|a, b| b.cmp(a));
     let last_needed = majority(members) - 1;
     each.get(last_needed).copied().unwrap_or_default()
@@ -112,7 +112,7 @@ pub fn has_vote(uptime: Duration, longest_lease: Duration) -> bool {
 }
 
 /// How long one server may take to answer: far less than the lease.
-pub fn answers_within(lease: Duration) -> Duration {
+pub fn reply_timeout(lease: Duration) -> Duration {
     (lease / SHARE).max(LEAST)
 }
 

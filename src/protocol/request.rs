@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::LostReason;
-use super::semaphore::{Count, Permits, Wanted};
-use super::{Alter, Deed, FencingToken, Kind, OwnerId};
+use super::semaphore::{PermitRequest, Permits, SemaphoreOp};
+use super::{CounterOp, FencingToken, IdempotencyKey, Kind, OwnerId};
 
 /// In bytes: longer than anyone needs, shorter than what would hurt a store.
-const LONGEST_NAME: usize = 64 * 1024;
+const MAX_NAME_LEN: usize = 64 * 1024;
 
 /// One call on one primitive.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -77,28 +77,28 @@ pub enum Action {
         /// wait.
         waits: Option<Duration>,
         /// The same user's hold on the other side of a read/write lock: a writer may read, and the only reader may write.
-        beside: Option<OwnerId>,
+        upgrade_from: Option<OwnerId>,
         /// Whether a reader goes past writers that wait: it has waited for them long enough.
-        past: bool,
+        bypass_writers: bool,
         /// How many of them, where there are many.
-        permits: Wanted,
+        permits: PermitRequest,
     },
     /// Change a number that is nobody's, once.
-    Alter {
+    CounterOp {
         /// Which request it is.
-        deed: Deed,
+        key: IdempotencyKey,
         /// What is to become of the number.
-        change: Alter,
+        change: CounterOp,
     },
     /// Say how many permits there are, or change that.
-    Count(Count),
+    SemaphoreOp(SemaphoreOp),
     /// Take the lock from whoever holds it.
     ForceRelease,
     /// Say who holds it.
     Inspect,
     /// Give the lock back and, if nobody but this client listens for it, take it again for another
     /// owner in the same breath.
-    Pass {
+    Transfer {
         /// Who gives it back.
         from: OwnerId,
         /// Who gets it, as its first entry.
@@ -138,9 +138,9 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Entry {
     /// From zero: the lock must be free.
-    First,
+    Fresh,
     /// Into a hold of its own, which must be there: granting it would otherwise make that up.
-    Again {
+    Reentry {
         /// Tells this owner's acquires apart; the first entry is number 1.
         attempt: u32,
         /// How often the owner holds the lock.
@@ -180,11 +180,11 @@ pub enum Reply {
         permits: Option<Permits>,
     },
     /// Who holds it, if anyone.
-    Inspected(Option<Holding>),
+    Inspected(Option<LockSnapshot>),
     /// A release that left holds standing.
     Kept,
     /// Nothing to undo; the request will be refused if it still comes.
-    Marked,
+    Tombstoned,
     /// No trace of the owner is left; this many listened to the news, ourselves included.
     Released {
         /// How many heard it.
@@ -200,9 +200,9 @@ pub enum Reply {
 
 /// Who holds a lock, as a store sees it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Holding {
+pub struct LockSnapshot {
     /// Its owners; the same one twice, if it reads and writes.
-    pub owners: Vec<HeldBy>,
+    pub owners: Vec<HolderSnapshot>,
     /// What is left until it is free; `None` if it has no end.
     pub ttl: Option<Duration>,
     /// The token of the last grant, where they have one.
@@ -217,7 +217,7 @@ pub struct Holding {
 
 /// One owner of a lock, as a store sees it.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct HeldBy {
+pub struct HolderSnapshot {
     /// In the form the store keeps it.
     pub owner: String,
     /// How often it holds the lock.
@@ -226,9 +226,9 @@ pub struct HeldBy {
     pub ttl: Option<Duration>,
 }
 
-impl Holding {
+impl LockSnapshot {
     /// Of what is there and nobody holds.
-    pub const NOBODYS: Self = Self {
+    pub const OWNERLESS: Self = Self {
         owners: Vec::new(),
         ttl: None,
         token: None,
@@ -240,13 +240,13 @@ impl Holding {
 
 impl Reply {
     /// Of a lock there are not many.
-    pub const NO_PERMITS: Self = Self::Counted {
+    pub const NOT_A_SEMAPHORE: Self = Self::Counted {
         done: false,
         permits: None,
     };
 
     /// Nor is it a number.
-    pub const NO_NUMBER: Self = Self::Altered {
+    pub const NOT_A_COUNTER: Self = Self::Altered {
         before: None,
         after: None,
     };
@@ -262,7 +262,7 @@ impl Reply {
             | Self::Granted { .. }
             | Self::Inspected(_)
             | Self::Kept
-            | Self::Marked
+            | Self::Tombstoned
             | Self::Released { .. }
             | Self::Renewed => None,
         }
@@ -270,10 +270,10 @@ impl Reply {
 }
 
 /// Why nothing can have this name; none if it can.
-pub const fn flaw_of(name: &str) -> Option<&'static str> {
+pub const fn validate_name(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         Some("it is empty")
-    } else if name.len() > LONGEST_NAME {
+    } else if name.len() > MAX_NAME_LEN {
         Some("it is longer than 64 KiB")
     } else {
         None
@@ -298,8 +298,8 @@ impl Entry {
     /// Its number among the owner's acquires.
     pub const fn attempt(self) -> u32 {
         match self {
-            Self::First => 1,
-            Self::Again { attempt, .. } => attempt,
+            Self::Fresh => 1,
+            Self::Reentry { attempt, .. } => attempt,
         }
     }
 }

@@ -8,99 +8,101 @@ mod held;
 
 pub use self::held::ReadWrite;
 use self::held::{Reader, Writer};
-use super::marks::Marks;
-use super::state::{Outcome, Surroundings};
-use super::writers::Writers;
-use super::{Action, Entry, HeldBy, Holding, Kind, Moment, OwnerId, Reply, Request};
+use super::state::{ApplyContext, Outcome};
+use super::tombstones::Tombstones;
+use super::writers::WaitingWriters;
+use super::{Action, Entry, HolderSnapshot, Kind, LockSnapshot, Moment, OwnerId, Reply, Request};
 
 /// How often one owner may hold the read lock at once: in Redis each of these holds has a key of its own.
-pub const MOST_READS: u32 = 300;
+pub const MAX_READ_HOLDS: u32 = 300;
 
 /// Decides one request of a reader or a writer.
 pub fn apply(
     held: &mut Option<ReadWrite>,
-    marks: &mut Marks,
-    writers: &mut Writers,
+    tombstones: &mut Tombstones,
+    writers: &mut WaitingWriters,
     request: &Request,
-    around: &Surroundings,
+    ctx: &ApplyContext,
 ) -> Outcome {
-    let mut lock = Lock {
+    let mut lock = ReadWriteApply {
         held,
-        marks,
+        tombstones,
         writers,
         writes: request.subject.kind == Kind::Write,
-        now: around.now,
-        news: false,
+        now: ctx.now,
+        notify: false,
     };
     let mut reply = lock.decide(&request.action);
-    let news = lock.news;
+    let notify = lock.notify;
     if let Reply::Released { listeners } = &mut reply
-        && news
+        && notify
     {
-        *listeners = around.listeners;
+        *listeners = ctx.listeners;
     }
     Outcome {
         reply: Ok(reply),
-        news: news.then(|| request.subject.channel()),
+        notify: notify.then(|| request.subject.channel()),
     }
 }
 
-struct Lock<'a> {
+struct ReadWriteApply<'a> {
     held: &'a mut Option<ReadWrite>,
-    marks: &'a mut Marks,
-    writers: &'a mut Writers,
+    tombstones: &'a mut Tombstones,
+    writers: &'a mut WaitingWriters,
     /// Whether it is a writer's request.
     writes: bool,
     now: Moment,
     /// Whether it is worth asking again for those who wait.
-    news: bool,
+    notify: bool,
 }
 
 /// Nobody has to hear of it, so far.
 const RELEASED: Reply = Reply::Released { listeners: 0 };
 const GRANTED: Reply = Reply::Granted { token: None };
 
-impl Lock<'_> {
+impl ReadWriteApply<'_> {
     fn decide(&mut self, action: &Action) -> Reply {
         match action {
-            Action::Acquire { owner, entry, .. } if self.marks.has(owner, *entry) => Reply::Undone,
+            Action::Acquire { owner, entry, .. } if self.tombstones.contains(owner, *entry) => {
+                Reply::Undone
+            }
             Action::Acquire {
                 owner,
                 entry,
                 lease,
-                beside,
-                past,
+                upgrade_from,
+                bypass_writers,
                 ..
-            } if !self.writes => self.read(*owner, *entry, *lease, *beside, *past),
+            } if !self.writes => self.read(*owner, *entry, *lease, *upgrade_from, *bypass_writers),
             Action::Acquire {
                 owner,
                 entry,
                 lease,
-                beside,
+                upgrade_from,
                 waits,
                 ..
             } => {
-                let reply = self.write(*owner, *entry, *lease, *beside);
+                let reply = self.write(*owner, *entry, *lease, *upgrade_from);
                 match (&reply, waits) {
                     (Reply::Granted { .. }, _) => {
-                        self.writers.leave(owner);
+                        self.writers.remove(owner);
                     }
-                    (Reply::Busy { .. }, Some(waits)) if *entry == Entry::First => {
-                        self.writers.stand(*owner, self.now + *waits, self.now);
+                    (Reply::Busy { .. }, Some(waits)) if *entry == Entry::Fresh => {
+                        self.writers.register(*owner, self.now + *waits, self.now);
                     }
                     _ => {}
                 }
                 reply
             }
-            Action::Alter { .. } => Reply::NO_NUMBER,
-            Action::Count(_) => Reply::NO_PERMITS,
+            Action::CounterOp { .. } => Reply::NOT_A_COUNTER,
+            Action::SemaphoreOp(_) => Reply::NOT_A_SEMAPHORE,
             Action::ForceRelease => {
-                self.news = self.held.take().is_some();
-                Reply::Forced(self.news)
+                self.notify = self.held.take().is_some();
+                Reply::Forced(self.notify)
             }
             Action::Inspect => Reply::Inspected(self.inspect()),
             // Whoever asks first gets it, and not whom its holder likes.
-            Action::Pass { from, .. } => self.release(from, 0),
+            Action::Transfer { from, .. } => self.release(from, 0),
             Action::Release { owner, left } => self.release(owner, *left),
             Action::Renew { owner, lease } => self.renew(owner, self.now + *lease),
             Action::Undo { owner, entry } => self.undo(owner, *entry),
@@ -113,16 +115,16 @@ impl Lock<'_> {
         entry: Entry,
         lease: Duration,
         own_writer: Option<OwnerId>,
-        past: bool,
+        bypass_writers: bool,
     ) -> Reply {
         let until = self.now + lease;
-        let writer_waits = !past && self.writers.wait(self.now);
+        let writer_waits = !bypass_writers && self.writers.any_waiting(self.now);
         let Some(held) = self.held.as_mut() else {
             return match entry {
                 // Granting it would make up the hold it goes by.
-                Entry::Again { .. } => Reply::Gone,
-                Entry::First if writer_waits => Reply::Busy { ttl: None },
-                Entry::First => {
+                Entry::Reentry { .. } => Reply::Gone,
+                Entry::Fresh if writer_waits => Reply::Busy { ttl: None },
+                Entry::Fresh => {
                     *self.held = Some(ReadWrite {
                         until,
                         writer: None,
@@ -136,11 +138,11 @@ impl Lock<'_> {
             ttl: Some(held.until.since(self.now)),
         };
         if let Some(reader) = held.reader(&owner) {
-            if let Entry::Again { count, .. } = entry {
+            if let Entry::Reentry { count, .. } = entry {
                 reader.count = reader.count.max(count);
             }
             reader.until = reader.until.max(until);
-        } else if entry != Entry::First {
+        } else if entry != Entry::Fresh {
             return busy;
         } else if held.writes() {
             if !own_writer.is_some_and(|writer| held.is_written_by(&writer)) {
@@ -165,7 +167,7 @@ impl Lock<'_> {
     ) -> Reply {
         let until = self.now + lease;
         let Some(held) = self.held.as_mut() else {
-            if entry != Entry::First {
+            if entry != Entry::Fresh {
                 return Reply::Gone;
             }
             *self.held = Some(ReadWrite {
@@ -177,11 +179,11 @@ impl Lock<'_> {
         };
         match &mut held.writer {
             Some(writer) if writer.owner == owner => {
-                if let Entry::Again { count, .. } = entry {
+                if let Entry::Reentry { count, .. } = entry {
                     writer.count = writer.count.max(count);
                 }
             }
-            None if entry == Entry::First
+            None if entry == Entry::Fresh
                 && own_reader.is_some()
                 && held.readers.len() == 1
                 && own_reader == held.readers.first().map(|reader| reader.owner) =>
@@ -216,7 +218,7 @@ impl Lock<'_> {
         if self.writes {
             held.writer = None;
             // Readers may come in beside the one that was left of it.
-            self.news = true;
+            self.notify = true;
         } else {
             held.readers.retain(|reader| reader.owner != *owner);
         }
@@ -226,7 +228,7 @@ impl Lock<'_> {
         held.end_with_readers();
         if held.readers.is_empty() {
             *self.held = None;
-            self.news = true;
+            self.notify = true;
         }
         RELEASED
     }
@@ -250,32 +252,32 @@ impl Lock<'_> {
         let count = self.count(owner).map(|count| *count);
         let left = match entry {
             // Carried out, it cannot come again: no mark is needed.
-            Entry::First if count.is_some() => return self.release(owner, 0),
-            Entry::First => 0,
-            Entry::Again { count, .. } => count,
+            Entry::Fresh if count.is_some() => return self.release(owner, 0),
+            Entry::Fresh => 0,
+            Entry::Reentry { count, .. } => count,
         };
         // Into a hold that goes on one cannot tell by the count: others may have left meanwhile.
-        self.marks.put(owner, entry, self.now);
+        self.tombstones.insert(owner, entry, self.now);
         if count.is_some_and(|count| count > left) {
             return self.release(owner, left);
         }
-        if self.writes && entry == Entry::First {
+        if self.writes && entry == Entry::Fresh {
             self.stop_waiting(owner);
         }
-        Reply::Marked
+        Reply::Tombstoned
     }
 
     /// Readers that waited behind this writer alone need not any longer.
     fn stop_waiting(&mut self, owner: &OwnerId) {
-        if self.writers.leave(owner) {
+        if self.writers.remove(owner) {
             let written = self.held.as_ref().is_some_and(ReadWrite::writes);
-            self.news = !written && !self.writers.wait(self.now);
+            self.notify = !written && !self.writers.any_waiting(self.now);
         }
     }
 
-    fn inspect(&self) -> Option<Holding> {
+    fn inspect(&self) -> Option<LockSnapshot> {
         let held = self.held.as_ref()?;
-        let held_by = |owner: OwnerId, count: u32, until: Moment| HeldBy {
+        let held_by = |owner: OwnerId, count: u32, until: Moment| HolderSnapshot {
             owner: owner.to_string(),
             count: u64::from(count),
             ttl: Some(until.since(self.now)),
@@ -286,7 +288,7 @@ impl Lock<'_> {
         let readers = readers.map(|reader| held_by(reader.owner, reader.count, reader.until));
         let mut owners: Vec<_> = writer.chain(readers).collect();
         owners.sort();
-        Some(Holding {
+        Some(LockSnapshot {
             owners,
             ttl: Some(held.until.since(self.now)),
             token: None,

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use super::change::Holders;
 use super::fair;
-use super::line::Line;
-use super::marks::Marks;
-use super::permit::{permits_of, wanted_by};
-use super::state::{Outcome, Surroundings};
-use super::{Action, Entry, HeldBy, Holding, Moment, OwnerId, PermitId, Reply, Request};
+use super::permit::{permit_count, permits_of};
+use super::state::{ApplyContext, Outcome};
+use super::store_queue::StoreQueue;
+use super::tombstones::Tombstones;
+use super::{
+    Action, Entry, HolderSnapshot, LockSnapshot, Moment, OwnerId, PermitId, Reply, Request,
+};
 
 /// What is counted under a name.
 #[derive(Clone, Debug)]
@@ -22,20 +24,20 @@ use super::{Action, Entry, HeldBy, Holding, Moment, OwnerId, PermitId, Reply, Re
     derive(serde::Serialize, serde::Deserialize),
     serde(deny_unknown_fields)
 )]
-pub struct Tally {
+pub struct SemaphoreState {
     /// How many permits are there. Fewer than none, if some were taken away while they were out.
     there: i64,
     #[cfg_attr(
         feature = "sqlite",
         serde(default, skip_serializing_if = "Vec::is_empty")
     )]
-    out: Vec<Out>,
+    out: Vec<IssuedPermit>,
 }
 
 /// A permit that is out.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
-struct Out {
+struct IssuedPermit {
     id: PermitId,
     owner: OwnerId,
     until: Moment,
@@ -43,14 +45,14 @@ struct Out {
 
 /// How many permits somebody wants.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Wanted {
+pub struct PermitRequest {
     /// So many, all or none.
     pub count: u32,
     /// Of so many, if nobody has said how many there are.
     pub of: Option<u32>,
 }
 
-impl Wanted {
+impl PermitRequest {
     /// One, and of a lock there is no more.
     pub const ONE: Self = Self { count: 1, of: None };
 }
@@ -66,9 +68,9 @@ pub struct Permits {
 
 /// What is asked about the permits themselves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Count {
+pub enum SemaphoreOp {
     /// How many there are.
-    Look,
+    Get,
     /// Let there be so many, if nobody has said yet how many there are.
     SetOnce(u32),
     /// Let there be so many in all, those that are out included.
@@ -76,38 +78,41 @@ pub enum Count {
     /// This one is given back, whoever has it.
     Return(PermitId),
     /// Forget it, and all that are out.
-    Forget,
+    Delete,
 }
 
 /// Decides one request to the semaphore.
 pub fn apply(
-    tally: &mut Option<Tally>,
-    marks: &mut Marks,
-    line: &mut dyn Line,
+    state: &mut Option<SemaphoreState>,
+    tombstones: &mut Tombstones,
+    queue: &mut dyn StoreQueue,
     request: &Request,
-    around: &Surroundings,
+    ctx: &ApplyContext,
 ) -> Outcome {
-    let mut semaphore = Semaphore {
-        tally,
-        marks,
-        line,
-        now: around.now,
-        news: false,
+    let mut semaphore = SemaphoreApply {
+        state,
+        tombstones,
+        queue,
+        now: ctx.now,
+        notify: false,
     };
     // A read changes nothing: it counts late permits as available.
-    let reads = matches!(request.action, Action::Inspect | Action::Count(Count::Look));
+    let reads = matches!(
+        request.action,
+        Action::Inspect | Action::SemaphoreOp(SemaphoreOp::Get)
+    );
     let came_back = !reads && semaphore.reclaim() && semaphore.there() > 0;
     let mut reply = semaphore.decide(&request.action);
     // Where there is nothing to have nobody is told.
-    let news = semaphore.news && semaphore.there() > 0;
+    let notify = semaphore.notify && semaphore.there() > 0;
     if let Reply::Released { listeners } = &mut reply
-        && news
+        && notify
     {
-        *listeners = around.listeners;
+        *listeners = ctx.listeners;
     }
     Outcome {
         reply: Ok(reply),
-        news: (news || came_back).then(|| request.subject.channel()),
+        notify: (notify || came_back).then(|| request.subject.channel()),
     }
 }
 
@@ -116,13 +121,13 @@ pub fn holding(
     available: i64,
     out: impl Iterator<Item = (String, Option<Duration>)>,
     waiting: Vec<String>,
-) -> Holding {
-    let mut owners: BTreeMap<String, HeldBy> = BTreeMap::new();
+) -> LockSnapshot {
+    let mut owners: BTreeMap<String, HolderSnapshot> = BTreeMap::new();
     let (mut count, mut last) = (0, Some(Duration::ZERO));
     for (owner, ttl) in out {
         count += 1;
         last = last.zip(ttl).map(|(last, ttl)| last.max(ttl));
-        let held = owners.entry(owner.clone()).or_insert(HeldBy {
+        let held = owners.entry(owner.clone()).or_insert(HolderSnapshot {
             owner,
             count: 0,
             ttl,
@@ -134,7 +139,7 @@ pub fn holding(
             (one, other) => one.or(other),
         };
     }
-    Holding {
+    LockSnapshot {
         owners: owners.into_values().collect(),
         ttl: last,
         token: None,
@@ -147,22 +152,24 @@ pub fn holding(
     }
 }
 
-struct Semaphore<'a> {
-    tally: &'a mut Option<Tally>,
-    marks: &'a mut Marks,
-    line: &'a mut dyn Line,
+struct SemaphoreApply<'a> {
+    state: &'a mut Option<SemaphoreState>,
+    tombstones: &'a mut Tombstones,
+    queue: &'a mut dyn StoreQueue,
     now: Moment,
     /// Whether it may be worth asking again.
-    news: bool,
+    notify: bool,
 }
 
 const RELEASED: Reply = Reply::Released { listeners: 0 };
 const GRANTED: Reply = Reply::Granted { token: None };
 
-impl Semaphore<'_> {
+impl SemaphoreApply<'_> {
     fn decide(&mut self, action: &Action) -> Reply {
         match action {
-            Action::Acquire { owner, entry, .. } if self.marks.has(owner, *entry) => Reply::Undone,
+            Action::Acquire { owner, entry, .. } if self.tombstones.contains(owner, *entry) => {
+                Reply::Undone
+            }
             Action::Acquire {
                 owner,
                 entry,
@@ -172,19 +179,19 @@ impl Semaphore<'_> {
                 ..
             } => self.acquire(*owner, *entry, *lease, *permits, *waits),
             // It is somebody's.
-            Action::Alter { .. } => Reply::NO_NUMBER,
-            Action::Count(count) => self.count(*count),
+            Action::CounterOp { .. } => Reply::NOT_A_COUNTER,
+            Action::SemaphoreOp(count) => self.count(*count),
             Action::ForceRelease => {
                 let out = self
-                    .tally
+                    .state
                     .as_mut()
-                    .map_or(0, |tally| tally.take_back(|_| true));
-                self.news |= out > 0;
+                    .map_or(0, |state| state.take_back(|_| true));
+                self.notify |= out > 0;
                 Reply::Forced(out > 0)
             }
             Action::Inspect => Reply::Inspected(self.inspect()),
             // Whoever asks first gets them.
-            Action::Pass { from, .. } => self.release(from, 0),
+            Action::Transfer { from, .. } => self.release(from, 0),
             Action::Release { owner, left } => self.release(owner, *left),
             Action::Renew { owner, lease } => self.renew(owner, self.now + *lease),
             Action::Undo { owner, entry } => self.undo(owner, *entry),
@@ -196,7 +203,7 @@ impl Semaphore<'_> {
         owner: OwnerId,
         entry: Entry,
         lease: Duration,
-        permits: Wanted,
+        permits: PermitRequest,
         waits: Option<Duration>,
     ) -> Reply {
         let until = self.now + lease;
@@ -204,72 +211,74 @@ impl Semaphore<'_> {
             (Reply::Renewed, _) => return GRANTED,
             // With permits that have gone: granting it would make them up.
             (_, true) => return Reply::Gone,
-            (_, false) if entry != Entry::First => return Reply::Gone,
+            (_, false) if entry != Entry::Fresh => return Reply::Gone,
             (_, false) => {}
         }
-        if let (None, Some(of)) = (&self.tally, permits.of) {
-            *self.tally = Some(Tally::new(of));
+        if let (None, Some(of)) = (&self.state, permits.of) {
+            *self.state = Some(SemaphoreState::new(of));
         }
         let permits = permits.count;
         // One who wants more than there are by now is not obeyed.
         let total = self.total();
-        let first = self.line.first_at(self.now);
-        let first = first.filter(|first| i64::from(wanted_by(*first)) <= total);
+        let first = self.queue.first_live(self.now);
+        let first = first.filter(|first| i64::from(permit_count(*first)) <= total);
         if first.is_none_or(|first| first == owner)
-            && let Some(tally) = self.tally.as_mut()
-            && tally.there >= i64::from(permits)
+            && let Some(state) = self.state.as_mut()
+            && state.there >= i64::from(permits)
         {
-            tally.there -= i64::from(permits);
+            state.there -= i64::from(permits);
             let ids = permits_of(owner);
-            tally.out.extend(ids.map(|id| Out { id, owner, until }));
+            state
+                .out
+                .extend(ids.map(|id| IssuedPermit { id, owner, until }));
             // Who stands behind it may find enough for itself.
-            self.news |= self.line.leave(&owner);
+            self.notify |= self.queue.remove(&owner);
             return GRANTED;
         }
         if let Some(waits) = waits {
             // Who wants more than there are would keep everybody out for as long as it likes.
             if i64::from(permits) <= self.total() {
-                self.line.stand(owner, self.now + waits);
+                self.queue.enqueue(owner, self.now + waits);
             } else {
-                self.news |= self.line.leave(&owner);
+                self.notify |= self.queue.remove(&owner);
             }
         }
-        let out = self.tally.as_ref().map_or(&[][..], |tally| &tally.out);
+        let out = self.state.as_ref().map_or(&[][..], |state| &state.out);
         let soonest = out.iter().map(|out| out.until).min();
         Reply::Busy {
             ttl: soonest.map(|until| until.since(self.now)),
         }
     }
 
-    fn count(&mut self, count: Count) -> Reply {
-        let done = match (count, self.tally.as_mut()) {
-            (Count::Look, _) => false,
-            (Count::SetOnce(_), Some(_)) => false,
-            (Count::SetOnce(to) | Count::Set(to), None) => {
-                *self.tally = Some(Tally::new(to));
+    fn count(&mut self, count: SemaphoreOp) -> Reply {
+        let done = match (count, self.state.as_mut()) {
+            (SemaphoreOp::Get, _) => false,
+            (SemaphoreOp::SetOnce(_), Some(_)) => false,
+            (SemaphoreOp::SetOnce(to) | SemaphoreOp::Set(to), None) => {
+                *self.state = Some(SemaphoreState::new(to));
                 true
             }
-            (Count::Forget, _) => self.tally.take().is_some(),
-            (Count::Set(to), Some(tally)) => {
-                tally.there = i64::from(to) - tally.out();
+            (SemaphoreOp::Delete, _) => self.state.take().is_some(),
+            (SemaphoreOp::Set(to), Some(state)) => {
+                state.there = i64::from(to) - state.out();
                 true
             }
-            (Count::Return(id), tally) => {
-                tally.is_some_and(|tally| tally.take_back(|out| out.id == id) > 0)
+            (SemaphoreOp::Return(id), state) => {
+                state.is_some_and(|state| state.take_back(|out| out.id == id) > 0)
             }
         };
-        self.news |= done;
-        let tally = self.tally.as_ref();
+        self.notify |= done;
+        let state = self.state.as_ref();
         Reply::Counted {
             done,
-            permits: tally.map(|tally| tally.permits(self.now)),
+            permits: state.map(|state| state.permits(self.now)),
         }
     }
 
     /// Gives back all that an owner has. `Gone` if those were not all that it was granted: others were returned by their ids,
     /// or have expired. It is not counted here how often it has them.
     fn release(&mut self, owner: &OwnerId, left: u32) -> Reply {
-        let granted = u64::from(wanted_by(*owner));
+        let granted = u64::from(permit_count(*owner));
         if left > 0 {
             let all = self.count_of(owner) as u64 == granted;
             return if all { Reply::Kept } else { Reply::Gone };
@@ -283,10 +292,10 @@ impl Semaphore<'_> {
 
     /// Takes back all that an owner has, and returns how many; an owner that has none waits no longer.
     fn take_back(&mut self, owner: &OwnerId) -> u64 {
-        let tally = self.tally.as_mut();
-        let had = tally.map_or(0, |tally| tally.take_back(|out| out.owner == *owner));
-        self.news |= match had {
-            0 => self.line.leave(owner),
+        let state = self.state.as_mut();
+        let had = state.map_or(0, |state| state.take_back(|out| out.owner == *owner));
+        self.notify |= match had {
+            0 => self.queue.remove(owner),
             _ => true,
         };
         had
@@ -294,10 +303,10 @@ impl Semaphore<'_> {
 
     /// Only if it has all it was granted: somebody may have given back one of them.
     fn renew(&mut self, owner: &OwnerId, until: Moment) -> Reply {
-        if self.count_of(owner) != wanted_by(*owner) as usize {
+        if self.count_of(owner) != permit_count(*owner) as usize {
             return Reply::Gone;
         }
-        let out = self.tally.iter_mut().flat_map(|tally| &mut tally.out);
+        let out = self.state.iter_mut().flat_map(|state| &mut state.out);
         for out in out.filter(|out| out.owner == *owner) {
             out.until = out.until.max(until);
         }
@@ -309,50 +318,50 @@ impl Semaphore<'_> {
     }
 
     fn count_of(&self, owner: &OwnerId) -> usize {
-        let owners = self.tally.iter().flat_map(Tally::owners);
+        let owners = self.state.iter().flat_map(SemaphoreState::owners);
         owners.filter(|has| has == owner).count()
     }
 
     fn undo(&mut self, owner: &OwnerId, entry: Entry) -> Reply {
         // Carried out, it cannot come again: no mark is needed.
-        if entry == Entry::First && self.take_back(owner) > 0 {
+        if entry == Entry::Fresh && self.take_back(owner) > 0 {
             return RELEASED;
         }
-        self.marks.put(owner, entry, self.now);
-        Reply::Marked
+        self.tombstones.insert(owner, entry, self.now);
+        Reply::Tombstoned
     }
 
-    fn inspect(&mut self) -> Option<Holding> {
-        let tally = self
-            .tally
+    fn inspect(&mut self) -> Option<LockSnapshot> {
+        let state = self
+            .state
             .as_ref()
-            .filter(|tally| tally.is_held(self.now))?;
-        let out = tally.out.iter().filter(|out| out.until > self.now);
+            .filter(|state| state.is_held(self.now))?;
+        let out = state.out.iter().filter(|out| out.until > self.now);
         let out = out.map(|out| (out.owner.to_string(), Some(out.until.since(self.now))));
-        let waiting = self.line.some(fair::SHOWN).into_iter();
+        let waiting = self.queue.first_n(fair::SHOWN).into_iter();
         let waiting = waiting.map(|owner| owner.to_string()).collect();
-        Some(holding(tally.permits(self.now).available, out, waiting))
+        Some(holding(state.permits(self.now).available, out, waiting))
     }
 
     /// Takes back what nobody has given back in time; says whether there was any.
     fn reclaim(&mut self) -> bool {
         let now = self.now;
-        let tally = self.tally.as_mut();
-        tally.is_some_and(|tally| tally.take_back(|out| out.until <= now) > 0)
+        let state = self.state.as_mut();
+        state.is_some_and(|state| state.take_back(|out| out.until <= now) > 0)
     }
 
     /// How many there are in all.
     fn total(&self) -> i64 {
-        let tally = self.tally.as_ref();
-        tally.map_or(0, |tally| tally.there.saturating_add(tally.out()))
+        let state = self.state.as_ref();
+        state.map_or(0, |state| state.there.saturating_add(state.out()))
     }
 
     fn there(&self) -> i64 {
-        self.tally.as_ref().map_or(0, |tally| tally.there)
+        self.state.as_ref().map_or(0, |state| state.there)
     }
 }
 
-impl Tally {
+impl SemaphoreState {
     fn new(there: u32) -> Self {
         Self {
             there: i64::from(there),
@@ -361,7 +370,7 @@ impl Tally {
     }
 
     /// Takes back permits that are out; says how many.
-    fn take_back(&mut self, back: impl FnMut(&mut Out) -> bool) -> u64 {
+    fn take_back(&mut self, back: impl FnMut(&mut IssuedPermit) -> bool) -> u64 {
         let back = self.out.extract_if(.., back).count();
         self.there += i64::try_from(back).unwrap_or(i64::MAX);
         back as u64

@@ -2,9 +2,9 @@
 //!
 //! The store does not count: how often an owner holds the lock is known to its client alone.
 
-use super::marks::Marks;
-use super::state::{Outcome, Surroundings};
-use super::{Action, Entry, HeldBy, Holding, Moment, OwnerId, Reply, Request};
+use super::state::{ApplyContext, Outcome};
+use super::tombstones::Tombstones;
+use super::{Action, Entry, HolderSnapshot, LockSnapshot, Moment, OwnerId, Reply, Request};
 
 /// A held lock. A free one is not remembered at all.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ use super::{Action, Entry, HeldBy, Holding, Moment, OwnerId, Reply, Request};
     derive(serde::Serialize, serde::Deserialize),
     serde(deny_unknown_fields)
 )]
-pub struct Simple {
+pub struct SimpleState {
     /// Whose it is.
     pub(super) owner: OwnerId,
     /// When the lease runs out.
@@ -22,22 +22,22 @@ pub struct Simple {
 
 /// Decides one request to the simple lock.
 pub fn apply(
-    held: &mut Option<Simple>,
-    marks: &mut Marks,
+    held: &mut Option<SimpleState>,
+    tombstones: &mut Tombstones,
     request: &Request,
-    around: &Surroundings,
+    ctx: &ApplyContext,
 ) -> Outcome {
-    let reply = decide(held, marks, &request.action, around);
+    let reply = decide(held, tombstones, &request.action, ctx);
     Outcome::of(request, reply)
 }
 
 fn decide(
-    held: &mut Option<Simple>,
-    marks: &mut Marks,
+    held: &mut Option<SimpleState>,
+    tombstones: &mut Tombstones,
     action: &Action,
-    around: &Surroundings,
+    ctx: &ApplyContext,
 ) -> Reply {
-    let Surroundings { now, listeners, .. } = *around;
+    let ApplyContext { now, listeners, .. } = *ctx;
     match action {
         Action::Acquire {
             owner,
@@ -45,16 +45,16 @@ fn decide(
             lease,
             ..
         } => {
-            if marks.has(owner, *entry) {
+            if tombstones.contains(owner, *entry) {
                 return Reply::Undone;
             }
             acquire(held, owner, *entry, now + *lease, now)
         }
-        Action::Alter { .. } => Reply::NO_NUMBER,
-        Action::Count(_) => Reply::NO_PERMITS,
+        Action::CounterOp { .. } => Reply::NOT_A_COUNTER,
+        Action::SemaphoreOp(_) => Reply::NOT_A_SEMAPHORE,
         Action::ForceRelease => Reply::Forced(held.take().is_some()),
-        Action::Inspect => Reply::Inspected(held.as_ref().map(|held| Holding {
-            owners: vec![HeldBy {
+        Action::Inspect => Reply::Inspected(held.as_ref().map(|held| LockSnapshot {
+            owners: vec![HolderSnapshot {
                 owner: held.owner.to_string(),
                 count: 1,
                 ttl: Some(held.until.since(now)),
@@ -62,9 +62,9 @@ fn decide(
             ttl: Some(held.until.since(now)),
             token: None,
             waiting: Vec::new(),
-            ..Holding::default()
+            ..LockSnapshot::default()
         })),
-        Action::Pass {
+        Action::Transfer {
             from,
             to,
             lease,
@@ -73,10 +73,10 @@ fn decide(
         } => {
             let released = release(held, from, 0, listeners);
             let free = matches!(released, Reply::Released { .. });
-            if !free || listeners > *own_listeners || marks.has(to, Entry::First) {
+            if !free || listeners > *own_listeners || tombstones.contains(to, Entry::Fresh) {
                 return released;
             }
-            acquire(held, to, Entry::First, now + *lease, now)
+            acquire(held, to, Entry::Fresh, now + *lease, now)
         }
         Action::Release { owner, left } => release(held, owner, *left, listeners),
         Action::Renew { owner, lease } => match mine(held, owner) {
@@ -87,18 +87,18 @@ fn decide(
             Err(refusal) => refusal,
         },
         Action::Undo { owner, entry } => {
-            if *entry == Entry::First && mine(held, owner).is_ok() {
+            if *entry == Entry::Fresh && mine(held, owner).is_ok() {
                 // Carried out, it cannot come again: no mark is needed.
                 return release(held, owner, 0, listeners);
             }
-            marks.put(owner, *entry, now);
-            Reply::Marked
+            tombstones.insert(owner, *entry, now);
+            Reply::Tombstoned
         }
     }
 }
 
 fn acquire(
-    held: &mut Option<Simple>,
+    held: &mut Option<SimpleState>,
     owner: &OwnerId,
     entry: Entry,
     until: Moment,
@@ -113,16 +113,16 @@ fn acquire(
             ttl: Some(held.until.since(now)),
         },
         // Granting it would make up the hold it goes by.
-        (None, Entry::Again { .. }) => Reply::Gone,
-        (free, Entry::First) => {
+        (None, Entry::Reentry { .. }) => Reply::Gone,
+        (free, Entry::Fresh) => {
             let owner = *owner;
-            *free = Some(Simple { owner, until });
+            *free = Some(SimpleState { owner, until });
             Reply::Granted { token: None }
         }
     }
 }
 
-fn release(held: &mut Option<Simple>, owner: &OwnerId, left: u32, listeners: u32) -> Reply {
+fn release(held: &mut Option<SimpleState>, owner: &OwnerId, left: u32, listeners: u32) -> Reply {
     match mine(held, owner) {
         Ok(_) if left > 0 => Reply::Kept,
         Ok(_) => {
@@ -134,7 +134,10 @@ fn release(held: &mut Option<Simple>, owner: &OwnerId, left: u32, listeners: u32
 }
 
 /// The owner's hold, or what to say instead.
-fn mine<'a>(held: &'a mut Option<Simple>, owner: &OwnerId) -> Result<&'a mut Simple, Reply> {
+fn mine<'a>(
+    held: &'a mut Option<SimpleState>,
+    owner: &OwnerId,
+) -> Result<&'a mut SimpleState, Reply> {
     match held {
         Some(held) if held.owner == *owner => Ok(held),
         Some(_) => Err(Reply::Taken),

@@ -6,23 +6,24 @@
 
 use super::change::Holders;
 use super::counting;
-use super::deeds::Deeds;
+use super::dedup::DedupTable;
 use super::fair;
 use super::latch;
-use super::line::Line;
-use super::marks::Marks;
 use super::mutex;
 use super::rw;
 use super::semaphore;
 use super::simple;
-use super::writers::Writers;
+use super::store_queue::StoreQueue;
+use super::tombstones::Tombstones;
+use super::writers::WaitingWriters;
 use super::{
-    Action, Channel, ClientId, FencingToken, Kind, Moment, OwnerId, Reply, Request, Shape, Subject,
+    Action, Channel, ClientId, FencingToken, Kind, Moment, OwnerId, Reply, Request, StateKind,
+    Subject,
 };
 
-mod held;
+mod primitive;
 
-pub use self::held::Held;
+pub use self::primitive::PrimitiveState;
 
 /// Everything under one name.
 #[derive(Clone, Debug, Default)]
@@ -33,18 +34,27 @@ pub use self::held::Held;
 )]
 pub struct State {
     #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Option::is_none"))]
-    held: Option<Held>,
-    #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Marks::is_empty"))]
-    marks: Marks,
-    #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Writers::is_empty"))]
-    writers: Writers,
-    #[cfg_attr(feature = "sqlite", serde(skip_serializing_if = "Deeds::is_empty"))]
-    deeds: Deeds,
+    held: Option<PrimitiveState>,
+    #[cfg_attr(
+        feature = "sqlite",
+        serde(skip_serializing_if = "Tombstones::is_empty")
+    )]
+    marks: Tombstones,
+    #[cfg_attr(
+        feature = "sqlite",
+        serde(skip_serializing_if = "WaitingWriters::is_empty")
+    )]
+    writers: WaitingWriters,
+    #[cfg_attr(
+        feature = "sqlite",
+        serde(skip_serializing_if = "DedupTable::is_empty")
+    )]
+    deeds: DedupTable,
 }
 
 /// What a decision depends on beside the state and the request.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings {
+pub struct ApplyContext {
     /// When it is made, by the store's clock.
     pub now: Moment,
     /// How many listen at the subject's channel.
@@ -63,7 +73,7 @@ pub struct Outcome {
     /// The answer.
     pub reply: Result<Reply, WrongKind>,
     /// Where those listen who wait for what became free.
-    pub news: Option<Channel>,
+    pub notify: Option<Channel>,
 }
 
 impl Outcome {
@@ -72,19 +82,19 @@ impl Outcome {
         let freed = match (&request.action, &reply) {
             (_, Reply::Released { .. } | Reply::Forced(true)) => true,
             // It was free for a moment; who listens may ask, and finds it taken.
-            (Action::Pass { .. }, Reply::Granted { .. }) => true,
+            (Action::Transfer { .. }, Reply::Granted { .. }) => true,
             (_, _) => false,
         };
         Self {
             reply: Ok(reply),
-            news: freed.then(|| request.subject.channel()),
+            notify: freed.then(|| request.subject.channel()),
         }
     }
 }
 
 impl State {
     /// What is held, and what was undone.
-    pub fn new(held: Option<Held>, marks: Marks) -> Self {
+    pub fn new(held: Option<PrimitiveState>, marks: Tombstones) -> Self {
         Self {
             held,
             marks,
@@ -93,7 +103,7 @@ impl State {
     }
 
     /// What is held, be the lease over or not.
-    pub const fn held_now(&self) -> Option<&Held> {
+    pub const fn held_now(&self) -> Option<&PrimitiveState> {
         self.held.as_ref()
     }
 
@@ -101,55 +111,59 @@ impl State {
     pub fn apply(
         &mut self,
         request: &Request,
-        around: &Surroundings,
-        line: &mut dyn Line,
+        ctx: &ApplyContext,
+        queue: &mut dyn StoreQueue,
     ) -> Outcome {
-        self.expire(around.now);
-        let shape = request.subject.kind.shape();
-        if self.held.as_ref().is_some_and(|held| held.shape() != shape) {
-            return self.refuse(request, around.now);
+        self.expire(ctx.now);
+        let state_kind = request.subject.kind.state_kind();
+        if self
+            .held
+            .as_ref()
+            .is_some_and(|held| held.state_kind() != state_kind)
+        {
+            return self.refuse(request, ctx.now);
         }
         let (held, marks) = (self.held.take(), &mut self.marks);
-        match shape {
-            Shape::Counted => {
-                let mut mutex = held.and_then(Held::mutex);
-                let outcome = if request.subject.kind.has_line() {
-                    fair::apply(&mut mutex, marks, line, request, around)
+        match state_kind {
+            StateKind::Mutex => {
+                let mut mutex = held.and_then(PrimitiveState::mutex);
+                let outcome = if request.subject.kind.has_server_queue() {
+                    fair::apply(&mut mutex, marks, queue, request, ctx)
                 } else {
-                    mutex::apply(&mut mutex, marks, request, around)
+                    mutex::apply(&mut mutex, marks, request, ctx)
                 };
-                self.held = mutex.map(Held::Mutex);
-                with_line(outcome, request, line)
+                self.held = mutex.map(PrimitiveState::Mutex);
+                with_queue(outcome, request, queue)
             }
-            Shape::Shared => {
-                let mut lock = held.and_then(Held::read_write);
-                let outcome = rw::apply(&mut lock, marks, &mut self.writers, request, around);
-                self.held = lock.map(Held::ReadWrite);
+            StateKind::ReadWrite => {
+                let mut lock = held.and_then(PrimitiveState::read_write);
+                let outcome = rw::apply(&mut lock, marks, &mut self.writers, request, ctx);
+                self.held = lock.map(PrimitiveState::ReadWrite);
                 outcome
             }
-            Shape::Value => {
-                let mut simple = held.and_then(Held::simple);
-                let outcome = simple::apply(&mut simple, marks, request, around);
-                self.held = simple.map(Held::Simple);
+            StateKind::Simple => {
+                let mut simple = held.and_then(PrimitiveState::simple);
+                let outcome = simple::apply(&mut simple, marks, request, ctx);
+                self.held = simple.map(PrimitiveState::Simple);
                 outcome
             }
-            Shape::Tally => {
-                let mut tally = held.and_then(Held::tally);
-                let outcome = semaphore::apply(&mut tally, marks, line, request, around);
-                self.held = tally.map(Held::Tally);
+            StateKind::Semaphore => {
+                let mut semaphore = held.and_then(PrimitiveState::semaphore);
+                let outcome = semaphore::apply(&mut semaphore, marks, queue, request, ctx);
+                self.held = semaphore.map(PrimitiveState::Tally);
                 outcome
             }
-            Shape::Counter => {
-                let mut there = held.as_ref().and_then(Held::permits);
+            StateKind::Counter => {
+                let mut there = held.as_ref().and_then(PrimitiveState::permits);
                 let deeds = &mut self.deeds;
-                let outcome = counting::apply(&mut there, deeds, line, request, around);
-                self.held = there.map(Held::Counter);
+                let outcome = counting::apply(&mut there, deeds, queue, request, ctx);
+                self.held = there.map(PrimitiveState::Counter);
                 outcome
             }
-            Shape::Countdown => {
-                let mut left = held.as_ref().and_then(Held::countdown);
-                let outcome = latch::apply(&mut left, &mut self.deeds, request, around);
-                self.held = left.map(Held::Countdown);
+            StateKind::Countdown => {
+                let mut left = held.as_ref().and_then(PrimitiveState::countdown);
+                let outcome = latch::apply(&mut left, &mut self.deeds, request, ctx);
+                self.held = left.map(PrimitiveState::Countdown);
                 outcome
             }
         }
@@ -158,24 +172,24 @@ impl State {
     /// Something of another kind is there. What was undone is refused for that, and what is undone may still come.
     fn refuse(&mut self, request: &Request, now: Moment) -> Outcome {
         match &request.action {
-            Action::Acquire { owner, entry, .. } if self.marks.has(owner, *entry) => {
+            Action::Acquire { owner, entry, .. } if self.marks.contains(owner, *entry) => {
                 Outcome::of(request, Reply::Undone)
             }
-            Action::Alter { deed, .. } if self.deeds.known(deed.id).is_some() => {
-                let known = self.deeds.known(deed.id).map(Reply::from);
+            Action::CounterOp { key, .. } if self.deeds.recorded(key.id).is_some() => {
+                let known = self.deeds.recorded(key.id).map(Reply::from);
                 Outcome::of(request, known.unwrap_or(Reply::Undone))
             }
-            Action::Undo { owner, .. } if request.subject.kind.is_nobodys() => {
+            Action::Undo { owner, .. } if request.subject.kind.is_ownerless() => {
                 self.deeds.undo(*owner, now);
-                Outcome::of(request, Reply::Marked)
+                Outcome::of(request, Reply::Tombstoned)
             }
             Action::Undo { owner, entry } => {
-                self.marks.put(owner, *entry, now);
-                Outcome::of(request, Reply::Marked)
+                self.marks.insert(owner, *entry, now);
+                Outcome::of(request, Reply::Tombstoned)
             }
             _ => Outcome {
                 reply: Err(WrongKind),
-                news: None,
+                notify: None,
             },
         }
     }
@@ -196,13 +210,16 @@ impl State {
     /// What there is under this name, held or not.
     pub fn there(&mut self, name: &str, now: Moment) -> Option<Subject> {
         self.expire(now);
-        let kind = self.held.as_ref().map(Held::kind);
+        let kind = self.held.as_ref().map(PrimitiveState::kind);
         kind.map(|kind| Subject::new(kind, name))
     }
 
     /// Who holds something of it, be the lease over or not.
     pub fn holders(&self) -> Holders {
-        self.held.as_ref().map(Held::holders).unwrap_or_default()
+        self.held
+            .as_ref()
+            .map(PrimitiveState::holders)
+            .unwrap_or_default()
     }
 
     /// Whose clients hold something of it.
@@ -218,12 +235,12 @@ impl State {
     }
 
     /// Takes out all that is a client's: it has gone, and nothing of it can come any more.
-    pub fn leave(&mut self, client: ClientId) {
+    pub fn remove_client(&mut self, client: ClientId) {
         let stays = |owner: OwnerId| owner.client() != client;
         self.held.take_if(|held| !held.retain(stays));
-        self.marks.leave(client);
-        self.writers.forget(client);
-        self.deeds.leave(client);
+        self.marks.remove_client(client);
+        self.writers.remove_client(client);
+        self.deeds.remove_client(client);
     }
 
     /// Forgets what has run out.
@@ -236,17 +253,17 @@ impl State {
 }
 
 /// A look shows who waits, unless a plain lock's is asked for, which has nobody in line.
-fn with_line(mut outcome: Outcome, request: &Request, line: &mut dyn Line) -> Outcome {
+fn with_queue(mut outcome: Outcome, request: &Request, queue: &mut dyn StoreQueue) -> Outcome {
     if let Ok(Reply::Inspected(Some(holding))) = &mut outcome.reply
         && request.subject.kind != Kind::Mutex
     {
-        let waiting = line.some(fair::SHOWN).into_iter();
+        let waiting = queue.first_n(fair::SHOWN).into_iter();
         holding.waiting = waiting.map(|owner| owner.to_string()).collect();
     }
     outcome
 }
 
-impl Surroundings {
+impl ApplyContext {
     /// The token of a grant to a client that has seen this one.
     pub fn token_after(&self, seen: Option<FencingToken>) -> FencingToken {
         let next = seen.map(FencingToken::next);

@@ -10,35 +10,35 @@ use super::{ClientId, Moment, OwnerId};
     derive(serde::Serialize, serde::Deserialize),
     serde(transparent)
 )]
-pub struct Writers(Vec<Waiting>);
+pub struct WaitingWriters(Vec<WaitingWriter>);
 
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
-struct Waiting {
+struct WaitingWriter {
     owner: OwnerId,
     until: Moment,
 }
 
-impl Writers {
+impl WaitingWriters {
     /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether any of them is there.
-    pub fn wait(&self, now: Moment) -> bool {
+    pub fn any_waiting(&self, now: Moment) -> bool {
         self.0.iter().any(|writer| writer.until > now)
     }
 
     /// One waits until then.
-    pub fn stand(&mut self, owner: OwnerId, until: Moment, now: Moment) {
+    pub fn register(&mut self, owner: OwnerId, until: Moment, now: Moment) {
         self.expire(now);
-        self.leave(&owner);
-        self.0.push(Waiting { owner, until });
+        self.remove(&owner);
+        self.0.push(WaitingWriter { owner, until });
     }
 
     /// One waits no longer; says whether it did.
-    pub fn leave(&mut self, owner: &OwnerId) -> bool {
+    pub fn remove(&mut self, owner: &OwnerId) -> bool {
         let before = self.0.len();
         self.0.retain(|writer| writer.owner != *owner);
         self.0.len() < before
@@ -58,7 +58,7 @@ impl Writers {
     }
 
     /// Forgets a client of which nothing can come any more.
-    pub fn forget(&mut self, client: ClientId) {
+    pub fn remove_client(&mut self, client: ClientId) {
         self.0.retain(|writer| writer.owner.client() != client);
     }
 }

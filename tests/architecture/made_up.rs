@@ -41,8 +41,8 @@ src/protocol/lease.rs | use super::{Moment, a}; use std::time::Duration;
 src/protocol/mod.rs | pub mod moment; pub use moment::Moment;
 src/protocol/a.rs | use std::mem; fn f() { mem::take(&mut u64::from(1u8)); }
 src/engine/mod.rs | use tokio::sync::Notify; use crate::protocol::Reply;
-src/engine/memory.rs | mod tests { use super::*; use super::super::Ear; }
-src/driver/hold.rs | use super::Core; use crate::{engine::Ear, protocol};
+src/engine/memory.rs | mod tests { use super::*; use super::super::Subscriber; }
+src/driver/hold.rs | use super::Core; use crate::{engine::Subscriber, protocol};
 src/blocking.rs | use crate::{Client, Pause}; fn f(c: Client) { c.open() }
 src/blocking/worker.rs | use super::Lock; use crate::Client;
 src/protocol/lease.rs | //! See crate::driver, tokio::spawn, async.
@@ -64,14 +64,14 @@ fn a_small_crate_with_nothing_wrong_passes() {
 /// A file, its only line, and what is found.
 const BROKEN: &str = "
 src/protocol/lease.rs | use crate::driver::Core; | names crate::driver::Core
-src/protocol/lease.rs | use crate::engine::Ear; | names crate::engine::Ear
-src/protocol/lease.rs | use super::super::engine::Ear; | names crate::engine::Ear
+src/protocol/lease.rs | use crate::engine::Subscriber; | names crate::engine::Subscriber
+src/protocol/lease.rs | use super::super::engine::Subscriber; | names crate::engine::Subscriber
 src/protocol/lease.rs | use crate::Error; | names crate::Error
 src/protocol/mod.rs | pub use super::client::Client; | names crate::client::Client
 src/protocol/a/tests.rs | mod b { use super::super::super::super::lock; } | crate::lock
 src/engine/mod.rs | use crate::{protocol::Reply, driver}; | names crate::driver
 src/engine/redis/mod.rs | fn f() -> crate::error::Error {} | crate::error::Error
-src/driver/hold.rs | use crate::{engine::{Ear, Topic}, guard::Guard}; | crate::guard::Guard
+src/driver/hold.rs | use crate::{engine::{Subscriber, Topic}, guard::Guard}; | crate::guard::Guard
 src/driver/mod.rs | fn f() { crate::options::check(1) } | crate::options::check
 src/driver/mod.rs | use super::connect; | names crate::connect
 src/protocol/lease.rs | use tokio::time::Duration; | names `tokio::time::Duration`

@@ -99,7 +99,7 @@ async fn leased(user: User, command: String) {
         assert_eq!(user.seen(script), TOTAL, "without {command}, {when}");
     };
     let one = semaphore.permit().with_lease(Lease::Fixed(LEASE));
-    semaphore.set(3).await.unwrap();
+    semaphore.set_total(3).await.unwrap();
     let held = one.acquire().await.unwrap();
     let forgotten = one.acquire().await.unwrap();
     let id = forgotten.permit_ids()[0];
@@ -155,7 +155,7 @@ async fn counted(user: User, command: String) {
         let what = format!("none is lost without {command}, {when}");
         eventually(PATIENCE, &what, async || there() == TOTAL - taken).await;
     };
-    slots.set(3).await.unwrap();
+    slots.set_available(3).await.unwrap();
     // One that stood in line when it was denied.
     slots.acquire(1).await.unwrap();
     let waiting = tokio::spawn(slots.acquire(3));

@@ -194,7 +194,7 @@ fn zsets_of_other_programs_are_refused_by_semaphores_and_stay() {
                         .acquire()
                         .await
                         .map(drop),
-                    semaphore.set(4).await.map(drop),
+                    semaphore.set_total(4).await.map(drop),
                     semaphore.try_set(4).await.map(drop),
                     semaphore.release(id).await.map(drop),
                     semaphore.delete().await.map(drop),
@@ -238,7 +238,7 @@ fn a_zset_in_the_format_of_permits_without_a_number_is_refused_and_stays() {
                 semaphore.permits(3).acquire().await.map(drop),
                 of_five.permit().try_acquire().await.map(drop),
                 of_five.permits(2).acquire().await.map(drop),
-                semaphore.set(4).await.map(drop),
+                semaphore.set_total(4).await.map(drop),
                 semaphore.try_set(4).await.map(drop),
                 semaphore.release(id).await.map(drop),
                 semaphore.delete().await.map(drop),
@@ -270,13 +270,17 @@ fn strings_that_are_no_numbers_are_refused_by_whatever_counts_and_stay() {
                     .try_acquire()
                     .await
                     .map(drop),
-                client.semaphore("data").set(3).await.map(drop),
+                client.semaphore("data").set_total(3).await.map(drop),
                 client
                     .counting_semaphore("data")
                     .try_acquire(1)
                     .await
                     .map(drop),
-                client.counting_semaphore("data").set(3).await.map(drop),
+                client
+                    .counting_semaphore("data")
+                    .set_available(3)
+                    .await
+                    .map(drop),
                 client.latch("data").try_set(3).await.map(drop),
                 client.latch("data").count_down().await.map(drop),
                 client.latch("data").delete().await.map(drop),

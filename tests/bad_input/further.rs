@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use distlock::{ClientBuilder, Durability, Error, Finding, Lease, Verdict};
+use distlock::{ClientBuilder, Diagnostic, Durability, Error, Lease, Severity};
 
 use super::PATIENCE;
 use super::stage::{Broken, limit};
@@ -31,7 +31,7 @@ pub(crate) async fn listed(server: &RedisServer, rules: &[&str]) -> Round {
     let held = [client.lock("stock").acquire().await?];
     let simple = client.simple_lock("prices").acquire().await?;
     let semaphore = client.semaphore("permits");
-    semaphore.set(300).await?;
+    semaphore.set_total(300).await?;
     let many = semaphore.permits(300).acquire().await?;
     let readers = "redis.call('HSET', 'app:shared', 'mode', 'read')
         for i = 1, 300 do
@@ -118,9 +118,9 @@ pub(crate) async fn examined(server: &RedisServer, rules: &[&str]) -> Round {
     let fine = |what: &&str| {
         let mut all = findings.iter();
         // The simulated server's clock is years away from the machine's.
-        let is_fine = |finding: &&Finding| match *what {
+        let is_fine = |finding: &&Diagnostic| match *what {
             "clock" => finding.found.contains("behind the server's"),
-            _ => finding.verdict == Verdict::Ok,
+            _ => finding.severity == Severity::Ok,
         };
         all.any(|finding| finding.subject == **what && is_fine(&finding))
     };

@@ -54,9 +54,12 @@ async fn hold_everything(
     held.push(Box::new(client.simple_lock("simple").acquire().await?));
     server.cmd(&["EVAL", TWO_READS, "1", "shared", UUID]);
     let semaphore = client.semaphore("permits");
-    semaphore.set(5).await?;
+    semaphore.set_total(5).await?;
     held.push(Box::new(semaphore.permits(2).acquire().await?));
-    client.counting_semaphore("counting").set(3).await?;
+    client
+        .counting_semaphore("counting")
+        .set_available(3)
+        .await?;
     client.latch("latch").try_set(2).await?;
     Ok(held)
 }
@@ -401,7 +404,7 @@ async fn great_locks_are_read_page_by_page() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let semaphore = client.semaphore("permits");
-    semaphore.set(3000).await.expect("it is up");
+    semaphore.set_total(3000).await.expect("it is up");
     let lease = Lease::Fixed(Duration::from_secs(300));
     let many = semaphore.permits(2500).with_lease(lease);
     let held = many.acquire().await.expect("there are enough");

@@ -93,7 +93,7 @@ fn a_user_with_what_counting_needs_can_count() {
         .await;
         slots.release(2).await.unwrap();
         slots.add(-1).await.unwrap();
-        slots.set(4).await.unwrap();
+        slots.set_available(4).await.unwrap();
         assert_eq!(slots.drain().await.unwrap(), 4);
         assert!(slots.delete().await.unwrap());
         // What is lost is given back.

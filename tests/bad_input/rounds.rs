@@ -119,7 +119,7 @@ pub(crate) async fn label(stage: &Stage<'_>) -> Round {
         name,
         ..
     } = stage;
-    client.relabel("billing");
+    client.set_label("billing");
     let held = client.lock(&**name).acquire().await?;
     let begun = Instant::now();
     loop {
@@ -185,7 +185,7 @@ pub(crate) async fn counting(stage: &Stage<'_>) -> Round {
         .map_err(|_| Broken::Seen("it has its turn"))?
         .expect("no panic")?;
     slots.add(-1).await?;
-    slots.set(4).await?;
+    slots.set_available(4).await?;
     let slots = other.counting_semaphore(&**name);
     slots.drain().await?;
     assert!(slots.delete().await?);

@@ -77,7 +77,7 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
     held.release().await?;
     let all = waiting.await.expect("no panic")?;
     assert!(semaphore.release(all.permit_ids()[0]).await?);
-    semaphore.set(4).await?;
+    semaphore.set_total(4).await?;
     assert!(client.admin().force_release(name).await?);
     drop(all);
     let hasty = semaphore.permits(9).acquire_timeout(IN_VAIN);

@@ -71,7 +71,7 @@ fn permits_are_reported_for_the_name_whose_number_is_there() {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
         let (plain, braced) = (client.semaphore("y"), client.semaphore("{y}"));
-        plain.set(2).await.expect("it is new");
+        plain.set_total(2).await.expect("it is new");
         let _permit = plain.permit().acquire().await.expect("two are free");
         let refused = braced.count().await;
         assert!(
@@ -107,8 +107,8 @@ fn no_permit_is_made_up_by_two_semaphores_that_share_their_permits() {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
         let (plain, braced) = (client.semaphore("y"), client.semaphore("{y}"));
-        plain.set(1).await.expect("it is new");
-        let refused = braced.set(1).await;
+        plain.set_total(1).await.expect("it is new");
+        let refused = braced.set_total(1).await;
         assert!(
             matches!(refused, Err(Error::WrongKind { .. })),
             "{refused:?}"
@@ -144,7 +144,7 @@ fn no_operation_takes_a_late_permit_of_the_other_name() {
             "forced",
             "deleted",
         ] {
-            semaphore.set(2).await.expect("it is new");
+            semaphore.set_total(2).await.expect("it is new");
             let permit = semaphore.permit().with_lease(lease);
             let held = permit.acquire().await.expect("there are two");
             server.cmd(&["SET", "{y}", "0"]);

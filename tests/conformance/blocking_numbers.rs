@@ -50,7 +50,7 @@ fn threads_take_permits_and_give_them_back(stage: &Stage) -> Played {
     slots.release(2)?;
     assert!(waits.join().expect("it does not panic")?);
     assert_eq!(slots.available()?, 0);
-    slots.set(4)?;
+    slots.set_available(4)?;
     assert_eq!(slots.drain()?, 4);
     assert!(slots.delete()?);
     Ok(())

@@ -65,9 +65,9 @@ async fn the_number_of_permits_is_set_once_or_set_anew(stage: &Stage<Plain>) -> 
         !b.counting_semaphore(&*name).try_set(9).await?,
         "none is a number, too"
     );
-    b.counting_semaphore(&*name).set(9).await?;
+    b.counting_semaphore(&*name).set_available(9).await?;
     assert_eq!(a.counting_semaphore(&*name).available().await?, 9);
-    a.counting_semaphore(&*name).set(2).await?;
+    a.counting_semaphore(&*name).set_available(2).await?;
     assert_eq!(b.counting_semaphore(&*name).available().await?, 2);
     Ok(())
 }
@@ -181,7 +181,7 @@ async fn permits_and_a_lock_of_one_name_tell_each_other_apart(stage: &Stage<Plai
     let slots = client.counting_semaphore(&*name);
     for error in [
         slots.try_set(1).await.map(drop).unwrap_err(),
-        slots.set(1).await.unwrap_err(),
+        slots.set_available(1).await.unwrap_err(),
         slots.available().await.map(drop).unwrap_err(),
         slots.acquire(1).await.unwrap_err(),
         slots.acquire(2).await.unwrap_err(),

@@ -36,7 +36,7 @@ async fn two(stage: &Stage<Semaphore>, permits: u32) -> Result<(Many, Many), Err
     let (a, b) = stage.clients().await?;
     let name = stage.name("exports");
     let semaphore = a.semaphore(&*name);
-    semaphore.set(permits).await?;
+    semaphore.set_total(permits).await?;
     Ok((semaphore, b.semaphore(&*name)))
 }
 
@@ -106,7 +106,7 @@ async fn more_permits_let_waiters_in(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 1).await?;
     let held = a.permit().acquire().await?;
     let waiting = begun(b.permit().acquire()).await;
-    a.set(2).await?;
+    a.set_total(2).await?;
     let waited = in_time(waiting).await?;
     counts(&b, 0, 2).await?;
     release(vec![held, waited]).await
@@ -115,7 +115,7 @@ async fn more_permits_let_waiters_in(stage: &Stage<Semaphore>) -> Played {
 async fn fewer_permits_than_are_out_let_nobody_in(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 3).await?;
     let mut held = vec![a.permits(2).acquire().await?, b.permit().acquire().await?];
-    b.set(1).await?;
+    b.set_total(1).await?;
     counts(&a, -2, 3).await?;
     held.remove(0).release().await?;
     counts(&a, 0, 1).await?;
@@ -200,7 +200,7 @@ async fn a_deleted_semaphore_tells_its_holders(stage: &Stage<Semaphore>) -> Play
 async fn what_makes_no_sense_is_refused(stage: &Stage<Semaphore>) -> Played {
     let client = stage.client().await?;
     let semaphore = client.semaphore(stage.name("exports"));
-    semaphore.set(1).await?;
+    semaphore.set_total(1).await?;
     let invalid = |error: Error| matches!(error, Error::InvalidOption { .. });
     for count in [0, 1 << 17] {
         let refused = semaphore.permits(count).try_acquire().await;
@@ -221,11 +221,11 @@ async fn a_lock_and_a_semaphore_cannot_share_a_name(stage: &Stage<Semaphore>) ->
     let lock = client.lock(&*name).acquire().await?;
     let semaphore = client.semaphore(&*name);
     assert!(semaphore.permit().try_acquire().await.is_err_and(wrong));
-    assert!(semaphore.set(1).await.is_err_and(wrong));
+    assert!(semaphore.set_total(1).await.is_err_and(wrong));
     assert!(semaphore.count().await.is_err_and(wrong));
     lock.release().await?;
     let name = stage.name("semaphore");
-    client.semaphore(&*name).set(1).await?;
+    client.semaphore(&*name).set_total(1).await?;
     let taken = client.lock(&*name).try_acquire().await;
     assert!(taken.is_err_and(wrong));
     let taken = client.rw_lock(&*name).write().try_acquire().await;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use distlock::blocking::Client;
-use distlock::{Error, HoldsEndWith};
+use distlock::{Error, ReleaseOn};
 
 use super::versions::known;
 use super::{PATIENCE, Place, once_within, wait_until};
@@ -40,9 +40,8 @@ fn a_file_that_was_emptied_is_refused_and_one_that_was_removed_is_made_anew() {
 #[test]
 fn what_was_left_to_its_lease_is_not_in_the_log_alone() {
     let place = Place::new();
-    let leaver = Client::connect_with(
-        distlock::Client::builder(&place.url()).holds_end_with(HoldsEndWith::Lease),
-    );
+    let leaver =
+        Client::connect_with(distlock::Client::builder(&place.url()).release_on(ReleaseOn::Lease));
     let leaver = leaver.expect("the file can be used");
     leaver.lock("a").acquire().expect("it is free").forget();
     leaver.close().expect("it answers");

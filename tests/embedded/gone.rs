@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::{Duration, Instant, SystemTime};
 
-use distlock::HoldsEndWith;
+use distlock::ReleaseOn;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -237,7 +237,7 @@ fn files_of_others_in_the_folder_of_clients_stay() {
 
 #[test]
 fn a_bound_that_a_store_cannot_keep_changes_nothing() {
-    let builder = distlock::Client::builder("memory:").holds_end_with(HoldsEndWith::Children);
+    let builder = distlock::Client::builder("memory:").release_on(ReleaseOn::Children);
     let client = distlock::blocking::Client::connect_with(builder).expect("memory is always there");
     let guard = client.lock("a").acquire().expect("it is free");
     assert!(

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::internals::engine::events::Events;
-use distlock::internals::engine::sqlite::{Settings, Sqlite};
-use distlock::internals::engine::{Engine, Failure};
+use distlock::internals::engine::sqlite::{Sqlite, SqliteSettings};
+use distlock::internals::engine::{Engine, StoreError};
 use distlock::internals::protocol::{
-    Action, ClientId, Entry, Kind, OwnerId, Reply, Request, Subject, Wanted,
+    Action, ClientId, Entry, Kind, OwnerId, PermitRequest, Reply, Request, Subject,
 };
 
 use super::{PATIENCE, Place};
@@ -27,7 +27,7 @@ fn background_requests_overtake_queued_callers() {
     let callers: Vec<_> = (0..CROWD)
         .map(|_| engine.call(lock.request(Action::Inspect)))
         .collect();
-    let background = engine.clone().call_apart(vec![acquire(&lock, 1)]);
+    let background = engine.clone().call_background(vec![acquire(&lock, 1)]);
     blocker.execute_batch("ROLLBACK").expect("it was begun");
     runtime.block_on(async {
         let replies = background.await;
@@ -54,12 +54,12 @@ fn abandoned_requests_are_skipped() {
     for number in 0..CROWD {
         let lock = Subject::new(Kind::Mutex, &*format!("abandoned {number}"));
         drop(engine.call(acquire(&lock, i64::from(number))));
-        drop(engine.clone().call_apart(vec![acquire(&lock, 1)]));
+        drop(engine.clone().call_background(vec![acquire(&lock, 1)]));
     }
     let last = Subject::new(Kind::Mutex, "last");
     let last = engine.call(acquire(&last, 1));
     blocker.execute_batch("ROLLBACK").expect("it was begun");
-    let reply: Result<Reply, Failure> = runtime.block_on(last);
+    let reply: Result<Reply, StoreError> = runtime.block_on(last);
     assert_eq!(reply, Ok(Reply::Granted { token: None }));
     // The last one, and the one that was being carried out while its caller went away.
     let carried_out = place.rows("states");
@@ -72,13 +72,13 @@ fn connect(place: &Place) -> (tokio::runtime::Runtime, Arc<Sqlite>) {
         .enable_all()
         .build()
         .expect("there are threads");
-    let settings = Settings {
+    let settings = SqliteSettings {
         path: place.file(),
         prefix: "".into(),
         client: ClientId::new([7; 16]),
-        holds_end_with: distlock::HoldsEndWith::Process,
+        release_on: distlock::ReleaseOn::Process,
         connect_timeout: PATIENCE,
-        patience: PATIENCE,
+        busy_timeout: PATIENCE,
         clock: Default::default(),
         events: Events::inline(),
     };
@@ -89,12 +89,12 @@ fn connect(place: &Place) -> (tokio::runtime::Runtime, Arc<Sqlite>) {
 fn acquire(lock: &Subject, number: i64) -> Request {
     lock.request(Action::Acquire {
         owner: OwnerId::new(ClientId::new([7; 16]), number),
-        entry: Entry::First,
+        entry: Entry::Fresh,
         lease: Duration::from_secs(600),
         seen: None,
         waits: None,
-        beside: None,
-        past: false,
-        permits: Wanted::ONE,
+        upgrade_from: None,
+        bypass_writers: false,
+        permits: PermitRequest::ONE,
     })
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use distlock::blocking::Client;
-use distlock::{HoldsEndWith, Lease};
+use distlock::{Lease, ReleaseOn};
 
 use super::support::process::Process;
 use super::worker::{ENTER, LEAVE, LONG};
@@ -53,9 +53,9 @@ fn a_lease_left_behind_ends_with_a_restart_of_the_machine() {
 }
 
 #[test]
-fn a_file_is_not_emptied_while_a_client_is_alive_whose_holds_end_with_their_lease() {
+fn a_file_is_not_emptied_while_a_client_is_alive_whose_release_on_their_lease() {
     let place = Place::new();
-    let builder = patient(&place.url()).holds_end_with(HoldsEndWith::Lease);
+    let builder = patient(&place.url()).release_on(ReleaseOn::Lease);
     let builder = builder.default_lease(Lease::KeepAlive(LONG));
     let alive = Client::connect_with(builder).expect("the file can be used");
     let guard = alive.lock("a").acquire().expect("it is free");

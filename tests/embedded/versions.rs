@@ -57,12 +57,13 @@ fn there_is_a_file_of_every_version() {
 fn what_is_written_today_is_what_the_last_version_wrote() {
     use std::time::Duration;
 
-    use distlock::internals::protocol::line::Queue;
-    use distlock::internals::protocol::marks::MARK_TTL;
-    use distlock::internals::protocol::permit::owner_of;
-    use distlock::internals::protocol::state::{State, Surroundings};
+    use distlock::internals::protocol::permit::permit_owner;
+    use distlock::internals::protocol::state::{ApplyContext, State};
+    use distlock::internals::protocol::store_queue::MemoryQueue;
+    use distlock::internals::protocol::tombstones::TOMBSTONE_TTL;
     use distlock::internals::protocol::{
-        Action, Alter, Count, Deed, Entry, FencingToken, Kind, Moment, OwnerId, Subject, Wanted,
+        Action, CounterOp, Entry, FencingToken, IdempotencyKey, Kind, Moment, OwnerId,
+        PermitRequest, SemaphoreOp, Subject,
     };
 
     let (_, newest) = versions().pop().expect("there is one");
@@ -71,70 +72,70 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
     let acquire = |text, entry, waits| Action::Acquire {
         owner: owner(text),
         entry,
-        lease: MARK_TTL,
+        lease: TOMBSTONE_TTL,
         seen: None,
         waits,
-        beside: None,
-        past: false,
-        permits: Wanted::ONE,
+        upgrade_from: None,
+        bypass_writers: false,
+        permits: PermitRequest::ONE,
     };
-    let again = Entry::Again {
+    let again = Entry::Reentry {
         attempt: 2,
         count: 2,
     };
     let late = Action::Undo {
         owner: owner(LISTENER),
-        entry: Entry::First,
+        entry: Entry::Fresh,
     };
     let nightly = [
-        (Kind::Fenced, acquire(OWNER, Entry::First, None)),
+        (Kind::Fenced, acquire(OWNER, Entry::Fresh, None)),
         (Kind::Fenced, acquire(OWNER, again, None)),
         (Kind::Fenced, late),
     ];
-    let waits = Some(MARK_TTL);
+    let waits = Some(TOMBSTONE_TTL);
     let prices = [
-        (Kind::Read, acquire(OWNER, Entry::First, None)),
-        (Kind::Write, acquire(LISTENER, Entry::First, waits)),
+        (Kind::Read, acquire(OWNER, Entry::Fresh, None)),
+        (Kind::Write, acquire(LISTENER, Entry::Fresh, waits)),
     ];
     let client = owner(OWNER).client();
     let exports = [
-        (Kind::Semaphore, Action::Count(Count::Set(3))),
+        (Kind::Semaphore, Action::SemaphoreOp(SemaphoreOp::Set(3))),
         (
             Kind::Semaphore,
             Action::Acquire {
-                owner: owner_of(client, 1, 1),
-                entry: Entry::First,
-                lease: MARK_TTL,
+                owner: permit_owner(client, 1, 1),
+                entry: Entry::Fresh,
+                lease: TOMBSTONE_TTL,
                 seen: None,
                 waits: None,
-                beside: None,
-                past: false,
-                permits: Wanted::ONE,
+                upgrade_from: None,
+                bypass_writers: false,
+                permits: PermitRequest::ONE,
             },
         ),
     ];
-    let alter = |number, change| Action::Alter {
-        deed: Deed {
+    let alter = |number, change| Action::CounterOp {
+        key: IdempotencyKey {
             id: OwnerId::new(client, number),
-            settled: 1,
+            acked_below: 1,
         },
         change,
     };
-    let take = Alter::Take {
+    let take = CounterOp::Take {
         place: owner(LISTENER),
         count: 2,
         waits: None,
     };
     let undone = Action::Undo {
         owner: OwnerId::new(client, 3),
-        entry: Entry::First,
+        entry: Entry::Fresh,
     };
     let slots = [
-        (Kind::Counting, alter(1, Alter::SetOnce(5))),
+        (Kind::Counting, alter(1, CounterOp::SetOnce(5))),
         (Kind::Counting, alter(2, take)),
         (Kind::Counting, undone),
     ];
-    let loaded = [(Kind::Latch, alter(1, Alter::SetOnce(4)))];
+    let loaded = [(Kind::Latch, alter(1, CounterOp::SetOnce(4)))];
     for (name, actions) in [
         ("nightly", &nightly[..]),
         ("prices", &prices),
@@ -144,13 +145,13 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
     ] {
         let mut state = State::default();
         for (kind, action) in actions {
-            let around = Surroundings {
+            let ctx = ApplyContext {
                 now: Moment::at(Duration::from_secs(1_000_000_000)),
                 listeners: 0,
                 next_token: FencingToken::new(1_794_832_496_000_001),
             };
             let request = Subject::new(*kind, name).request(action.clone());
-            state.apply(&request, &around, &mut Queue::default());
+            state.apply(&request, &ctx, &mut MemoryQueue::default());
         }
         let today = serde_json::to_string(&state).expect("it is text");
         assert_eq!(

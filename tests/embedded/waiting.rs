@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::HoldsEndWith;
+use distlock::ReleaseOn;
 use distlock::blocking::Client;
 
 use super::support::process::{Process, wall_clock};
@@ -73,9 +73,8 @@ fn wake_from_a_stop() -> Duration {
 #[test]
 fn one_who_waits_to_leave_a_lock_to_its_lease_keeps_its_bell() {
     let place = Place::new();
-    let waiter = Client::connect_with(
-        distlock::Client::builder(&place.url()).holds_end_with(HoldsEndWith::Lease),
-    );
+    let waiter =
+        Client::connect_with(distlock::Client::builder(&place.url()).release_on(ReleaseOn::Lease));
     let waiter = waiter.expect("the file can be used");
     let guard = place.connect().lock("a").acquire().expect("it is free");
     let lock = waiter.lock("a");

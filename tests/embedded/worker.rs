@@ -5,7 +5,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use distlock::blocking::Client;
-use distlock::{Error, HoldsEndWith, Lease};
+use distlock::{Error, Lease, ReleaseOn};
 use nix::unistd::{alarm, daemon};
 
 use super::support::process::{orders, say, url, wall_clock};
@@ -41,9 +41,9 @@ pub(crate) const SHORT: Duration = Duration::from_secs(3);
 pub(crate) fn run(role: &str) {
     let orders = orders();
     let done = match role {
-        HOLD => hold(&orders, HoldsEndWith::Process, None),
-        PARENT => hold(&orders, HoldsEndWith::Process, Some("600")),
-        RUN => hold(&orders, HoldsEndWith::Children, Some("600")),
+        HOLD => hold(&orders, ReleaseOn::Process, None),
+        PARENT => hold(&orders, ReleaseOn::Process, Some("600")),
+        RUN => hold(&orders, ReleaseOn::Children, Some("600")),
         FORK => fork(&orders),
         LEAVE => leave(),
         ENTER => enter(),
@@ -59,14 +59,14 @@ pub(crate) fn run(role: &str) {
     done.expect("the store works");
 }
 
-fn hold(orders: &Receiver<String>, end: HoldsEndWith, child: Option<&str>) -> Result<(), Error> {
+fn hold(orders: &Receiver<String>, end: ReleaseOn, child: Option<&str>) -> Result<(), Error> {
     let lease = match end {
-        HoldsEndWith::Children => SHORT,
+        ReleaseOn::Children => SHORT,
         _ => LONG,
     };
     let client = Client::connect_with(
         patient(&url())
-            .holds_end_with(end)
+            .release_on(end)
             .default_lease(Lease::KeepAlive(lease))
             .label("the worker"),
     )?;
@@ -116,7 +116,7 @@ fn fork(orders: &Receiver<String>) -> Result<(), Error> {
 }
 
 fn leave() -> Result<(), Error> {
-    let client = Client::connect_with(patient(&url()).holds_end_with(HoldsEndWith::Lease))?;
+    let client = Client::connect_with(patient(&url()).release_on(ReleaseOn::Lease))?;
     let lock = client.lock("a").with_lease(Lease::Fixed(SHORT * 3));
     lock.acquire()?.forget();
     client.close()?;

@@ -174,7 +174,7 @@ fn permits_that_are_only_counted_are_not_asked_about() {
         for round in 0..30 {
             let client = connect(&server.url()).await;
             let slots = client.counting_semaphore("slots");
-            slots.set(8).await.expect("nobody has one");
+            slots.set_available(8).await.expect("nobody has one");
             // Who leaves is seen off by the watchdog's side, which meets the server then.
             drop(tokio::time::timeout(Duration::from_millis(5), slots.acquire(9)).await);
             for _ in 0..8 {

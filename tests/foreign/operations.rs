@@ -207,9 +207,9 @@ impl Table {
             let semaphore = of(case);
             async move { semaphore.try_set(5).await.into() }
         });
-        self.add("Semaphore::set", Counts, move |case| {
+        self.add("Semaphore::set_total", Counts, move |case| {
             let semaphore = of(case);
-            async move { semaphore.set(5).await.into() }
+            async move { semaphore.set_total(5).await.into() }
         });
         self.add("Semaphore::release", Counts, move |case| {
             let semaphore = of(case);
@@ -233,9 +233,9 @@ impl Table {
             let semaphore = of(case);
             async move { semaphore.try_set(5).await.into() }
         });
-        self.add("CountingSemaphore::set", Counts, move |case| {
+        self.add("CountingSemaphore::set_available", Counts, move |case| {
             let semaphore = of(case);
-            async move { semaphore.set(5).await.into() }
+            async move { semaphore.set_available(5).await.into() }
         });
         self.add("CountingSemaphore::try_acquire", Counts, move |case| {
             let acquiring = of(case).try_acquire(1);

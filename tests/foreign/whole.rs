@@ -13,7 +13,7 @@ pub(crate) const COVERS: &[&str] = &[
     "Admin::examine_with_probe",
     "Admin::list_with_progress",
     "Admin::watch",
-    "Client::relabel",
+    "Client::set_label",
     "Watch::next",
 ];
 
@@ -33,7 +33,7 @@ async fn read_everything(parameters: &str) {
     let holder: Client = holder.expect("the server is up");
     let _held = holder.lock("held").acquire().await.expect("it is free");
     let client = stage.client(parameters).await;
-    holder.relabel("READONLY You can't write against a read only replica.");
+    holder.set_label("READONLY You can't write against a read only replica.");
     let admin = client.admin();
     eventually(PATIENCE, "the label is there", async || {
         let seen = admin.inspect("held").await.expect("it can be seen");

@@ -51,7 +51,7 @@ impl Change {
             Self::TakeAway => semaphore.add(-3).await.map(|()| None)?,
             Self::Drain => Some(semaphore.drain().await?),
             Self::SetOnce => Some(u64::from(semaphore.try_set(4).await?)),
-            Self::Set => semaphore.set(5).await.map(|()| None)?,
+            Self::Set => semaphore.set_available(5).await.map(|()| None)?,
             Self::Forget => Some(u64::from(semaphore.delete().await?)),
         })
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use distlock::internals::engine::{Cause, Failure};
+use distlock::internals::engine::{StoreError, StoreErrorKind};
 use distlock::internals::protocol::{
-    Action, Alter, Entry, FencingToken, HeldBy, Kind, Moment, Reply,
+    Action, CounterOp, Entry, FencingToken, HolderSnapshot, Kind, Moment, Reply,
 };
 
 use super::generator::Step;
@@ -14,15 +14,16 @@ use super::kinds::Kinds;
 
 /// Whether both engines said the same. Times may differ by as much as an answer took.
 pub(crate) fn agree(
-    memory: &Result<Reply, Failure>,
-    redis: &Result<Reply, Failure>,
+    memory: &Result<Reply, StoreError>,
+    redis: &Result<Reply, StoreError>,
     tolerance: Duration,
 ) -> bool {
     let (memory, redis) = match (memory, redis) {
         (Ok(memory), Ok(redis)) => (memory, redis),
         // Each says it in its own words.
         (Err(memory), Err(redis)) => {
-            return memory.cause == Cause::WrongKind && redis.cause == Cause::WrongKind;
+            return memory.kind == StoreErrorKind::WrongKind
+                && redis.kind == StoreErrorKind::WrongKind;
         }
         (_, _) => return false,
     };
@@ -55,8 +56,8 @@ impl Tokens {
     /// Whether these fit to those before.
     pub(crate) fn fit(
         &mut self,
-        memory: &Result<Reply, Failure>,
-        store: &Result<Reply, Failure>,
+        memory: &Result<Reply, StoreError>,
+        store: &Result<Reply, StoreError>,
     ) -> bool {
         let (Some(here), Some(there)) = (token(memory), token(store)) else {
             return true;
@@ -69,7 +70,7 @@ impl Tokens {
     }
 }
 
-fn token(reply: &Result<Reply, Failure>) -> Option<FencingToken> {
+fn token(reply: &Result<Reply, StoreError>) -> Option<FencingToken> {
     match reply {
         Ok(Reply::Granted { token }) => *token,
         Ok(Reply::Inspected(Some(holding))) => holding.token,
@@ -77,7 +78,7 @@ fn token(reply: &Result<Reply, Failure>) -> Option<FencingToken> {
     }
 }
 
-fn same_holder(left: &HeldBy, right: &HeldBy, tolerance: Duration) -> bool {
+fn same_holder(left: &HolderSnapshot, right: &HolderSnapshot, tolerance: Duration) -> bool {
     (&left.owner, left.count) == (&right.owner, right.count)
         && close(left.ttl, right.ttl, tolerance)
 }
@@ -94,8 +95,8 @@ fn close(left: Option<Duration>, right: Option<Duration>, tolerance: Duration) -
 pub(crate) struct Line {
     pub(crate) sent: Moment,
     pub(crate) step: Step,
-    pub(crate) memory: Result<Reply, Failure>,
-    pub(crate) redis: Result<Reply, Failure>,
+    pub(crate) memory: Result<Reply, StoreError>,
+    pub(crate) redis: Result<Reply, StoreError>,
     /// Whether each listener heard of it, on either engine.
     pub(crate) heard: Heard,
 }
@@ -143,8 +144,8 @@ impl fmt::Display for Line {
 /// What both have answered.
 pub(crate) fn tell(
     f: &mut fmt::Formatter<'_>,
-    memory: &Result<Reply, Failure>,
-    store: &Result<Reply, Failure>,
+    memory: &Result<Reply, StoreError>,
+    store: &Result<Reply, StoreError>,
 ) -> fmt::Result {
     for (engine, answer) in [("memory", memory), ("store ", store)] {
         match answer {
@@ -253,14 +254,14 @@ impl fmt::Display for Coverage {
     }
 }
 
-fn kind(action: &Action, reply: &Result<Reply, Failure>) -> (&'static str, &'static str) {
+fn kind(action: &Action, reply: &Result<Reply, StoreError>) -> (&'static str, &'static str) {
     let Ok(reply) = reply else {
         return (name_of(action), WRONG);
     };
     let reply = match (action, reply) {
         // Nobody else listened, and yet it was not passed on: the taker had been undone.
         (
-            Action::Pass {
+            Action::Transfer {
                 own_listeners: own, ..
             },
             Reply::Released { listeners },
@@ -270,7 +271,7 @@ fn kind(action: &Action, reply: &Result<Reply, Failure>) -> (&'static str, &'sta
         (_, Reply::Released { .. }) => "released, two listened",
         (
             Action::Acquire {
-                entry: Entry::First,
+                entry: Entry::Fresh,
                 ..
             },
             Reply::Granted { .. },
@@ -287,7 +288,7 @@ fn kind(action: &Action, reply: &Result<Reply, Failure>) -> (&'static str, &'sta
         (_, Reply::Inspected(Some(_))) => "held",
         (_, Reply::Inspected(None)) => "free",
         (_, Reply::Kept) => "kept",
-        (_, Reply::Marked) => "marked",
+        (_, Reply::Tombstoned) => "marked",
         (_, Reply::Renewed) => "renewed",
         (_, Reply::Taken) => "taken",
         (_, Reply::Undone) => "undone",
@@ -298,15 +299,15 @@ fn kind(action: &Action, reply: &Result<Reply, Failure>) -> (&'static str, &'sta
 pub(crate) const fn name_of(action: &Action) -> &'static str {
     match action {
         Action::Acquire { .. } => "acquire",
-        Action::Alter {
-            change: Alter::Take { .. },
+        Action::CounterOp {
+            change: CounterOp::Take { .. },
             ..
         } => "take",
-        Action::Alter { .. } => "alter",
-        Action::Count(_) => "count",
+        Action::CounterOp { .. } => "alter",
+        Action::SemaphoreOp(_) => "count",
         Action::ForceRelease => "force release",
         Action::Inspect => "inspect",
-        Action::Pass { .. } => "pass",
+        Action::Transfer { .. } => "pass",
         Action::Release { .. } => "release",
         Action::Renew { .. } => "renew",
         Action::Undo { .. } => "undo",

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::HoldsEndWith;
+use distlock::ReleaseOn;
 use distlock::internals::engine::events::Events;
-use distlock::internals::engine::redis::{self, Address, Place, Redis};
+use distlock::internals::engine::redis::{self, Address, Endpoint, Redis};
 use distlock::internals::engine::sqlite::{self, Sqlite};
 use distlock::internals::engine::{Engine, boot};
 use distlock::internals::protocol::{ClientId, Kind, Moment};
@@ -111,13 +111,13 @@ where
     let folder = tempfile::tempdir().expect("there is room");
     let file = folder.path().join("locks.db");
     let open = async |client| -> Arc<dyn Engine> {
-        let settings = sqlite::Settings {
+        let settings = sqlite::SqliteSettings {
             path: file.clone(),
             prefix: "".into(),
             client: ClientId::new([client; 16]),
-            holds_end_with: HoldsEndWith::Process,
+            release_on: ReleaseOn::Process,
             connect_timeout: Duration::from_secs(30),
-            patience: Duration::from_secs(30),
+            busy_timeout: Duration::from_secs(30),
             clock: clock_of_file.clone(),
             events: Events::inline(),
         };
@@ -279,19 +279,19 @@ impl Contest {
 
 async fn connect(server: &RedisServer, scripts: bool) -> Arc<dyn Engine> {
     let address = Address {
-        place: Place::Unix(server.socket_path()),
+        endpoint: Endpoint::Unix(server.socket_path()),
         ..Address::default()
     };
-    let settings = redis::Settings {
+    let settings = redis::RedisSettings {
         prefix: "".into(),
         connect_timeout: Duration::from_secs(10),
         command_timeout: Duration::from_secs(30),
         scripts,
-        may_be_down: false,
-        assurance: redis::Assurance::default(),
+        lazy_connect: false,
+        durability: redis::DurabilityPolicy::default(),
         shard: None,
         events: Events::inline(),
-        transport: Default::default(),
+        network: Default::default(),
     };
     Redis::connect(address, settings, &Handle::current())
         .await

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use distlock::internals::protocol::{
-    Action, Channel, ClientId, Count, Entry, HeldBy, Holding, Kind, OwnerId, Subject, Wanted,
+    Action, Channel, ClientId, Entry, HolderSnapshot, Kind, LockSnapshot, OwnerId, PermitRequest,
+    SemaphoreOp, Subject,
 };
 
-use distlock::internals::protocol::permit::{owner_of, permits_of, wanted_by};
+use distlock::internals::protocol::permit::{permit_count, permit_owner, permits_of};
 
 use super::dice::{index_below, number_below, seen, time};
 use super::kinds::Kinds;
@@ -39,9 +40,9 @@ pub(crate) struct Step {
 /// The engine's two entrances, and the two things each makes of many.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Road {
-    /// `call_apart`, with all sorts of requests.
+    /// `call_background`, with all sorts of requests.
     ApartMixed,
-    /// `call_apart`, with nothing but renewals.
+    /// `call_background`, with nothing but renewals.
     ApartRenewals,
     /// `call`, and nothing else at the same time.
     Call,
@@ -56,7 +57,7 @@ impl Cast {
         let thread = -i64::try_from(rng.below(100)).expect("below a hundred");
         let mut owner = |client, number| match kinds {
             Kinds::Only(Kind::Semaphore) => {
-                owner_of(client, number, 1 + number_below(MOST_PERMITS, rng))
+                permit_owner(client, number, 1 + number_below(MOST_PERMITS, rng))
             }
             _ => OwnerId::new(client, number),
         };
@@ -81,7 +82,7 @@ impl Cast {
     pub(crate) fn channels(&self, name: &str, rng: &mut SeededRng) -> Vec<Channel> {
         let main = Subject::new(self.kinds.main(), name);
         let mut channels = vec![main.channel(); index_below(3, rng)];
-        if main.kind.has_line() {
+        if main.kind.has_server_queue() {
             let waiter = |owner: &OwnerId| Channel::Waiter(main.name.clone(), *owner);
             channels.extend(self.owners.iter().map(waiter));
         }
@@ -92,18 +93,18 @@ impl Cast {
     /// Leases end half-way between two ticks, as long as ticks are this long.
     pub(crate) fn next(
         &mut self,
-        held: Option<&Holding>,
+        held: Option<&LockSnapshot>,
         tick: Duration,
         rng: &mut SeededRng,
     ) -> Option<Step> {
         if let Kinds::Only(kind) = self.kinds
-            && kind.is_nobodys()
+            && kind.is_ownerless()
         {
             return self.numbers.next(kind, tick, rng);
         }
         let lease = time(tick, rng);
         let held = held.and_then(|holding| holding.owners.first());
-        let held = held.map(|HeldBy { owner, count, .. }| {
+        let held = held.map(|HolderSnapshot { owner, count, .. }| {
             let known = |id: &OwnerId| {
                 let mut permits = permits_of(*id);
                 id.to_string() == *owner || permits.any(|permit| permit.to_string() == *owner)
@@ -136,11 +137,11 @@ impl Cast {
             Action::Renew { .. } => 60,
             Action::Release { .. } | Action::Undo { .. } => 25,
             Action::Acquire { .. }
-            | Action::Alter { .. }
-            | Action::Count(_)
+            | Action::CounterOp { .. }
+            | Action::SemaphoreOp(_)
             | Action::ForceRelease
             | Action::Inspect
-            | Action::Pass { .. } => 0,
+            | Action::Transfer { .. } => 0,
         });
         let road = match action {
             Action::Renew { .. } if apart && rng.chance(85) => Road::ApartRenewals,
@@ -200,8 +201,8 @@ impl Cast {
         rng: &mut SeededRng,
     ) -> Action {
         let lease = time(tick, rng);
-        let permits = Wanted {
-            count: wanted_by(self.owners[who]),
+        let permits = PermitRequest {
+            count: permit_count(self.owners[who]),
             of: rng.chance(50).then(|| 1 + number_below(4, rng)),
         };
         Action::Acquire {
@@ -209,10 +210,10 @@ impl Cast {
             entry: entry(attempt, count),
             lease,
             seen: seen(rng),
-            waits: (self.kinds.of(who).is_announced(permits.count) && rng.chance(75))
+            waits: (self.kinds.of(who).registers_waiters(permits.count) && rng.chance(75))
                 .then(|| time(tick, rng)),
-            beside: rng.chance(30).then(|| self.beside(who)).flatten(),
-            past: rng.chance(20),
+            upgrade_from: rng.chance(30).then(|| self.beside(who)).flatten(),
+            bypass_writers: rng.chance(20),
             permits,
         }
     }
@@ -239,12 +240,12 @@ impl Cast {
         let owner = self.owners[self.somebody(70, rng)];
         let permits: Vec<_> = permits_of(owner).collect();
         let permit = *rng.pick(&permits);
-        Action::Count(match rng.below(10) {
-            0..3 => Count::Look,
-            3..5 => Count::SetOnce(many),
-            5..7 => Count::Set(many),
-            7 => Count::Forget,
-            _ => Count::Return(permit),
+        Action::SemaphoreOp(match rng.below(10) {
+            0..3 => SemaphoreOp::Get,
+            3..5 => SemaphoreOp::SetOnce(many),
+            5..7 => SemaphoreOp::Set(many),
+            7 => SemaphoreOp::Delete,
+            _ => SemaphoreOp::Return(permit),
         })
     }
 
@@ -287,7 +288,7 @@ impl Cast {
         let alike = self.kinds.of(from) == self.kinds.of(to);
         let to = if alike { to } else { from };
         self.numbered[to] = self.numbered[to].max(1);
-        Action::Pass {
+        Action::Transfer {
             from: self.owners[from],
             to: self.owners[to],
             lease,
@@ -312,9 +313,9 @@ const fn asker(action: &Action) -> Option<OwnerId> {
         | Action::Release { owner, .. }
         | Action::Renew { owner, .. }
         | Action::Undo { owner, .. } => Some(*owner),
-        Action::Pass { from, .. } => Some(*from),
-        Action::Alter { .. } => None,
-        Action::Count(_) | Action::ForceRelease | Action::Inspect => None,
+        Action::Transfer { from, .. } => Some(*from),
+        Action::CounterOp { .. } => None,
+        Action::SemaphoreOp(_) | Action::ForceRelease | Action::Inspect => None,
     }
 }
 
@@ -326,12 +327,12 @@ const MOST: u32 = 4;
 /// The acquire with this number, to hold the lock so often.
 const fn entry(attempt: u32, count: u32) -> Entry {
     match (attempt, count) {
-        (1, _) => Entry::First,
-        (attempt, 0) => Entry::Again { attempt, count: 1 },
-        (attempt, MOST..) => Entry::Again {
+        (1, _) => Entry::Fresh,
+        (attempt, 0) => Entry::Reentry { attempt, count: 1 },
+        (attempt, MOST..) => Entry::Reentry {
             attempt,
             count: MOST,
         },
-        (attempt, count) => Entry::Again { attempt, count },
+        (attempt, count) => Entry::Reentry { attempt, count },
     }
 }

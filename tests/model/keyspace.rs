@@ -137,7 +137,7 @@ async fn listed(engine: Arc<dyn Engine>) -> (BTreeSet<String>, BTreeSet<String>)
     let (mut listed, mut semaphores) = (BTreeSet::new(), BTreeSet::new());
     let mut from = Some(0);
     while let Some(place) = from {
-        let page = engine.clone().find("*".into(), place).await;
+        let page = engine.clone().scan("*".into(), place).await;
         let page = page.expect("the store answers");
         for lock in page.found {
             let names = match lock.kind {

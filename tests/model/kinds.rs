@@ -25,7 +25,9 @@ impl Kinds {
     /// Whether what lives under the name may be something that cannot be asked for.
     pub(crate) fn may_be_wrong(self) -> bool {
         match self {
-            Self::Any(kinds) => kinds.iter().any(|kind| kind.shape() != kinds[0].shape()),
+            Self::Any(kinds) => kinds
+                .iter()
+                .any(|kind| kind.state_kind() != kinds[0].state_kind()),
             Self::Only(_) => false,
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::internals::engine::memory::Memory;
-use distlock::internals::engine::{Cause, Engine, Failure};
-use distlock::internals::protocol::{Action, Holding, Kind, Moment, Reply, Request, Subject};
+use distlock::internals::engine::{Engine, StoreError, StoreErrorKind};
+use distlock::internals::protocol::{Action, Kind, LockSnapshot, Moment, Reply, Request, Subject};
 
 use super::clock::Clock;
 use super::compare::{Coverage, Divergence, TRAVELLERS, name_of};
@@ -154,7 +154,7 @@ impl Run {
     /// One action at most of every sequence.
     async fn tick(
         &mut self,
-        mut next: impl FnMut(&mut Sequence, Option<&Holding>) -> Option<Step> + Send,
+        mut next: impl FnMut(&mut Sequence, Option<&LockSnapshot>) -> Option<Step> + Send,
     ) {
         let mut renewals = Batch::new();
         let mut mixed = Batch::new();
@@ -183,18 +183,18 @@ impl Run {
                 Road::Together => together.push((index, step)),
             }
             if mixed.len() == MIXED {
-                self.call_apart(std::mem::take(&mut mixed)).await;
+                self.call_background(std::mem::take(&mut mixed)).await;
             }
             if renewals.len() == RENEWALS {
-                self.call_apart(std::mem::take(&mut renewals)).await;
+                self.call_background(std::mem::take(&mut renewals)).await;
             }
             if together.len() == TOGETHER {
                 self.call_together(std::mem::take(&mut together)).await;
             }
         }
         self.call_together(together).await;
-        self.call_apart(mixed).await;
-        self.call_apart(renewals).await;
+        self.call_background(mixed).await;
+        self.call_background(renewals).await;
 
         self.fence.wait().await;
         self.outcome.others += Fence::CALLS;
@@ -217,7 +217,12 @@ impl Run {
     async fn call_together(&mut self, batch: Batch) {
         let requests = self.requests(&batch);
         let sent = self.pair.now();
-        let memory = self.pair.memory.clone().call_apart(requests.clone()).await;
+        let memory = self
+            .pair
+            .memory
+            .clone()
+            .call_background(requests.clone())
+            .await;
         let calls = requests
             .into_iter()
             .map(|request| self.pair.store.clone().call(request));
@@ -226,11 +231,16 @@ impl Run {
         self.record_all(asked, batch, memory, store);
     }
 
-    async fn call_apart(&mut self, batch: Batch) {
+    async fn call_background(&mut self, batch: Batch) {
         let requests = self.requests(&batch);
         let sent = self.pair.now();
-        let memory = self.pair.memory.clone().call_apart(requests.clone()).await;
-        let store = self.pair.store.clone().call_apart(requests).await;
+        let memory = self
+            .pair
+            .memory
+            .clone()
+            .call_background(requests.clone())
+            .await;
+        let store = self.pair.store.clone().call_background(requests).await;
         let asked = self.since(sent);
         self.record_all(asked, batch, memory, store);
     }
@@ -247,8 +257,8 @@ impl Run {
         &mut self,
         asked: Asked,
         batch: Batch,
-        memory: Vec<Result<Reply, Failure>>,
-        store: Vec<Result<Reply, Failure>>,
+        memory: Vec<Result<Reply, StoreError>>,
+        store: Vec<Result<Reply, StoreError>>,
     ) {
         assert_eq!(memory.len(), batch.len(), "a reply to every request");
         assert_eq!(store.len(), batch.len(), "a reply to every request");
@@ -262,8 +272,8 @@ impl Run {
         asked: Asked,
         index: usize,
         step: Step,
-        memory: Result<Reply, Failure>,
-        store: Result<Reply, Failure>,
+        memory: Result<Reply, StoreError>,
+        store: Result<Reply, StoreError>,
     ) {
         let sequence = &mut self.sequences[index];
         // Memory's time stands still until the next step: this is how that one left it.
@@ -297,7 +307,7 @@ impl Played for Run {
     async fn end(mut self, keys: &Keyspace, sent: Moment, latency: Duration) -> Outcome {
         self.pair.live_at(sent);
         let asked = Asked { sent, latency };
-        let found = self.pair.memory.clone().find("*".into(), 0).await;
+        let found = self.pair.memory.clone().scan("*".into(), 0).await;
         let found = found.expect("memory does not fail").found.into_iter();
         let names: BTreeSet<_> = found.map(|lock| lock.name).collect();
         for sequence in &mut self.sequences {
@@ -329,7 +339,7 @@ impl Played for Run {
 }
 
 /// How the lock stands in memory's time.
-fn held(memory: &Memory, sequence: &Sequence) -> Option<Holding> {
+fn held(memory: &Memory, sequence: &Sequence) -> Option<LockSnapshot> {
     // Whatever it is answers to one of these.
     let kinds = [Kind::Mutex, Kind::Write, Kind::Simple, Kind::Semaphore];
     kinds.into_iter().find_map(|kind| {
@@ -337,7 +347,7 @@ fn held(memory: &Memory, sequence: &Sequence) -> Option<Holding> {
         let unused = || unreachable!("the store has a clock of its own");
         match memory.call_now(&request, &unused) {
             Some(Ok(Reply::Inspected(held))) => held,
-            Some(Err(failure)) if failure.cause == Cause::WrongKind => None,
+            Some(Err(failure)) if failure.kind == StoreErrorKind::WrongKind => None,
             other => panic!("memory answers on the spot, and not {other:?}"),
         }
     })

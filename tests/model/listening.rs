@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use distlock::internals::engine::{Engine, Listener};
+use distlock::internals::engine::{Engine, Subscription};
 use distlock::internals::protocol::{
-    Action, Channel, ClientId, Entry, Kind, OwnerId, Subject, Wanted,
+    Action, Channel, ClientId, Entry, Kind, OwnerId, PermitRequest, Subject,
 };
 use tokio::time::timeout;
 
@@ -17,7 +17,7 @@ use super::compare::Heard;
 pub(crate) struct Fence {
     pub(crate) name: Arc<str>,
     store: Arc<dyn Engine>,
-    listeners: Vec<Listener>,
+    listeners: Vec<Subscription>,
 }
 
 impl Fence {
@@ -41,13 +41,13 @@ impl Fence {
         let owner = OwnerId::new(ClientId::new([7; 16]), 1);
         let take = Action::Acquire {
             owner,
-            entry: Entry::First,
+            entry: Entry::Fresh,
             lease: Duration::from_secs(60),
             seen: None,
             waits: None,
-            beside: None,
-            past: false,
-            permits: Wanted::ONE,
+            upgrade_from: None,
+            bypass_writers: false,
+            permits: PermitRequest::ONE,
         };
         for action in [take, Action::Release { owner, left: 0 }] {
             let answer = self
@@ -56,9 +56,9 @@ impl Fence {
                 .call(Subject::new(Kind::Mutex, self.name.clone()).request(action));
             answer.await.expect("the store answers");
         }
-        for listener in &self.listeners {
+        for subscription in &self.listeners {
             // It is a message of the engine's own: without news nothing would ever be heard.
-            timeout(PATIENCE, listener.heard())
+            timeout(PATIENCE, subscription.notified())
                 .await
                 .expect("a release is heard of");
         }
@@ -66,22 +66,22 @@ impl Fence {
 }
 
 /// Listens to the plain lock of this name.
-pub(crate) async fn listen(engine: Arc<dyn Engine>, name: &str) -> Listener {
+pub(crate) async fn listen(engine: Arc<dyn Engine>, name: &str) -> Subscription {
     listen_at(engine, Subject::new(Kind::Mutex, name).channel()).await
 }
 
-pub(crate) async fn listen_at(engine: Arc<dyn Engine>, channel: Channel) -> Listener {
-    engine.listen(channel).await.expect("anyone may listen")
+pub(crate) async fn listen_at(engine: Arc<dyn Engine>, channel: Channel) -> Subscription {
+    engine.subscribe(channel).await.expect("anyone may listen")
 }
 
 /// Who of these, in memory and at the store, has had news since we last looked. Where that may take its time one is patient.
-pub(crate) async fn who_heard(listeners: &[(Listener, Listener)], patient: bool) -> Heard {
+pub(crate) async fn who_heard(listeners: &[(Subscription, Subscription)], patient: bool) -> Heard {
     let mut heard = Heard::default();
     for (here, there) in listeners {
         let memory = has_heard(here);
         let store = match (patient, memory) {
             (false, _) => has_heard(there),
-            (true, true) => timeout(PATIENCE, there.heard()).await.is_ok(),
+            (true, true) => timeout(PATIENCE, there.notified()).await.is_ok(),
             // It may have been told of more than there was.
             (true, false) => false,
         };
@@ -92,9 +92,9 @@ pub(crate) async fn who_heard(listeners: &[(Listener, Listener)], patient: bool)
 }
 
 /// Whether there was news since we last looked.
-fn has_heard(listener: &Listener) -> bool {
+fn has_heard(subscription: &Subscription) -> bool {
     let mut context = Context::from_waker(Waker::noop());
-    pin!(listener.heard()).poll(&mut context).is_ready()
+    pin!(subscription.notified()).poll(&mut context).is_ready()
 }
 
 /// Only a failure waits for it.

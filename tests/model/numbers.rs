@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use distlock::internals::protocol::{Action, Alter, ClientId, Count, Deed, Entry, Kind, OwnerId};
+use distlock::internals::protocol::{
+    Action, ClientId, CounterOp, Entry, IdempotencyKey, Kind, OwnerId, SemaphoreOp,
+};
 
 use super::dice::{index_below, number_below, time};
 use super::generator::{Road, Step};
@@ -17,7 +19,7 @@ pub(crate) struct Numbers {
     /// The requests of each whose answer it waits for.
     unsettled: [BTreeSet<i64>; 2],
     /// All that were ever thought up, sent or not.
-    all: Vec<(Deed, Alter)>,
+    all: Vec<(IdempotencyKey, CounterOp)>,
 }
 
 /// How many permits somebody asks for.
@@ -39,7 +41,7 @@ impl Numbers {
             0..60 => self.alter(counting, tick, rng),
             60..72 => self.undo(counting, tick, rng),
             72..80 if counting => self.release(rng),
-            72..84 => Action::Count(Count::Look),
+            72..84 => Action::SemaphoreOp(SemaphoreOp::Get),
             84..94 => Action::Inspect,
             94..97 => Action::ForceRelease,
             _ => return None,
@@ -54,24 +56,24 @@ impl Numbers {
 
     fn alter(&mut self, counting: bool, tick: Duration, rng: &mut SeededRng) -> Action {
         // The same request once more, as a network may deliver it: soon, or when its client has long had the answer.
-        let (deed, change) = match self.all.len() {
+        let (key, change) = match self.all.len() {
             known @ 1.. if rng.chance(35) => self.all[index_below(known, rng)],
             _ => self.fresh(counting, tick, rng),
         };
         if rng.chance(50) {
-            self.settle(deed);
+            self.settle(key);
         }
-        Action::Alter { deed, change }
+        Action::CounterOp { key, change }
     }
 
     /// A request that was sent, and one that still will be.
     fn undo(&mut self, counting: bool, tick: Duration, rng: &mut SeededRng) -> Action {
-        let (deed, _) = match self.all.len() {
+        let (key, _) = match self.all.len() {
             known @ 1.. if rng.chance(70) => self.all[known - 1 - index_below(known.min(3), rng)],
             _ => self.fresh(counting, tick, rng),
         };
-        let owner = deed.id;
-        let entry = Entry::First;
+        let owner = key.id;
+        let entry = Entry::Fresh;
         Action::Undo { owner, entry }
     }
 
@@ -85,45 +87,50 @@ impl Numbers {
         Action::Release { owner, left }
     }
 
-    fn fresh(&mut self, counting: bool, tick: Duration, rng: &mut SeededRng) -> (Deed, Alter) {
+    fn fresh(
+        &mut self,
+        counting: bool,
+        tick: Duration,
+        rng: &mut SeededRng,
+    ) -> (IdempotencyKey, CounterOp) {
         let who = index_below(self.clients.len(), rng);
         self.last[who] += 1 + i64::from(number_below(2, rng));
         let number = self.last[who];
         let unsettled = &mut self.unsettled[who];
         unsettled.insert(number);
-        let deed = Deed {
+        let key = IdempotencyKey {
             id: OwnerId::new(self.clients[who], number),
-            settled: unsettled.first().copied().unwrap_or(number),
+            acked_below: unsettled.first().copied().unwrap_or(number),
         };
         let change = match counting {
             true => self.of_a_semaphore(tick, rng),
             false => of_a_latch(rng),
         };
-        self.all.push((deed, change));
-        (deed, change)
+        self.all.push((key, change));
+        (key, change)
     }
 
-    fn of_a_semaphore(&self, tick: Duration, rng: &mut SeededRng) -> Alter {
+    fn of_a_semaphore(&self, tick: Duration, rng: &mut SeededRng) -> CounterOp {
         let many = i64::from(number_below(5, rng));
         match rng.below(100) {
             0..50 => {
                 let count = 1 + number_below(MOST, rng);
                 let waits = (count > 1 && rng.chance(50)).then(|| time(tick, rng));
                 let place = self.place(count, rng);
-                Alter::Take {
+                CounterOp::Take {
                     place,
                     count,
                     waits,
                 }
             }
-            50..70 => Alter::Add(many),
-            70..76 => Alter::Add(-many),
+            50..70 => CounterOp::Add(many),
+            70..76 => CounterOp::Add(-many),
             // More than can be counted.
-            76..79 => Alter::Add((1 << 53) - many),
-            79..84 => Alter::Drain,
-            84..87 => Alter::Forget,
-            87..91 => Alter::Set(many),
-            _ => Alter::SetOnce(many),
+            76..79 => CounterOp::Add((1 << 53) - many),
+            79..84 => CounterOp::Drain,
+            84..87 => CounterOp::Delete,
+            87..91 => CounterOp::Set(many),
+            _ => CounterOp::SetOnce(many),
         }
     }
 
@@ -132,19 +139,19 @@ impl Numbers {
         OwnerId::new(*rng.pick(&self.clients), -i64::from(count))
     }
 
-    fn settle(&mut self, deed: Deed) {
+    fn settle(&mut self, key: IdempotencyKey) {
         let who = self
             .clients
             .iter()
-            .position(|client| *client == deed.id.client());
-        self.unsettled[who.expect("one of them")].remove(&deed.id.number());
+            .position(|client| *client == key.id.client());
+        self.unsettled[who.expect("one of them")].remove(&key.id.number());
     }
 }
 
-fn of_a_latch(rng: &mut SeededRng) -> Alter {
+fn of_a_latch(rng: &mut SeededRng) -> CounterOp {
     match rng.below(100) {
-        0..35 => Alter::SetOnce(1 + i64::from(number_below(3, rng))),
-        35..92 => Alter::CountDown,
-        _ => Alter::Forget,
+        0..35 => CounterOp::SetOnce(1 + i64::from(number_below(3, rng))),
+        35..92 => CounterOp::CountDown,
+        _ => CounterOp::Delete,
     }
 }

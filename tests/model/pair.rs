@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock::internals::engine::memory::Memory;
-use distlock::internals::engine::{Answer, Engine};
+use distlock::internals::engine::{BoxFuture, Engine};
 use distlock::internals::protocol::Moment;
 use tokio::time::Instant;
 
@@ -99,7 +99,7 @@ impl Ticks {
 }
 
 /// Waits for all of them, and looks at each in turn: the first poll sends it.
-pub(crate) async fn all<T>(calls: Vec<Answer<T>>) -> Vec<T> {
+pub(crate) async fn all<T>(calls: Vec<BoxFuture<T>>) -> Vec<T> {
     let mut calls: Vec<_> = calls.into_iter().map(|call| (call, None)).collect();
     poll_fn(|cx| {
         for (call, answer) in &mut calls {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::internals::engine::{Failure, Listener};
-use distlock::internals::protocol::{Action, Alter, Kind, Moment, Reply, Request, Subject};
+use distlock::internals::engine::{StoreError, Subscription};
+use distlock::internals::protocol::{Action, CounterOp, Kind, Moment, Reply, Request, Subject};
 
 use super::compare::{Divergence, Heard, Line, Tokens, agree};
 use super::generator::{Cast, Step};
@@ -22,7 +22,7 @@ pub(crate) struct Sequence {
     pub(crate) cast: Cast,
     pub(crate) rng: SeededRng,
     /// A pair for each that listens: in memory and on Redis.
-    pub(crate) listeners: Vec<(Listener, Listener)>,
+    pub(crate) listeners: Vec<(Subscription, Subscription)>,
     lines: Vec<Line>,
     /// When memory's hold ends. Redis's ends no sooner, and later by no more than `slack`.
     until: Option<Moment>,
@@ -74,15 +74,15 @@ impl Asked {
 pub(crate) fn mark_of(
     kind: Kind,
     action: &Action,
-    reply: &Result<Reply, Failure>,
+    reply: &Result<Reply, StoreError>,
 ) -> Option<String> {
     match action {
         // Only a release tells that it had come, and so cannot come any more; unless it is asked many times. Those are
         // remembered with all that was done.
-        Action::Undo { .. } if kind.is_nobodys() => None,
+        Action::Undo { .. } if kind.is_ownerless() => None,
         Action::Undo { owner, entry } => {
             let released = matches!(reply, Ok(Reply::Released { .. }));
-            (!released || kind.has_line()).then(|| format!("{owner}#{}", entry.attempt()))
+            (!released || kind.has_server_queue()).then(|| format!("{owner}#{}", entry.attempt()))
         }
         _ => None,
     }
@@ -93,7 +93,7 @@ impl Sequence {
         name: String,
         cast: Cast,
         rng: SeededRng,
-        listeners: Vec<(Listener, Listener)>,
+        listeners: Vec<(Subscription, Subscription)>,
     ) -> Self {
         Self {
             name: name.into(),
@@ -114,8 +114,8 @@ impl Sequence {
         &mut self,
         step: Step,
         asked: Asked,
-        memory: Result<Reply, Failure>,
-        redis: Result<Reply, Failure>,
+        memory: Result<Reply, StoreError>,
+        redis: Result<Reply, StoreError>,
         until: Option<Moment>,
     ) -> Option<Divergence> {
         if !self.is_clear(asked) || asked.latency > PATIENCE {
@@ -127,8 +127,8 @@ impl Sequence {
         if let Action::Acquire {
             waits: Some(waits), ..
         }
-        | Action::Alter {
-            change: Alter::Take {
+        | Action::CounterOp {
+            change: CounterOp::Take {
                 waits: Some(waits), ..
             },
             ..

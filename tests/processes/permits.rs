@@ -25,7 +25,7 @@ async fn permits_of_the_killed_come_back_and_none_is_made_up() {
     ] {
         let client = connect(&url).await;
         let semaphore = client.semaphore(SEMAPHORE);
-        semaphore.set(TOTAL).await.expect("it is new");
+        semaphore.set_total(TOTAL).await.expect("it is new");
         let mut workers = Vec::new();
         for _ in 0..12 {
             if workers.len() == 3 {

@@ -57,7 +57,7 @@ impl Process {
         let mut members = Vec::new();
         for server in &stage.servers {
             let client = world().client_of(&server.url(), &Self::name(number));
-            let client = client.may_be_down(true).connect().await;
+            let client = client.lazy_connect(true).connect().await;
             members.push(client.expect("the server need not be up").lock(NAME).into());
         }
         let lock = QuorumLock::new(members)

@@ -91,7 +91,7 @@ fn staged(story: impl AsyncFn(Stage, Vec<Client>, Format) + Copy + Send + 'stati
 async fn clients(urls: impl IntoIterator<Item = String>) -> Vec<Client> {
     let mut clients = Vec::new();
     for url in urls {
-        let client = builder(&url).may_be_down(true).connect().await;
+        let client = builder(&url).lazy_connect(true).connect().await;
         clients.push(client.expect("the server need not be up"));
     }
     clients

@@ -59,8 +59,12 @@ async fn a_re_entry_whose_reply_is_lost_does_not_count() {
     until_free(&server, "stock").await;
 }
 
-async fn until_heard(server: &RedisServer) {
-    let numsub = ["PUBSUB", "NUMSUB", "redisson_lock__channel:{stock}"];
+async fn until_heard(server: &RedisServer, name: &str) {
+    let numsub = [
+        "PUBSUB",
+        "NUMSUB",
+        &format!("redisson_lock__channel:{{{name}}}"),
+    ];
     eventually(PATIENCE, "the waiter listens", async || {
         let listeners = server.try_query::<(String, u64)>(&numsub);
         listeners.is_ok_and(|(_, listeners)| listeners == 1)
@@ -75,14 +79,15 @@ async fn a_waiter_is_told_by_message_and_rides_through_a_restart_of_its_server()
     let (holder, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = holder.lock("stock").acquire().await.expect("it is free");
     let waiting = tokio::spawn(other.lock("stock").acquire());
-    until_heard(&server).await;
+    until_heard(&server, "stock").await;
     guard.release().await.expect("it is held");
     let second = waiting.await.expect("no panic").expect("it was released");
     second.release().await.expect("it is held");
 
-    let lost = holder.lock("stock").acquire().await.expect("it is free");
-    let waiting = tokio::spawn(other.lock("stock").acquire());
-    until_heard(&server).await;
+    // Another name: the subscription of the first may still be there, before the second waiter has asked.
+    let lost = holder.lock("shelf").acquire().await.expect("it is free");
+    let waiting = tokio::spawn(other.lock("shelf").acquire());
+    until_heard(&server, "shelf").await;
     tokio::task::block_in_place(|| {
         server.kill();
         server.restart();

@@ -53,7 +53,7 @@ async fn a_semaphore_that_only_counts_is_a_number_and_its_message_is_how_many_th
     assert_eq!(ear.rest(&server).await, [b"3"], "not how many more");
     assert_eq!(slots.drain().await.unwrap(), 3);
     assert_eq!(server.query::<String>(&["GET", "slots"]), "0");
-    slots.set(12).await.unwrap();
+    slots.set_available(12).await.unwrap();
     assert_eq!(ear.rest(&server).await, [b"12"]);
     assert!(slots.delete().await.unwrap());
     assert_eq!(keys(&server), Vec::<String>::new());
@@ -167,7 +167,7 @@ async fn d37_a_time_to_live_is_kept_and_nobody_is_told_a_negative_number() {
     slots.add(1).await.unwrap();
     slots.release(2).await.unwrap();
     assert_eq!(ear.rest(&server).await, NONE, "there is nothing to be had");
-    slots.set(4).await.unwrap();
+    slots.set_available(4).await.unwrap();
     assert_eq!(ear.rest(&server).await, [b"4"]);
     assert_just_set(server.pttl("slots"), Duration::from_secs(60));
     ear.unsubscribe().await;

@@ -25,7 +25,7 @@ async fn a_number_that_is_set_once_more_leaves_out_what_is_out() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports");
-    semaphore.set(2).await.unwrap();
+    semaphore.set_total(2).await.unwrap();
     let held = semaphore.permits(2).acquire().await.unwrap();
     server.cmd(&["DEL", "exports"]);
     assert!(semaphore.try_set(2).await.unwrap());

@@ -161,7 +161,7 @@ fn whoever_gives_it_back_the_other_is_woken_at_once() {
 
 /// Who knows how long Java's watchdog lets a lock last.
 async fn beside(server: &RedisServer, watchdog: Duration) -> Client {
-    let builder = builder(&server.url()).peer_watchdog(watchdog);
+    let builder = builder(&server.url()).redisson_watchdog_timeout(watchdog);
     // A server on a busy machine is slow to answer, and not down; but it is asked again before the lock is over.
     let builder = builder.command_timeout(watchdog / 4);
     let client = builder.connect_timeout(PATIENCE).connect().await;

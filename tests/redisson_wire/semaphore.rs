@@ -24,7 +24,7 @@ async fn a_permit_is_16_bytes_in_redissons_zset_until_the_servers_clock_says_so(
     ] {
         let semaphore = client.semaphore(name);
         let mut ear = Subscriber::start(&server, channel).await;
-        semaphore.set(3).await.unwrap();
+        semaphore.set_total(3).await.unwrap();
         assert_eq!(ear.message().await, b"3");
         assert_eq!(available(&server, name), 3);
         let held = semaphore.permits(2).with_lease(Lease::Fixed(LEASE));
@@ -71,7 +71,7 @@ async fn d21_a_permit_that_comes_back_without_a_message_is_had_all_the_same() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports");
-    semaphore.set(0).await.unwrap();
+    semaphore.set_total(0).await.unwrap();
     for count in [1, 3] {
         let waiting = tokio::spawn(semaphore.permits(count).acquire());
         listens(&server).await;
@@ -79,7 +79,7 @@ async fn d21_a_permit_that_comes_back_without_a_message_is_had_all_the_same() {
         let held = tokio::time::timeout(PATIENCE, waiting).await;
         let held = held.expect("it asks now and then").unwrap().unwrap();
         held.release().await.unwrap();
-        semaphore.set(0).await.unwrap();
+        semaphore.set_total(0).await.unwrap();
     }
 }
 
@@ -89,7 +89,7 @@ async fn a_waiter_for_several_permits_is_queued_once_after_a_key_of_its_queue_wa
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports");
-    semaphore.set(2).await.unwrap();
+    semaphore.set_total(2).await.unwrap();
     let held = semaphore.permit().acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore.permits(2).acquire());
     listens(&server).await;
@@ -116,7 +116,7 @@ async fn every_waiter_for_several_permits_is_queued_again_after_the_queue_was_lo
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports");
-    semaphore.set(2).await.unwrap();
+    semaphore.set_total(2).await.unwrap();
     let held = semaphore.permit().acquire().await.unwrap();
     // Of three clients: those of one are queued by it.
     let mut waiting = Vec::new();
@@ -155,12 +155,12 @@ async fn d37_nobody_is_told_of_fewer_than_none_and_an_end_stays() {
         "it ends with the number"
     );
     let mut ear = Subscriber::start(&server, "redisson_sc:{exports}").await;
-    semaphore.set(1).await.unwrap();
+    semaphore.set_total(1).await.unwrap();
     assert_eq!(available(&server, "exports"), -1);
     assert!(ear.rest(&server).await.is_empty());
     held.release().await.unwrap();
     assert_eq!(ear.message().await, b"1");
-    semaphore.set(4).await.unwrap();
+    semaphore.set_total(4).await.unwrap();
     assert_eq!(ear.message().await, b"4");
     assert!(server.pttl("exports") > 0, "as long as it was given");
 }
@@ -309,7 +309,7 @@ async fn what_is_no_number_of_permits_is_refused() {
         let wrong = |error: &Error| matches!(error, Error::WrongKind { .. });
         let taken = semaphore.permit().try_acquire().await;
         assert!(taken.as_ref().is_err_and(wrong), "{value}: {taken:?}");
-        let set = semaphore.set(3).await;
+        let set = semaphore.set_total(3).await;
         assert!(set.as_ref().is_err_and(wrong), "{value}: {set:?}");
         assert!(semaphore.count().await.is_err());
         assert_eq!(server.query::<String>(&["GET", "exports"]), value);

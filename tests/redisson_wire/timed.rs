@@ -76,7 +76,7 @@ fn a_change_that_nobody_polls_does_not_let_the_others_take_room() {
         let client = builder(&server.url()).command_timeout(LIMIT);
         let client = client.connect().await.unwrap();
         let semaphore = client.counting_semaphore("slots");
-        semaphore.set(1).await.unwrap();
+        semaphore.set_available(1).await.unwrap();
         let mut stuck = Box::pin(semaphore.release(1));
         let _ = stuck.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         tokio::time::sleep(2 * LIMIT).await;

@@ -66,7 +66,7 @@ fn sentinels_that_are_not_there_are_named_each_with_its_reason() {
         for part in ["nobody:1", "nowhere:2", "no sentinel says where `m` is"] {
             assert!(text.contains(part), "{text}");
         }
-        let later = builder(url).may_be_down(true).connect().await;
+        let later = builder(url).lazy_connect(true).connect().await;
         later.expect("they may come");
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Durability, Lease, Verdict};
+use distlock::{Durability, Lease, Severity};
 
 use super::{connect, patient};
 use crate::support::sentinel::host;
@@ -17,17 +17,17 @@ fn an_operator_is_told_what_is_unsafe_about_it() {
             let findings = client.admin().examine().await.expect("it is up");
             let finding = findings.into_iter().find(|finding| finding.subject == what);
             let finding = finding.unwrap_or_else(|| panic!("nothing is said of {what}"));
-            (finding.verdict, finding.found)
+            (finding.severity, finding.found)
         };
         let all = "3 of 3 answer, of 3 in all, quorum 2".to_owned();
-        assert_eq!(found(&client, "sentinels").await, (Verdict::Ok, all));
+        assert_eq!(found(&client, "sentinels").await, (Severity::Ok, all));
         let all = "2 of 2 follow the master".to_owned();
-        assert_eq!(found(&client, "replicas").await, (Verdict::Ok, all));
+        assert_eq!(found(&client, "replicas").await, (Severity::Ok, all));
         for what in ["split", "persistence", "failover"] {
             let (verdict, said) = found(&client, what).await;
-            assert_eq!(verdict, Verdict::Warn, "{said}");
+            assert_eq!(verdict, Severity::Warn, "{said}");
         }
-        for (acks, expected) in [(1, Verdict::Warn), (2, Verdict::Ok)] {
+        for (acks, expected) in [(1, Severity::Warn), (2, Severity::Ok)] {
             let delay = Duration::from_secs(30);
             let timeout = Duration::from_secs(1);
             let builder = patient(&topology.url())
@@ -42,15 +42,15 @@ fn an_operator_is_told_what_is_unsafe_about_it() {
         let sentinel = format!("redis://{}:26379/", host(&topology.sentinels()[0]));
         let sentinel = patient(&sentinel).connect().await.expect("it is up");
         let (verdict, said) = found(&sentinel, "address").await;
-        assert_eq!(verdict, Verdict::Fail, "it is no server: {said}");
+        assert_eq!(verdict, Severity::Fail, "it is no server: {said}");
 
         topology.master().config_set("min-replicas-to-write", "1");
         topology.sentinels()[1].kill();
         let (verdict, said) = found(&client, "sentinels").await;
         assert!(
-            verdict == Verdict::Warn && said.starts_with("2 of 3 answer"),
+            verdict == Severity::Warn && said.starts_with("2 of 3 answer"),
             "{said}"
         );
-        assert_eq!(found(&client, "split").await.0, Verdict::Ok);
+        assert_eq!(found(&client, "split").await.0, Severity::Ok);
     });
 }

@@ -159,7 +159,7 @@ fn a_sentinel_that_names_another_master_and_is_back_first_is_outvoted() {
         let stranger = stranger_of(&topology);
         slow_to_greet(&topology, [0, 50, 50]);
         topology.sentinels().iter().for_each(RedisServer::kill);
-        let builder = patient(&topology.url()).may_be_down(true);
+        let builder = patient(&topology.url()).lazy_connect(true);
         let builder = builder.command_timeout(Duration::from_secs(8));
         let client = builder.connect().await.expect("they may be down");
         let lock = client.lock("outvoted");

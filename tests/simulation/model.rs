@@ -72,7 +72,7 @@ mod keyspace {
             let mut semaphores = BTreeSet::new();
             let mut from = Some(0);
             while let Some(place) = from {
-                let page = engine.clone().find("*".into(), place).await;
+                let page = engine.clone().scan("*".into(), place).await;
                 let page = page.expect("the store answers");
                 for lock in page.found {
                     let names = match lock.kind {
@@ -145,7 +145,7 @@ use std::time::Duration;
 
 use distlock::internals::engine::Engine;
 use distlock::internals::engine::events::Events;
-use distlock::internals::engine::redis::{self, Address, Place, Redis, Transport};
+use distlock::internals::engine::redis::{self, Address, Endpoint, Network, Redis};
 use distlock::internals::protocol::Kind;
 use distlock::simulation::{Connecting, Host, Stream};
 use distlock_sim::Server;
@@ -203,19 +203,19 @@ pub(crate) fn difference(kinds: Kinds, seed: u64, sequences: usize) -> Option<St
             let server = Server::new(distlock_sim::Clock::new(), seed);
             let connect = async || -> Arc<dyn Engine> {
                 let address = Address {
-                    place: Place::Tcp("redis".into(), 6379),
+                    endpoint: Endpoint::Tcp("redis".into(), 6379),
                     ..Address::default()
                 };
-                let settings = redis::Settings {
+                let settings = redis::RedisSettings {
                     prefix: "".into(),
                     connect_timeout: Duration::from_secs(10),
                     command_timeout: Duration::from_secs(30),
                     scripts: true,
-                    may_be_down: false,
-                    assurance: redis::Assurance::default(),
+                    lazy_connect: false,
+                    durability: redis::DurabilityPolicy::default(),
                     shard: None,
                     events: Events::inline(),
-                    transport: Transport::Simulated(Arc::new(Beside(server.clone()))),
+                    network: Network::Simulated(Arc::new(Beside(server.clone()))),
                 };
                 let engine = Redis::connect(address, settings, &Handle::current()).await;
                 let engine: Arc<dyn Engine> = engine.expect("the server is up");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Change, Client, Error, Lease, Verdict};
+use distlock::{Change, Client, Error, Lease, Severity};
 use tokio::time::timeout;
 
 use crate::support::{PATIENCE, eventually};
@@ -202,7 +202,7 @@ async fn a_look_at_the_server_says_that_it_is_encrypted() {
         .iter()
         .find(|finding| finding.subject == "encryption");
     let finding = finding.expect("it was looked at");
-    assert_eq!(finding.verdict, Verdict::Ok);
+    assert_eq!(finding.severity, Severity::Ok);
     assert!(finding.found.contains("TLS"), "{}", finding.found);
 }
 

@@ -117,7 +117,10 @@ impl Sort for Counted {
     type Hold = CountingSemaphore;
 
     async fn prepare(client: &Client, name: &Arc<str>) -> Result<(), Error> {
-        client.counting_semaphore(name.clone()).set(1).await
+        client
+            .counting_semaphore(name.clone())
+            .set_available(1)
+            .await
     }
 
     async fn take(client: &Client, name: &Arc<str>) -> Result<Self::Hold, Error> {

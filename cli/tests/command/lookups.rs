@@ -142,7 +142,7 @@ fn json_is_one_object_per_line(stage: &Stage) {
 fn names_and_labels_give_the_terminal_no_orders(stage: &Stage) {
     let _held = stage.hold("a\u{1b}[2Jb");
     // As somebody else's program may have written it.
-    stage.relabel("c\u{1b}[2Jd@web1 pid 4242 since 2026-11-16T02:00:00Z: e\u{1b}[2Jf\r\u{9b}2J");
+    stage.set_label("c\u{1b}[2Jd@web1 pid 4242 since 2026-11-16T02:00:00Z: e\u{1b}[2Jf\r\u{9b}2J");
     let is_harmless = |said: &str| {
         for part in ["a\\u{1b}[2Jb", "c\\u{1b}[2Jd", "e\\u{1b}[2Jf"] {
             assert!(said.contains(part), "{part}: {said:?}");

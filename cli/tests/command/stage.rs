@@ -156,7 +156,7 @@ impl Stage {
     }
 
     /// Calls all clients otherwise than they do themselves.
-    pub(crate) fn relabel(&self, label: &str) {
+    pub(crate) fn set_label(&self, label: &str) {
         let Some(server) = &self.server else {
             let file = rusqlite::Connection::open(self.file("locks.db"));
             let file = file.expect("whoever has a label has made it");

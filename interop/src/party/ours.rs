@@ -52,7 +52,7 @@ impl OurTask {
     pub(crate) async fn connect(url: &str, terms: Terms) -> Outcome<Self> {
         let client = Client::builder(url)
             .default_lease(Lease::KeepAlive(terms.watchdog))
-            .peer_watchdog(terms.watchdog)
+            .redisson_watchdog_timeout(terms.watchdog)
             .key_prefix(terms.prefix)
             .connect()
             .await?;

@@ -106,7 +106,7 @@ impl Party {
                 let command = json!({"cmd": "permits_set", "name": name, "total": total});
                 thread.ask(command).await.map(drop)
             }
-            Self::Ours(task) => Ok(task.semaphore(name).set(total).await?),
+            Self::Ours(task) => Ok(task.semaphore(name).set_total(total).await?),
         }
     }
 
@@ -121,7 +121,7 @@ impl Party {
                 let semaphore = task.semaphore(name);
                 let now = semaphore.count().await?;
                 let total = now.available + i64::try_from(now.out)? + i64::from(count);
-                Ok(semaphore.set(u32::try_from(total)?).await?)
+                Ok(semaphore.set_total(u32::try_from(total)?).await?)
             }
         }
     }

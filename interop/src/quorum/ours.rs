@@ -136,7 +136,7 @@ impl OurVoter {
 pub(crate) async fn clients(urls: impl IntoIterator<Item = String>) -> Outcome<Vec<Client>> {
     let mut clients = Vec::new();
     for url in urls {
-        clients.push(Client::builder(&url).may_be_down(true).connect().await?);
+        clients.push(Client::builder(&url).lazy_connect(true).connect().await?);
     }
     Ok(clients)
 }

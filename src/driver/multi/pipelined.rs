@@ -1,14 +1,14 @@
 //! Requests for several locks that are sent together, without a wait for the replies between them.
 
-use super::Part;
-use crate::driver::acquire::{Patience, acquire};
-use crate::driver::ask::{Asked, Manner, ask};
-use crate::driver::at_once::at_once;
-use crate::driver::claim::Claim;
-use crate::driver::seat::Turn;
-use crate::driver::spot::Spot;
-use crate::driver::waiters::Asker;
-use crate::driver::{Trouble, TroubleWith};
+use super::LockTarget;
+use crate::driver::acquire::{WaitLimit, acquire};
+use crate::driver::acquire_request::{AcquireOutcome, AttemptOptions, send_acquire};
+use crate::driver::hold_ref::HoldRef;
+use crate::driver::join_all::join_all;
+use crate::driver::queue_entry::QueueEntry;
+use crate::driver::wait_queues::GrantSource;
+use crate::driver::waiter::WakeReason;
+use crate::driver::{DriverError, NamedDriverError};
 use crate::protocol::Moment;
 use crate::protocol::lease::LostReason;
 
@@ -18,98 +18,111 @@ pub(super) const WINDOW: usize = 64;
 /// The result of a group of attempts.
 pub(super) struct Attempts {
     /// The locks that were granted up to the first that was not, in order.
-    pub(super) granted: Vec<Claim>,
+    pub(super) granted: Vec<HoldRef>,
     /// The locks that were granted behind it, which are to be released.
-    pub(super) beyond: Vec<Claim>,
+    pub(super) beyond_first_refusal: Vec<HoldRef>,
 }
 
 /// Tries to acquire all of these, past the queues of this client.
-pub(super) async fn try_all(parts: &[&Part]) -> Result<Attempts, TroubleWith> {
-    let Some(first) = parts.first() else {
+pub(super) async fn try_all(targets: &[&LockTarget]) -> Result<Attempts, NamedDriverError> {
+    let Some(first) = targets.first() else {
         return split(Vec::new());
     };
-    let wakeups = first.core.wakeups.clone();
-    let attempts = parts.iter().map(|part| async move {
-        let got = acquire(&part.core, &part.wish, Patience::Once).await;
-        got.map_err(|trouble| part.with(trouble))
+    let waker_executor = first.core.waker_executor.clone();
+    let attempts = targets.iter().map(|target| async move {
+        let got = acquire(&target.core, &target.params, WaitLimit::TryOnce).await;
+        got.map_err(|error| target.with(error))
     });
-    split(at_once(&wakeups, attempts).await)
+    split(join_all(&waker_executor, attempts).await)
 }
 
 /// Tries to acquire as many of these as no other caller of this client waits for, up to the first that one does. `None` if those
 /// are fewer than two: a lock alone is acquired as always.
 pub(super) async fn try_unwaited(
-    parts: &[&Part],
-    deadline: impl Fn(&Part) -> Option<Moment> + Send + Sync,
-) -> Result<Option<Attempts>, TroubleWith> {
-    let spots: Vec<_> = parts.iter().map_while(|part| part.spot()).collect();
-    if spots.len() < 2 {
+    targets: &[&LockTarget],
+    deadline: impl Fn(&LockTarget) -> Option<Moment> + Send + Sync,
+) -> Result<Option<Attempts>, NamedDriverError> {
+    let entries: Vec<_> = targets
+        .iter()
+        .map_while(|target| target.queue_entry())
+        .collect();
+    if entries.len() < 2 {
         return Ok(None);
     }
     let deadline = &deadline;
-    let wakeups = parts[0].core.wakeups.clone();
-    let attempts = parts.iter().zip(spots).map(|(part, spot)| async move {
-        let got = first_attempt(part, spot, deadline(part)).await;
-        got.map_err(|trouble| part.with(trouble))
-    });
-    split(at_once(&wakeups, attempts).await).map(Some)
+    let waker_executor = targets[0].core.waker_executor.clone();
+    let attempts = targets
+        .iter()
+        .zip(entries)
+        .map(|(target, entry)| async move {
+            let got = first_attempt(target, entry, deadline(target)).await;
+            got.map_err(|error| target.with(error))
+        });
+    split(join_all(&waker_executor, attempts).await).map(Some)
 }
 
 /// Keeps the grants up to the first refusal apart from those behind it. An error drops all of them, which releases them.
-fn split(attempts: Vec<Result<Option<Claim>, TroubleWith>>) -> Result<Attempts, TroubleWith> {
+fn split(
+    attempts: Vec<Result<Option<HoldRef>, NamedDriverError>>,
+) -> Result<Attempts, NamedDriverError> {
     let attempts = attempts.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut attempts = attempts.into_iter();
-    let granted = attempts.by_ref().map_while(|claim| claim).collect();
-    let beyond = attempts.flatten().collect();
-    Ok(Attempts { granted, beyond })
+    let granted = attempts.by_ref().map_while(|hold_ref| hold_ref).collect();
+    let beyond_first_refusal = attempts.flatten().collect();
+    Ok(Attempts {
+        granted,
+        beyond_first_refusal,
+    })
 }
 
 async fn first_attempt(
-    part: &Part,
-    spot: Option<Spot<'_>>,
+    target: &LockTarget,
+    entry: Option<QueueEntry<'_>>,
     deadline: Option<Moment>,
-) -> Result<Option<Claim>, Trouble> {
-    let Part { core, wish } = part;
-    core.usable()?;
-    let owner = core.fresh_owner_for(wish);
-    let asked = ask(
+) -> Result<Option<HoldRef>, DriverError> {
+    let LockTarget { core, params } = target;
+    core.ensure_usable()?;
+    let owner = core.fresh_owner_for(params);
+    let outcome = send_acquire(
         core,
-        wish,
+        params,
         owner,
-        Manner::default(),
+        AttemptOptions::default(),
         core.clock.now(),
         deadline,
     );
-    match asked.await {
-        Ok(Asked::Granted(claim, now)) => {
+    match outcome.await {
+        Ok(AcquireOutcome::Granted(hold_ref, now)) => {
             // From now on waiters of this client wait for this hold.
-            match spot {
-                Some(spot) => spot.hold(claim.hold(), now),
-                None => core.waiters.granted(claim.hold(), Asker::PastTheLine, now),
+            match entry {
+                Some(entry) => entry.granted(hold_ref.hold(), now),
+                None => core
+                    .wait_queues
+                    .granted(hold_ref.hold(), GrantSource::Bypass, now),
             }
-            core.usable()?;
-            Ok(Some(claim))
+            core.ensure_usable()?;
+            Ok(Some(hold_ref))
         }
-        Ok(Asked::Busy { .. }) => Ok(None),
-        Ok(Asked::TooLate) => Err(Trouble::Lost(LostReason::Expired)),
+        Ok(AcquireOutcome::Busy { .. }) => Ok(None),
+        Ok(AcquireOutcome::LeaseExpired) => Err(DriverError::Lost(LostReason::Expired)),
         Err(failure) => {
-            core.usable()?;
-            Err(Trouble::Failure(failure))
+            core.ensure_usable()?;
+            Err(DriverError::StoreError(failure))
         }
     }
 }
 
-impl Part {
+impl LockTarget {
     /// The head of its queue, if no other caller of this client is there; none of its own for a lock whose queue is the store's.
-    fn spot(&self) -> Option<Option<Spot<'_>>> {
-        let Self { core, wish } = self;
-        if wish.subject.kind.has_line() {
+    fn queue_entry(&self) -> Option<Option<QueueEntry<'_>>> {
+        let Self { core, params } = self;
+        if params.subject.kind.has_server_queue() {
             return Some(None);
         }
-        if core.other_side(wish).is_some() {
+        if core.other_side(params).is_some() {
             return None;
         }
-        let (spot, turn) = Spot::enter(core, wish, core.clock.now());
-        matches!(turn, Some(Turn::Ask { not_before: None })).then_some(Some(spot))
+        let (entry, reason) = QueueEntry::enter(core, params, core.clock.now());
+        matches!(reason, Some(WakeReason::SendRequest { not_before: None })).then_some(Some(entry))
     }
 }

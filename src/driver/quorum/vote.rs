@@ -6,50 +6,50 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::driver::acquire::once;
-use crate::driver::claim::Claim;
-use crate::driver::clock::within;
-use crate::driver::multi::Part;
+use crate::driver::acquire::try_once;
+use crate::driver::clock::with_timeout;
+use crate::driver::hold_ref::HoldRef;
+use crate::driver::multi::LockTarget;
 use crate::driver::reenter::reenter;
-use crate::driver::{Trouble, no_answer};
-use crate::engine::{Failure, Uptime};
+use crate::driver::{DriverError, no_reply};
+use crate::engine::{StoreError, Uptime};
 use crate::protocol::Moment;
-use crate::protocol::quorum::{answers_within, has_vote};
+use crate::protocol::quorum::{has_vote, reply_timeout};
 
 /// What one server says.
 #[derive(Debug)]
-pub(super) enum Vote {
-    Granted(Claim),
+pub(super) enum ServerVote {
+    Granted(HoldRef),
     /// It is somebody else's.
     Refused,
     /// Nothing, or that it cannot, or it has no vote.
-    Absent(Trouble),
+    Absent(DriverError),
 }
 
 /// How servers are asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct QuorumConfig {
     /// How long a server has to be up until it has a vote.
     pub(crate) longest_lease: Duration,
 }
 
-type Asking = Pin<Box<dyn Future<Output = Vote> + Send>>;
+type Asking = Pin<Box<dyn Future<Output = ServerVote> + Send>>;
 
 /// All that are asked, and have not answered yet. Dropped, what is under way is undone.
-pub(super) struct Ballot {
+pub(super) struct PendingVotes {
     asking: Vec<(usize, Asking)>,
 }
 
-impl Ballot {
+impl PendingVotes {
     /// Asks these, which are known by their places, for at most `limit` each if there is one.
     pub(super) fn of<'a>(
-        parts: impl IntoIterator<Item = (usize, &'a Part)>,
-        rules: Rules,
+        targets: impl IntoIterator<Item = (usize, &'a LockTarget)>,
+        config: QuorumConfig,
         limit: Option<Duration>,
     ) -> Self {
-        let asking = parts.into_iter().map(|(place, part)| {
-            let asking: Asking = Box::pin(vote(part.clone(), rules, limit));
-            (place, asking)
+        let asking = targets.into_iter().map(|(index, target)| {
+            let asking: Asking = Box::pin(vote(target.clone(), config, limit));
+            (index, asking)
         });
         Self {
             asking: asking.collect(),
@@ -57,12 +57,12 @@ impl Ballot {
     }
 
     /// The next who answers; `None` when all have.
-    pub(super) async fn next(&mut self) -> Option<(usize, Vote)> {
+    pub(super) async fn next(&mut self) -> Option<(usize, ServerVote)> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// One that has answered already, if there is one.
-    pub(super) async fn next_now(&mut self) -> Option<(usize, Vote)> {
+    pub(super) async fn next_now(&mut self) -> Option<(usize, ServerVote)> {
         poll_fn(|cx| match self.poll_next(cx) {
             Poll::Ready(next) => Poll::Ready(next),
             Poll::Pending => Poll::Ready(None),
@@ -70,17 +70,17 @@ impl Ballot {
         .await
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Vote)>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, ServerVote)>> {
         if self.asking.is_empty() {
             return Poll::Ready(None);
         }
         for at in 0..self.asking.len() {
-            let (place, asking) = &mut self.asking[at];
-            let place = *place;
+            let (index, asking) = &mut self.asking[at];
+            let index = *index;
             if let Poll::Ready(vote) = asking.as_mut().poll(cx) {
                 // Gone before anybody can be asked again who has answered.
                 drop(self.asking.swap_remove(at));
-                return Poll::Ready(Some((place, vote)));
+                return Poll::Ready(Some((index, vote)));
             }
         }
         Poll::Pending
@@ -88,60 +88,69 @@ impl Ballot {
 }
 
 /// How long this server may take to answer.
-pub(super) fn patience(part: &Part) -> Duration {
-    let limit = part.core.settings.command_timeout;
-    answers_within(part.wish.terms.lease).min(limit)
+pub(super) fn vote_timeout(target: &LockTarget) -> Duration {
+    let limit = target.core.settings.command_timeout;
+    reply_timeout(target.params.terms.lease).min(limit)
 }
 
 /// Asks one server. Dropped, or without an answer in time, it is undone.
-async fn vote(part: Part, rules: Rules, limit: Option<Duration>) -> Vote {
-    let patience = patience(&part);
-    let limit = limit.map_or(patience, |limit| limit.min(patience));
-    match ask(&part, rules, limit).await {
-        Ok(Some(claim)) => Vote::Granted(claim),
-        Ok(None) => Vote::Refused,
+async fn vote(target: LockTarget, config: QuorumConfig, limit: Option<Duration>) -> ServerVote {
+    let vote_timeout = vote_timeout(&target);
+    let limit = limit.map_or(vote_timeout, |limit| limit.min(vote_timeout));
+    match ask(&target, config, limit).await {
+        Ok(Some(hold_ref)) => ServerVote::Granted(hold_ref),
+        Ok(None) => ServerVote::Refused,
         // All have the same name: whoever reads of it wants to know where.
-        Err(Trouble::Failure(Failure { cause, detail })) => {
-            let detail = format!("{}: {detail}", part.server());
-            Vote::Absent(Trouble::Failure(Failure { cause, detail }))
+        Err(DriverError::StoreError(StoreError { kind, detail })) => {
+            let detail = format!("{}: {detail}", target.server());
+            ServerVote::Absent(DriverError::StoreError(StoreError { kind, detail }))
         }
-        Err(trouble) => Vote::Absent(trouble),
+        Err(error) => ServerVote::Absent(error),
     }
 }
 
-async fn ask(part: &Part, rules: Rules, limit: Duration) -> Result<Option<Claim>, Trouble> {
-    let Part { core, wish } = part;
-    core.usable()?;
+async fn ask(
+    target: &LockTarget,
+    config: QuorumConfig,
+    limit: Duration,
+) -> Result<Option<HoldRef>, DriverError> {
+    let LockTarget { core, params } = target;
+    core.ensure_usable()?;
     let deadline = core.clock.now() + limit;
-    let too_young = || Err(Trouble::TooYoung(rules.longest_lease, core.engine.server()));
+    let recently_restarted = || {
+        Err(DriverError::RecentlyRestarted(
+            config.longest_lease,
+            core.engine.server_id(),
+        ))
+    };
     // Where restarts do not matter nobody asks.
-    let before = match rules.longest_lease.is_zero() {
+    let before = match config.longest_lease.is_zero() {
         true => None,
-        false => uptime(part, deadline).await?,
+        false => uptime(target, deadline).await?,
     };
-    if before.is_some_and(|uptime| !has_vote(uptime.at_least, rules.longest_lease)) {
-        return too_young();
+    if before.is_some_and(|uptime| !has_vote(uptime.at_least, config.longest_lease)) {
+        return recently_restarted();
     }
-    let claim = match reenter(core, wish, Some(deadline)).await? {
-        Some(claim) => Some(claim),
-        None => once(core, wish, core.clock.now(), Some(deadline)).await?,
+    let hold_ref = match reenter(core, params, Some(deadline)).await? {
+        Some(hold_ref) => Some(hold_ref),
+        None => try_once(core, params, core.clock.now(), Some(deadline)).await?,
     };
-    if let (Some(_), Some(before)) = (&claim, before) {
+    if let (Some(_), Some(before)) = (&hold_ref, before) {
         // A restart ends every connection: over the same one it was the same server all the while.
-        let after = uptime(part, deadline).await?;
+        let after = uptime(target, deadline).await?;
         if after.is_none_or(|after| after.connection != before.connection) {
-            return too_young();
+            return recently_restarted();
         }
     }
-    core.usable()?;
-    Ok(claim)
+    core.ensure_usable()?;
+    Ok(hold_ref)
 }
 
-async fn uptime(part: &Part, deadline: Moment) -> Result<Option<Uptime>, Trouble> {
-    let core = &part.core;
-    let limit = core.limit(Some(deadline));
+async fn uptime(target: &LockTarget, deadline: Moment) -> Result<Option<Uptime>, DriverError> {
+    let core = &target.core;
+    let limit = core.request_timeout(Some(deadline));
     let uptime = Arc::clone(&core.engine).uptime();
-    let answer = within(limit, core.wakeups.shield(uptime)).await;
-    let answer: Result<_, Failure> = answer.unwrap_or_else(|| Err(no_answer(limit)));
-    answer.map_err(Trouble::Failure)
+    let answer = with_timeout(limit, core.waker_executor.with_proxy_unpin(uptime)).await;
+    let answer: Result<_, StoreError> = answer.unwrap_or_else(|| Err(no_reply(limit)));
+    answer.map_err(DriverError::StoreError)
 }

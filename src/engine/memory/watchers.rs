@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 
 use foldhash::HashMap;
 
-use crate::engine::feed::{Batch, Inbox, Notice, Source};
-use crate::engine::names::Names;
-use crate::engine::{Answer, Failure};
-use crate::protocol::change::{Change, Changed};
+use crate::engine::change_feed::{FeedBatch, FeedBuffer, FeedItem, FeedSource};
+use crate::engine::name_filter::NameFilter;
+use crate::engine::{BoxFuture, StoreError};
+use crate::protocol::change::{Change, HoldChange};
 use crate::protocol::{Kind, OwnerId};
 
 /// All watches of a store.
@@ -16,8 +16,8 @@ pub(super) struct Watchers(Vec<Watcher>);
 
 #[derive(Debug)]
 struct Watcher {
-    names: Names,
-    inbox: Weak<Inbox>,
+    names: NameFilter,
+    buffer: Weak<FeedBuffer>,
 }
 
 impl Watchers {
@@ -26,17 +26,17 @@ impl Watchers {
     }
 
     /// Another one, for these names.
-    pub(super) fn add(&mut self, names: Names, inbox: &Arc<Inbox>) {
-        let inbox = Arc::downgrade(inbox);
-        self.0.push(Watcher { names, inbox });
+    pub(super) fn add(&mut self, names: NameFilter, buffer: &Arc<FeedBuffer>) {
+        let buffer = Arc::downgrade(buffer);
+        self.0.push(Watcher { names, buffer });
     }
 
-    pub(super) fn remove(&mut self, gone: &Weak<Inbox>) {
-        self.0.retain(|watcher| !watcher.inbox.ptr_eq(gone));
+    pub(super) fn remove(&mut self, buffer: &Weak<FeedBuffer>) {
+        self.0.retain(|watcher| !watcher.buffer.ptr_eq(buffer));
     }
 
     /// Tells what has happened to the locks under this key.
-    pub(super) fn tell(
+    pub(super) fn notify(
         &self,
         key: &str,
         kind: Option<Kind>,
@@ -46,9 +46,9 @@ impl Watchers {
         for (owner, change) in changes {
             let label = labels.get(&*owner.client().to_string());
             for watcher in &self.0 {
-                let name = watcher.names.of_key(key);
-                if let (Some(name), Some(inbox)) = (name, watcher.inbox.upgrade()) {
-                    inbox.put(Notice::Changed(Changed {
+                let name = watcher.names.name_of(key);
+                if let (Some(name), Some(buffer)) = (name, watcher.buffer.upgrade()) {
+                    buffer.push(FeedItem::HoldChange(HoldChange {
                         name: name.to_owned(),
                         kind,
                         owner: owner.to_string(),
@@ -62,16 +62,16 @@ impl Watchers {
 }
 
 /// Reads what was told to one of them.
-pub(super) struct Reader(pub(super) Arc<Inbox>);
+pub(super) struct WatcherSource(pub(super) Arc<FeedBuffer>);
 
-impl Source for Reader {
-    fn tells_all(&self) -> bool {
+impl FeedSource for WatcherSource {
+    fn is_complete(&self) -> bool {
         true
     }
 
-    fn read(&self, _cursor: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
-        let inbox = self.0.clone();
+    fn read(&self, _cursor: i64, _all: bool) -> BoxFuture<Result<FeedBatch, StoreError>> {
+        let buffer = self.0.clone();
         // Taken when it is polled, and answered in the same breath.
-        Box::pin(async move { inbox.take() })
+        Box::pin(async move { buffer.take() })
     }
 }

@@ -10,40 +10,43 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tracing::Level;
 
-mod ask;
-mod chart;
-mod examine;
+mod diagnose;
 mod find;
-mod hear;
 mod inspect;
-mod names;
+mod listen;
+mod lock_slot;
+mod node_client;
 mod nodes;
+mod redirect;
 mod renew;
-mod route;
-mod task;
-mod turn;
+mod router;
+mod slot_map;
+mod watcher;
 
 use self::nodes::Nodes;
-use self::route::{Route, Stop, Track, carry};
+use self::router::{CallLane, Hop, Router, send_request};
 use super::Redis;
-use super::door::Address;
-use super::manner::Manner;
-use super::pace::at_random;
-use super::settings::Settings;
-use super::site::Site;
+use super::backoff::jittered;
+use super::connector::Address;
+use super::node_addr::NodeAddr;
+use super::pubsub_mode::PubSubMode;
+use super::settings::RedisSettings;
 use super::slot::Slot;
-use crate::engine::{Answer, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime};
-use crate::protocol::{Channel, Holding, Kind, Reply, Request};
+use crate::engine::{
+    BoxFuture, ChangeFeed, Diagnostic, Engine, Page, StoreError, StoreErrorKind, Subscription,
+    Uptime,
+};
+use crate::protocol::{Channel, Kind, LockSnapshot, Reply, Request};
 
 /// A cluster.
 #[derive(Debug)]
 pub struct Cluster {
-    place: String,
+    namespace_id: String,
     nodes: Arc<Nodes>,
 }
 
 impl Cluster {
-    /// Finds out who has which slot, from those of the servers that the address names. What nobody waits for runs on `apart`.
+    /// Finds out who has which slot, from those of the servers that the address names. What nobody waits for runs on `background`.
     ///
     /// # Errors
     ///
@@ -55,128 +58,136 @@ impl Cluster {
     pub async fn connect(
         seeds: &[(String, u16)],
         address: Address,
-        manner: Option<Manner>,
-        settings: Settings,
-        apart: &Handle,
-    ) -> Result<Arc<Self>, Failure> {
-        let (limit, may_be_down) = (settings.connect_timeout, settings.may_be_down);
+        pubsub_mode: Option<PubSubMode>,
+        settings: RedisSettings,
+        background: &Handle,
+    ) -> Result<Arc<Self>, StoreError> {
+        let (limit, lazy_connect) = (settings.connect_timeout, settings.lazy_connect);
         let events = settings.events.clone();
-        let place = format!(
+        let namespace_id = format!(
             "redis-cluster:{}/{}",
-            Site::together(seeds),
+            NodeAddr::join_sorted(seeds),
             settings.prefix
         );
-        let nodes = Nodes::watch(address, seeds, manner, settings, apart);
-        let cluster = Arc::new(Self { place, nodes });
-        let met = tokio::time::timeout(limit, cluster.nodes.all()).await;
-        let met = met.unwrap_or_else(|_| {
-            let why = format!("no server of the cluster has answered within {limit:?}");
-            Err(Failure::new(Cause::Unreachable, why))
+        let nodes = Nodes::watch(address, seeds, pubsub_mode, settings, background);
+        let cluster = Arc::new(Self {
+            namespace_id,
+            nodes,
         });
-        if let Ok(all) = &met {
-            let mut looks = JoinSet::new();
+        let connected = tokio::time::timeout(limit, cluster.nodes.all()).await;
+        let connected = connected.unwrap_or_else(|_| {
+            let why = format!("no server of the cluster has answered within {limit:?}");
+            Err(StoreError::new(StoreErrorKind::Unreachable, why))
+        });
+        if let Ok(all) = &connected {
+            let mut checks = JoinSet::new();
             for (_, node) in all {
                 let node = node.clone();
-                looks.spawn(async move { node.warn_of_eviction().await });
+                checks.spawn(async move { node.warn_of_eviction().await });
             }
             // Together, and not for long: one that hangs is not to hold up whoever needs the others.
-            let _ = tokio::time::timeout(limit.min(LONGEST_LOOK), looks.join_all()).await;
+            let _ = tokio::time::timeout(limit.min(MAX_CHECK), checks.join_all()).await;
         }
-        let sharded = manner.is_some_and(Manner::is_sharded);
+        let sharded = pubsub_mode.is_some_and(PubSubMode::is_sharded);
         if sharded
             && cluster
                 .nodes
-                .known_chart()
-                .is_some_and(|chart| !chart.sharded)
+                .known_slot_map()
+                .is_some_and(|slot_map| !slot_map.sharded)
         {
             let why = "not all of its servers know sharded channels, as Redis does from 7.0 on; leave `pubsub` out";
-            return Err(Failure::new(Cause::Unusable, why));
+            return Err(StoreError::new(StoreErrorKind::Unusable, why));
         }
-        match met {
-            Err(failure) if may_be_down && failure.is_passing() => {
+        match connected {
+            Err(failure) if lazy_connect && failure.is_transient() => {
                 events.emit(Level::WARN, move || {
                     tracing::warn!(why = failure.detail, "not reachable yet");
                 });
                 Ok(cluster)
             }
-            met => met.map(|_| cluster),
+            connected => connected.map(|_| cluster),
         }
     }
 
-    fn slot(&self, request: &Request) -> Result<Slot, Failure> {
-        names::slot(&self.nodes.keys, &request.subject.channel())
+    fn slot(&self, request: &Request) -> Result<Slot, StoreError> {
+        lock_slot::slot(&self.nodes.keys, &request.subject.channel())
     }
 }
 
 impl Engine for Cluster {
-    fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
+    fn call(&self, request: Request) -> BoxFuture<Result<Reply, StoreError>> {
         let nodes = self.nodes.clone();
-        Box::pin(async move { carry(&nodes, &request, Track::OfCallers).await })
+        Box::pin(async move { send_request(&nodes, &request, CallLane::Foreground).await })
     }
 
-    fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
+    fn call_background(
+        self: Arc<Self>,
+        requests: Vec<Request>,
+    ) -> BoxFuture<Vec<Result<Reply, StoreError>>> {
         Box::pin(renew::call(self.nodes.clone(), requests))
     }
 
-    fn part(&self, name: &str) -> usize {
-        let slot = names::slot_of_key(&self.nodes.keys, name);
-        let chart = self.nodes.known_chart();
-        chart.and_then(|chart| chart.place(slot)).unwrap_or(0)
+    fn shard(&self, name: &str) -> usize {
+        let slot = lock_slot::slot_of_key(&self.nodes.keys, name);
+        let slot_map = self.nodes.known_slot_map();
+        slot_map
+            .and_then(|slot_map| slot_map.node_index(slot))
+            .unwrap_or(0)
     }
 
-    fn place(&self) -> String {
-        self.place.clone()
+    fn namespace_id(&self) -> String {
+        self.namespace_id.clone()
     }
 
-    fn uptime(self: Arc<Self>) -> Answer<Result<Option<Uptime>, Failure>> {
+    fn uptime(self: Arc<Self>) -> BoxFuture<Result<Option<Uptime>, StoreError>> {
         let why = "a cluster has no vote in a quorum lock: its servers come and go by themselves";
-        Box::pin(async move { Err(Failure::new(Cause::Unusable, why)) })
+        Box::pin(async move { Err(StoreError::new(StoreErrorKind::Unusable, why)) })
     }
 
-    fn unrest(self: Arc<Self>) -> Answer<()> {
+    fn incarnation_changed(self: Arc<Self>) -> BoxFuture<()> {
         Box::pin(async move {
             tokio::select! {
-                () = self.nodes.moved() => {}
+                () = self.nodes.slots_moved() => {}
                 () = unrest(&self.nodes) => {}
             }
         })
     }
 
-    fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
-        Box::pin(hear::listen(self.nodes.clone(), channel))
+    fn subscribe(self: Arc<Self>, channel: Channel) -> BoxFuture<Result<Subscription, StoreError>> {
+        Box::pin(listen::listen(self.nodes.clone(), channel))
     }
 
     /// A message in a slot reaches nobody but those who wait for that very lock, and one to all servers comes when it comes,
     /// behind what has happened since: whoever watches has to look.
-    fn overhear(self: Arc<Self>, _pattern: String) -> Answer<Result<Feed, Failure>> {
+    fn monitor(self: Arc<Self>, _pattern: String) -> BoxFuture<Result<ChangeFeed, StoreError>> {
         let why = "in a cluster nobody is told of all locks";
-        Box::pin(async move { Err(Failure::new(Cause::Unusable, why)) })
+        Box::pin(async move { Err(StoreError::new(StoreErrorKind::Unusable, why)) })
     }
 
-    fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
+    fn scan(self: Arc<Self>, pattern: String, from: u64) -> BoxFuture<Result<Page, StoreError>> {
         Box::pin(async move { find::find(self.nodes.clone(), &pattern, from).await })
     }
 
     fn inspect(
         self: Arc<Self>,
         name: Arc<str>,
-    ) -> Answer<Result<Option<(Kind, Holding)>, Failure>> {
+    ) -> BoxFuture<Result<Option<(Kind, LockSnapshot)>, StoreError>> {
         Box::pin(inspect::inspect(self.nodes.clone(), name))
     }
 
-    fn announce(
+    fn set_label(
         self: Arc<Self>,
         client: Arc<str>,
         label: Option<Arc<str>>,
         ttl: Duration,
-    ) -> Answer<Result<(), Failure>> {
+    ) -> BoxFuture<Result<(), StoreError>> {
         Box::pin(async move {
-            let mut route = Route::to(&self.nodes, slot_of_label(&self.nodes, &client))?;
+            let mut router = Router::to(&self.nodes, slot_of_label(&self.nodes, &client))?;
             loop {
-                let Stop { node, .. } = route.stop_at_rest().await?;
-                let told = node.announce(client.clone(), label.clone(), ttl);
+                let Hop { node, .. } = router.next_stable_hop().await?;
+                let told = node.set_label(client.clone(), label.clone(), ttl);
                 match told.await {
-                    Err(failure) => route.go_on(failure).await?,
+                    Err(failure) => router.retry_after(failure).await?,
                     told => return told,
                 }
             }
@@ -186,12 +197,12 @@ impl Engine for Cluster {
     fn labels(
         self: Arc<Self>,
         clients: Vec<String>,
-    ) -> Answer<Result<Vec<Option<String>>, Failure>> {
+    ) -> BoxFuture<Result<Vec<Option<String>>, StoreError>> {
         Box::pin(labels(self.nodes.clone(), clients))
     }
 
-    fn examine(self: Arc<Self>, probe: bool) -> Answer<Result<Vec<Finding>, Failure>> {
-        Box::pin(examine::examine(self, probe))
+    fn diagnose(self: Arc<Self>, probe: bool) -> BoxFuture<Result<Vec<Diagnostic>, StoreError>> {
+        Box::pin(diagnose::diagnose(self, probe))
     }
 }
 
@@ -200,64 +211,72 @@ impl Engine for Cluster {
 async fn unrest(nodes: &Arc<Nodes>) {
     loop {
         let Ok(all) = nodes.all().await else {
-            if !nodes.looked().await {
+            if !nodes.refreshed().await {
                 std::future::pending().await
             }
             continue;
         };
-        let sites: Vec<_> = all.iter().map(|(site, _)| site.clone()).collect();
+        let addrs: Vec<_> = all.iter().map(|(addr, _)| addr.clone()).collect();
         let mut restarts = JoinSet::new();
         for (_, node) in all {
             let nodes = nodes.clone();
             restarts.spawn(async move {
                 tokio::select! {
-                    () = node.clone().unrest() => {}
-                    () = look_when_gone(&node, &nodes) => {}
+                    () = node.clone().incarnation_changed() => {}
+                    () = refresh_when_disconnected(&node, &nodes) => {}
                 }
             });
         }
         tokio::select! {
             Some(_) = restarts.join_next() => return,
-            () = nodes.others_than(&sites) => {}
+            () = nodes.addrs_changed(&addrs) => {}
         }
     }
 }
 
 /// The longer it is gone, the less often.
 #[expect(clippy::disallowed_methods, reason = "engines may wait")]
-async fn look_when_gone(node: &Redis, nodes: &Nodes) {
-    let mut pause = PAUSE;
+async fn refresh_when_disconnected(node: &Redis, nodes: &Nodes) {
+    let mut backoff = INITIAL_BACKOFF;
     loop {
-        if node.apart.ready().await.is_ok() {
-            pause = PAUSE;
-            node.apart.gone().await;
+        if node.background.ready().await.is_ok() {
+            backoff = INITIAL_BACKOFF;
+            node.background.disconnected().await;
         }
-        nodes.look();
-        tokio::time::sleep(at_random(pause)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        nodes.refresh();
+        tokio::time::sleep(jittered(backoff)).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
 
 /// How long those who connect wait for servers that say nothing of themselves.
-const LONGEST_LOOK: Duration = Duration::from_millis(500);
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+const MAX_CHECK: Duration = Duration::from_millis(500);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(3);
 
 /// Each is in a slot of its own.
 #[expect(
     clippy::disallowed_methods,
     reason = "many small looks go out together"
 )]
-async fn labels(nodes: Arc<Nodes>, clients: Vec<String>) -> Result<Vec<Option<String>>, Failure> {
+async fn labels(
+    nodes: Arc<Nodes>,
+    clients: Vec<String>,
+) -> Result<Vec<Option<String>>, StoreError> {
     let mut labels = vec![None; clients.len()];
-    let mut looks = JoinSet::new();
+    let mut checks = JoinSet::new();
     for (place, client) in clients.into_iter().enumerate() {
         let nodes = nodes.clone();
-        looks.spawn(async move { Ok((place, label(&nodes, client).await?)) });
+        checks.spawn(async move { Ok((place, label(&nodes, client).await?)) });
     }
-    while let Some(look) = looks.join_next().await {
-        let gone = || Err(Failure::new(Cause::Interrupted, "the look was given up"));
-        let (place, label) = look.unwrap_or_else(|_| gone())?;
+    while let Some(check) = checks.join_next().await {
+        let gone = || {
+            Err(StoreError::new(
+                StoreErrorKind::Interrupted,
+                "the look was given up",
+            ))
+        };
+        let (place, label) = check.unwrap_or_else(|_| gone())?;
         labels[place] = label;
     }
     Ok(labels)
@@ -267,12 +286,12 @@ fn slot_of_label(nodes: &Nodes, client: &str) -> Slot {
     Slot::of(&nodes.keys.label(client))
 }
 
-async fn label(nodes: &Nodes, client: String) -> Result<Option<String>, Failure> {
-    let mut route = Route::to(nodes, slot_of_label(nodes, &client))?;
+async fn label(nodes: &Nodes, client: String) -> Result<Option<String>, StoreError> {
+    let mut router = Router::to(nodes, slot_of_label(nodes, &client))?;
     loop {
-        let Stop { node, .. } = route.stop_at_rest().await?;
+        let Hop { node, .. } = router.next_stable_hop().await?;
         match node.labels(vec![client.clone()]).await {
-            Err(failure) => route.go_on(failure).await?,
+            Err(failure) => router.retry_after(failure).await?,
             labels => return labels.map(|labels| labels.into_iter().next().flatten()),
         }
     }

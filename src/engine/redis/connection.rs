@@ -20,45 +20,45 @@ use tokio::time::Instant;
 use tracing::Level;
 
 mod current;
+mod payload;
+mod pending_reply;
 mod send;
 mod server;
 mod uptime;
-mod wait;
-mod work;
 
-use self::current::Current;
-use self::server::Server;
-pub(crate) use self::server::Terms;
-use self::uptime::Started;
-use self::wait::Wait;
-use self::work::{Answers, Work};
-use super::assurance::{Ran, Said};
-use super::door::{self, Begun, Door, Opened};
+use self::current::CurrentConnection;
+use self::payload::{Payload, RawReplies};
+use self::pending_reply::PendingReply;
+pub(crate) use self::server::ConnectionContext;
+use self::server::ServerState;
+use self::uptime::StartTime;
+use super::connector::{self, CallStart, Connector, NewConnection};
+use super::durability::{ScriptReply, ScriptResult};
 use super::failure;
-use super::sentinel::{Follower, Stay};
-use super::silence::Silence;
+use super::sentinel::{AbortOnDrop, MasterEpoch};
+use super::stall_detector::StallDetector;
+use crate::engine::fork_detector::ForkDetector;
 use crate::engine::in_process;
-use crate::engine::process::Process;
-use crate::engine::{Cause, Failure};
+use crate::engine::{StoreError, StoreErrorKind};
 
 /// How many calls may wait to be written; the crate's 50 costs a third of the speed at 4096 callers.
-const PIPELINE: usize = 8192;
+const PIPELINE_BUFFER: usize = 8192;
 
 /// How much longer than it may take an attempt to connect is waited for: it says itself why it failed.
-const SLACK: Duration = Duration::from_millis(200);
+const HANDSHAKE_SLACK: Duration = Duration::from_millis(200);
 /// And however long it may take: clocks do not reach as far as durations do.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A connection to one server.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    door: Door,
-    patience: Duration,
-    process: Process,
-    current: Arc<Current>,
-    terms: Terms,
+    connector: Connector,
+    stall_timeout: Duration,
+    fork_detector: ForkDetector,
+    current: Arc<CurrentConnection>,
+    context: ConnectionContext,
     /// The latest attempt to connect, so that a hundred callers make one connection.
-    connecting: Mutex<Connecting>,
+    connecting: Mutex<ConnectState>,
 }
 
 /// Which of a client's connections to one server: each is greater than those before it.
@@ -68,42 +68,46 @@ pub(crate) struct Generation(pub(super) u64);
 /// One attempt after another. Each is a task of its own: one that only its caller drove would hold up
 /// everyone when that caller is not polled.
 #[derive(Debug, Default)]
-struct Connecting {
+struct ConnectState {
     generation: Generation,
-    attempt: Option<Attempt>,
+    attempt: Option<ConnectAttempt>,
 }
 
 #[derive(Clone, Debug)]
-struct Attempt {
+struct ConnectAttempt {
     /// How it ended, once it has.
-    end: watch::Receiver<Option<Result<(), Failure>>>,
+    end: watch::Receiver<Option<Result<(), StoreError>>>,
     /// When it has ended, unless its runtime stands still.
-    over_at: Instant,
+    deadline: Instant,
 }
 
 #[derive(Clone, Debug)]
-struct Live {
+struct LiveConnection {
     generation: Generation,
     connection: MultiplexedConnection,
     /// Until when it leads to the right server.
-    stay: Stay,
-    _follower: Option<Arc<Follower>>,
+    master_epoch: MasterEpoch,
+    _epoch_watcher: Option<Arc<AbortOnDrop>>,
     runtime: Handle,
-    silence: Arc<Mutex<Silence>>,
-    started: Arc<Started>,
-    server: Arc<Server>,
+    stall_detector: Arc<Mutex<StallDetector>>,
+    started: Arc<StartTime>,
+    server: Arc<ServerState>,
 }
 
 impl Connection {
     /// A call that is abandoned when the server has been silent for too long costs the connection its
     /// place: the next call makes another.
-    pub(crate) fn new(door: Door, patience: Duration, terms: Terms) -> Self {
+    pub(crate) fn new(
+        connector: Connector,
+        stall_timeout: Duration,
+        context: ConnectionContext,
+    ) -> Self {
         Self {
-            door,
-            patience,
-            process: Process::current(),
+            connector,
+            stall_timeout,
+            fork_detector: ForkDetector::current(),
             current: Arc::default(),
-            terms,
+            context,
             connecting: Mutex::default(),
         }
     }
@@ -121,156 +125,161 @@ impl Connection {
     }
 
     /// This one is of no use any more.
-    pub(crate) fn give_up(&self, generation: Generation) {
-        self.current.bury(generation);
+    pub(crate) fn mark_dead(&self, generation: Generation) {
+        self.current.mark_dead(generation);
     }
 
     /// Whether the caller is a forked child: its locks may be held by threads it does not have.
     pub(crate) fn is_forked(&self) -> bool {
-        self.process.has_forked()
+        self.fork_detector.has_forked()
     }
 
     /// A call that went with others was abandoned after this long. The call they share may never be: what
     /// holds it up may be the runtime it lives on.
-    pub(crate) fn doubt(&self, waited: Duration) {
+    pub(crate) fn check_stalled(&self, waited: Duration) {
         if self.is_forked() {
             return;
         }
         let Some(live) = self.lock().clone() else {
             return;
         };
-        self.judge(&live.silence, live.generation, waited);
+        self.close_if_stalled(&live.stall_detector, live.generation, waited);
     }
 
     /// Who was abandoned after this long decides whether the next call makes another connection.
-    fn judge(&self, silence: &Mutex<Silence>, generation: Generation, waited: Duration) {
-        let over = lock(silence).is_too_long(Instant::now(), waited, self.patience);
+    fn close_if_stalled(
+        &self,
+        stall_detector: &Mutex<StallDetector>,
+        generation: Generation,
+        waited: Duration,
+    ) {
+        let over = lock(stall_detector).is_stalled(Instant::now(), waited, self.stall_timeout);
         if over {
-            self.current.bury(generation);
+            self.current.mark_dead(generation);
         }
     }
 
     /// Resolves when there is none.
-    pub(crate) async fn gone(&self) {
-        self.current.emptied().await;
+    pub(crate) async fn disconnected(&self) {
+        self.current.disconnected().await;
     }
 
     /// Makes the connection if there is none.
-    pub(crate) async fn ready(&self) -> Result<(), Failure> {
-        let begun = Begun::now();
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        let begun = CallStart::now();
         loop {
             match self.live().await {
                 Ok(_) => return Ok(()),
-                Err(failure) if self.door.may_try_again(&failure, &begun).await => {}
-                Err(failure) => return Err(self.door.in_the_end(failure)),
+                Err(failure) if self.connector.wait_to_retry(&failure, &begun).await => {}
+                Err(failure) => return Err(self.connector.final_error(failure)),
             }
         }
     }
 
     /// Where the master may have moved, what has certainly done nothing is tried again. Whoever asked decides for how
     /// long at most, by letting go of this.
-    async fn carry_out(&self, work: &Work<'_>) -> Result<Ran, Failure> {
-        self.not_forked(Cause::Unreachable)?;
-        if !self.door.can_move() {
-            let outcome = self.attempt_at(work).await;
-            return outcome.map_err(|failure| self.door.in_the_end(failure));
+    async fn execute(&self, payload: &Payload<'_>) -> Result<ScriptReply, StoreError> {
+        self.not_forked(StoreErrorKind::Unreachable)?;
+        if !self.connector.can_fail_over() {
+            let outcome = self.execute_once(payload).await;
+            return outcome.map_err(|failure| self.connector.final_error(failure));
         }
-        let begun = Begun::now();
+        let begun = CallStart::now();
         loop {
-            match self.attempt_at(work).await {
-                Err(failure) if Box::pin(self.door.may_try_again(&failure, &begun)).await => {
-                    self.not_forked(Cause::Unreachable)?;
+            match self.execute_once(payload).await {
+                Err(failure) if Box::pin(self.connector.wait_to_retry(&failure, &begun)).await => {
+                    self.not_forked(StoreErrorKind::Unreachable)?;
                 }
-                outcome => return outcome.map_err(|failure| self.door.in_the_end(failure)),
+                outcome => return outcome.map_err(|failure| self.connector.final_error(failure)),
             }
         }
     }
 
-    async fn attempt_at(&self, work: &Work<'_>) -> Result<Ran, Failure> {
+    async fn execute_once(&self, payload: &Payload<'_>) -> Result<ScriptReply, StoreError> {
         let mut live = self.live().await?;
-        if work.takes()
-            && let Some(left) = live.server.held_back()
+        if payload.is_fresh_acquire()
+            && let Some(left) = live.server.grant_delay_left()
         {
-            return Ok(Ran::HeldBack(left));
+            return Ok(ScriptReply::Delayed(left));
         }
-        let assurance = &self.terms.assurance;
-        let wait = Wait::begin(self, &live);
-        let mut stay = live.stay.clone();
+        let durability = &self.context.durability;
+        let pending = PendingReply::begin(self, &live);
+        let mut master_epoch = live.master_epoch.clone();
         let result = tokio::select! {
             biased;
-            result = work.send(&mut live.connection, assurance, &live.server) => result,
-            () = stay.over() => {
-                self.current.bury(live.generation);
-                return Err(door::left());
+            result = payload.send(&mut live.connection, durability, &live.server) => result,
+            () = master_epoch.changed() => {
+                self.current.mark_dead(live.generation);
+                return Err(connector::master_changed());
             }
         };
-        wait.end();
-        let (first, behind) = match result {
-            Ok(Answers { first, behind }) => (Ok(first), behind),
+        pending.complete();
+        let (first, trailing) = match result {
+            Ok(RawReplies { first, trailing }) => (Ok(first), trailing),
             Err(error) => (Err(error), Vec::new()),
         };
-        let value = match (work, first) {
+        let value = match (payload, first) {
             // Each error is the caller's.
-            (Work::Commands(_), Ok(answers)) => {
-                self.not_forked(Cause::Interrupted)?;
+            (Payload::Commands(_), Ok(answers)) => {
+                self.not_forked(StoreErrorKind::Interrupted)?;
                 answers
             }
-            (_, first) => self.settle(&live, first)?,
+            (_, first) => self.check_reply(&live, first)?,
         };
-        if work.has_item_results()
-            && self.door.can_move()
-            && let Some(failure) = failure::of_read_only(&value)
+        if payload.has_item_results()
+            && self.connector.can_fail_over()
+            && let Some(failure) = failure::find_read_only(&value)
         {
-            self.left(&live);
+            self.discard(&live);
             return Err(failure);
         }
-        let kept = assurance.kept(behind, live.server.identity.as_ref());
-        if kept.is_anothers() {
-            self.left(&live);
+        let durable = durability.check(trailing, live.server.incarnation.as_ref());
+        if durable.is_from_another_master() {
+            self.discard(&live);
         }
-        Ok(Ran::Said(Said { value, kept }))
+        Ok(ScriptReply::Executed(ScriptResult { value, durable }))
     }
 
     /// A forked child must neither write to its parent's connection nor read from it.
-    fn not_forked(&self, cause: Cause) -> Result<(), Failure> {
+    fn not_forked(&self, cause: StoreErrorKind) -> Result<(), StoreError> {
         if self.is_forked() {
-            return Err(Failure::new(cause, "this process was forked"));
+            return Err(StoreError::new(cause, "this process was forked"));
         }
         Ok(())
     }
 
-    fn settle(
+    fn check_reply(
         &self,
-        live: &Live,
+        live: &LiveConnection,
         result: Result<Value, redis::RedisError>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, StoreError> {
         // Read by a forked child from a connection it shares: the answer was its parent's.
-        self.not_forked(Cause::Interrupted)?;
+        self.not_forked(StoreErrorKind::Interrupted)?;
         match result.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) => {
                 let io = error.kind() == ErrorKind::Io || error.is_unrecoverable_error();
-                let failure = failure::of_calling(&error);
+                let failure = failure::from_call_error(&error);
                 if io || failure::is_read_only(&failure) {
-                    self.left(live);
+                    self.discard(live);
                 }
                 Err(failure)
             }
         }
     }
 
-    fn left(&self, live: &Live) {
-        self.current.bury(live.generation);
-        self.door.look();
+    fn discard(&self, live: &LiveConnection) {
+        self.current.mark_dead(live.generation);
+        self.connector.refresh();
     }
 
-    async fn live(&self) -> Result<Live, Failure> {
+    async fn live(&self) -> Result<LiveConnection, StoreError> {
         loop {
             if let Some(live) = self.lock().clone() {
                 return Ok(live);
             }
-            let Attempt { mut end, over_at } = self.attempt()?;
-            let ended = tokio::time::timeout_at(over_at, end.wait_for(Option::is_some)).await;
+            let ConnectAttempt { mut end, deadline } = self.connect_attempt()?;
+            let ended = tokio::time::timeout_at(deadline, end.wait_for(Option::is_some)).await;
             match ended.as_ref().map(|end| end.as_deref()) {
                 Ok(Ok(Some(Err(failure)))) => return Err(failure.clone()),
                 Ok(Err(_)) => return Err(no_runtime()),
@@ -282,12 +291,12 @@ impl Connection {
 
     /// The attempt under way, or a new one. Ends by itself, after the time-out for connecting at the
     /// latest, or with the runtime it was begun on; if that stands still, it is no longer the one to wait for.
-    fn attempt(&self) -> Result<Attempt, Failure> {
+    fn connect_attempt(&self) -> Result<ConnectAttempt, StoreError> {
         let mut connecting = lock(&self.connecting);
         if let Some(attempt) = &connecting.attempt
             && attempt.end.has_changed().is_ok()
             && attempt.end.borrow().is_none()
-            && Instant::now() < attempt.over_at
+            && Instant::now() < attempt.deadline
         {
             return Ok(attempt.clone());
         }
@@ -297,60 +306,78 @@ impl Connection {
         // Time-outs of replies are the driver's: it knows the caller's deadline.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(PIPELINE)
-            .set_push_sender(self.obituary(generation));
-        let (door, current, terms) = (self.door.clone(), self.current.clone(), self.terms.clone());
+            .set_pipeline_buffer_size(PIPELINE_BUFFER)
+            .set_push_sender(self.on_disconnect(generation));
+        let (connector, current, context) = (
+            self.connector.clone(),
+            self.current.clone(),
+            self.context.clone(),
+        );
         let (ended, end) = watch::channel(None);
-        let met_by = Instant::now() + self.door.connect_timeout().min(LONGEST) + SLACK / 2;
-        let over_at = met_by + SLACK / 2;
+        let handshake_deadline = Instant::now()
+            + self.connector.connect_timeout().min(MAX_TIMEOUT)
+            + HANDSHAKE_SLACK / 2;
+        let deadline = handshake_deadline + HANDSHAKE_SLACK / 2;
         let home = runtime.clone();
         runtime.spawn(in_process(async move {
-            let made = door.open(config).await;
-            let server = door.server();
+            let made = connector.open(config).await;
+            let server = connector.server();
             let failure = made.as_ref().err().map(|failure| failure.detail.clone());
-            terms.events.emit(Level::DEBUG, move || match failure {
+            context.events.emit(Level::DEBUG, move || match failure {
                 None => tracing::debug!(%server, again = generation.0 > 1, "connected"),
                 Some(why) => tracing::debug!(%server, why, "cannot connect"),
             });
-            let met = match made {
+            let connected = match made {
                 Ok(mut opened) => {
-                    let server = terms.meet(&mut opened.connection, met_by).await;
+                    let server = context
+                        .handshake(&mut opened.connection, handshake_deadline)
+                        .await;
                     server.map(|server| (opened, Arc::new(server)))
                 }
                 Err(failure) => Err(failure),
             };
-            let result = met.and_then(|(Opened { connection, stay }, server)| {
-                let mine = Arc::downgrade(&current);
-                current.keep(generation, || {
-                    // Also while nobody uses it. It waits for the lock of `current` if it comes at once.
-                    let follower = stay.follow(move || {
-                        if let Some(current) = mine.upgrade() {
-                            current.bury(generation);
-                        }
-                    });
-                    Live {
-                        generation,
+            let result = connected.and_then(
+                |(
+                    NewConnection {
                         connection,
-                        stay,
-                        _follower: follower.map(Arc::new),
-                        runtime: home,
-                        silence: Arc::new(Mutex::new(Silence::new(Instant::now()))),
-                        started: Arc::new(Started::new(Instant::now())),
-                        server,
-                    }
-                })
-            });
+                        master_epoch,
+                    },
+                    server,
+                )| {
+                    let mine = Arc::downgrade(&current);
+                    current.install(generation, || {
+                        // Also while nobody uses it. It waits for the lock of `current` if it comes at once.
+                        let epoch_watcher = master_epoch.on_change(move || {
+                            if let Some(current) = mine.upgrade() {
+                                current.mark_dead(generation);
+                            }
+                        });
+                        LiveConnection {
+                            generation,
+                            connection,
+                            master_epoch,
+                            _epoch_watcher: epoch_watcher.map(Arc::new),
+                            runtime: home,
+                            stall_detector: Arc::new(Mutex::new(
+                                StallDetector::new(Instant::now()),
+                            )),
+                            started: Arc::new(StartTime::new(Instant::now())),
+                            server,
+                        }
+                    })
+                },
+            );
             // Whoever waited may have gone.
             let _ = ended.send(Some(result));
         }));
-        let attempt = Attempt { end, over_at };
+        let attempt = ConnectAttempt { end, deadline };
         connecting.attempt = Some(attempt.clone());
         Ok(attempt)
     }
 
     /// Hears of a connection's death at once, also while nobody uses it: a call that went out on a dead
     /// one would be in doubt for nothing.
-    fn obituary(
+    fn on_disconnect(
         &self,
         generation: Generation,
     ) -> impl Fn(PushInfo) -> Result<(), std::convert::Infallible> + Send + Sync + 'static {
@@ -360,20 +387,20 @@ impl Connection {
             if push.kind == PushKind::Disconnection
                 && let Some(current) = current.upgrade()
             {
-                current.bury(generation);
+                current.mark_dead(generation);
             }
             Ok(())
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Live>> {
+    fn lock(&self) -> MutexGuard<'_, Option<LiveConnection>> {
         self.current.lock()
     }
 }
 
-fn no_runtime() -> Failure {
-    Failure::new(
-        Cause::Unreachable,
+fn no_runtime() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unreachable,
         "a Redis connection needs a running tokio runtime",
     )
 }

@@ -5,19 +5,19 @@ use redis::{Cmd, ErrorKind, Pipeline, ServerErrorKind, Value};
 
 use super::Redis;
 use super::format;
-use super::keys::OUT;
-use crate::engine::{Cause, Failure, Page, glob};
+use super::keys::PERMIT_TIMEOUTS_SUFFIX;
+use crate::engine::{Page, StoreError, StoreErrorKind, glob};
 use crate::protocol::{Kind, OwnerId, Subject};
 
 /// How many keys a server examines in one step.
-const STEP: u32 = 1000;
+const SCAN_COUNT: u32 = 1000;
 
 /// How many keys are looked into in one call: the name of a field, or a member, may be of any length, and no command reports it.
-const PROBES: usize = 100;
+const PROBE_BATCH: usize = 100;
 
 /// Behind all keys that match the pattern come the permits of semaphores, whose keys have another form. A server's cursors do
 /// not go so far.
-const PERMITS: u64 = 1 << 62;
+const PERMITS_PASS: u64 = 1 << 62;
 
 /// An owner is no longer than this. What else is kept in strings may be long, and is not read.
 const LONGEST_OWNER: u32 = 64;
@@ -32,28 +32,28 @@ struct Candidate {
 }
 
 /// Locks whose names match a pattern, some at a time.
-pub(super) async fn find(redis: &Redis, pattern: &str, from: u64) -> Result<Page, Failure> {
-    let keys = redis.keys.pattern(pattern);
+pub(super) async fn find(redis: &Redis, pattern: &str, from: u64) -> Result<Page, StoreError> {
+    let keys = redis.keys.scan_pattern(pattern);
     // Such a pattern matches the keys of permits, too.
     let whole = keys.bytes().all(|b| b == b'*');
-    let second = from & PERMITS != 0;
+    let second = from & PERMITS_PASS != 0;
     let mut scan = redis::cmd("SCAN");
-    scan.arg(from & !PERMITS).arg("MATCH");
+    scan.arg(from & !PERMITS_PASS).arg("MATCH");
     match second {
         false => scan.arg(keys),
-        true => scan.arg(format!("*{OUT}")),
+        true => scan.arg(format!("*{PERMIT_TIMEOUTS_SUFFIX}")),
     };
-    scan.arg("COUNT").arg(STEP);
+    scan.arg("COUNT").arg(SCAN_COUNT);
     if second {
         scan.arg("TYPE").arg("zset");
     }
     let page = send(redis, &scan).await?;
     let (next, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(page)
-        .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))?;
+        .map_err(|error| StoreError::new(StoreErrorKind::Unexpected, error.to_string()))?;
     let scanned = match (second, whole) {
         (true, _) => 0,
         (false, true) => keys.len() as u64,
-        (false, false) => u64::from(STEP),
+        (false, false) => u64::from(SCAN_COUNT),
     };
     // Names are text; a key that is not was made by another program.
     let keys = keys
@@ -62,9 +62,9 @@ pub(super) async fn find(redis: &Redis, pattern: &str, from: u64) -> Result<Page
     let candidates = keys.filter_map(|key| candidate(redis, pattern, key, whole, second));
     let found = probe(redis, candidates.collect()).await?;
     let next = match (next, second) {
-        (0, false) if !whole => Some(PERMITS),
+        (0, false) if !whole => Some(PERMITS_PASS),
         (0, _) => None,
-        (next, true) => Some(next | PERMITS),
+        (next, true) => Some(next | PERMITS_PASS),
         (next, false) => Some(next),
     };
     Ok(Page {
@@ -84,7 +84,7 @@ fn candidate(
     let matches = |name: &&str| glob::matches(pattern, name);
     let lock = redis.keys.name(&key).filter(matches);
     let lock = lock.filter(|_| !second).map(str::to_owned);
-    let semaphore = redis.keys.name_of_out(&key).filter(matches);
+    let semaphore = redis.keys.name_of_permit_timeouts(&key).filter(matches);
     let semaphore = semaphore.filter(|_| whole || second).map(str::to_owned);
     if lock.is_none() && semaphore.is_none() {
         return None;
@@ -97,8 +97,8 @@ fn candidate(
 }
 
 /// Which of these may be locks, by their types and by one or two of their fields or members.
-async fn probe(redis: &Redis, candidates: Vec<Candidate>) -> Result<Vec<Subject>, Failure> {
-    let connection = redis.waited_for.connection();
+async fn probe(redis: &Redis, candidates: Vec<Candidate>) -> Result<Vec<Subject>, StoreError> {
+    let connection = redis.foreground.connection();
     let mut types = Pipeline::with_capacity(candidates.len());
     for candidate in &candidates {
         types.cmd("TYPE").arg(&candidate.key);
@@ -107,37 +107,37 @@ async fn probe(redis: &Redis, candidates: Vec<Candidate>) -> Result<Vec<Subject>
     let mut probes = Vec::new();
     let mut found = Vec::new();
     let mut probed = Vec::new();
-    for (candidate, of_type) in candidates.into_iter().zip(types) {
+    for (candidate, key_type) in candidates.into_iter().zip(types) {
         let key = &candidate.key;
-        let of_type = match of_type {
+        let key_type = match key_type {
             Value::ServerError(_) => {
-                if undecided(&of_type) {
+                if is_moving(&key_type) {
                     let permits = |name| Subject::new(Kind::Semaphore, name);
                     found.extend(candidate.lock.map(mutex));
                     found.extend(candidate.semaphore.map(permits));
                 }
                 continue;
             }
-            of_type => redis::from_redis_value::<String>(of_type).unwrap_or_default(),
+            key_type => redis::from_redis_value::<String>(key_type).unwrap_or_default(),
         };
-        probed.push(match (&*of_type, candidate.lock, candidate.semaphore) {
+        probed.push(match (&*key_type, candidate.lock, candidate.semaphore) {
             ("hash", Some(name), _) => {
-                probes.push(of("HRANDFIELD", key, &[2]));
+                probes.push(command("HRANDFIELD", key, &[2]));
                 Subject::new(Kind::Mutex, name)
             }
             ("string", Some(name), _) => {
-                probes.push(of("GETRANGE", key, &[0, LONGEST_OWNER]));
+                probes.push(command("GETRANGE", key, &[0, LONGEST_OWNER]));
                 Subject::new(Kind::Simple, name)
             }
             ("zset", _, Some(name)) => {
-                probes.push(of("ZRANGE", key, &[0, 0]));
+                probes.push(command("ZRANGE", key, &[0, 0]));
                 Subject::new(Kind::Semaphore, name)
             }
             _ => continue,
         });
     }
     let mut answers = Vec::with_capacity(probes.len());
-    for some in probes.chunks(PROBES) {
+    for some in probes.chunks(PROBE_BATCH) {
         let mut pipeline = Pipeline::with_capacity(some.len());
         for probe in some {
             pipeline.add_command(probe.clone());
@@ -145,18 +145,18 @@ async fn probe(redis: &Redis, candidates: Vec<Candidate>) -> Result<Vec<Subject>
         answers.extend(connection.send_all(&pipeline).await?);
     }
     for (subject, answer) in probed.into_iter().zip(answers) {
-        let may_be = match &answer {
+        let is_lock = match &answer {
             Value::ServerError(_) => {
-                undecided(&answer) || subject.kind == Kind::Mutex && denied(&answer)
+                is_moving(&answer) || subject.kind == Kind::Mutex && is_denied(&answer)
             }
-            _ => may_be(subject.kind, answer),
+            _ => is_lock_like(subject.kind, answer),
         };
-        found.extend(may_be.then_some(subject));
+        found.extend(is_lock.then_some(subject));
     }
     Ok(found)
 }
 
-fn of(command: &str, key: &str, numbers: &[u32]) -> Cmd {
+fn command(command: &str, key: &str, numbers: &[u32]) -> Cmd {
     let mut cmd = redis::cmd(command);
     cmd.arg(key).arg(numbers);
     cmd
@@ -167,7 +167,7 @@ fn mutex(name: String) -> Subject {
 }
 
 /// Whether a lock of this kind answers a probe so.
-fn may_be(kind: Kind, answer: Value) -> bool {
+fn is_lock_like(kind: Kind, answer: Value) -> bool {
     if kind == Kind::Simple {
         let value: Vec<u8> = redis::from_redis_value(answer).unwrap_or_default();
         let owner = std::str::from_utf8(&value);
@@ -183,7 +183,7 @@ fn may_be(kind: Kind, answer: Value) -> bool {
 }
 
 /// Whether a server has sent the question elsewhere: the slot has moved, and only a later call can tell.
-fn undecided(answer: &Value) -> bool {
+fn is_moving(answer: &Value) -> bool {
     let moved = [
         ServerErrorKind::Moved,
         ServerErrorKind::Ask,
@@ -193,11 +193,11 @@ fn undecided(answer: &Value) -> bool {
 }
 
 /// Whether the probe is a command that this user may not run. An inspection may do without it.
-fn denied(answer: &Value) -> bool {
+fn is_denied(answer: &Value) -> bool {
     let error = answer.clone().extract_error().err();
     error.is_some_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm))
 }
 
-async fn send(redis: &Redis, cmd: &Cmd) -> Result<Value, Failure> {
-    redis.waited_for.connection().send(cmd).await
+async fn send(redis: &Redis, cmd: &Cmd) -> Result<Value, StoreError> {
+    redis.foreground.connection().send(cmd).await
 }

@@ -7,65 +7,67 @@ use redis::{FromRedisValue, Pipeline, Value};
 use tokio::time::Instant;
 
 use super::format::{self, MOST_OWNERS};
-use super::scripts::{Call, Inspection, Readable};
+use super::scripts::{InspectScope, Inspection, ScriptCall};
 use super::{Redis, failure};
-use crate::engine::{Cause, Failure};
-use crate::protocol::{Action, FencingToken, HeldBy, Holding, Kind, OwnerId, Request, Subject};
+use crate::engine::{StoreError, StoreErrorKind};
+use crate::protocol::{
+    Action, FencingToken, HolderSnapshot, Kind, LockSnapshot, OwnerId, Request, Subject,
+};
 
-type Found = Result<Option<(Kind, Holding)>, Failure>;
+type InspectResult = Result<Option<(Kind, LockSnapshot)>, StoreError>;
 
 /// How long a denial is remembered: an administrator may allow more.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const DENIED_FOR: Duration = Duration::from_secs(60);
 
 /// The sets of keys that the server has denied lately, so that each is tried once and not for every lock: a denied call is
 /// noted in the server's ACL LOG.
 #[derive(Debug, Default)]
-pub(super) struct Unreadable(Mutex<Vec<(Readable, Instant)>>);
+pub(super) struct DeniedScopes(Mutex<Vec<(InspectScope, Instant)>>);
 
-impl Unreadable {
+impl DeniedScopes {
     #[expect(clippy::disallowed_methods, reason = "engines have a clock")]
-    fn add(&self, readable: Readable) {
+    fn add(&self, scope: InspectScope) {
         let mut denied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !denied.iter().any(|(known, _)| *known == readable) {
-            denied.push((readable, Instant::now()));
+        if !denied.iter().any(|(known, _)| *known == scope) {
+            denied.push((scope, Instant::now()));
         }
     }
 
     /// Those that may be tried: all of them, where none is left.
-    fn others(&self) -> Vec<Readable> {
+    fn allowed(&self) -> Vec<InspectScope> {
         let mut denied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        denied.retain(|(_, since)| since.elapsed() < REMEMBERED);
-        let is_denied = |readable| denied.iter().any(|(known, _)| *known == readable);
-        let others = Readable::EACH.into_iter();
-        let others: Vec<_> = others.filter(|readable| !is_denied(*readable)).collect();
+        denied.retain(|(_, since)| since.elapsed() < DENIED_FOR);
+        let is_denied = |scope| denied.iter().any(|(known, _)| *known == scope);
+        let others = InspectScope::EACH.into_iter();
+        let others: Vec<_> = others.filter(|scope| !is_denied(*scope)).collect();
         match others.is_empty() {
-            true => Readable::EACH.into(),
+            true => InspectScope::EACH.into(),
             false => others,
         }
     }
 }
 
 /// Reports who holds it.
-pub(super) async fn inspect(redis: &Redis, name: Arc<str>) -> Found {
-    if redis.unscripted.is_some() {
+pub(super) async fn inspect(redis: &Redis, name: Arc<str>) -> InspectResult {
+    if redis.optimistic.is_some() {
         return without_scripts(redis, &name).await;
     }
     let request = Subject::new(Kind::Mutex, name).request(Action::Inspect);
     // A user may be allowed to read the lock, and not all keys beside it.
-    let mut seen = Err(foreign());
-    for readable in redis.unreadable.others() {
-        let mut found = match page(redis, &request, readable, None).await {
-            Err(failure) if failure.cause == Cause::Denied => {
-                redis.unreadable.add(readable);
+    let mut seen = Err(not_a_lock());
+    for scope in redis.denied_scopes.allowed() {
+        let mut found = match page(redis, &request, scope, None).await {
+            Err(failure) if failure.kind == StoreErrorKind::Denied => {
+                redis.denied_scopes.add(scope);
                 seen = seen.or(Err(failure));
                 continue;
             }
             found => found?,
         };
         while let Some(cursor) = found.next().map(str::to_owned) {
-            found.add(page(redis, &request, readable, Some(&cursor)).await?);
+            found.add(page(redis, &request, scope, Some(&cursor)).await?);
         }
-        let complete = found.is_complete(readable);
+        let complete = found.is_complete(scope);
         seen = Ok(found.into_lock());
         if complete {
             break;
@@ -77,18 +79,18 @@ pub(super) async fn inspect(redis: &Redis, name: Arc<str>) -> Found {
 async fn page(
     redis: &Redis,
     request: &Request,
-    readable: Readable,
+    scope: InspectScope,
     cursor: Option<&str>,
-) -> Result<Inspection, Failure> {
-    let call = Call::inspect(request, &redis.keys, readable, cursor);
-    let ran = redis.waited_for.connection().run(&call).await?;
-    Inspection::read(ran.said()?.value)
+) -> Result<Inspection, StoreError> {
+    let call = ScriptCall::inspect(request, &redis.keys, scope, cursor);
+    let ran = redis.foreground.connection().run(&call).await?;
+    Inspection::read(ran.executed()?.value)
 }
 
 /// The same by plain commands, sizes before contents: of the kinds that do without scripts.
-async fn without_scripts(redis: &Redis, name: &str) -> Found {
+async fn without_scripts(redis: &Redis, name: &str) -> InspectResult {
     let key = redis.keys.lock(name).to_string();
-    let connection = redis.waited_for.connection();
+    let connection = redis.foreground.connection();
     let mut sizes = Pipeline::new();
     sizes.cmd("TYPE").arg(&key);
     sizes.cmd("PTTL").arg(&key);
@@ -99,7 +101,7 @@ async fn without_scripts(redis: &Redis, name: &str) -> Found {
         .arg(0)
         .arg(format::LONGEST_TOKEN);
     let mut answers = connection.send_all(&sizes).await?.into_iter();
-    let of_type: String = read(answers.next())?;
+    let key_type: String = read(answers.next())?;
     let ttl: i64 = read(answers.next())?;
     let ttl = u64::try_from(ttl).ok().map(Duration::from_millis);
     // A user without fenced locks may not be allowed to read it.
@@ -108,19 +110,19 @@ async fn without_scripts(redis: &Redis, name: &str) -> Found {
         .filter(|token| token.len() <= format::LONGEST_TOKEN)
         .and_then(|token| token.parse().ok())
         .map(FencingToken::new);
-    let (kind, owners, token) = match &*of_type {
+    let (kind, owners, token) = match &*key_type {
         "none" => return Ok(None),
         "hash" => (Kind::Fenced, owners(redis, &key).await?, token),
         "string" => (Kind::Simple, owner(redis, &key).await?, None),
-        _ => return Err(foreign()),
+        _ => return Err(not_a_lock()),
     };
     let owners = owners.into_iter();
-    let owners = owners.map(|(owner, count)| HeldBy { owner, count, ttl });
-    let holding = Holding {
+    let owners = owners.map(|(owner, count)| HolderSnapshot { owner, count, ttl });
+    let holding = LockSnapshot {
         owners: owners.collect(),
         ttl,
         token,
-        ..Holding::default()
+        ..LockSnapshot::default()
     };
     if holding.owners.is_empty() {
         return Ok(None);
@@ -132,8 +134,8 @@ async fn without_scripts(redis: &Redis, name: &str) -> Found {
 }
 
 /// The owners of a hash and their hold counts: names before values, and the sizes of values before their contents.
-async fn owners(redis: &Redis, key: &str) -> Result<Vec<(String, u64)>, Failure> {
-    let connection = redis.waited_for.connection();
+async fn owners(redis: &Redis, key: &str) -> Result<Vec<(String, u64)>, StoreError> {
+    let connection = redis.foreground.connection();
     let mut names: Vec<Vec<u8>> = Vec::new();
     // Two names first: a name may be of any length, and of another program's hash no more are read.
     for most in [2, MOST_OWNERS + 1] {
@@ -141,14 +143,14 @@ async fn owners(redis: &Redis, key: &str) -> Result<Vec<(String, u64)>, Failure>
         sample.arg(key).arg(most);
         names = read(Some(connection.send(&sample).await?))?;
         if !names.iter().all(|name| format::owner(name).is_some()) {
-            return Err(foreign());
+            return Err(not_a_lock());
         }
         if names.len() < most {
             break;
         }
     }
     if names.len() > MOST_OWNERS {
-        return Err(foreign());
+        return Err(not_a_lock());
     }
     let of_each = |command: &str| {
         let mut commands = Pipeline::new();
@@ -159,7 +161,7 @@ async fn owners(redis: &Redis, key: &str) -> Result<Vec<(String, u64)>, Failure>
     };
     for size in connection.send_all(&of_each("HSTRLEN")).await? {
         if read::<usize>(Some(size))? > format::LONGEST_COUNT {
-            return Err(foreign());
+            return Err(not_a_lock());
         }
     }
     let counts = connection.send_all(&of_each("HGET")).await?;
@@ -171,33 +173,36 @@ async fn owners(redis: &Redis, key: &str) -> Result<Vec<(String, u64)>, Failure>
         };
         let count = Some(count).filter(|count| format::is_hold_count(count));
         let count = count.and_then(|count| String::from_utf8(count).ok()?.parse().ok());
-        let count = count.ok_or_else(foreign)?;
+        let count = count.ok_or_else(not_a_lock)?;
         owners.push((String::from_utf8_lossy(name).into_owned(), count));
     }
     Ok(owners)
 }
 
-async fn owner(redis: &Redis, key: &str) -> Result<Vec<(String, u64)>, Failure> {
+async fn owner(redis: &Redis, key: &str) -> Result<Vec<(String, u64)>, StoreError> {
     let mut get = redis::cmd("GETRANGE");
     get.arg(key).arg(0).arg(127);
-    let value: Vec<u8> = read(Some(redis.waited_for.connection().send(&get).await?))?;
+    let value: Vec<u8> = read(Some(redis.foreground.connection().send(&get).await?))?;
     // It may have ended meanwhile.
     if value.is_empty() {
         return Ok(Vec::new());
     }
     let owner = String::from_utf8(value).ok();
     let owner = owner.filter(|owner| owner.parse::<OwnerId>().is_ok());
-    owner.map(|owner| vec![(owner, 1)]).ok_or_else(foreign)
+    owner.map(|owner| vec![(owner, 1)]).ok_or_else(not_a_lock)
 }
 
-fn foreign() -> Failure {
-    Failure::new(Cause::WrongKind, "its key holds data of another program")
+fn not_a_lock() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::WrongKind,
+        "its key holds data of another program",
+    )
 }
 
 /// Reads an answer; an error is the server's.
-fn read<T: FromRedisValue>(answer: Option<Value>) -> Result<T, Failure> {
+fn read<T: FromRedisValue>(answer: Option<Value>) -> Result<T, StoreError> {
     let answer = answer.unwrap_or(Value::Nil).extract_error();
-    let answer = answer.map_err(|error| failure::of_calling(&error))?;
+    let answer = answer.map_err(|error| failure::from_call_error(&error))?;
     redis::from_redis_value(answer)
-        .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))
+        .map_err(|error| StoreError::new(StoreErrorKind::Unexpected, error.to_string()))
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::manner::Manner;
-use crate::engine::names::Names;
+use super::pubsub_mode::PubSubMode;
+use crate::engine::name_filter::NameFilter;
 use crate::protocol::{Channel, ClientId};
 
 /// What the channels of all locks begin with.
@@ -12,14 +12,14 @@ const CHANNEL: &str = "redisson_lock__channel:";
 const SHARED_CHANNEL: &str = "redisson_rwlock:";
 const SEMAPHORE_CHANNEL: &str = "redisson_sc:";
 /// What the keys end with in which a semaphore's permits are that are out.
-pub(crate) const OUT: &str = ":timeout";
+pub(crate) const PERMIT_TIMEOUTS_SUFFIX: &str = ":timeout";
 const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__{";
 
 /// Turns lock names into keys and channels, and keys back into names.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: Arc<str>,
-    manner: Manner,
+    pubsub_mode: PubSubMode,
 }
 
 /// A key or channel, not yet put together: most are only ever written to a connection.
@@ -28,13 +28,16 @@ pub(crate) struct Key<'a>([&'a str; 4]);
 
 impl Keys {
     /// `prefix` goes before every lock's name, as a Redisson `NameMapper` would put it.
-    pub(crate) const fn new(prefix: Arc<str>, manner: Manner) -> Self {
-        Self { prefix, manner }
+    pub(crate) const fn new(prefix: Arc<str>, pubsub_mode: PubSubMode) -> Self {
+        Self {
+            prefix,
+            pubsub_mode,
+        }
     }
 
     /// How messages are sent to those channels.
-    pub(crate) const fn manner(&self) -> Manner {
-        self.manner
+    pub(crate) const fn pubsub_mode(&self) -> PubSubMode {
+        self.pubsub_mode
     }
 
     /// The hash a lock lives in.
@@ -48,35 +51,35 @@ impl Keys {
             Channel::ReadWrite(name) => {
                 let lock = self.lock(name);
                 if lock.has_brace() {
-                    lock.between(SHARED_CHANNEL, "")
+                    lock.wrapped(SHARED_CHANNEL, "")
                 } else {
-                    lock.between("redisson_rwlock:{", "}")
+                    lock.wrapped("redisson_rwlock:{", "}")
                 }
             }
             Channel::Semaphore(name) => {
                 let lock = self.lock(name);
                 if lock.has_brace() {
-                    lock.between(SEMAPHORE_CHANNEL, "")
+                    lock.wrapped(SEMAPHORE_CHANNEL, "")
                 } else {
-                    lock.between("redisson_sc:{", "}")
+                    lock.wrapped("redisson_sc:{", "}")
                 }
             }
             // Whatever is in the name: Redisson's latch has a rule of its own.
-            Channel::Latch(name) => self.lock(name).between(LATCH_CHANNEL, "}"),
+            Channel::Latch(name) => self.lock(name).wrapped(LATCH_CHANNEL, "}"),
             Channel::Lock(name) | Channel::Waiter(name, _) => {
                 let lock = self.lock(name);
                 // Redisson's brace rule: a name with a brace in it is taken to carry its own hash tag.
                 if lock.has_brace() {
-                    lock.between(CHANNEL, "")
+                    lock.wrapped(CHANNEL, "")
                 } else {
-                    lock.between("redisson_lock__channel:{", "}")
+                    lock.wrapped("redisson_lock__channel:{", "}")
                 }
             }
         }
     }
 
     /// The acquires that were taken back before they came. Private to us: Redisson never looks at it.
-    pub(crate) fn undone<'a>(&'a self, name: &'a str) -> Key<'a> {
+    pub(crate) fn tombstones<'a>(&'a self, name: &'a str) -> Key<'a> {
         self.private(name, "distlock_undone:", "distlock_undone:{")
     }
 
@@ -84,9 +87,9 @@ impl Keys {
     pub(crate) fn token<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
-            lock.between("redisson_lock_token:", "")
+            lock.wrapped("redisson_lock_token:", "")
         } else {
-            lock.between("redisson_lock_token:{", "}")
+            lock.wrapped("redisson_lock_token:{", "}")
         }
     }
 
@@ -94,9 +97,9 @@ impl Keys {
     pub(crate) fn queue<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
-            lock.between("redisson_lock_queue:", "")
+            lock.wrapped("redisson_lock_queue:", "")
         } else {
-            lock.between("redisson_lock_queue:{", "}")
+            lock.wrapped("redisson_lock_queue:{", "}")
         }
     }
 
@@ -104,9 +107,9 @@ impl Keys {
     pub(crate) fn timeout<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
-            lock.between("redisson_lock_timeout:", "")
+            lock.wrapped("redisson_lock_timeout:", "")
         } else {
-            lock.between("redisson_lock_timeout:{", "}")
+            lock.wrapped("redisson_lock_timeout:{", "}")
         }
     }
 
@@ -121,17 +124,17 @@ impl Keys {
     }
 
     /// Redisson's zset of the permits that are out.
-    pub(crate) fn out<'a>(&'a self, name: &'a str) -> Key<'a> {
+    pub(crate) fn permit_timeouts<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
-            lock.between("", OUT)
+            lock.wrapped("", PERMIT_TIMEOUTS_SUFFIX)
         } else {
-            lock.between("{", "}:timeout")
+            lock.wrapped("{", "}:timeout")
         }
     }
 
     /// Who of ours waits for several permits at once. Private to us, as [`undone`](Self::undone).
-    pub(crate) fn line<'a>(&'a self, name: &'a str) -> Key<'a> {
+    pub(crate) fn semaphore_queue<'a>(&'a self, name: &'a str) -> Key<'a> {
         self.private(name, "distlock_line:", "distlock_line:{")
     }
 
@@ -145,42 +148,42 @@ impl Keys {
     fn private<'a>(&'a self, name: &'a str, bare: &'static str, braced: &'static str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.is_tagged() {
-            lock.between(bare, "")
+            lock.wrapped(bare, "")
         } else {
-            lock.between(braced, "}")
+            lock.wrapped(braced, "}")
         }
     }
 
     /// What the keys begin with that say what each client has done to a number that is nobody's; its uuid follows. Private
     /// to us, as [`undone`](Self::undone), and never those of another name: latches are not compared with the
     /// other name that [`twin`](Self::twin) is about, since Redisson's latch has no side keys.
-    pub(crate) fn done<'a>(&'a self, name: &'a str) -> Key<'a> {
+    pub(crate) fn dedup<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.is_tagged() {
-            lock.between("distlock_done:", "::")
+            lock.wrapped("distlock_done:", "::")
         } else {
-            lock.between("distlock_done:{", "}:")
+            lock.wrapped("distlock_done:{", "}:")
         }
     }
 
     /// The key of the one other name that has the same side keys, if there is such a name: Redisson derives the same ones
     /// from `x` and from `{x}`. The keys private to distlock, but for [`done`](Self::done), are also the same for a name with a brace
     /// and without a hash tag, such as `a{b` and `{a{b}`. Where the other key is in another slot of a cluster, the server does not tell whether it exists.
-    pub(crate) fn twin<'a>(&'a self, name: &'a str) -> Option<Key<'a>> {
+    pub(crate) fn alias<'a>(&'a self, name: &'a str) -> Option<Key<'a>> {
         let lock = self.lock(name);
         if !lock.has_brace() {
-            return Some(lock.between("{", "}"));
+            return Some(lock.wrapped("{", "}"));
         }
-        let is_twin =
+        let is_alias =
             |inner: &Key<'_>| !inner.has_brace() || lock.is_tagged() && !inner.is_tagged();
-        self.between_braces(name).filter(is_twin).or_else(|| {
-            let outer = lock.between("{", "}");
+        self.without_braces(name).filter(is_alias).or_else(|| {
+            let outer = lock.wrapped("{", "}");
             (!lock.is_tagged() && outer.is_tagged()).then_some(outer)
         })
     }
 
     /// What is between the braces at both ends of a lock's key, if it has them.
-    fn between_braces<'a>(&'a self, name: &'a str) -> Option<Key<'a>> {
+    fn without_braces<'a>(&'a self, name: &'a str) -> Option<Key<'a>> {
         let name = name.strip_suffix('}')?;
         let (prefix, name) = if self.prefix.is_empty() {
             ("", name.strip_prefix('{')?)
@@ -197,7 +200,7 @@ impl Keys {
         if lock.has_brace() {
             lock
         } else {
-            lock.between("{", "}")
+            lock.wrapped("{", "}")
         }
     }
 
@@ -226,21 +229,21 @@ impl Keys {
     }
 
     /// Since when a promoted server is known.
-    pub(crate) fn promoted(&self) -> String {
+    pub(crate) fn promotion_record(&self) -> String {
         format!("{}distlock_promoted", self.prefix)
     }
 
     /// The same, where it has to be in a slot: one with this tag, unless the prefix has another, where all locks are.
-    pub(crate) fn promoted_in(&self, tag: &str) -> String {
+    pub(crate) fn promotion_record_in(&self, tag: &str) -> String {
         if self.has_one_slot() {
-            return self.promoted();
+            return self.promotion_record();
         }
         format!("{}distlock_promoted:{{{tag}}}", self.prefix)
     }
 
     /// The name of the semaphore whose permits that are out are in this key.
-    pub(crate) fn name_of_out<'a>(&self, key: &'a str) -> Option<&'a str> {
-        let key = key.strip_suffix(OUT)?;
+    pub(crate) fn name_of_permit_timeouts<'a>(&self, key: &'a str) -> Option<&'a str> {
+        let key = key.strip_suffix(PERMIT_TIMEOUTS_SUFFIX)?;
         let braced = key.strip_prefix('{').and_then(|key| key.strip_suffix('}'));
         match braced.filter(|name| !name.contains('{')) {
             Some(key) => self.name(key),
@@ -251,7 +254,7 @@ impl Keys {
 
     /// A glob of the server's that finds at least every lock whose name matches `pattern`. Its `?` is
     /// one byte and its brackets are special, so what it finds is to be matched again.
-    pub(crate) fn pattern(&self, pattern: &str) -> String {
+    pub(crate) fn scan_pattern(&self, pattern: &str) -> String {
         let mut glob = String::with_capacity(self.prefix.len() + pattern.len());
         for c in self.prefix.chars() {
             if matches!(c, '*' | '?' | '[' | ']' | '\\') {
@@ -275,7 +278,7 @@ impl Keys {
     /// around the key, the same for one waiter, and both without, then those of read/write locks with braces and without,
     /// in this order. Or two, one for each sort of lock, where these find all.
     pub(crate) fn channel_patterns(&self, pattern: &str) -> Vec<String> {
-        let key = self.pattern(pattern);
+        let key = self.scan_pattern(pattern);
         let bare = format!("{CHANNEL}{key}");
         let shared = format!("{SHARED_CHANNEL}{key}");
         if key.starts_with('*') && key.ends_with('*') && !key.ends_with("\\*") {
@@ -294,14 +297,14 @@ impl Keys {
     }
 
     /// Globs of the server's that find the channels of all locks, as [`channel_patterns`](Self::channel_patterns) does.
-    pub(crate) fn every_channel() -> Vec<String> {
+    pub(crate) fn all_channel_patterns() -> Vec<String> {
         vec![format!("{CHANNEL}*"), format!("{SHARED_CHANNEL}*")]
     }
 
     /// The name of the lock that a message at this channel is about, if the prefix is ours; and which of the
     /// [`channel_patterns`](Self::channel_patterns) finds it for certain. A fair lock is announced to one waiter, whose id
     /// follows the lock's own channel. Of two locks with one channel (`a` and `{a}`) the first is meant.
-    pub(crate) fn name_in<'a>(&self, channel: &'a str) -> Option<(&'a str, usize)> {
+    pub(crate) fn name_of_channel<'a>(&self, channel: &'a str) -> Option<(&'a str, usize)> {
         let (channel, braced, bare) = match channel.strip_prefix(SHARED_CHANNEL) {
             Some(channel) => (channel, 4, 5),
             None => {
@@ -323,14 +326,14 @@ impl Keys {
     }
 
     /// Whether one who waits for a fair lock is told there, and nobody else.
-    pub(crate) fn is_waiters(channel: &str) -> bool {
+    pub(crate) fn is_waiter_channel(channel: &str) -> bool {
         let whole = channel.strip_prefix(CHANNEL);
         whole.is_some_and(|whole| without_owner(whole) != whole)
     }
 
     /// The names behind our prefix that match a pattern.
-    pub(crate) fn names(&self, pattern: impl Into<String>) -> Names {
-        Names::new(&self.prefix, pattern)
+    pub(crate) fn names(&self, pattern: impl Into<String>) -> NameFilter {
+        NameFilter::new(&self.prefix, pattern)
     }
 
     /// The name of the lock in this key, if the prefix is ours.
@@ -354,9 +357,9 @@ impl<'a> Key<'a> {
         self.has_brace() && has_hash_tag(&self.to_string())
     }
 
-    const fn between(self, before: &'static str, behind: &'static str) -> Self {
+    const fn wrapped(self, before: &'static str, suffix: &'static str) -> Self {
         let [_, prefix, name, _] = self.0;
-        Key([before, prefix, name, behind])
+        Key([before, prefix, name, suffix])
     }
 }
 
@@ -383,10 +386,10 @@ fn without_owner(channel: &str) -> &str {
 /// Whether a server takes a part of this key for its slot: something between the first brace and the
 /// first one that closes after it.
 fn has_hash_tag(key: &str) -> bool {
-    let Some((_, behind)) = key.split_once('{') else {
+    let Some((_, suffix)) = key.split_once('{') else {
         return false;
     };
-    behind.find('}').is_some_and(|length| length > 0)
+    suffix.find('}').is_some_and(|length| length > 0)
 }
 
 #[cfg(test)]

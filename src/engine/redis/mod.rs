@@ -2,7 +2,7 @@
 //!
 //! Three connections: one for callers who wait, on their own runtime; one for what nobody waits for
 //! (renewals, releases of dropped guards) and one that listens, both on the driver's own thread. Who watches has one
-//! more for each watch, and who asks for more than a server's word (`assurance`) two more for what takes that.
+//! more for each watch, and who asks for more than a server's word (`durability`) two more for what takes that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,89 +10,92 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tracing::Level;
 
-mod alone;
-mod apart;
-mod assurance;
+mod background;
+mod backoff;
 mod batch;
 mod cluster;
 mod connection;
-mod door;
-mod examine;
+mod connector;
+mod diagnose;
+mod durability;
 mod failure;
 mod find;
 mod format;
-mod identity;
+mod incarnation;
 mod info;
 mod inspect;
 mod keys;
-mod manner;
-mod overhear;
-mod pace;
-mod papers;
+mod monitor;
+mod node_addr;
+mod optimistic;
+mod promotion_record;
 mod pubsub;
-mod record;
+mod pubsub_mode;
 mod scripts;
 mod sentinel;
 mod settings;
-mod silence;
-mod site;
+mod single;
 mod slot;
+mod stall_detector;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
-mod unscripted;
+mod tls_material;
 
-pub use self::assurance::{Assurance, Replicas};
-use self::batch::Batches;
+use self::backoff::{INITIAL_BACKOFF, MAX_BACKOFF, jittered};
+use self::batch::Batcher;
 pub use self::cluster::Cluster;
-use self::connection::{Connection, Terms};
-pub use self::door::{Address, Place};
-use self::door::{Door, Privacy};
-use self::identity::Met;
+use self::connection::{Connection, ConnectionContext};
+pub use self::connector::{Address, Endpoint};
+use self::connector::{Connector, TransportSecurity};
+pub use self::durability::{DurabilityPolicy, ReplicaAcks};
+use self::incarnation::IncarnationTracker;
 use self::info::Info;
 use self::keys::Keys;
-pub use self::manner::Manner;
-use self::overhear::Overhear;
-use self::pace::{LONGEST_PAUSE, PAUSE, at_random};
-pub use self::papers::{Papers, Part, Pem, Unfit};
+use self::monitor::PatternMonitor;
+use self::optimistic::{CallOrigin, OptimisticCalls};
+use self::promotion_record::PromotionRecord;
 use self::pubsub::PubSub;
-use self::record::Record;
+pub use self::pubsub_mode::PubSubMode;
 pub use self::sentinel::Sentinels;
-pub use self::settings::{Settings, Transport};
+pub use self::settings::{Network, RedisSettings};
 pub use self::tls::Tls;
-use self::unscripted::{Unscripted, WaitedFor};
+pub use self::tls_material::{PemSource, TlsConfigError, TlsMaterial, TlsPart};
 use crate::engine::events::Events;
-use crate::engine::{Answer, Cause, Engine, Failure, Feed, Finding, Listener, Page, Uptime};
-use crate::protocol::{Channel, Holding, Kind, Reply, Request};
+use crate::engine::{
+    BoxFuture, ChangeFeed, Diagnostic, Engine, Page, StoreError, StoreErrorKind, Subscription,
+    Uptime,
+};
+use crate::protocol::{Channel, Kind, LockSnapshot, Reply, Request};
 
 /// A server.
 #[derive(Debug)]
 pub struct Redis {
     server: String,
-    place: String,
-    privacy: Privacy,
+    namespace_id: String,
+    transport_security: TransportSecurity,
     keys: Keys,
-    waited_for: Arc<Batches>,
-    apart: Connection,
+    foreground: Arc<Batcher>,
+    background: Connection,
     /// In place of both for what somebody relies on, where that takes more than an answer: it may take longer, and hold up
     /// whatever comes behind it.
-    promises: Option<(Arc<Batches>, Connection)>,
+    durable: Option<(Arc<Batcher>, Connection)>,
     /// What it takes for a grant to count.
-    assurance: Assurance,
-    met: Arc<Met>,
+    durability: DurabilityPolicy,
+    incarnations: Arc<IncarnationTracker>,
     pubsub: PubSub,
     /// In place of scripts: for those who wait, and for what nobody waits for.
-    unscripted: Option<[Unscripted; 2]>,
-    overhear: Overhear,
+    optimistic: Option<[OptimisticCalls; 2]>,
+    monitor: PatternMonitor,
     /// The sets of keys that an inspection may not read.
-    unreadable: inspect::Unreadable,
+    denied_scopes: inspect::DeniedScopes,
     events: Events,
 }
 
 impl Redis {
-    /// Connects, and warns if the server may throw locks away. What nobody waits for runs on `apart`.
+    /// Connects, and warns if the server may throw locks away. What nobody waits for runs on `background`.
     ///
     /// # Errors
     ///
@@ -100,13 +103,13 @@ impl Redis {
     #[expect(clippy::disallowed_methods, reason = "engines may wait")]
     pub async fn connect(
         address: Address,
-        settings: Settings,
-        apart: &Handle,
-    ) -> Result<Arc<Self>, Failure> {
-        let redis = Arc::new(Self::new(&address, &settings, apart)?);
-        match redis.waited_for.connection().ready().await {
+        settings: RedisSettings,
+        background: &Handle,
+    ) -> Result<Arc<Self>, StoreError> {
+        let redis = Arc::new(Self::new(&address, &settings, background)?);
+        match redis.foreground.connection().ready().await {
             Ok(()) => {}
-            Err(failure) if settings.may_be_down && failure.is_passing() => {
+            Err(failure) if settings.lazy_connect && failure.is_transient() => {
                 let (server, why) = (redis.server.clone(), failure.detail);
                 settings.events.emit(Level::WARN, move || {
                     tracing::warn!(server, why, "not reachable yet");
@@ -121,98 +124,106 @@ impl Redis {
     }
 
     /// One that is connected to when it is needed.
-    fn new(address: &Address, settings: &Settings, apart: &Handle) -> Result<Self, Failure> {
-        let door = Door::new(address, settings, apart)?;
-        let keys = Keys::new(settings.prefix.clone(), settings.manner());
+    fn new(
+        address: &Address,
+        settings: &RedisSettings,
+        background: &Handle,
+    ) -> Result<Self, StoreError> {
+        let connector = Connector::new(address, settings, background)?;
+        let keys = Keys::new(settings.prefix.clone(), settings.pubsub_mode());
         // What is in different slots cannot be in one call.
-        let together = settings.shard.is_none();
-        let met = Arc::<Met>::default();
-        let connection = |patience, assurance| {
-            let terms = Terms {
-                met: met.clone(),
-                assurance,
-                record: Record::new(keys.clone(), settings.shard.is_some()),
+        let batching = settings.shard.is_none();
+        let incarnations = Arc::<IncarnationTracker>::default();
+        let connection = |stall_timeout, durability| {
+            let context = ConnectionContext {
+                incarnations: incarnations.clone(),
+                durability,
+                promotion_record: PromotionRecord::new(keys.clone(), settings.shard.is_some()),
                 events: settings.events.clone(),
             };
-            Connection::new(door.clone(), patience, terms)
+            Connection::new(connector.clone(), stall_timeout, context)
         };
-        let patience = settings.command_timeout;
+        let stall_timeout = settings.command_timeout;
         // Nobody waits there but the driver, which gives up only what took too long.
-        let apart_patience = Duration::ZERO;
-        let promises = (!settings.assurance.is_none()).then(|| {
-            let assured = |patience| connection(patience, settings.assurance.clone());
-            let waited_for = Batches::new(assured(patience), keys.clone(), together);
-            (waited_for, assured(apart_patience))
+        let background_stall_timeout = Duration::ZERO;
+        let durable = (!settings.durability.is_none()).then(|| {
+            let assured = |stall_timeout| connection(stall_timeout, settings.durability.clone());
+            let foreground = Batcher::new(assured(stall_timeout), keys.clone(), batching);
+            (foreground, assured(background_stall_timeout))
         });
-        let unscripted =
-            |waited_for| Unscripted::start(door.clone(), keys.clone(), settings, waited_for, apart);
-        let callers = connection(patience, Assurance::default());
+        let optimistic = |lane| {
+            OptimisticCalls::start(connector.clone(), keys.clone(), settings, lane, background)
+        };
+        let callers = connection(stall_timeout, DurabilityPolicy::default());
         Ok(Self {
-            server: address.place.to_string(),
-            place: format!("{}/{}/{}", address.place, address.database, settings.prefix),
-            privacy: address.privacy(),
-            waited_for: Batches::new(callers, keys.clone(), together),
-            apart: connection(apart_patience, Assurance::default()),
-            promises,
-            assurance: settings.assurance.clone(),
-            met: met.clone(),
-            pubsub: PubSub::start(door.clone(), settings, apart),
-            unscripted: (!settings.scripts)
-                .then(|| [WaitedFor::ByCallers, WaitedFor::ByTheDriver].map(unscripted)),
-            overhear: Overhear {
-                door,
+            server: address.endpoint.to_string(),
+            namespace_id: format!(
+                "{}/{}/{}",
+                address.endpoint, address.database, settings.prefix
+            ),
+            transport_security: address.transport_security(),
+            foreground: Batcher::new(callers, keys.clone(), batching),
+            background: connection(background_stall_timeout, DurabilityPolicy::default()),
+            durable,
+            durability: settings.durability.clone(),
+            incarnations: incarnations.clone(),
+            pubsub: PubSub::start(connector.clone(), settings, background),
+            optimistic: (!settings.scripts)
+                .then(|| [CallOrigin::Foreground, CallOrigin::Background].map(optimistic)),
+            monitor: PatternMonitor {
+                connector,
                 keys: keys.clone(),
                 command_timeout: settings.command_timeout,
             },
-            unreadable: inspect::Unreadable::default(),
+            denied_scopes: inspect::DeniedScopes::default(),
             events: settings.events.clone(),
             keys,
         })
     }
 
     /// For what somebody relies on and waits for.
-    fn promises(&self) -> &Arc<Batches> {
-        let promises = self.promises.as_ref();
-        promises.map_or(&self.waited_for, |(waited_for, _)| waited_for)
+    fn durable(&self) -> &Arc<Batcher> {
+        let durable = self.durable.as_ref();
+        durable.map_or(&self.foreground, |(foreground, _)| foreground)
     }
 
     /// The same, where nobody waits for it.
-    fn promises_apart(&self) -> &Connection {
-        let promises = self.promises.as_ref();
-        promises.map_or(&self.apart, |(_, apart)| apart)
+    fn durable_background(&self) -> &Connection {
+        let durable = self.durable.as_ref();
+        durable.map_or(&self.background, |(_, background)| background)
     }
 
     /// What a request goes by by itself.
-    fn line(&self, request: &Request) -> &Connection {
-        let batches = match scripts::promises(request) {
-            true => self.promises(),
-            false => &self.waited_for,
+    fn connection_for(&self, request: &Request) -> &Connection {
+        let batches = match scripts::needs_durability(request) {
+            true => self.durable(),
+            false => &self.foreground,
         };
         batches.connection()
     }
 
     /// What a request goes by that nobody waits for.
-    fn line_apart(&self, request: &Request) -> &Connection {
-        if scripts::promises(request) {
-            self.promises_apart()
+    fn background_connection_for(&self, request: &Request) -> &Connection {
+        if scripts::needs_durability(request) {
+            self.durable_background()
         } else {
-            &self.apart
+            &self.background
         }
     }
 
     /// Whoever is at the other end is met at once, and not when it is next needed. Never resolves.
     #[expect(clippy::disallowed_methods, reason = "engines may wait")]
     async fn stay_connected(&self) {
-        let mut pause = PAUSE;
+        let mut backoff = INITIAL_BACKOFF;
         loop {
-            match self.apart.ready().await {
+            match self.background.ready().await {
                 Ok(()) => {
-                    pause = PAUSE;
-                    self.apart.gone().await;
+                    backoff = INITIAL_BACKOFF;
+                    self.background.disconnected().await;
                 }
                 Err(_) => {
-                    tokio::time::sleep(at_random(pause)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    tokio::time::sleep(jittered(backoff)).await;
+                    backoff = (backoff * 2).min(MAX_BACKOFF);
                 }
             }
         }
@@ -223,7 +234,7 @@ impl Redis {
         let mut info = redis::cmd("INFO");
         info.arg("memory");
         // Servers for rent often forbid INFO; then there is nothing to go by.
-        let Ok(answer) = self.waited_for.connection().send(&info).await else {
+        let Ok(answer) = self.foreground.connection().send(&info).await else {
             return;
         };
         let text: String = redis::from_redis_value(answer).unwrap_or_default();
@@ -241,82 +252,85 @@ impl Redis {
 }
 
 impl Engine for Redis {
-    fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
-        match &self.unscripted {
-            Some([waited_for, _]) => waited_for.call(request),
-            None if scripts::promises(&request) => self.promises().run(request),
-            None => self.waited_for.run(request),
+    fn call(&self, request: Request) -> BoxFuture<Result<Reply, StoreError>> {
+        match &self.optimistic {
+            Some([foreground, _]) => foreground.call(request),
+            None if scripts::needs_durability(&request) => self.durable().run(request),
+            None => self.foreground.run(request),
         }
     }
 
-    fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
-        match &self.unscripted {
-            Some([_, apart]) => apart.call_all(requests),
-            None => Box::pin(apart::call(self, requests)),
+    fn call_background(
+        self: Arc<Self>,
+        requests: Vec<Request>,
+    ) -> BoxFuture<Vec<Result<Reply, StoreError>>> {
+        match &self.optimistic {
+            Some([_, background]) => background.call_all(requests),
+            None => Box::pin(background::call(self, requests)),
         }
     }
 
-    fn place(&self) -> String {
-        self.place.clone()
+    fn namespace_id(&self) -> String {
+        self.namespace_id.clone()
     }
 
-    fn server(&self) -> String {
+    fn server_id(&self) -> String {
         self.server.clone()
     }
 
-    fn uptime(self: Arc<Self>) -> Answer<Result<Option<Uptime>, Failure>> {
+    fn uptime(self: Arc<Self>) -> BoxFuture<Result<Option<Uptime>, StoreError>> {
         Box::pin(async move {
             // Without scripts requests have a connection of their own, so this one is to be heard from each time.
-            let anew = self.unscripted.is_some();
-            let uptime = self.promises().connection().uptime(anew).await;
+            let refresh = self.optimistic.is_some();
+            let uptime = self.durable().connection().uptime(refresh).await;
             uptime.map(Some)
         })
     }
 
-    fn unrest(self: Arc<Self>) -> Answer<()> {
+    fn incarnation_changed(self: Arc<Self>) -> BoxFuture<()> {
         Box::pin(async move {
             tokio::select! {
-                () = self.met.changed() => {}
+                () = self.incarnations.changed() => {}
                 () = self.stay_connected() => {}
             }
         })
     }
 
-    fn renews_at_once(&self) -> usize {
-        match self.unscripted {
+    fn max_renewals_per_call(&self) -> usize {
+        match self.optimistic {
             Some(_) => 1,
             None => usize::MAX,
         }
     }
 
-    fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
+    fn subscribe(self: Arc<Self>, channel: Channel) -> BoxFuture<Result<Subscription, StoreError>> {
         Box::pin(async move {
             let channel = self.keys.channel_text(&channel);
             self.pubsub.listen(channel).await
         })
     }
 
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
-        Box::pin(async move { self.overhear.begin(pattern).await })
+    fn monitor(self: Arc<Self>, pattern: String) -> BoxFuture<Result<ChangeFeed, StoreError>> {
+        Box::pin(async move { self.monitor.start(pattern).await })
     }
 
-    fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
+    fn scan(self: Arc<Self>, pattern: String, from: u64) -> BoxFuture<Result<Page, StoreError>> {
         Box::pin(async move { find::find(&self, &pattern, from).await })
     }
 
     fn inspect(
         self: Arc<Self>,
         name: Arc<str>,
-    ) -> Answer<Result<Option<(Kind, Holding)>, Failure>> {
+    ) -> BoxFuture<Result<Option<(Kind, LockSnapshot)>, StoreError>> {
         Box::pin(async move { inspect::inspect(&self, name).await })
     }
 
-    fn announce(
+    fn set_label(
         self: Arc<Self>,
         client: Arc<str>,
         label: Option<Arc<str>>,
         ttl: Duration,
-    ) -> Answer<Result<(), Failure>> {
+    ) -> BoxFuture<Result<(), StoreError>> {
         Box::pin(async move {
             let key = self.keys.label(&client);
             let cmd = match label {
@@ -334,14 +348,14 @@ impl Engine for Redis {
                     del
                 }
             };
-            self.apart.send(&cmd).await.map(|_| ())
+            self.background.send(&cmd).await.map(|_| ())
         })
     }
 
     fn labels(
         self: Arc<Self>,
         clients: Vec<String>,
-    ) -> Answer<Result<Vec<Option<String>>, Failure>> {
+    ) -> BoxFuture<Result<Vec<Option<String>>, StoreError>> {
         Box::pin(async move {
             if clients.is_empty() {
                 return Ok(Vec::new());
@@ -350,13 +364,13 @@ impl Engine for Redis {
             for client in &clients {
                 get.arg(self.keys.label(client));
             }
-            let labels = self.waited_for.connection().send(&get).await?;
+            let labels = self.foreground.connection().send(&get).await?;
             redis::from_redis_value(labels)
-                .map_err(|error| Failure::new(Cause::Unexpected, error.to_string()))
+                .map_err(|error| StoreError::new(StoreErrorKind::Unexpected, error.to_string()))
         })
     }
 
-    fn examine(self: Arc<Self>, probe: bool) -> Answer<Result<Vec<Finding>, Failure>> {
-        Box::pin(examine::examine(self, probe))
+    fn diagnose(self: Arc<Self>, probe: bool) -> BoxFuture<Result<Vec<Diagnostic>, StoreError>> {
+        Box::pin(diagnose::diagnose(self, probe))
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionInfo};
 
-use super::papers::{Papers, Part, Unfit};
-use crate::engine::Failure;
+use super::tls_material::{TlsConfigError, TlsMaterial, TlsPart};
+use crate::engine::StoreError;
 use crate::engine::events::Events;
 
 /// There is none.
@@ -15,7 +15,7 @@ pub enum Tls {}
 
 impl Tls {
     /// Whether it is compiled in.
-    pub const IS_THERE: bool = false;
+    pub const IS_AVAILABLE: bool = false;
 
     /// Never succeeds.
     ///
@@ -23,9 +23,9 @@ impl Tls {
     ///
     /// Always.
     #[expect(clippy::unused_async, reason = "the same shape as its twin")]
-    pub async fn load(_: Papers) -> Result<Self, Unfit> {
-        Err(Unfit {
-            part: Part::System,
+    pub async fn load(_: TlsMaterial) -> Result<Self, TlsConfigError> {
+        Err(TlsConfigError {
+            part: TlsPart::System,
             reason: "TLS is not compiled in".into(),
         })
     }
@@ -40,7 +40,7 @@ impl Tls {
         _: &ConnectionInfo,
         _: AsyncConnectionConfig,
         _: Duration,
-    ) -> Result<MultiplexedConnection, Failure> {
+    ) -> Result<MultiplexedConnection, StoreError> {
         match *self {}
     }
 }

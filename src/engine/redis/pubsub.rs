@@ -15,41 +15,41 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-mod channel;
+mod subscription;
 mod task;
 
-use self::channel::Ready;
-use self::task::Task;
-use super::door::Door;
-use super::settings::Settings;
+use self::subscription::Ready;
+use self::task::PubSubTask;
+use super::connector::Connector;
+use super::settings::RedisSettings;
 use crate::engine::in_process;
-use crate::engine::{Cause, Ear, Failure, Listener};
+use crate::engine::{StoreError, StoreErrorKind, Subscriber, Subscription};
 
 /// The engine's end of the listening task.
 #[derive(Debug)]
 pub(crate) struct PubSub {
-    orders: mpsc::UnboundedSender<Order>,
+    commands: mpsc::UnboundedSender<PubSubCommand>,
 }
 
 #[derive(Debug)]
-enum Order {
-    Listen {
+enum PubSubCommand {
+    Subscribe {
         channel: String,
-        ear: Weak<Ear>,
+        ear: Weak<Subscriber>,
         ready: Ready,
     },
-    Leave {
+    Unsubscribe {
         channel: String,
-        ear: Weak<Ear>,
+        ear: Weak<Subscriber>,
     },
     /// Whatever this refuses is to be heard elsewhere.
-    Keep(Sieve),
+    Retain(ChannelFilter),
 }
 
 /// Says whether a channel is still to be heard here.
-struct Sieve(Box<dyn Fn(&str) -> bool + Send>);
+struct ChannelFilter(Box<dyn Fn(&str) -> bool + Send>);
 
-impl fmt::Debug for Sieve {
+impl fmt::Debug for ChannelFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sieve").finish_non_exhaustive()
     }
@@ -57,40 +57,42 @@ impl fmt::Debug for Sieve {
 
 impl PubSub {
     /// Starts the task on `runtime`; it connects when there is something to listen to.
-    pub(crate) fn start(door: Door, settings: &Settings, runtime: &Handle) -> Self {
-        let (orders, inbox) = mpsc::unbounded_channel();
-        let task = Task::new(door, settings, inbox);
+    pub(crate) fn start(connector: Connector, settings: &RedisSettings, runtime: &Handle) -> Self {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let task = PubSubTask::new(connector, settings, inbox);
         // Ends by itself when the last `PubSub` is dropped and the inbox closes.
         runtime.spawn(in_process(task.run()));
-        Self { orders }
+        Self { commands }
     }
 
     /// Listens to a channel; resolves when the server has confirmed it.
-    pub(crate) async fn listen(&self, channel: String) -> Result<Listener, Failure> {
-        let ear = Arc::new(Ear::default());
+    pub(crate) async fn listen(&self, channel: String) -> Result<Subscription, StoreError> {
+        let ear = Arc::new(Subscriber::default());
         let (ready, confirmed) = oneshot::channel();
-        let order = Order::Listen {
+        let command = PubSubCommand::Subscribe {
             channel: channel.clone(),
             ear: Arc::downgrade(&ear),
             ready,
         };
-        let gone = || Failure::new(Cause::Unreachable, "the listening task has ended");
-        self.orders.send(order).map_err(|_| gone())?;
+        let gone = || StoreError::new(StoreErrorKind::Unreachable, "the listening task has ended");
+        self.commands.send(command).map_err(|_| gone())?;
         // Made before the wait: dropping this future must leave the channel, too.
-        let orders = self.orders.clone();
+        let commands = self.commands.clone();
         let gone_ear = Arc::downgrade(&ear);
-        let listener = Listener::new(ear, move || {
+        let listener = Subscription::new(ear, move || {
             // Nobody left to tell means nothing left to leave.
             let ear = gone_ear;
-            let _ = orders.send(Order::Leave { channel, ear });
+            let _ = commands.send(PubSubCommand::Unsubscribe { channel, ear });
         });
         confirmed.await.map_err(|_| gone())??;
         Ok(listener)
     }
 
     /// Sends those away who listen to anything else than this wants to be heard here.
-    pub(crate) fn keep(&self, here: impl Fn(&str) -> bool + Send + 'static) {
+    pub(crate) fn retain_channels(&self, here: impl Fn(&str) -> bool + Send + 'static) {
         // Nobody left to tell means nobody who listens.
-        let _ = self.orders.send(Order::Keep(Sieve(Box::new(here))));
+        let _ = self
+            .commands
+            .send(PubSubCommand::Retain(ChannelFilter(Box::new(here))));
     }
 }

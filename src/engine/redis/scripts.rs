@@ -2,69 +2,69 @@
 
 use redis::{Cmd, Value};
 
-mod answers;
+mod arg_writer;
 mod batch;
+mod counter;
 mod exclusive;
 mod inspect;
-mod number;
+mod read_write;
+mod replies;
+mod script;
 mod semaphore;
-mod shared;
-mod text;
-mod words;
 
-pub(crate) use self::inspect::{Inspection, Readable};
-use self::text::Script;
-use self::words::Words;
+use self::arg_writer::ArgWriter;
+pub(crate) use self::inspect::{InspectScope, Inspection};
+use self::script::Script;
 use super::keys::Keys;
-use crate::engine::Failure;
-use crate::protocol::{Action, ClientId, Count, Entry, Kind, Reply, Request};
+use crate::engine::StoreError;
+use crate::protocol::{Action, ClientId, Entry, Kind, Reply, Request, SemaphoreOp};
 
 /// One primitive's scripts.
-trait Primitive: Sync {
+trait KindScripts: Sync {
     /// The script that carries out one action.
     fn script(&'static self, action: &Action) -> &'static Script;
     /// The arguments of that script.
-    fn args(&self, request: &Request, keys: &Keys, words: &mut Words);
+    fn args(&self, request: &Request, keys: &Keys, args: &mut ArgWriter);
     /// The keys of that script.
-    fn places(&self, action: &Action) -> &'static [Place];
+    fn key_roles(&self, action: &Action) -> &'static [KeyRole];
     /// What a script's result means for this action.
-    fn reply(&self, action: &Action, result: Value) -> Result<Reply, Failure>;
+    fn reply(&self, action: &Action, result: Value) -> Result<Reply, StoreError>;
 }
 
 /// One script, run for some requests. Their keys and arguments are written when it is sent, not before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct ScriptCall<'a> {
     script: &'static Script,
     requests: &'a [Request],
     keys: &'a Keys,
-    form: Form<'a>,
+    form: CallForm<'a>,
     /// Whether its keys are on their way to the server it is sent to.
     pub(crate) asking: bool,
     /// Whether it is granted only to one that holds the other side.
-    pub(crate) only_of_a_holder: bool,
+    pub(crate) only_for_holder: bool,
 }
 
 /// How a script is told its requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Form<'a> {
+enum CallForm<'a> {
     /// Their keys and arguments, one after the other.
     Plain,
     /// Each is a passenger, told by the number of its own script.
     Batch,
     /// A page of what is held under a name; by the first of its keys, if the user may not read all.
-    Inspect(Readable, &'a str),
+    Inspect(InspectScope, &'a str),
 }
 
-impl<'a> Call<'a> {
+impl<'a> ScriptCall<'a> {
     /// The call that carries out one request.
     pub(crate) fn new(request: &'a Request, keys: &'a Keys) -> Self {
         Self {
-            script: set(request.subject.kind).script(&request.action),
+            script: scripts_of(request.subject.kind).script(&request.action),
             requests: std::slice::from_ref(request),
             keys,
-            form: Form::Plain,
+            form: CallForm::Plain,
             asking: false,
-            only_of_a_holder: false,
+            only_for_holder: false,
         }
     }
 
@@ -73,26 +73,26 @@ impl<'a> Call<'a> {
         Self {
             // One for as many as there are.
             script: requests.first().map_or_else(
-                || set(kind).script(&Action::Inspect),
-                |request| set(kind).script(&request.action),
+                || scripts_of(kind).script(&Action::Inspect),
+                |request| scripts_of(kind).script(&request.action),
             ),
             requests,
             keys,
-            form: Form::Plain,
+            form: CallForm::Plain,
             asking: false,
-            only_of_a_holder: false,
+            only_for_holder: false,
         }
     }
 
-    /// One call for many requests of this kind that [`may_travel`], each with its own answer in the same order.
+    /// One call for many requests of this kind that [`can_batch`], each with its own answer in the same order.
     pub(crate) fn batch(kind: Kind, requests: &'a [Request], keys: &'a Keys) -> Option<Self> {
         Some(Self {
             script: batch::script(kind)?,
             requests,
             keys,
-            form: Form::Batch,
+            form: CallForm::Batch,
             asking: false,
-            only_of_a_holder: false,
+            only_for_holder: false,
         })
     }
 
@@ -100,13 +100,13 @@ impl<'a> Call<'a> {
     pub(crate) fn inspect(
         request: &'a Request,
         keys: &'a Keys,
-        readable: Readable,
+        scope: InspectScope,
         cursor: Option<&'a str>,
     ) -> Self {
-        let cursor = cursor.unwrap_or(inspect::START);
+        let cursor = cursor.unwrap_or(inspect::FIRST_CURSOR);
         Self {
             script: &inspect::SCRIPT,
-            form: Form::Inspect(readable, cursor),
+            form: CallForm::Inspect(scope, cursor),
             ..Self::new(request, keys)
         }
     }
@@ -115,8 +115,8 @@ impl<'a> Call<'a> {
     pub(crate) fn only_reads(&self) -> bool {
         let mut requests = self.requests.iter();
         requests.all(|request| {
-            let is_look = request.action == Action::Count(Count::Look);
-            is_look || request.action == Action::Inspect
+            let is_read = request.action == Action::SemaphoreOp(SemaphoreOp::Get);
+            is_read || request.action == Action::Inspect
         })
     }
 
@@ -127,96 +127,96 @@ impl<'a> Call<'a> {
             requests.all(|request| renewal(request).is_some())
         };
         match self.form {
-            Form::Batch => true,
-            Form::Plain => renewals(),
-            Form::Inspect(..) => false,
+            CallForm::Batch => true,
+            CallForm::Plain => renewals(),
+            CallForm::Inspect(..) => false,
         }
     }
 
     /// Whether it may grant something to somebody who has nothing of it.
-    pub(crate) fn takes(&self) -> bool {
+    pub(crate) fn is_fresh_acquire(&self) -> bool {
         let mut requests = self.requests.iter();
         let anew = requests.any(|request| match request.action {
-            Action::Acquire { entry, .. } => entry == Entry::First,
+            Action::Acquire { entry, .. } => entry == Entry::Fresh,
             _ => false,
         });
-        anew && !self.only_of_a_holder
+        anew && !self.only_for_holder
     }
 
     /// By hash: a few bytes, once the server knows the script. With `_RO` the server refuses any write of the script.
-    pub(crate) fn by_hash(&self, read_only: bool) -> Cmd {
-        let word = if read_only { "EVALSHA_RO" } else { "EVALSHA" };
-        self.command(word, self.script.hash(self.keys.manner()))
+    pub(crate) fn evalsha(&self, read_only: bool) -> Cmd {
+        let command = if read_only { "EVALSHA_RO" } else { "EVALSHA" };
+        self.command(command, self.script.hash(self.keys.pubsub_mode()))
     }
 
     /// By text: for a server that does not know it yet, or no longer.
-    pub(crate) fn by_text(&self, read_only: bool) -> Cmd {
-        let word = if read_only { "EVAL_RO" } else { "EVAL" };
-        self.command(word, self.script.text(self.keys.manner()))
+    pub(crate) fn eval(&self, read_only: bool) -> Cmd {
+        let command = if read_only { "EVAL_RO" } else { "EVAL" };
+        self.command(command, self.script.text(self.keys.pubsub_mode()))
     }
 
-    fn command(&self, word: &str, script: &str) -> Cmd {
-        let mut words = Words::new(word, script, self.requests.len());
-        if let (Form::Inspect(readable, cursor), [request]) = (self.form, self.requests) {
-            let places = readable.places();
-            words.number(places.len());
-            write_places(places, request, self.keys, &mut words);
-            inspect::args(request, self.keys, (readable, cursor), &mut words);
-            return words.finish();
+    fn command(&self, command: &str, script: &str) -> Cmd {
+        let mut args = ArgWriter::new(command, script, self.requests.len());
+        if let (CallForm::Inspect(scope, cursor), [request]) = (self.form, self.requests) {
+            let key_roles = scope.key_roles();
+            args.number(key_roles.len());
+            write_key_roles(key_roles, request, self.keys, &mut args);
+            inspect::args(request, self.keys, (scope, cursor), &mut args);
+            return args.finish();
         }
-        let keys = self.requests.iter().map(|request| places(request).len());
-        words.number(keys.sum::<usize>());
+        let keys = self.requests.iter().map(|request| key_roles(request).len());
+        args.number(keys.sum::<usize>());
         for request in self.requests {
-            write_keys(request, self.keys, &mut words);
+            write_keys(request, self.keys, &mut args);
         }
         for request in self.requests {
-            if self.form == Form::Batch
-                && let Some((number, omitted)) = batch::passenger(request)
+            if self.form == CallForm::Batch
+                && let Some((number, omitted)) = batch::sub_script(request)
             {
-                words.number(number);
-                words.omit(omitted);
+                args.number(number);
+                args.omit(omitted);
             }
-            set(request.subject.kind).args(request, self.keys, &mut words);
+            scripts_of(request.subject.kind).args(request, self.keys, &mut args);
         }
-        if self.only_of_a_holder {
-            words.number(1_u32);
+        if self.only_for_holder {
+            args.number(1_u32);
         }
-        words.finish()
+        args.finish()
     }
 }
 
 /// Whether it is for somebody who holds the other side of a read/write lock.
-pub(crate) const fn is_of_a_holder(request: &Request) -> bool {
+pub(crate) const fn is_upgrade(request: &Request) -> bool {
     let one = matches!(request.subject.kind, Kind::Read | Kind::Write);
     one && matches!(
         &request.action,
         Action::Acquire {
-            beside: Some(_),
+            upgrade_from: Some(_),
             ..
         }
     )
 }
 
-fn write_keys(request: &Request, keys: &Keys, words: &mut Words) {
-    write_places(places(request), request, keys, words);
+fn write_keys(request: &Request, keys: &Keys, args: &mut ArgWriter) {
+    write_key_roles(key_roles(request), request, keys, args);
 }
 
-fn write_places(places: &[Place], request: &Request, keys: &Keys, words: &mut Words) {
+fn write_key_roles(key_roles: &[KeyRole], request: &Request, keys: &Keys, args: &mut ArgWriter) {
     let name = &request.subject.name;
-    for place in places {
-        words.key(&match place {
-            Place::Lock => keys.lock(name),
-            Place::Undone => keys.undone(name),
-            Place::Token => keys.token(name),
-            Place::Queue => keys.queue(name),
-            Place::Timeout => keys.timeout(name),
-            Place::Alive => keys.alive(name),
-            Place::Writers => keys.writers(name),
-            Place::Out => keys.out(name),
-            Place::Line => keys.line(name),
-            Place::Clients => keys.clients(name),
-            Place::Done => {
-                words.key_of_client(&keys.done(name), client(&request.action));
+    for role in key_roles {
+        args.key(&match role {
+            KeyRole::Lock => keys.lock(name),
+            KeyRole::Tombstones => keys.tombstones(name),
+            KeyRole::Token => keys.token(name),
+            KeyRole::Queue => keys.queue(name),
+            KeyRole::Timeout => keys.timeout(name),
+            KeyRole::Alive => keys.alive(name),
+            KeyRole::Writers => keys.writers(name),
+            KeyRole::PermitTimeouts => keys.permit_timeouts(name),
+            KeyRole::SemaphoreQueue => keys.semaphore_queue(name),
+            KeyRole::Clients => keys.clients(name),
+            KeyRole::Dedup => {
+                args.key_of_client(&keys.dedup(name), dedup_client(&request.action));
                 continue;
             }
         });
@@ -225,11 +225,11 @@ fn write_places(places: &[Place], request: &Request, keys: &Keys, words: &mut Wo
 
 /// One of a request's keys.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum KeyRole {
     /// What is held.
     Lock,
     /// What was taken back before it came.
-    Undone,
+    Tombstones,
     /// The last grant's token.
     Token,
     /// Who waits in line.
@@ -241,71 +241,71 @@ enum Place {
     /// Which writers wait.
     Writers,
     /// Which permits are out.
-    Out,
+    PermitTimeouts,
     /// Who waits for several permits.
-    Line,
+    SemaphoreQueue,
     /// Whose permits are out.
     Clients,
     /// What the request's client has done.
-    Done,
+    Dedup,
 }
 
 /// Whose client asks, where that matters.
-const fn client(action: &Action) -> Option<ClientId> {
+const fn dedup_client(action: &Action) -> Option<ClientId> {
     match action {
-        Action::Alter { deed, .. } => Some(deed.id.client()),
+        Action::CounterOp { key, .. } => Some(key.id.client()),
         Action::Release { owner, .. } | Action::Undo { owner, .. } => Some(owner.client()),
         Action::Acquire { .. }
-        | Action::Count(_)
+        | Action::SemaphoreOp(_)
         | Action::ForceRelease
         | Action::Inspect
-        | Action::Pass { .. }
+        | Action::Transfer { .. }
         | Action::Renew { .. } => None,
     }
 }
 
-fn places(request: &Request) -> &'static [Place] {
-    set(request.subject.kind).places(&request.action)
+fn key_roles(request: &Request) -> &'static [KeyRole] {
+    scripts_of(request.subject.kind).key_roles(&request.action)
 }
 
-fn set(kind: Kind) -> &'static dyn Primitive {
+fn scripts_of(kind: Kind) -> &'static dyn KindScripts {
     match kind {
         Kind::Mutex => &exclusive::MUTEX,
         Kind::Fenced => &exclusive::FENCED,
         Kind::Fair => &exclusive::FAIR,
-        Kind::Read => &shared::READ,
-        Kind::Write => &shared::WRITER,
+        Kind::Read => &read_write::READ,
+        Kind::Write => &read_write::WRITER,
         Kind::Simple => &exclusive::SIMPLE,
         Kind::Semaphore => &semaphore::SEMAPHORE,
-        Kind::Counting => &number::COUNTING,
-        Kind::Latch => &number::LATCH,
+        Kind::Counting => &counter::COUNTING,
+        Kind::Latch => &counter::LATCH,
     }
 }
 
 /// Whether it may go out together with others.
-pub(crate) fn may_travel(request: &Request) -> bool {
-    batch::passenger(request).is_some()
+pub(crate) fn can_batch(request: &Request) -> bool {
+    batch::sub_script(request).is_some()
 }
 
 /// Whether a lock may be free after it.
-pub(crate) const fn gives_back(request: &Request) -> bool {
+pub(crate) const fn is_release(request: &Request) -> bool {
     match request.action {
         Action::Acquire { .. } | Action::Inspect | Action::Renew { .. } => false,
-        Action::Alter { .. }
-        | Action::Count(_)
+        Action::CounterOp { .. }
+        | Action::SemaphoreOp(_)
         | Action::ForceRelease
-        | Action::Pass { .. }
+        | Action::Transfer { .. }
         | Action::Release { .. }
         | Action::Undo { .. } => true,
     }
 }
 
 /// Whether somebody may rely on what it is answered.
-pub(crate) const fn promises(request: &Request) -> bool {
+pub(crate) const fn needs_durability(request: &Request) -> bool {
     match request.action {
-        Action::Acquire { .. } | Action::Pass { .. } | Action::Renew { .. } => true,
-        Action::Alter { .. }
-        | Action::Count(_)
+        Action::Acquire { .. } | Action::Transfer { .. } | Action::Renew { .. } => true,
+        Action::CounterOp { .. }
+        | Action::SemaphoreOp(_)
         | Action::ForceRelease
         | Action::Inspect
         | Action::Release { .. }
@@ -315,7 +315,7 @@ pub(crate) const fn promises(request: &Request) -> bool {
 
 /// Whether its script touches keys that it does not name: those of the readers of a read/write lock, which are as many as
 /// they are. A server that a slot is on its way to takes what has not arrived for gone.
-pub(crate) const fn looks_further(request: &Request) -> bool {
+pub(crate) const fn reads_other_keys(request: &Request) -> bool {
     match request.subject.kind {
         Kind::Read | Kind::Write => true,
         Kind::Counting
@@ -329,19 +329,19 @@ pub(crate) const fn looks_further(request: &Request) -> bool {
 }
 
 /// The argument by which a script refuses to create a key whose side keys are another's.
-fn write_twin(request: &Request, keys: &Keys, words: &mut Words) {
-    match keys.twin(&request.subject.name) {
-        Some(twin) => words.text(&twin),
-        None => words.nothing(),
+fn write_alias(request: &Request, keys: &Keys, args: &mut ArgWriter) {
+    match keys.alias(&request.subject.name) {
+        Some(alias) => args.text(&alias),
+        None => args.empty(),
     }
 }
 
 /// What a script's result means for this request.
-pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, Failure> {
-    if let Some(failure) = answers::twin(&result) {
+pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, StoreError> {
+    if let Some(failure) = replies::alias_conflict(&result) {
         return Err(failure);
     }
-    set(request.subject.kind).reply(&request.action, result)
+    scripts_of(request.subject.kind).reply(&request.action, result)
 }
 
 /// With which others it can be renewed in one call, if it is a renewal.
@@ -349,17 +349,17 @@ pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
     match request.action {
         Action::Renew { .. } => Some(request.subject.kind),
         Action::Acquire { .. }
-        | Action::Alter { .. }
-        | Action::Count(_)
+        | Action::CounterOp { .. }
+        | Action::SemaphoreOp(_)
         | Action::ForceRelease
         | Action::Inspect
-        | Action::Pass { .. }
+        | Action::Transfer { .. }
         | Action::Release { .. }
         | Action::Undo { .. } => None,
     }
 }
 
-/// What one line of the result of [`Call::renew_all`] means.
-pub(crate) fn renewed(answer: Value) -> Result<Reply, Failure> {
-    answers::renewal(answer)
+/// What one line of the result of [`ScriptCall::renew_all`] means.
+pub(crate) fn renewed(answer: Value) -> Result<Reply, StoreError> {
+    replies::renewal(answer)
 }

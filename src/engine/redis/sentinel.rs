@@ -2,8 +2,8 @@
 //! case nobody was heard.
 //!
 //! One task keeps a connection to each sentinel, on the driver's own runtime. It subscribes there and asks there, so that
-//! no sentinel has to be chosen, and none that dies takes the news with it. What it comes to believe ([`believe`]) is read
-//! by everybody who connects, and ends every connection that was made to another master ([`Stay`]).
+//! no sentinel has to be chosen, and none that dies takes the news with it. What it comes to believe ([`choose_master`]) is read
+//! by everybody who connects, and ends every connection that was made to another master ([`MasterEpoch`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-mod ask;
-mod believe;
-mod task;
+mod client;
+mod master_choice;
+mod watcher;
 
-pub(crate) use self::ask::Details;
-use self::ask::Inquiry;
-use self::task::Task;
-use super::door::Address;
-use super::settings::Settings;
-use super::site::Site;
+use self::client::SentinelClient;
+pub(crate) use self::client::SentinelDetails;
+use self::watcher::SentinelWatcher;
+use super::connector::Address;
+use super::node_addr::NodeAddr;
+use super::settings::RedisSettings;
 use crate::engine::in_process;
-use crate::engine::{Cause, Failure};
+use crate::engine::{StoreError, StoreErrorKind};
 
 /// How long one sentinel may take to answer: the others are not to wait for it.
-const LONGEST_ANSWER: Duration = Duration::from_secs(1);
+const MAX_QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long connecting to one may take, however long it may: who hangs is tried anew.
-const LONGEST_GREETING: Duration = Duration::from_secs(10);
+const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A master by its name, and those who know where it is.
 #[derive(Clone)]
@@ -45,61 +45,61 @@ pub struct Sentinels {
 
 /// What is believed of the master, by everybody of one client.
 #[derive(Clone)]
-pub(crate) struct Master {
-    belief: watch::Receiver<Belief>,
+pub(crate) struct WatchedMaster {
+    topology: watch::Receiver<SentinelTopology>,
     /// Goes on when another master is believed in, and in the pace in which it is worth trying again.
-    beats: watch::Receiver<()>,
-    words: mpsc::UnboundedSender<Word>,
-    inquiry: Arc<Inquiry>,
-    configured: Arc<[Site]>,
+    retry_ticks: watch::Receiver<()>,
+    commands: mpsc::UnboundedSender<SentinelWatcherCommand>,
+    client: Arc<SentinelClient>,
+    configured: Arc<[NodeAddr]>,
 }
 
 /// What the task makes known.
 #[derive(Clone, Debug, Default)]
-struct Belief {
+struct SentinelTopology {
     /// Where the master is, once that is known.
-    master: Option<Site>,
+    master: Option<NodeAddr>,
     /// Counts the masters: a connection to an earlier one is of no use, even if it is where the master is now.
     term: u64,
     /// Why nothing is known.
-    trouble: Option<Failure>,
+    last_error: Option<StoreError>,
     /// How often that was found.
-    looks: u64,
+    failed_refreshes: u64,
 }
 
 /// What the task is told.
 #[derive(Debug)]
-enum Word {
+enum SentinelWatcherCommand {
     /// The master was found where it should be.
-    Accepted(Site),
+    Accepted(NodeAddr),
     /// Something is wrong with the master that is believed in.
-    Look,
+    Refresh,
     /// A replica was found in its place.
-    Refused(Site),
+    Refused(NodeAddr),
     /// A sentinel says that there is another.
     Switched,
 }
 
 /// Until when a connection leads to the right server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stay(Option<(watch::Receiver<Belief>, u64)>);
+pub(crate) struct MasterEpoch(Option<(watch::Receiver<SentinelTopology>, u64)>);
 
-/// Waits for the end of a [`Stay`], until it is dropped.
+/// Waits for the end of a [`MasterEpoch`], until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Follower(tokio::task::AbortHandle);
+pub(crate) struct AbortOnDrop(tokio::task::AbortHandle);
 
-impl Master {
+impl WatchedMaster {
     /// Starts the task on `runtime`. It ends with the last of these.
     pub(super) fn watch(
         address: &Address,
         sentinels: &Sentinels,
-        settings: &Settings,
+        settings: &RedisSettings,
         runtime: &Handle,
     ) -> Self {
-        let (words, inbox) = mpsc::unbounded_channel();
-        let (telling, belief) = watch::channel(Belief::default());
-        let (beating, beats) = watch::channel(());
-        let inquiry = Arc::new(Inquiry {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let (topology_tx, topology) = watch::channel(SentinelTopology::default());
+        let (retry_tick_tx, retry_ticks) = watch::channel(());
+        let client = Arc::new(SentinelClient {
             address: Address {
                 database: 0,
                 user: sentinels.user.clone(),
@@ -109,96 +109,104 @@ impl Master {
             settings: settings.clone(),
             name: sentinels.name.clone(),
             // It is told what was in the way before all time is over.
-            greeting: (settings.connect_timeout / 8 * 7).min(LONGEST_GREETING),
-            limit: (settings.connect_timeout / 2).min(LONGEST_ANSWER),
-            words: words.downgrade(),
+            connect_timeout: (settings.connect_timeout / 8 * 7).min(MAX_CONNECT_TIMEOUT),
+            limit: (settings.connect_timeout / 2).min(MAX_QUERY_TIMEOUT),
+            commands: commands.downgrade(),
         });
-        let configured: Arc<[Site]> = Site::all(&sentinels.hosts).into();
-        let task = Task::new(inquiry.clone(), configured.clone(), inbox, telling, beating);
+        let configured: Arc<[NodeAddr]> = NodeAddr::from_hosts(&sentinels.hosts).into();
+        let task = SentinelWatcher::new(
+            client.clone(),
+            configured.clone(),
+            inbox,
+            topology_tx,
+            retry_tick_tx,
+        );
         #[expect(clippy::disallowed_methods, reason = "an engine's own task")]
         runtime.spawn(in_process(task.run()));
         Self {
-            belief,
-            beats,
-            words,
-            inquiry,
+            topology,
+            retry_ticks,
+            commands,
+            client,
             configured,
         }
     }
 
     /// Where it is, and until when. Waits for the sentinels if they have not said it yet.
-    pub(super) async fn site(&self) -> Result<(Site, Stay), Failure> {
-        let mut belief = self.belief.clone();
-        let looks = belief.borrow().looks;
-        if belief.borrow().master.is_none() {
-            self.look();
+    pub(super) async fn addr(&self) -> Result<(NodeAddr, MasterEpoch), StoreError> {
+        let mut topology = self.topology.clone();
+        let failed_refreshes = topology.borrow().failed_refreshes;
+        if topology.borrow().master.is_none() {
+            self.refresh();
         }
-        let known = belief.wait_for(|belief| belief.master.is_some() || belief.looks > looks);
+        let known = topology.wait_for(|topology| {
+            topology.master.is_some() || topology.failed_refreshes > failed_refreshes
+        });
         let known = known.await.map(|known| known.clone());
-        let gone = |_| Failure::new(Cause::Unreachable, "the client's thread has gone");
-        let Belief {
+        let gone = |_| StoreError::new(StoreErrorKind::Unreachable, "the client's thread has gone");
+        let SentinelTopology {
             master,
             term,
-            trouble,
+            last_error,
             ..
         } = known.map_err(gone)?;
         match master {
-            Some(site) => Ok((site, Stay(Some((belief, term))))),
-            None => Err(trouble.unwrap_or_else(|| {
+            Some(addr) => Ok((addr, MasterEpoch(Some((topology, term))))),
+            None => Err(last_error.unwrap_or_else(|| {
                 let why = "no sentinel has said where the master is";
-                Failure::new(Cause::Unreachable, why)
+                StoreError::new(StoreErrorKind::Unreachable, why)
             })),
         }
     }
 
     /// What it is called.
     pub(super) fn name(&self) -> &str {
-        &self.inquiry.name
+        &self.client.name
     }
 
     /// Has the sentinels asked soon, because the master does not answer as one does.
-    pub(super) fn look(&self) {
+    pub(super) fn refresh(&self) {
         // Nobody left to be told means that the client's thread has gone.
-        let _ = self.words.send(Word::Look);
+        let _ = self.commands.send(SentinelWatcherCommand::Refresh);
     }
 
     /// Says what was found where the sentinels said.
-    pub(super) fn found(&self, site: Site, is_master: bool) {
-        let word = if is_master {
-            Word::Accepted(site)
+    pub(super) fn found(&self, addr: NodeAddr, is_master: bool) {
+        let command = if is_master {
+            SentinelWatcherCommand::Accepted(addr)
         } else {
-            Word::Refused(site)
+            SentinelWatcherCommand::Refused(addr)
         };
-        let _ = self.words.send(word);
+        let _ = self.commands.send(command);
     }
 
     /// Has them asked soon, and resolves when they may have said something; or after a moment. Says whether there is
     /// somebody to ask them.
-    pub(super) async fn looked(&self) -> bool {
+    pub(super) async fn refreshed(&self) -> bool {
         // Before they are asked, so that what they say is not missed.
-        let mut beats = self.beats.clone();
-        beats.mark_unchanged();
-        self.look();
-        beats.changed().await.is_ok()
+        let mut retry_ticks = self.retry_ticks.clone();
+        retry_ticks.mark_unchanged();
+        self.refresh();
+        retry_ticks.changed().await.is_ok()
     }
 
     /// Asks each of those that the address names what an operator wants to know.
-    pub(super) async fn details(&self) -> Vec<(Site, Result<Details, Failure>)> {
+    pub(super) async fn details(&self) -> Vec<(NodeAddr, Result<SentinelDetails, StoreError>)> {
         let mut all = Vec::new();
-        for site in &*self.configured {
-            all.push((site.clone(), self.inquiry.details(site).await));
+        for addr in &*self.configured {
+            all.push((addr.clone(), self.client.details(addr).await));
         }
         all
     }
 }
 
-impl Stay {
+impl MasterEpoch {
     /// Resolves when the sentinels name another master; never where the server has a place of its own.
-    pub(crate) async fn over(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         let over = match &mut self.0 {
-            Some((belief, term)) => {
+            Some((topology, term)) => {
                 let term = *term;
-                belief.wait_for(|now| now.term != term).await.is_ok()
+                topology.wait_for(|now| now.term != term).await.is_ok()
             }
             None => false,
         };
@@ -208,19 +216,19 @@ impl Stay {
     }
 
     /// Does something when it is over, unless what this returns is dropped before. Needs a running runtime.
-    pub(crate) fn follow(&self, then: impl FnOnce() + Send + 'static) -> Option<Follower> {
+    pub(crate) fn on_change(&self, then: impl FnOnce() + Send + 'static) -> Option<AbortOnDrop> {
         self.0.as_ref()?;
-        let mut stay = self.clone();
+        let mut master_epoch = self.clone();
         #[expect(clippy::disallowed_methods, reason = "it ends with its connection")]
         let following = tokio::spawn(async move {
-            stay.over().await;
+            master_epoch.changed().await;
             then();
         });
-        Some(Follower(following.abort_handle()))
+        Some(AbortOnDrop(following.abort_handle()))
     }
 }
 
-impl Drop for Follower {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -229,7 +237,7 @@ impl Drop for Follower {
 /// What the sentinels are called together: the same text for everybody who means the same.
 impl fmt::Display for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", Site::together(&self.hosts), self.name)
+        write!(f, "{}/{}", NodeAddr::join_sorted(&self.hosts), self.name)
     }
 }
 
@@ -240,12 +248,12 @@ impl fmt::Debug for Sentinels {
     }
 }
 
-impl fmt::Debug for Master {
+impl fmt::Debug for WatchedMaster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let belief = self.belief.borrow();
+        let topology = self.topology.borrow();
         f.debug_struct("Master")
             .field("name", &self.name())
-            .field("site", &belief.master)
+            .field("site", &topology.master)
             .finish_non_exhaustive()
     }
 }

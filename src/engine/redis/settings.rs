@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::assurance::Assurance;
-use super::manner::Manner;
+use super::durability::DurabilityPolicy;
+use super::pubsub_mode::PubSubMode;
 use crate::engine::events::Events;
 
 /// What connections are made over.
 #[derive(Clone, Debug, Default)]
-pub enum Transport {
+pub enum Network {
     /// The operating system's sockets.
     #[default]
     System,
@@ -20,7 +20,7 @@ pub enum Transport {
 
 /// What the engine needs to know beside the address.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct RedisSettings {
     /// Goes before every lock's name.
     pub prefix: Arc<str>,
     /// How long making a connection may take.
@@ -30,19 +30,19 @@ pub struct Settings {
     /// Whether the server runs scripts for us.
     pub scripts: bool,
     /// Whether it is enough that the server may be reached later.
-    pub may_be_down: bool,
+    pub lazy_connect: bool,
     /// What it takes for a grant to count.
-    pub assurance: Assurance,
+    pub durability: DurabilityPolicy,
     /// Whether it is one of a cluster's servers, and how messages are sent there.
-    pub shard: Option<Manner>,
+    pub shard: Option<PubSubMode>,
     /// Where background tasks emit their events.
     pub events: Events,
     /// What connections are made over.
-    pub transport: Transport,
+    pub network: Network,
 }
 
-impl Settings {
-    pub(super) fn manner(&self) -> Manner {
+impl RedisSettings {
+    pub(super) fn pubsub_mode(&self) -> PubSubMode {
         self.shard.unwrap_or_default()
     }
 }

@@ -55,7 +55,7 @@ mod tests {
 
     /// As `CLUSTER KEYSLOT` of a real server says; the first is from the specification.
     #[test]
-    fn keys_are_where_servers_look_for_them() {
+    fn slots_match_the_cluster_specification() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
         for (key, slot) in [
             ("foo", 12182),

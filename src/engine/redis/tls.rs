@@ -33,75 +33,75 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tracing::Level;
 
-mod asked;
+mod client_cert;
 mod dial;
-mod trust;
-mod verdict;
+mod handshake_error;
+mod tls_config;
 
-use self::asked::Asked;
-use self::trust::{Trust, read};
-use self::verdict::Peer;
+use self::client_cert::ClientCertResolver;
+use self::handshake_error::Peer;
+use self::tls_config::{TlsConfig, read};
 use super::failure;
-use super::papers::{Papers, Part, Unfit};
+use super::tls_material::{TlsConfigError, TlsMaterial, TlsPart};
 use crate::engine::events::Events;
-use crate::engine::{Cause, Failure};
+use crate::engine::{StoreError, StoreErrorKind};
 
 /// However long connecting may take: clocks do not reach as far as durations do.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// For how long a server that has asked for our certificate is given to say what it thinks of it. Those that send
 /// tickets have said so by then; others only refuse.
-const VERDICT: Duration = Duration::from_millis(200);
+const ALERT_WAIT: Duration = Duration::from_millis(200);
 
 const NOT_IN_TIME: &str = "no connection in time";
-const NO_GREETING: &str =
+const NO_HANDSHAKE: &str =
     "no answer to a TLS greeting in time (does this port speak TLS? without it is redis://)";
 const NO_ANSWER: &str = "no answer in time";
 
 /// Reads files where nobody waits for a disk. Not tokio's threads: it panics where none can be started.
-async fn on_a_thread<T: Send + 'static>(
-    read: impl FnOnce() -> Result<T, Unfit> + Send + 'static,
-) -> Result<T, Unfit> {
+async fn run_on_thread<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, TlsConfigError> + Send + 'static,
+) -> Result<T, TlsConfigError> {
     let (done, outcome) = oneshot::channel();
     let thread = std::thread::Builder::new().name("distlock-tls".into());
     let started = thread.spawn(move || {
         // Nobody may be there to hear it.
         let _ = done.send(read());
     });
-    let unfit = |reason| {
-        let part = Part::Thread;
-        Err(Unfit { part, reason })
+    let config_error = |reason| {
+        let part = TlsPart::Thread;
+        Err(TlsConfigError { part, reason })
     };
     match started {
-        Ok(_) => outcome
-            .await
-            .unwrap_or_else(|_| unfit("the thread that reads the certificates panicked".into())),
-        Err(error) => unfit(format!("no thread can be started: {error}")),
+        Ok(_) => outcome.await.unwrap_or_else(|_| {
+            config_error("the thread that reads the certificates panicked".into())
+        }),
+        Err(error) => config_error(format!("no thread can be started: {error}")),
     }
 }
 
 /// How connections are made secure.
 #[derive(Clone)]
 pub struct Tls {
-    papers: Arc<Papers>,
-    current: Arc<Mutex<Arc<Trust>>>,
+    material: Arc<TlsMaterial>,
+    current: Arc<Mutex<Arc<TlsConfig>>>,
     events: Events,
 }
 
 impl Tls {
     /// Whether it is compiled in.
-    pub const IS_THERE: bool = true;
+    pub const IS_AVAILABLE: bool = true;
 
     /// Reads the files, and sees whether everything fits together.
     ///
     /// # Errors
     ///
     /// If something cannot be read, is not what it should be, or does not belong to the rest.
-    pub async fn load(papers: Papers) -> Result<Self, Unfit> {
-        let mine = papers.clone();
-        let trust = on_a_thread(move || Trust::new(read(&mine)?, None)).await?;
+    pub async fn load(material: TlsMaterial) -> Result<Self, TlsConfigError> {
+        let mine = material.clone();
+        let tls_config = run_on_thread(move || TlsConfig::new(read(&mine)?, None)).await?;
         Ok(Self {
-            papers: Arc::new(papers),
-            current: Arc::new(Mutex::new(Arc::new(trust))),
+            material: Arc::new(material),
+            current: Arc::new(Mutex::new(Arc::new(tls_config))),
             events: Events::inline(),
         })
     }
@@ -120,34 +120,34 @@ impl Tls {
         info: &ConnectionInfo,
         config: AsyncConnectionConfig,
         limit: Duration,
-    ) -> Result<MultiplexedConnection, Failure> {
-        let deadline = Instant::now() + limit.min(LONGEST);
+    ) -> Result<MultiplexedConnection, StoreError> {
+        let deadline = Instant::now() + limit.min(MAX_TIMEOUT);
         let ConnectionAddr::TcpTls { host, port, .. } = info.addr() else {
             let why = "only a TCP port can speak TLS";
-            return Err(Failure::new(Cause::Unusable, why));
+            return Err(StoreError::new(StoreErrorKind::Unusable, why));
         };
         let name = ServerName::try_from(host.clone()).map_err(|_| {
             let why = format!("`{host}` is no name that a certificate can have");
-            Failure::new(Cause::Unusable, why)
+            StoreError::new(StoreErrorKind::Unusable, why)
         })?;
-        let trust = self.trust().await;
-        let asked = Arc::new(Asked::new(trust.identity.clone()));
+        let tls_config = self.current_config().await;
+        let client_cert = Arc::new(ClientCertResolver::new(tls_config.identity.clone()));
         let peer = Peer {
             host,
             port: *port,
-            asked: &asked,
+            client_cert: &client_cert,
         };
 
         let socket = timeout_at(deadline, dial::dial(host, *port, info.tcp_settings())).await;
         let socket = socket.map_err(|_| peer.unreachable(NOT_IN_TIME))?;
         let socket = socket.map_err(|error| peer.unreachable(&error.to_string()))?;
 
-        let connector = TlsConnector::from(trust.config(&asked));
-        let shaken = timeout_at(deadline, connector.connect(name, socket)).await;
-        let shaken = shaken.map_err(|_| peer.unreachable(NO_GREETING))?;
-        let mut stream = shaken.map_err(|error| peer.failure(&error))?;
-        if asked.was_asked() {
-            let limit = deadline.min(Instant::now() + VERDICT);
+        let connector = TlsConnector::from(tls_config.config(&client_cert));
+        let handshake = timeout_at(deadline, connector.connect(name, socket)).await;
+        let handshake = handshake.map_err(|_| peer.unreachable(NO_HANDSHAKE))?;
+        let mut stream = handshake.map_err(|error| peer.failure(&error))?;
+        if client_cert.was_asked() {
+            let limit = deadline.min(Instant::now() + ALERT_WAIT);
             let accepted = accepted(&mut stream, limit).await;
             accepted.map_err(|error| peer.failure(&error))?;
         }
@@ -157,7 +157,7 @@ impl Tls {
         let made = made.map_err(|_| peer.unreachable(NO_ANSWER))?;
         let (connection, driver) = made.map_err(|error| match io_error(&error) {
             Some(error) => peer.failure(error),
-            None => failure::of_connecting(&error),
+            None => failure::from_connect_error(&error),
         })?;
         // Ends when the last handle to the connection is dropped.
         tokio::spawn(driver);
@@ -166,18 +166,18 @@ impl Tls {
 
     /// What is in the files by now. One that is being replaced, or has gone, is no reason to stop: what was there before
     /// holds until there is something better.
-    async fn trust(&self) -> Arc<Trust> {
+    async fn current_config(&self) -> Arc<TlsConfig> {
         let before = self.lock().clone();
-        if !self.papers.are_files() {
+        if !self.material.are_files() {
             return before;
         }
-        let (papers, known) = (self.papers.clone(), before.clone());
-        let looking = on_a_thread(move || {
-            let pems = read(&papers)?;
+        let (material, known) = (self.material.clone(), before.clone());
+        let looking = run_on_thread(move || {
+            let pems = read(&material)?;
             if known.pems == pems {
                 return Ok(None);
             }
-            Trust::new(pems, known.system.clone()).map(Some)
+            TlsConfig::new(pems, known.system.clone()).map(Some)
         });
         match looking.await {
             Ok(Some(new)) => {
@@ -188,7 +188,7 @@ impl Tls {
                 });
                 new
             }
-            Err(Unfit { reason, .. }) => {
+            Err(TlsConfigError { reason, .. }) => {
                 self.events.emit(Level::WARN, move || {
                     tracing::warn!(why = reason, "going on with the certificates from before");
                 });
@@ -198,7 +198,7 @@ impl Tls {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<Trust>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<TlsConfig>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -239,6 +239,6 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 /// Nothing of keys and certificates.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tls").field(&self.papers).finish()
+        f.debug_tuple("Tls").field(&self.material).finish()
     }
 }

@@ -11,86 +11,86 @@ use rusqlite::types::Type;
 use rusqlite::{OptionalExtension, Result, params};
 
 use super::Sqlite;
-use super::messenger::News;
+use super::notifier::Notifications;
 use super::rows::Rows;
-use super::store::Store;
+use super::store::SqliteStore;
 use super::worker::Priority;
-use crate::engine::feed::{Batch, Notice, Source};
-use crate::engine::names::Names;
-use crate::engine::{Answer, Cause, Ear, Failure};
-use crate::protocol::change::{Change, Changed};
+use crate::engine::change_feed::{FeedBatch, FeedItem, FeedSource};
+use crate::engine::name_filter::NameFilter;
+use crate::engine::{BoxFuture, StoreError, StoreErrorKind, Subscriber};
+use crate::protocol::change::{Change, HoldChange};
 use crate::protocol::{Kind, Moment, OwnerId};
 
 /// The channel of all watches.
 const CHANNEL: &str = "watch";
 
 /// How many rows are kept. A reader that is further behind has missed some.
-const KEPT: i64 = 4096;
+const MAX_ROWS: i64 = 4096;
 
 /// Reads the journal for one watch.
-pub(super) struct Reader {
+pub(super) struct JournalSource {
     pub(super) engine: Arc<Sqlite>,
-    pub(super) names: Names,
+    pub(super) names: NameFilter,
 }
 
-impl Source for Reader {
-    fn tells_all(&self) -> bool {
+impl FeedSource for JournalSource {
+    fn is_complete(&self) -> bool {
         true
     }
 
-    fn read(&self, cursor: i64, _all: bool) -> Answer<Result<Batch, Failure>> {
+    fn read(&self, cursor: i64, _all: bool) -> BoxFuture<Result<FeedBatch, StoreError>> {
         let names = self.names.clone();
-        self.engine.worker.ask(Priority::Foreground, move |store| {
+        self.engine.worker.run(Priority::Foreground, move |store| {
             store.read_journal(cursor, &names)
         })
     }
 }
 
-impl Store {
+impl SqliteStore {
     /// Registers a watch; returns its channel, the ear that is rung, and the cursor to read from.
-    pub(super) fn overhear(&mut self) -> Result<(String, Arc<Ear>, i64), Failure> {
+    pub(super) fn monitor(&mut self) -> Result<(String, Arc<Subscriber>, i64), StoreError> {
         let channel = CHANNEL.to_owned();
-        let (ear, newest) = self.listen_at(&channel, |rows| rows.newest())?;
-        Ok((channel, ear, newest))
+        let (subscriber, newest_id) = self.subscribe_to(&channel, |rows| rows.newest_id())?;
+        Ok((channel, subscriber, newest_id))
     }
 
     /// What was written behind the cursor.
-    fn read_journal(&self, cursor: i64, names: &Names) -> Result<Batch, Failure> {
-        let (listed, rows, newest) = self.look(|store, rows| {
+    fn read_journal(&self, cursor: i64, names: &NameFilter) -> Result<FeedBatch, StoreError> {
+        let (listed, rows, newest_id) = self.read_only(|store, rows| {
             let listed = rows
                 .listeners(CHANNEL)?
                 .iter()
                 .any(|us| **us == *store.client);
-            Ok((listed, rows.behind(cursor)?, rows.newest()?))
+            Ok((listed, rows.changes_after(cursor)?, rows.newest_id()?))
         })?;
         if !listed {
             // Somebody could not ring for us and took us off the list. What is written now may not be all.
             let why = "taken off the list of those who watch";
-            return Err(Failure::new(Cause::Unreachable, why));
+            return Err(StoreError::new(StoreErrorKind::Unreachable, why));
         }
-        let mut notices = Vec::new();
-        if rows.first().map_or(newest, |(id, _)| id - 1) > cursor {
-            notices.push(Notice::Missed);
+        let mut items = Vec::new();
+        if rows.first().map_or(newest_id, |(id, _)| id - 1) > cursor {
+            items.push(FeedItem::Lagged);
         }
         for (_, mut row) in rows {
-            if let Some(name) = names.of_key(&row.name).map(str::to_owned) {
+            if let Some(name) = names.name_of(&row.name).map(str::to_owned) {
                 row.name = name;
-                notices.push(Notice::Changed(row));
+                items.push(FeedItem::HoldChange(row));
             }
         }
-        let cursor = newest;
-        Ok(Batch { notices, cursor })
+        let cursor = newest_id;
+        Ok(FeedBatch { items, cursor })
     }
 }
 
 /// Writes down what happened to holds under this key, if anybody watches.
-pub(super) fn tell(
+pub(super) fn append(
     rows: &Rows<'_>,
     key: &str,
     kind: Option<Kind>,
     changes: impl Iterator<Item = (OwnerId, Change)>,
     now: Moment,
-    news: &mut News,
+    notifications: &mut Notifications,
 ) -> Result<()> {
     let mut changes = changes.peekable();
     if changes.peek().is_none() {
@@ -101,24 +101,28 @@ pub(super) fn tell(
         return Ok(());
     }
     for (owner, change) in changes {
-        rows.write_down(key, kind, owner, change, now)?;
+        rows.insert_change(key, kind, owner, change, now)?;
     }
     // Once, however many rows there are.
-    if !news.freed.iter().any(|(channel, _)| channel == CHANNEL) {
-        news.freed.push((CHANNEL.to_owned(), watchers));
+    if !notifications
+        .released
+        .iter()
+        .any(|(channel, _)| channel == CHANNEL)
+    {
+        notifications.released.push((CHANNEL.to_owned(), watchers));
     }
     Ok(())
 }
 
 impl Rows<'_> {
     /// Removes all rows if nobody watches any more.
-    pub(super) fn tidy_journal(&self) -> Result<()> {
+    pub(super) fn trim_journal(&self) -> Result<()> {
         let sql = "DELETE FROM journal
                    WHERE NOT EXISTS (SELECT 1 FROM listeners WHERE channel = ?1)";
         self.execute(sql, [CHANNEL])
     }
 
-    fn write_down(
+    fn insert_change(
         &self,
         key: &str,
         kind: Option<Kind>,
@@ -129,31 +133,31 @@ impl Rows<'_> {
         let label = self.label_of(&owner.client().to_string(), now)?;
         let sql =
             "INSERT INTO journal (name, owner, label, turn, kind) VALUES (?1, ?2, ?3, ?4, ?5)";
-        let kind = kind.map(kind_word);
+        let kind = kind.map(kind_name);
         self.execute(
             sql,
-            params![key, owner.to_string(), label, word(change), kind],
+            params![key, owner.to_string(), label, change_name(change), kind],
         )?;
-        let oldest = self.0.last_insert_rowid() - KEPT;
+        let oldest = self.0.last_insert_rowid() - MAX_ROWS;
         self.execute("DELETE FROM journal WHERE id <= ?1", [oldest])
     }
 
     /// The number of the newest row ever written, even if it is gone.
-    fn newest(&self) -> Result<i64> {
-        let mut newest = self
+    fn newest_id(&self) -> Result<i64> {
+        let mut newest_id = self
             .0
             .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'journal'")?;
-        let newest: Option<i64> = newest.query_row([], |row| row.get(0)).optional()?;
-        Ok(newest.unwrap_or(0))
+        let newest_id: Option<i64> = newest_id.query_row([], |row| row.get(0)).optional()?;
+        Ok(newest_id.unwrap_or(0))
     }
 
     /// The rows behind the cursor, with their numbers.
-    fn behind(&self, cursor: i64) -> Result<Vec<(i64, Changed)>> {
+    fn changes_after(&self, cursor: i64) -> Result<Vec<(i64, HoldChange)>> {
         let mut rows = self.0.prepare_cached(
             "SELECT id, name, owner, label, turn, kind FROM journal WHERE id > ?1 ORDER BY id",
         )?;
         let rows = rows.query_map([cursor], |row| {
-            let changed = Changed {
+            let changed = HoldChange {
                 name: row.get(1)?,
                 kind: row.get_ref(5)?.as_str_or_null()?.and_then(kind),
                 owner: row.get(2)?,
@@ -167,7 +171,7 @@ impl Rows<'_> {
 }
 
 /// A change as the file has it.
-const fn word(change: Change) -> &'static str {
+const fn change_name(change: Change) -> &'static str {
     match change {
         Change::Expired => "expired",
         Change::Forced => "forced",
@@ -179,7 +183,7 @@ const fn word(change: Change) -> &'static str {
 }
 
 /// A kind of lock as the file has it.
-const fn kind_word(kind: Kind) -> &'static str {
+const fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Mutex => "plain",
         Kind::Fenced => "fenced",
@@ -195,18 +199,20 @@ const fn kind_word(kind: Kind) -> &'static str {
 
 /// One that a later version may know is not known here.
 fn kind(word: &str) -> Option<Kind> {
-    Kind::ALL.into_iter().find(|kind| kind_word(*kind) == word)
+    Kind::ALL.into_iter().find(|kind| kind_name(*kind) == word)
 }
 
 fn change(word: &str) -> Result<Change> {
-    let change = ALL.into_iter().find(|change| self::word(*change) == word);
+    let change = ALL_CHANGES
+        .into_iter()
+        .find(|change| self::change_name(*change) == word);
     change.ok_or_else(|| {
         let why = format!("`{word}` is nothing that happens to a lock");
         rusqlite::Error::FromSqlConversionFailure(4, Type::Text, why.into())
     })
 }
 
-const ALL: [Change; 6] = [
+const ALL_CHANGES: [Change; 6] = [
     Change::Expired,
     Change::Forced,
     Change::Gone,
@@ -218,15 +224,15 @@ const ALL: [Change; 6] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sqlite::failure::of_sqlite;
+    use crate::engine::sqlite::error::from_sqlite;
 
     #[test]
-    fn a_word_that_nobody_knows_is_a_failure() {
-        for known in ALL {
-            assert_eq!(change(word(known)), Ok(known));
+    fn unknown_change_name_is_an_error() {
+        for known in ALL_CHANGES {
+            assert_eq!(change(change_name(known)), Ok(known));
         }
         let error = change("stolen").expect_err("nobody writes that");
-        let failure = of_sqlite("locks.db".as_ref(), &error);
-        assert_eq!(failure.cause, Cause::Unusable);
+        let failure = from_sqlite("locks.db".as_ref(), &error);
+        assert_eq!(failure.kind, StoreErrorKind::Unusable);
     }
 }

@@ -10,23 +10,23 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::bell::Ears;
-use super::folder::{Folder, is_free};
+use super::client_dir::{ClientDir, is_unlocked};
+use super::wake_socket::LocalSubscribers;
 use crate::engine::events::Events;
-use crate::engine::supervise::{Restarts, caught};
+use crate::engine::supervise::{Restarts, catch_panic};
 
 /// The pause between two looks at a holder that somebody waits for.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Clients that hold something our waiters want.
 #[derive(Debug, Default)]
 pub(super) struct Liveness {
-    watched: Mutex<HashMap<String, Watched>>,
-    begun: Notify,
+    watched: Mutex<HashMap<String, WatchedClient>>,
+    added: Notify,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedClient {
     file: File,
     /// The channels of its waiters.
     channels: HashSet<String>,
@@ -34,7 +34,7 @@ struct Watched {
 
 impl Liveness {
     /// Somebody at this channel waits for a client.
-    pub(super) fn watch(&self, folder: &Folder, client: &str, channel: &str) {
+    pub(super) fn watch(&self, client_dir: &ClientDir, client: &str, channel: &str) {
         let mut watched = self.lock();
         if let Some(known) = watched.get_mut(client) {
             if !known.channels.contains(channel) {
@@ -42,44 +42,46 @@ impl Liveness {
             }
             return;
         }
-        let Some(file) = folder.open(client) else {
+        let Some(file) = client_dir.open_lock_file(client) else {
             return;
         };
         let channels = HashSet::from([channel.to_owned()]);
-        watched.insert(client.to_owned(), Watched { file, channels });
-        self.begun.notify_one();
+        watched.insert(client.to_owned(), WatchedClient { file, channels });
+        self.added.notify_one();
     }
 
     /// Looks now and then, for as long as it is driven.
-    pub(super) async fn keep(self: Arc<Self>, ears: Arc<Ears>, events: Events) {
-        let mut restarts = Restarts::of("liveness", &events);
-        while let Err(panicked) = caught(self.look_on(&ears)).await {
-            restarts.after(panicked).await;
-            self.begun.notify_one();
+    pub(super) async fn run(self: Arc<Self>, subscribers: Arc<LocalSubscribers>, events: Events) {
+        let mut restarts = Restarts::new("liveness", &events);
+        while let Err(panicked) = catch_panic(self.poll_loop(&subscribers)).await {
+            restarts.report_and_wait(panicked).await;
+            self.added.notify_one();
         }
     }
 
     /// Asleep while there is no holder to look at.
     #[expect(clippy::disallowed_methods, reason = "engines may wait")]
-    async fn look_on(&self, ears: &Ears) {
+    async fn poll_loop(&self, subscribers: &LocalSubscribers) {
         loop {
-            self.begun.notified().await;
+            self.added.notified().await;
             while !self.lock().is_empty() {
-                tokio::time::sleep(PAUSE).await;
-                for channel in self.look(ears) {
-                    ears.tell(channel.as_bytes());
+                tokio::time::sleep(POLL_INTERVAL).await;
+                for channel in self.poll(subscribers) {
+                    subscribers.notify(channel.as_bytes());
                 }
             }
         }
     }
 
     /// The channels of waiters whose holder has gone.
-    fn look(&self, ears: &Ears) -> Vec<String> {
+    fn poll(&self, subscribers: &LocalSubscribers) -> Vec<String> {
         let mut free = Vec::new();
         self.lock().retain(|_, watched| {
-            watched.channels.retain(|channel| ears.any(channel));
-            let gone = is_free(&watched.file);
-            if gone {
+            watched
+                .channels
+                .retain(|channel| subscribers.has_subscribers(channel));
+            let dead = is_unlocked(&watched.file);
+            if dead {
                 free.extend(watched.channels.drain());
             }
             !watched.channels.is_empty()
@@ -87,7 +89,7 @@ impl Liveness {
         free
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Watched>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, WatchedClient>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

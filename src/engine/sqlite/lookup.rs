@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-use super::examine;
-use super::store::Store;
-use crate::engine::names::Names;
-use crate::engine::trial::Trial;
-use crate::engine::{Failure, Finding, Page};
+use super::diagnose;
+use super::store::SqliteStore;
+use crate::engine::name_filter::NameFilter;
+use crate::engine::probe::ProbeLock;
+use crate::engine::{Diagnostic, Page, StoreError};
 
 /// How many names are looked at in one step of a search.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
-impl Store {
+impl SqliteStore {
     /// What is held under names that match, some at a time.
-    pub(super) fn find(&self, pattern: &str, from: u64) -> Result<Page, Failure> {
-        let names = Names::new(&self.prefix, pattern);
+    pub(super) fn scan(&self, pattern: &str, from: u64) -> Result<Page, StoreError> {
+        let names = NameFilter::new(&self.prefix, pattern);
         let from = i64::try_from(from).unwrap_or(i64::MAX);
-        self.look(|store, rows| {
+        self.read_only(|store, rows| {
             let now = store.clock.now();
-            let (read, next) = rows.page(from, PAGE)?;
+            let (read, next) = rows.page(from, PAGE_SIZE)?;
             let mut found = Vec::new();
             for (key, mut read) in read {
-                let name = names.of_key(&key);
+                let name = names.name_of(&key);
                 found.extend(name.and_then(|name| read.state.held(name, now)));
             }
             let next = next.and_then(|next| u64::try_from(next).ok());
@@ -34,13 +34,19 @@ impl Store {
     }
 
     /// Says what we call ourselves.
-    pub(super) fn announce(&mut self, label: Option<&str>, ttl: Duration) -> Result<(), Failure> {
-        self.transact(|store, rows, _| rows.label(&store.client, label, store.clock.now() + ttl))
+    pub(super) fn set_label(
+        &mut self,
+        label: Option<&str>,
+        ttl: Duration,
+    ) -> Result<(), StoreError> {
+        self.transact(|store, rows, _| {
+            rows.set_label(&store.client, label, store.clock.now() + ttl)
+        })
     }
 
     /// What clients call themselves.
-    pub(super) fn labels(&self, clients: &[String]) -> Result<Vec<Option<String>>, Failure> {
-        self.look(|store, rows| {
+    pub(super) fn labels(&self, clients: &[String]) -> Result<Vec<Option<String>>, StoreError> {
+        self.read_only(|store, rows| {
             let now = store.clock.now();
             clients
                 .iter()
@@ -50,13 +56,16 @@ impl Store {
     }
 
     /// What an operator should know.
-    pub(super) fn examine(&mut self, probe: bool) -> Result<Vec<Finding>, Failure> {
-        let mut findings = examine::examine(&self.path, &self.db)?;
+    pub(super) fn diagnose(&mut self, probe: bool) -> Result<Vec<Diagnostic>, StoreError> {
+        let mut diagnostics = diagnose::diagnose(&self.path, &self.db)?;
         if probe {
-            let trial = Trial::new(self.id);
-            let tried = [self.call(&trial.acquire), self.call(&trial.release)];
-            findings.push(examine::locking(tried));
+            let probe_lock = ProbeLock::new(self.id);
+            let tried = [
+                self.call(&probe_lock.acquire),
+                self.call(&probe_lock.release),
+            ];
+            diagnostics.push(diagnose::locking(tried));
         }
-        Ok(findings)
+        Ok(diagnostics)
     }
 }

@@ -17,40 +17,42 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use self::bell::Ears;
-use self::journal::Reader;
+use self::journal::JournalSource;
 use self::liveness::Liveness;
-use self::store::Store;
-use self::worker::{Priority, Worker};
+use self::store::SqliteStore;
+use self::wake_socket::LocalSubscribers;
+use self::worker::{FileWorker, Priority};
 use super::boot::BootClock;
 use super::events::Events;
-use super::process::Process;
-use crate::engine::names::Names;
-use crate::engine::{Answer, Ear, Engine, Failure, Feed, Finding, Listener, Page};
-use crate::protocol::holds_end_with::HoldsEndWith;
+use super::fork_detector::ForkDetector;
+use crate::engine::name_filter::NameFilter;
+use crate::engine::{
+    BoxFuture, ChangeFeed, Diagnostic, Engine, Page, StoreError, Subscriber, Subscription,
+};
+use crate::protocol::release_on::ReleaseOn;
 use crate::protocol::{Channel, ClientId, Reply, Request};
 
-mod bell;
-mod examine;
-mod failure;
-mod folder;
-mod forked;
-mod gone;
+mod client_dir;
+mod diagnose;
+mod error;
+mod file_checks;
+mod fork_check;
 mod journal;
-mod line;
 mod liveness;
 mod lookup;
-mod messenger;
-mod removed;
+mod notifier;
+mod queue_table;
+mod reap;
+mod replaced;
 mod rows;
 mod schema;
 mod store;
-mod trust;
+mod wake_socket;
 mod worker;
 
 /// Which file, and how.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SqliteSettings {
     /// The file.
     pub path: PathBuf,
     /// Goes before every lock's name.
@@ -58,11 +60,11 @@ pub struct Settings {
     /// Who uses it.
     pub client: ClientId,
     /// With what its holds end.
-    pub holds_end_with: HoldsEndWith,
+    pub release_on: ReleaseOn,
     /// How long opening it may take.
     pub connect_timeout: Duration,
     /// How long another process may have the file to itself before that is trouble.
-    pub patience: Duration,
+    pub busy_timeout: Duration,
     /// The clock that leases end by.
     pub clock: BootClock,
     /// Where background tasks emit their events.
@@ -72,12 +74,12 @@ pub struct Settings {
 /// One client's view of a file.
 #[derive(Debug)]
 pub struct Sqlite {
-    worker: Worker,
-    ears: Arc<Ears>,
-    process: Process,
-    place: String,
+    worker: FileWorker,
+    subscribers: Arc<LocalSubscribers>,
+    fork_detector: ForkDetector,
+    namespace_id: String,
     /// The task that looks whether holders are still there.
-    watching: AbortHandle,
+    liveness_task: AbortHandle,
 }
 
 impl Sqlite {
@@ -90,50 +92,57 @@ impl Sqlite {
         clippy::disallowed_methods,
         reason = "engines may wait and start tasks; this ends with the engine"
     )]
-    pub async fn connect(settings: Settings, background: &Handle) -> Result<Arc<Self>, Failure> {
-        let ears = Arc::new(Ears::default());
+    pub async fn connect(
+        settings: SqliteSettings,
+        background: &Handle,
+    ) -> Result<Arc<Self>, StoreError> {
+        let subscribers = Arc::new(LocalSubscribers::default());
         let liveness = Arc::new(Liveness::default());
-        let (heard_by, noted_by) = (ears.clone(), liveness.clone());
+        let (local_subscribers, liveness_monitor) = (subscribers.clone(), liveness.clone());
         let (path, limit) = (settings.path.clone(), settings.connect_timeout);
         let prefix = settings.prefix.clone();
         let (runtime, events) = (background.clone(), settings.events.clone());
-        let open = move || Store::open(settings, heard_by, noted_by, runtime);
-        let worker = Worker::start(open, events.clone());
+        let open =
+            move || SqliteStore::open(settings, local_subscribers, liveness_monitor, runtime);
+        let worker = FileWorker::start(open, events.clone());
         // After a time-out the thread ends by itself.
         let worker = tokio::time::timeout(limit, worker).await;
-        let worker = worker.unwrap_or_else(|_| Err(failure::too_slow(&path, limit)))?;
-        let watching = background.spawn(liveness.keep(ears.clone(), events));
-        let watching = watching.abort_handle();
+        let worker = worker.unwrap_or_else(|_| Err(error::open_timed_out(&path, limit)))?;
+        let liveness_task = background.spawn(liveness.run(subscribers.clone(), events));
+        let liveness_task = liveness_task.abort_handle();
         // All names of a file come to one.
         let path = path.canonicalize().unwrap_or(path);
         Ok(Arc::new(Self {
-            place: format!("sqlite:{}/{prefix}", path.display()),
+            namespace_id: format!("sqlite:{}/{prefix}", path.display()),
             worker,
-            ears,
-            process: Process::current(),
-            watching,
+            subscribers,
+            fork_detector: ForkDetector::current(),
+            liveness_task,
         }))
     }
 
-    fn stop_listening(&self, channel: String, gone: &Weak<Ear>) {
+    fn unsubscribe(&self, channel: String, gone: &Weak<Subscriber>) {
         // Not a forked child's to see to.
-        if !self.process.has_forked() && self.ears.remove(&channel, gone) {
-            self.worker.tell(Priority::Foreground, move |store| {
-                store.stop_listening(&channel);
+        if !self.fork_detector.has_forked() && self.subscribers.remove(&channel, gone) {
+            self.worker.spawn(Priority::Foreground, move |store| {
+                store.unsubscribe(&channel);
             });
         }
     }
 }
 
 impl Engine for Sqlite {
-    fn call(&self, request: Request) -> Answer<Result<Reply, Failure>> {
+    fn call(&self, request: Request) -> BoxFuture<Result<Reply, StoreError>> {
         self.worker
-            .ask(Priority::Foreground, move |store| store.call(&request))
+            .run(Priority::Foreground, move |store| store.call(&request))
     }
 
-    fn call_apart(self: Arc<Self>, requests: Vec<Request>) -> Answer<Vec<Result<Reply, Failure>>> {
+    fn call_background(
+        self: Arc<Self>,
+        requests: Vec<Request>,
+    ) -> BoxFuture<Vec<Result<Reply, StoreError>>> {
         let count = requests.len();
-        let answers = self.worker.ask(Priority::Background, move |store| {
+        let answers = self.worker.run(Priority::Background, move |store| {
             Ok(store.call_all(&requests))
         });
         Box::pin(async move {
@@ -142,85 +151,86 @@ impl Engine for Sqlite {
         })
     }
 
-    fn place(&self) -> String {
-        self.place.clone()
+    fn namespace_id(&self) -> String {
+        self.namespace_id.clone()
     }
 
-    fn listen(self: Arc<Self>, channel: Channel) -> Answer<Result<Listener, Failure>> {
+    fn subscribe(self: Arc<Self>, channel: Channel) -> BoxFuture<Result<Subscription, StoreError>> {
         let engine = self.clone();
         // Made on the worker: if the caller has gone, dropping the answer unregisters the listener.
-        self.worker.ask(Priority::Foreground, move |store| {
-            let (channel, ear) = store.listen(&channel)?;
-            let gone = Arc::downgrade(&ear);
-            Ok(Listener::new(ear, move || {
-                engine.stop_listening(channel, &gone)
+        self.worker.run(Priority::Foreground, move |store| {
+            let (channel, subscriber) = store.subscribe(&channel)?;
+            let gone = Arc::downgrade(&subscriber);
+            Ok(Subscription::new(subscriber, move || {
+                engine.unsubscribe(channel, &gone)
             }))
         })
     }
 
-    fn overhear(self: Arc<Self>, pattern: String) -> Answer<Result<Feed, Failure>> {
+    fn monitor(self: Arc<Self>, pattern: String) -> BoxFuture<Result<ChangeFeed, StoreError>> {
         let engine = self.clone();
         // Made on the worker, as in `listen`.
-        self.worker.ask(Priority::Foreground, move |store| {
-            let (channel, ear, newest) = store.overhear()?;
-            let gone = Arc::downgrade(&ear);
-            let reader = Reader {
+        self.worker.run(Priority::Foreground, move |store| {
+            let (channel, subscriber, newest) = store.monitor()?;
+            let gone = Arc::downgrade(&subscriber);
+            let reader = JournalSource {
                 engine: engine.clone(),
-                names: Names::new(&store.prefix, pattern),
+                names: NameFilter::new(&store.prefix, pattern),
             };
-            let listener = Listener::new(ear, move || engine.stop_listening(channel, &gone));
-            Ok(Feed::new(listener, reader, newest))
+            let subscription =
+                Subscription::new(subscriber, move || engine.unsubscribe(channel, &gone));
+            Ok(ChangeFeed::new(subscription, reader, newest))
         })
     }
 
-    fn find(self: Arc<Self>, pattern: String, from: u64) -> Answer<Result<Page, Failure>> {
-        self.worker.ask(Priority::Foreground, move |store| {
-            store.find(&pattern, from)
+    fn scan(self: Arc<Self>, pattern: String, from: u64) -> BoxFuture<Result<Page, StoreError>> {
+        self.worker.run(Priority::Foreground, move |store| {
+            store.scan(&pattern, from)
         })
     }
 
-    fn announce(
+    fn set_label(
         self: Arc<Self>,
         _client: Arc<str>,
         label: Option<Arc<str>>,
         ttl: Duration,
-    ) -> Answer<Result<(), Failure>> {
-        self.worker.ask(Priority::Foreground, move |store| {
-            store.announce(label.as_deref(), ttl)
+    ) -> BoxFuture<Result<(), StoreError>> {
+        self.worker.run(Priority::Foreground, move |store| {
+            store.set_label(label.as_deref(), ttl)
         })
     }
 
     fn labels(
         self: Arc<Self>,
         clients: Vec<String>,
-    ) -> Answer<Result<Vec<Option<String>>, Failure>> {
+    ) -> BoxFuture<Result<Vec<Option<String>>, StoreError>> {
         self.worker
-            .ask(Priority::Foreground, move |store| store.labels(&clients))
+            .run(Priority::Foreground, move |store| store.labels(&clients))
     }
 
-    fn examine(self: Arc<Self>, probe: bool) -> Answer<Result<Vec<Finding>, Failure>> {
+    fn diagnose(self: Arc<Self>, probe: bool) -> BoxFuture<Result<Vec<Diagnostic>, StoreError>> {
         self.worker
-            .ask(Priority::Foreground, move |store| store.examine(probe))
+            .run(Priority::Foreground, move |store| store.diagnose(probe))
     }
 
-    fn leave(self: Arc<Self>) -> Answer<()> {
-        let (left, has_left) = oneshot::channel();
+    fn close(self: Arc<Self>) -> BoxFuture<()> {
+        let (closed, has_closed) = oneshot::channel();
         // Also if the caller does not wait for it, and behind all requests that came before.
-        self.worker.tell(Priority::Foreground, |store| {
-            store.leave();
-            let _ = left.send(());
+        self.worker.spawn(Priority::Foreground, |store| {
+            store.close();
+            let _ = closed.send(());
         });
         Box::pin(async move {
             // What is left behind is found by others, as after a crash.
-            let _ = has_left.await;
+            let _ = has_closed.await;
         })
     }
 }
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
-        if !self.process.has_forked() {
-            self.watching.abort();
+        if !self.fork_detector.has_forked() {
+            self.liveness_task.abort();
         }
     }
 }

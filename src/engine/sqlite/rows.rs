@@ -12,28 +12,28 @@ pub(super) struct Rows<'a>(pub(super) &'a Connection);
 
 /// A state as it was read, so that only what has changed is written.
 #[derive(Debug, Default)]
-pub(super) struct Read {
+pub(super) struct StoredState {
     pub(super) state: State,
     text: Option<String>,
 }
 
-type Named = (String, Read);
+type NamedState = (String, StoredState);
 
 impl Rows<'_> {
     /// What is remembered under a name.
-    pub(super) fn state(&self, name: &str) -> Result<Read> {
+    pub(super) fn state(&self, name: &str) -> Result<StoredState> {
         let mut found = self
             .0
             .prepare_cached("SELECT state FROM states WHERE name = ?1")?;
         let text: Option<String> = found.query_row([name], |row| row.get(0)).optional()?;
         match text {
-            Some(text) => Read::of(text),
-            None => Ok(Read::default()),
+            Some(text) => StoredState::of(text),
+            None => Ok(StoredState::default()),
         }
     }
 
     /// Remembers it, if it has changed; forgets it, if nothing is left.
-    pub(super) fn keep(&self, name: &str, mut read: Read, now: Moment) -> Result<()> {
+    pub(super) fn save(&self, name: &str, mut read: StoredState, now: Moment) -> Result<()> {
         if read.state.is_empty(now) {
             if read.text.is_some() {
                 self.execute("DELETE FROM states WHERE name = ?1", [name])?;
@@ -51,14 +51,14 @@ impl Rows<'_> {
     }
 
     /// Some of what is remembered, from this row on, and where to go on.
-    pub(super) fn page(&self, from: i64, most: u32) -> Result<(Vec<Named>, Option<i64>)> {
+    pub(super) fn page(&self, from: i64, most: u32) -> Result<(Vec<NamedState>, Option<i64>)> {
         let mut page = self.0.prepare_cached(
             "SELECT id, name, state FROM states WHERE id > ?1 ORDER BY id LIMIT ?2",
         )?;
         let rows = page.query_map(params![from, most], |row| {
-            Ok((row.get(0)?, row.get(1)?, Read::of(row.get(2)?)?))
+            Ok((row.get(0)?, row.get(1)?, StoredState::of(row.get(2)?)?))
         })?;
-        let rows: Vec<(i64, String, Read)> = rows.collect::<Result<_>>()?;
+        let rows: Vec<(i64, String, StoredState)> = rows.collect::<Result<_>>()?;
         let last = rows.last().map(|(id, ..)| *id);
         let next = last.filter(|_| rows.len() == most as usize);
         let rows = rows.into_iter().map(|(_, name, read)| (name, read));
@@ -66,12 +66,14 @@ impl Rows<'_> {
     }
 
     /// What a client has a part in.
-    pub(super) fn of_client(&self, client: &str) -> Result<Vec<Named>> {
+    pub(super) fn of_client(&self, client: &str) -> Result<Vec<NamedState>> {
         // Looked for in the text: seldom, and there are never many.
         let mut all = self
             .0
             .prepare_cached("SELECT name, state FROM states WHERE instr(state, ?1) > 0")?;
-        let rows = all.query_map([client], |row| Ok((row.get(0)?, Read::of(row.get(1)?)?)))?;
+        let rows = all.query_map([client], |row| {
+            Ok((row.get(0)?, StoredState::of(row.get(1)?)?))
+        })?;
         rows.collect()
     }
 
@@ -82,7 +84,7 @@ impl Rows<'_> {
     }
 
     /// Whether anything is known of a client.
-    pub(super) fn knows(&self, client: &str) -> Result<bool> {
+    pub(super) fn has_client(&self, client: &str) -> Result<bool> {
         let mut known = self
             .0
             .prepare_cached("SELECT 1 FROM clients WHERE client = ?1")?;
@@ -99,7 +101,7 @@ impl Rows<'_> {
     }
 
     /// Some clients whose holds end with them, others each time.
-    pub(super) fn some_clients(&self, most: u32) -> Result<Vec<String>> {
+    pub(super) fn sample_clients(&self, most: u32) -> Result<Vec<String>> {
         let mut some = self
             .0
             .prepare_cached("SELECT client FROM clients WHERE bound ORDER BY random() LIMIT ?1")?;
@@ -110,11 +112,11 @@ impl Rows<'_> {
     /// Nothing is known of a client any more.
     pub(super) fn remove_client(&self, client: &str) -> Result<()> {
         self.execute("DELETE FROM clients WHERE client = ?1", [client])?;
-        self.is_deaf(client)
+        self.remove_listeners_of(client)
     }
 
     /// What a client calls itself until then.
-    pub(super) fn label(&self, client: &str, label: Option<&str>, until: Moment) -> Result<()> {
+    pub(super) fn set_label(&self, client: &str, label: Option<&str>, until: Moment) -> Result<()> {
         let sql = "INSERT INTO clients (client, bound, label, label_until) VALUES (?1, 0, ?2, ?3)
                    ON CONFLICT (client) DO UPDATE SET label = ?2, label_until = ?3";
         self.execute(sql, params![client, label, nanos(until)])
@@ -130,7 +132,7 @@ impl Rows<'_> {
     }
 
     /// Some clients whose holds do not end with them and whose label is too old, others each time.
-    pub(super) fn some_unlabelled(&self, now: Moment, most: u32) -> Result<Vec<String>> {
+    pub(super) fn sample_unlabelled(&self, now: Moment, most: u32) -> Result<Vec<String>> {
         let mut some = self.0.prepare_cached(
             "SELECT client FROM clients WHERE NOT bound AND label_until <= ?1 ORDER BY random() LIMIT ?2",
         )?;
@@ -155,22 +157,22 @@ impl Rows<'_> {
     }
 
     /// A client listens at a channel.
-    pub(super) fn listen(&self, channel: &str, client: &str) -> Result<()> {
+    pub(super) fn add_listener(&self, channel: &str, client: &str) -> Result<()> {
         let sql = "INSERT OR IGNORE INTO listeners (channel, client) VALUES (?1, ?2)";
         self.execute(sql, [channel, client])
     }
 
     /// It does so no longer.
-    pub(super) fn stop_listening(&self, channel: &str, client: &str) -> Result<()> {
+    pub(super) fn remove_listener(&self, channel: &str, client: &str) -> Result<()> {
         let sql = "DELETE FROM listeners WHERE channel = ?1 AND client = ?2";
         self.execute(sql, [channel, client])?;
-        self.tidy_journal()
+        self.trim_journal()
     }
 
     /// It has no bell.
-    pub(super) fn is_deaf(&self, client: &str) -> Result<()> {
+    pub(super) fn remove_listeners_of(&self, client: &str) -> Result<()> {
         self.execute("DELETE FROM listeners WHERE client = ?1", [client])?;
-        self.tidy_journal()
+        self.trim_journal()
     }
 
     /// Which start of the machine all this is of.
@@ -191,14 +193,14 @@ impl Rows<'_> {
     }
 
     /// This token was given.
-    pub(super) fn note_token(&self, token: FencingToken) -> Result<()> {
+    pub(super) fn save_token(&self, token: FencingToken) -> Result<()> {
         let sql = "INSERT INTO tokens (id, last) VALUES (1, ?1)
                    ON CONFLICT (id) DO UPDATE SET last = max(last, excluded.last)";
         self.execute(sql, [i64::from(token)])
     }
 
     /// Begins anew: nothing is held, nobody is there. Tokens go on.
-    pub(super) fn begin(&self, boot: &Boot) -> Result<()> {
+    pub(super) fn reset(&self, boot: &Boot) -> Result<()> {
         for table in [
             "states",
             "clients",
@@ -218,7 +220,7 @@ impl Rows<'_> {
     }
 }
 
-impl Read {
+impl StoredState {
     fn of(text: String) -> Result<Self> {
         let state = serde_json::from_str(&text).map_err(|error| {
             rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error))

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::failure::{of_sqlite, unusable};
-use crate::engine::Failure;
+use super::error::{from_sqlite, unusable};
+use crate::engine::StoreError;
 
 /// Tells our files from others': "dlck".
-const APPLICATION: i64 = 0x646c_636b;
+const APPLICATION_ID: i64 = 0x646c_636b;
 
 /// What makes each version out of the one before. Never changed, only added to.
-const STEPS: [&str; 6] = [
+const MIGRATIONS: [&str; 6] = [
     "
     CREATE TABLE machine (boot TEXT NOT NULL);
     CREATE TABLE states (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, state TEXT NOT NULL);
@@ -66,40 +66,41 @@ const STEPS: [&str; 6] = [
 ];
 
 /// The version they lead to.
-const KNOWN: i64 = 6;
+const CURRENT_VERSION: i64 = 6;
 
 /// How long to wait between two tries at a file that another process has to itself.
-const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
-const LONGEST_PAUSE: Duration = Duration::from_millis(4);
+const MIN_BACKOFF: Duration = Duration::from_micros(200);
+const MAX_BACKOFF: Duration = Duration::from_millis(4);
 
 /// Opens a file and brings it up to date.
 ///
 /// An empty file is refused if it `was_made` before: it has lost what was in it.
 pub(super) fn open(
     path: &Path,
-    patience: Duration,
+    busy_timeout: Duration,
     was_made: impl Fn() -> bool,
-) -> Result<Connection, Failure> {
-    let failed = |error: rusqlite::Error| of_sqlite(path, &error);
+) -> Result<Connection, StoreError> {
+    let failed = |error: rusqlite::Error| from_sqlite(path, &error);
     // Not made here: that is done with care elsewhere. No mutex: one thread has it.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags).map_err(failed)?;
-    db.busy_handler(Some(waiter(patience))).map_err(failed)?;
+    db.busy_handler(Some(busy_handler(busy_timeout)))
+        .map_err(failed)?;
     // A process that ends would wait for the disk twice.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(failed)?;
-    let (application, version, empty) = first_look(&db).map_err(failed)?;
+    let (application, version, empty) = read_header(&db).map_err(failed)?;
     if application == 0 && version == 0 && empty {
         if was_made() {
             // Somebody may have removed it, and somebody else be making it anew.
-            a_moment();
+            pause();
             if was_made() {
                 let why = "it was emptied, and what was held in it is forgotten; remove it and the folder beside it to begin anew";
                 return Err(unusable(path, why));
             }
         }
-        make(&db, patience).map_err(failed)?;
-    } else if application != APPLICATION {
+        create(&db, busy_timeout).map_err(failed)?;
+    } else if application != APPLICATION_ID {
         let why = "it is a database of another program; choose another file with sqlite:PATH";
         return Err(unusable(path, why));
     }
@@ -107,22 +108,22 @@ pub(super) fn open(
     // a restart.
     db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 500; PRAGMA journal_size_limit = 1048576")
         .map_err(failed)?;
-    if version < KNOWN {
-        migrate(&mut db, &STEPS).map_err(failed)?;
+    if version < CURRENT_VERSION {
+        migrate(&mut db, &MIGRATIONS).map_err(failed)?;
         // From now on an empty file is one that was emptied, whatever becomes of the log beside it.
         db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)")
             .map_err(failed)?;
     }
-    is_known(&db, path)?;
+    check_version(&db, path)?;
     Ok(db)
 }
 
 /// Refuses a file that a newer version has written to: it may mean more than we can read.
-pub(super) fn is_known(db: &Connection, path: &Path) -> Result<(), Failure> {
-    let version = number(db, "PRAGMA user_version").map_err(|error| of_sqlite(path, &error))?;
-    if version > KNOWN {
+pub(super) fn check_version(db: &Connection, path: &Path) -> Result<(), StoreError> {
+    let version = number(db, "PRAGMA user_version").map_err(|error| from_sqlite(path, &error))?;
+    if version > CURRENT_VERSION {
         let why = format!(
-            "a newer distlock has made it (version {version}, this one knows {KNOWN}); upgrade"
+            "a newer distlock has made it (version {version}, this one knows {CURRENT_VERSION}); upgrade"
         );
         return Err(unusable(path, &why));
     }
@@ -131,17 +132,17 @@ pub(super) fn is_known(db: &Connection, path: &Path) -> Result<(), Failure> {
 
 /// Whose it is, of which version, and whether nothing is in it: all at one moment, since others may just be
 /// making it.
-fn first_look(db: &Connection) -> rusqlite::Result<(i64, i64, bool)> {
+fn read_header(db: &Connection) -> rusqlite::Result<(i64, i64, bool)> {
     let moment = db.unchecked_transaction()?;
     let empty = "SELECT count(*) = 0 FROM sqlite_schema";
     let empty = moment.query_row(empty, [], |row| row.get(0))?;
-    let (application, version) = about(&moment)?;
+    let (application, version) = read_version(&moment)?;
     Ok((application, version, empty))
 }
 
 /// Makes an empty file ours. Several processes may be at it.
-fn make(db: &Connection, patience: Duration) -> rusqlite::Result<()> {
-    let mut waits = waiter(patience);
+fn create(db: &Connection, busy_timeout: Duration) -> rusqlite::Result<()> {
+    let mut waits = busy_handler(busy_timeout);
     let mut tries = 0;
     loop {
         // Small pages: a lock is a line of text, and whoever opens the file reads what was written last.
@@ -157,14 +158,14 @@ fn make(db: &Connection, patience: Duration) -> rusqlite::Result<()> {
 /// Takes the steps that are missing, all or none.
 fn migrate(db: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
     let all = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let (_, version) = about(&all)?;
+    let (_, version) = read_version(&all)?;
     let done = usize::try_from(version).unwrap_or(usize::MAX);
     // Somebody else may have been quicker.
     for step in steps.iter().skip(done) {
         all.execute_batch(step)?;
     }
     if done < steps.len() {
-        all.pragma_update(None, "application_id", APPLICATION)?;
+        all.pragma_update(None, "application_id", APPLICATION_ID)?;
         all.pragma_update(
             None,
             "user_version",
@@ -175,7 +176,7 @@ fn migrate(db: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
 }
 
 /// Whose it is, and of which version.
-fn about(db: &Connection) -> rusqlite::Result<(i64, i64)> {
+fn read_version(db: &Connection) -> rusqlite::Result<(i64, i64)> {
     let application = number(db, "PRAGMA application_id")?;
     Ok((application, number(db, "PRAGMA user_version")?))
 }
@@ -194,23 +195,23 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 
 /// Long enough for somebody to say that a file is new.
 #[expect(clippy::disallowed_methods, reason = "a thread of the engine's own")]
-fn a_moment() {
+fn pause() {
     std::thread::sleep(Duration::from_millis(100));
 }
 
 /// Sleeps between tries, a little longer each time, until patience is over.
 #[expect(clippy::disallowed_methods, reason = "a thread of the engine's own")]
-fn waiter(patience: Duration) -> impl FnMut(i32) -> bool + Send + 'static {
+fn busy_handler(busy_timeout: Duration) -> impl FnMut(i32) -> bool + Send + 'static {
     let mut begun = Instant::now();
     move |tries| {
         if tries == 0 {
             begun = Instant::now();
         }
-        let longer = SHORTEST_PAUSE * u32::try_from(tries).unwrap_or(0).saturating_add(1);
+        let longer = MIN_BACKOFF * u32::try_from(tries).unwrap_or(0).saturating_add(1);
         // Not all in step: the clock's last digits differ from process to process.
         let odd = Duration::from_nanos(u64::from(begun.elapsed().subsec_nanos() % 200_000));
-        std::thread::sleep(longer.min(LONGEST_PAUSE) + odd);
-        begun.elapsed() < patience
+        std::thread::sleep(longer.min(MAX_BACKOFF) + odd);
+        begun.elapsed() < busy_timeout
     }
 }
 
@@ -221,7 +222,7 @@ mod tests {
     use crate::protocol::state::State;
 
     #[test]
-    fn steps_are_taken_from_where_a_file_stands() {
+    fn migrations_start_at_the_version_of_the_file() {
         let mut db = Connection::open_in_memory().expect("memory is always there");
         migrate(&mut db, &["CREATE TABLE a (x)"]).expect("from nothing");
         db.execute_batch("INSERT INTO a VALUES (1)")
@@ -235,17 +236,17 @@ mod tests {
             })
             .expect("what was there is still there");
         assert_eq!(kept, (1, 7));
-        assert_eq!(about(&db).expect("it says"), (APPLICATION, 2));
+        assert_eq!(read_version(&db).expect("it says"), (APPLICATION_ID, 2));
     }
 
     #[test]
-    fn what_was_held_in_an_older_file_is_held() {
+    fn holds_of_an_older_file_are_kept() {
         let mut db = Connection::open_in_memory().expect("memory is always there");
-        migrate(&mut db, &STEPS[..2]).expect("from nothing");
+        migrate(&mut db, &MIGRATIONS[..2]).expect("from nothing");
         let old = r#"{"mutex":{"owner":"01010101-0101-0101-0101-010101010101:1","count":2,"until":7},"marks":[]}"#;
         db.execute("INSERT INTO states (name, state) VALUES ('a', ?1)", [old])
             .expect("it is there");
-        migrate(&mut db, &STEPS).expect("from the version before");
+        migrate(&mut db, &MIGRATIONS).expect("from the version before");
         let new = db.query_row("SELECT state FROM states", [], |row| row.get(0));
         let new: String = new.expect("it is still there");
         let mut state: State = serde_json::from_str(&new).expect("it can be read");
@@ -253,12 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn the_steps_lead_to_the_known_version() {
-        assert_eq!(i64::try_from(STEPS.len()), Ok(KNOWN));
+    fn migrations_end_at_the_current_version() {
+        assert_eq!(i64::try_from(MIGRATIONS.len()), Ok(CURRENT_VERSION));
     }
 
     #[test]
-    fn a_step_that_fails_leaves_the_file_as_it_was() {
+    fn failed_migration_is_rolled_back() {
         let mut db = Connection::open_in_memory().expect("memory is always there");
         migrate(&mut db, &["CREATE TABLE a (x)"]).expect("from nothing");
         let broken = [
@@ -267,7 +268,7 @@ mod tests {
             "CREATE TABLE b (x)",
         ];
         migrate(&mut db, &broken).expect_err("there are two of them");
-        assert_eq!(about(&db).expect("it says"), (APPLICATION, 1));
+        assert_eq!(read_version(&db).expect("it says"), (APPLICATION_ID, 1));
         let tables: i64 = db
             .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
             .expect("it says");

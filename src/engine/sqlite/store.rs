@@ -8,40 +8,40 @@ use std::time::Duration;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::runtime::Handle;
 
-use super::Settings;
-use super::bell::Ears;
-use super::failure::{of_io, of_sqlite};
-use super::folder::Folder;
-use super::gone::may_begin_anew;
-use super::line::Table;
+use super::SqliteSettings;
+use super::client_dir::ClientDir;
+use super::error::{from_io, from_sqlite};
 use super::liveness::Liveness;
-use super::messenger::{Messenger, News};
-use super::removed::{Identity, identity};
+use super::notifier::{Notifications, Notifier};
+use super::queue_table::QueueTable;
+use super::reap::check_reset_allowed;
+use super::replaced::{FileIdentity, file_identity};
 use super::rows::Rows;
-use super::{forked, journal, removed, schema, trust};
+use super::wake_socket::LocalSubscribers;
+use super::{file_checks, fork_check, journal, replaced, schema};
 use crate::engine::boot::{Boot, BootClock};
-use crate::engine::{Cause, Ear, Failure, tokens};
+use crate::engine::{StoreError, StoreErrorKind, Subscriber, tokens};
 use crate::protocol::change::{Change, changes};
-use crate::protocol::holds_end_with::HoldsEndWith;
-use crate::protocol::state::Surroundings;
+use crate::protocol::release_on::ReleaseOn;
+use crate::protocol::state::ApplyContext;
 use crate::protocol::{Action, Channel, ClientId, Reply, Request};
 
-/// A ttl that is longer is what is left of [`ENDLESS`](crate::protocol::lease::ENDLESS): the hold ends with its process.
-const FOR_EVER: Duration = Duration::from_secs(200 * 365 * 24 * 60 * 60);
+/// A ttl that is longer is what is left of [`NO_EXPIRY`](crate::protocol::lease::ENDLESS): the hold ends with its process.
+const UNBOUNDED_TTL: Duration = Duration::from_secs(200 * 365 * 24 * 60 * 60);
 
 /// How many other clients a new one looks at: those that were killed leave files and rows behind.
-const SWEPT: u32 = 16;
+const REAP_SAMPLE: u32 = 16;
 
 /// An open file.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct SqliteStore {
     pub(super) db: Connection,
     pub(super) path: PathBuf,
     /// Which files were opened, in case others take their place.
-    identity: Identity,
-    pub(super) messenger: Messenger,
+    identity: FileIdentity,
+    pub(super) notifier: Notifier,
     /// Others see us alive as long as it is open.
-    presence: Option<fs::File>,
+    liveness_lock: Option<fs::File>,
     /// Whether our holds end when we do.
     bound: bool,
     pub(super) id: ClientId,
@@ -49,96 +49,96 @@ pub(super) struct Store {
     pub(super) prefix: Arc<str>,
     pub(super) clock: BootClock,
     /// Clients without a bell, still to be removed from the lists of listeners.
-    deaf: Vec<String>,
-    has_left: bool,
+    unreachable_clients: Vec<String>,
+    closed: bool,
 }
 
-impl Store {
+impl SqliteStore {
     /// Opens the file, or makes it, and enters.
     pub(super) fn open(
-        settings: Settings,
-        ears: Arc<Ears>,
+        settings: SqliteSettings,
+        subscribers: Arc<LocalSubscribers>,
         liveness: Arc<Liveness>,
         background: Handle,
-    ) -> Result<Self, Failure> {
-        let Settings { path, prefix, .. } = settings;
-        forked::refuse(&path)?;
+    ) -> Result<Self, StoreError> {
+        let SqliteSettings { path, prefix, .. } = settings;
+        fork_check::refuse_forked_child(&path)?;
         // The file's real path, so that all its users share one folder.
-        let (path, made) = trust::file(&path)?;
-        let folder = Folder::beside(&path)?;
+        let (path, made) = file_checks::prepare_file(&path)?;
+        let client_dir = ClientDir::for_file(&path)?;
         if made {
-            folder.forget_made();
+            client_dir.remove_created_marker();
         }
         // Asked before the file is looked at: others may just be making it.
-        let made_before = folder.is_of_a_made_file();
-        let db = schema::open(&path, settings.patience, || {
-            made_before && folder.is_of_a_made_file()
+        let created_before = client_dir.has_created_marker();
+        let db = schema::open(&path, settings.busy_timeout, || {
+            created_before && client_dir.has_created_marker()
         });
         let db = db.inspect_err(|failure| {
             // Not if the file is only busy: somebody else may just be entering the folder.
-            if failure.cause == Cause::Unusable {
-                folder.take_back();
+            if failure.kind == StoreErrorKind::Unusable {
+                client_dir.remove_if_created();
             }
         })?;
-        if !made_before {
-            folder.note_made()?;
+        if !created_before {
+            client_dir.write_created_marker()?;
         }
         let id = settings.client;
         let client: Arc<str> = id.to_string().into();
         // Before our row is in the tables.
-        let presence = folder.enter(&client, settings.holds_end_with)?;
-        let messenger = Messenger::new(
-            folder,
-            ears,
+        let liveness_lock = client_dir.create_lock_file(&client, settings.release_on)?;
+        let notifier = Notifier::new(
+            client_dir,
+            subscribers,
             liveness,
             client.clone(),
             background,
             settings.events,
         )
-        .map_err(|error| of_io(&path, &error))?;
+        .map_err(|error| from_io(&path, &error))?;
         let mut store = Self {
-            identity: Identity::default(),
+            identity: FileIdentity::default(),
             db,
             path,
-            messenger,
-            presence: Some(presence),
-            bound: settings.holds_end_with != HoldsEndWith::Lease,
+            notifier,
+            liveness_lock: Some(liveness_lock),
+            bound: settings.release_on != ReleaseOn::Lease,
             id,
             client,
             prefix,
             clock: settings.clock,
-            deaf: Vec::new(),
-            has_left: false,
+            unreachable_clients: Vec::new(),
+            closed: false,
         };
-        if let Err(failure) = store.enter() {
-            store.messenger.folder.clear(&store.client);
+        if let Err(failure) = store.register() {
+            store.notifier.client_dir.remove_files(&store.client);
             return Err(failure);
         }
         // SQLite has made them all by now.
-        store.identity = identity(&store.path);
+        store.identity = file_identity(&store.path);
         Ok(store)
     }
 
     /// Carries out one request.
-    pub(super) fn call(&mut self, request: &Request) -> Result<Reply, Failure> {
+    pub(super) fn call(&mut self, request: &Request) -> Result<Reply, StoreError> {
         if self.was_replaced() {
-            return removed::answer(request, &self.path);
+            return replaced::reply(request, &self.path);
         }
-        self.transact(|store, rows, news| store.apply(rows, request, news))?
+        self.transact(|store, rows, notifications| store.apply(rows, request, notifications))?
     }
 
     /// Carries out several, all in one transaction.
-    pub(super) fn call_all(&mut self, requests: &[Request]) -> Vec<Result<Reply, Failure>> {
+    pub(super) fn call_all(&mut self, requests: &[Request]) -> Vec<Result<Reply, StoreError>> {
         if self.was_replaced() {
             return requests
                 .iter()
-                .map(|request| removed::answer(request, &self.path))
+                .map(|request| replaced::reply(request, &self.path))
                 .collect();
         }
-        let done = self.transact(|store, rows, news| {
+        let done = self.transact(|store, rows, notifications| {
             let replies = requests
                 .iter()
-                .map(|request| store.apply(rows, request, news));
+                .map(|request| store.apply(rows, request, notifications));
             replies.collect::<rusqlite::Result<Vec<_>>>()
         });
         match done {
@@ -148,53 +148,58 @@ impl Store {
     }
 
     /// Registers us at a channel; returns the ear that hears of releases there.
-    pub(super) fn listen(&mut self, channel: &Channel) -> Result<(String, Arc<Ear>), Failure> {
+    pub(super) fn subscribe(
+        &mut self,
+        channel: &Channel,
+    ) -> Result<(String, Arc<Subscriber>), StoreError> {
         let channel = self.channel(channel);
-        let (ear, ()) = self.listen_at(&channel, |_| Ok(()))?;
-        Ok((channel, ear))
+        let (subscriber, ()) = self.subscribe_to(&channel, |_| Ok(()))?;
+        Ok((channel, subscriber))
     }
 
     /// The same by the channel's name; also reads from the tables in the same transaction.
-    pub(super) fn listen_at<T>(
+    pub(super) fn subscribe_to<T>(
         &mut self,
         channel: &str,
         read: impl FnOnce(&Rows<'_>) -> rusqlite::Result<T>,
-    ) -> Result<(Arc<Ear>, T), Failure> {
-        self.messenger.hang_bell();
+    ) -> Result<(Arc<Subscriber>, T), StoreError> {
+        self.notifier.bind_socket();
         // First, so that we hear a bell rung as soon as the row is there.
-        let ear = self.messenger.ears.add(channel);
+        let subscriber = self.notifier.subscribers.add(channel);
         let listed = self.transact(|store, rows, _| {
-            rows.listen(channel, &store.client)?;
+            rows.add_listener(channel, &store.client)?;
             read(rows)
         });
         match listed {
-            Ok(read) => Ok((ear, read)),
+            Ok(read) => Ok((subscriber, read)),
             Err(failure) => {
-                self.messenger.ears.remove(channel, &Arc::downgrade(&ear));
+                self.notifier
+                    .subscribers
+                    .remove(channel, &Arc::downgrade(&subscriber));
                 Err(failure)
             }
         }
     }
 
     /// Nobody here listens there any more, unless somebody has begun to since.
-    pub(super) fn stop_listening(&mut self, channel: &str) {
-        if self.messenger.ears.any(channel) {
+    pub(super) fn unsubscribe(&mut self, channel: &str) {
+        if self.notifier.subscribers.has_subscribers(channel) {
             return;
         }
         // If this fails, our bell is rung without need.
-        let _ = self.transact(|store, rows, _| rows.stop_listening(channel, &store.client));
+        let _ = self.transact(|store, rows, _| rows.remove_listener(channel, &store.client));
     }
 
     /// Leaves. Others find what is still held, because they see that we have gone.
-    pub(super) fn leave(&mut self) {
-        if std::mem::replace(&mut self.has_left, true) {
+    pub(super) fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        self.messenger.take_bell_down();
+        self.notifier.close_socket();
         if self.was_replaced() {
-            return self.messenger.folder.clear(&self.client);
+            return self.notifier.client_dir.remove_files(&self.client);
         }
-        let presence = self.presence.take();
+        let liveness_lock = self.liveness_lock.take();
         let nothing_left = self.transact(|store, rows, _| {
             let now = store.clock.now();
             let mut nothing_left = true;
@@ -204,55 +209,56 @@ impl Store {
                     continue;
                 }
                 // What we have undone cannot come any more.
-                read.state.leave(store.id);
-                rows.keep(&name, read, now)?;
+                read.state.remove_client(store.id);
+                rows.save(&name, read, now)?;
             }
-            rows.leave_lines(&store.client)?;
+            rows.leave_queues(&store.client)?;
             if nothing_left {
                 rows.remove_client(&store.client)?;
             }
             Ok(nothing_left)
         });
         if nothing_left == Ok(true) || !self.bound {
-            self.messenger.folder.clear(&self.client);
+            self.notifier.client_dir.remove_files(&self.client);
         }
         if !self.bound && nothing_left != Ok(true) {
             // What is held now is to outlive this process: not only in a file that looks as if it could be removed.
             let _ = self.db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
         }
         // Last: from now on we have gone.
-        drop(presence);
+        drop(liveness_lock);
     }
 
     /// Begins anew after a restart of the machine, enters, and sees to some that were killed.
-    fn enter(&mut self) -> Result<(), Failure> {
-        let here = Boot::current().map_err(|error| of_io(&self.path, &error))?;
+    fn register(&mut self) -> Result<(), StoreError> {
+        let here = Boot::current().map_err(|error| from_io(&self.path, &error))?;
         // Before anybody has to wait for us.
-        let old = self.messenger.folder.old_names(SWEPT);
+        let old = self.notifier.client_dir.stale_clients(REAP_SAMPLE);
         let path = self.path.clone();
-        self.transact(|store, rows, news| {
+        self.transact(|store, rows, notifications| {
             let there = rows.boot()?;
             if there.as_ref() != Some(&here) {
-                let folder = &store.messenger.folder;
+                let client_dir = &store.notifier.client_dir;
                 let clients = rows.all_clients()?;
-                if let Err(failure) = may_begin_anew(&path, folder, there, &here, &clients) {
+                if let Err(failure) = check_reset_allowed(&path, client_dir, there, &here, &clients)
+                {
                     return Ok(Err(failure));
                 }
-                rows.begin(&here)?;
+                rows.reset(&here)?;
             }
             rows.add_client(&store.client, store.bound)?;
-            store.forget_unlabelled(rows)?;
-            for other in rows.some_clients(SWEPT)? {
+            store.remove_unlabelled(rows)?;
+            for other in rows.sample_clients(REAP_SAMPLE)? {
                 if let Some(id) = ClientId::parse(&other)
                     && id != store.id
-                    && store.messenger.folder.is_gone(&other)
+                    && store.notifier.client_dir.is_dead(&other)
                 {
-                    store.bury(rows, id, store.clock.now(), news)?;
+                    store.reap(rows, id, store.clock.now(), notifications)?;
                 }
             }
             for name in &old {
-                if !rows.knows(name)? {
-                    news.gone.push(name.clone());
+                if !rows.has_client(name)? {
+                    notifications.reaped.push(name.clone());
                 }
             }
             Ok(Ok(()))
@@ -264,21 +270,22 @@ impl Store {
         &self,
         rows: &Rows<'_>,
         request: &Request,
-        news: &mut News,
-    ) -> rusqlite::Result<Result<Reply, Failure>> {
+        notifications: &mut Notifications,
+    ) -> rusqlite::Result<Result<Reply, StoreError>> {
         let now = self.clock.now();
         let name = self.key(&request.subject.name);
         let mut read = rows.state(&name)?;
         for client in read.state.clients() {
             let text = client.to_string();
-            if client != self.id && rows.is_bound(&text)? && self.messenger.folder.is_gone(&text) {
-                self.bury(rows, client, now, news)?;
+            if client != self.id && rows.is_bound(&text)? && self.notifier.client_dir.is_dead(&text)
+            {
+                self.reap(rows, client, now, notifications)?;
                 read = rows.state(&name)?;
             }
         }
-        let has_line = request.subject.kind.may_have_line();
-        if has_line {
-            self.bury_first(rows, &name, now, news)?;
+        let has_queue = request.subject.kind.may_have_server_queue();
+        if has_queue {
+            self.reap_queue_heads(rows, &name, now, notifications)?;
         }
         let channel = self.channel(&request.subject.channel());
         let listeners = rows.listeners(&channel)?;
@@ -288,102 +295,112 @@ impl Store {
             true => rows.last_token()?,
             false => None,
         };
-        let around = Surroundings {
+        let ctx = ApplyContext {
             now,
             listeners: count,
-            next_token: tokens::next(request, last),
+            next_token: tokens::next_token(request, last),
         };
-        let mut line = Table::new(rows, &name);
-        let outcome = read.state.apply(request, &around, &mut line);
-        line.end()?;
+        let mut queue = QueueTable::new(rows, &name);
+        let outcome = read.state.apply(request, &ctx, &mut queue);
+        queue.finish()?;
         if let Ok(Reply::Granted { token: Some(token) }) = outcome.reply {
-            rows.note_token(token)?;
+            rows.save_token(token)?;
         }
         let after = read.state.holders();
         let changes = changes(&before, &after, Change::by(&request.action), now);
-        journal::tell(rows, &name, Some(request.subject.kind), changes, now, news)?;
+        journal::append(
+            rows,
+            &name,
+            Some(request.subject.kind),
+            changes,
+            now,
+            notifications,
+        )?;
         let mut reply = outcome.reply;
         if let Ok(Reply::Inspected(Some(holding))) = &mut reply {
             let own = holding.owners.iter_mut().map(|held| &mut held.ttl);
             for ttl in own.chain([&mut holding.ttl]) {
-                *ttl = ttl.filter(|ttl| *ttl < FOR_EVER);
+                *ttl = ttl.filter(|ttl| *ttl < UNBOUNDED_TTL);
             }
         }
         if matches!(reply, Ok(Reply::Busy { .. })) {
             let waits_at = match request.action {
-                Action::Acquire { owner, .. } if request.subject.kind.has_line() => {
+                Action::Acquire { owner, .. } if request.subject.kind.has_server_queue() => {
                     let name = request.subject.name.clone();
                     self.channel(&Channel::Waiter(name, owner))
                 }
                 _ => channel.clone(),
             };
             for client in read.state.clients() {
-                news.busy.push((client.to_string(), waits_at.clone()));
+                notifications
+                    .busy
+                    .push((client.to_string(), waits_at.clone()));
             }
-            if has_line && let Some(first) = rows.first_client(&name)? {
-                news.busy.push((first, waits_at));
+            if has_queue && let Some(first) = rows.queue_head_client(&name)? {
+                notifications.busy.push((first, waits_at));
             }
         }
-        rows.keep(&name, read, now)?;
-        if let Some(freed) = outcome.news {
+        rows.save(&name, read, now)?;
+        if let Some(freed) = outcome.notify {
             let freed = self.channel(&freed);
             let listeners = match freed == channel {
                 true => listeners,
                 false => rows.listeners(&freed)?,
             };
-            news.freed.push((freed, listeners));
+            notifications.released.push((freed, listeners));
         }
-        Ok(reply.map_err(Failure::from))
+        Ok(reply.map_err(StoreError::from))
     }
 
     /// One transaction, and what follows from it.
     pub(super) fn transact<T>(
         &mut self,
-        work: impl FnOnce(&Self, &Rows<'_>, &mut News) -> rusqlite::Result<T>,
-    ) -> Result<T, Failure> {
-        let mut news = News::default();
-        let done = self.in_one(TransactionBehavior::Immediate, |store, rows| {
+        work: impl FnOnce(&Self, &Rows<'_>, &mut Notifications) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let mut notifications = Notifications::default();
+        let done = self.in_transaction(TransactionBehavior::Immediate, |store, rows| {
             store
-                .deaf
+                .unreachable_clients
                 .iter()
-                .try_for_each(|client| rows.is_deaf(client))?;
-            work(store, rows, &mut news)
+                .try_for_each(|client| rows.remove_listeners_of(client))?;
+            work(store, rows, &mut notifications)
         });
         let done = done?;
         // They were killed; who is there and has lost its bell asks by itself.
-        self.deaf = self.messenger.spread(news);
+        self.unreachable_clients = self.notifier.deliver(notifications);
         Ok(done)
     }
 
     /// A look that changes nothing, and keeps nobody from writing.
-    pub(super) fn look<T>(
+    pub(super) fn read_only<T>(
         &self,
-        look: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
-    ) -> Result<T, Failure> {
+        work: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
         if self.was_replaced() {
-            return Err(removed::failure(&self.path));
+            return Err(replaced::error(&self.path));
         }
-        self.in_one(TransactionBehavior::Deferred, look)
+        self.in_transaction(TransactionBehavior::Deferred, work)
     }
 
-    fn in_one<T>(
+    fn in_transaction<T>(
         &self,
         behavior: TransactionBehavior,
         work: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
-    ) -> Result<T, Failure> {
-        let failed = |error: rusqlite::Error| of_sqlite(&self.path, &error);
+    ) -> Result<T, StoreError> {
+        let failed = |error: rusqlite::Error| from_sqlite(&self.path, &error);
         // Begun and ended by hand, because the rest of the store is needed meanwhile.
-        let whole = rusqlite::Transaction::new_unchecked(&self.db, behavior).map_err(failed)?;
+        let transaction =
+            rusqlite::Transaction::new_unchecked(&self.db, behavior).map_err(failed)?;
         // Others may be newer than we are, and have brought the file up to date meanwhile.
-        schema::is_known(&whole, &self.path)?;
-        let done = work(self, &Rows(&whole)).map_err(failed)?;
-        whole.commit().map_err(failed)?;
+        schema::check_version(&transaction, &self.path)?;
+        let done = work(self, &Rows(&transaction)).map_err(failed)?;
+        transaction.commit().map_err(failed)?;
         Ok(done)
     }
 
     /// Whether somebody has moved, removed or replaced the file: others may use another by now.
     pub(super) fn was_replaced(&self) -> bool {
-        identity(&self.path) != self.identity
+        file_identity(&self.path) != self.identity
     }
 
     fn key(&self, name: &str) -> String {
@@ -391,12 +408,12 @@ impl Store {
     }
 
     fn channel(&self, channel: &Channel) -> String {
-        text(&channel.of(|name| self.key(name).into()))
+        channel_name(&channel.of(|name| self.key(name).into()))
     }
 }
 
 /// A channel as it stands in the tables and is rung.
-pub(super) fn text(channel: &Channel) -> String {
+pub(super) fn channel_name(channel: &Channel) -> String {
     match channel {
         Channel::Lock(name) => format!("lock:{name}"),
         Channel::ReadWrite(name) => format!("rw:{name}"),

@@ -5,21 +5,21 @@ use std::sync::mpsc;
 
 use tokio::sync::oneshot;
 
-use super::store::Store;
+use super::store::SqliteStore;
 use crate::engine::events::Events;
-use crate::engine::process::Process;
-use crate::engine::supervise::caught_now;
-use crate::engine::wakeups::protect_this_thread;
-use crate::engine::{Answer, Cause, Failure};
+use crate::engine::fork_detector::ForkDetector;
+use crate::engine::supervise::catch_panic_sync;
+use crate::engine::waker_executor::protect_this_thread;
+use crate::engine::{BoxFuture, StoreError, StoreErrorKind};
 
-/// A thread with a [`Store`]. It ends when this is dropped and what was asked is done.
+/// A thread with a [`SqliteStore`]. It ends when this is dropped and what was asked is done.
 #[derive(Debug)]
-pub(super) struct Worker {
-    jobs: Option<mpsc::Sender<(Priority, Job)>>,
-    process: Process,
+pub(super) struct FileWorker {
+    jobs: Option<mpsc::Sender<(Priority, FileJob)>>,
+    fork_detector: ForkDetector,
 }
 
-type Job = Box<dyn FnOnce(&mut Store) + Send>;
+type FileJob = Box<dyn FnOnce(&mut SqliteStore) + Send>;
 
 /// Which of two queues a request waits in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -34,18 +34,18 @@ pub(super) enum Priority {
 
 /// The requests that have arrived and wait.
 #[derive(Default)]
-struct Queues {
-    background: VecDeque<Job>,
-    foreground: VecDeque<Job>,
+struct JobQueues {
+    background: VecDeque<FileJob>,
+    foreground: VecDeque<FileJob>,
 }
 
-impl Worker {
+impl FileWorker {
     /// Starts the thread, which opens the file.
     #[expect(clippy::disallowed_methods, reason = "the engine's own thread")]
     pub(super) async fn start(
-        open: impl FnOnce() -> Result<Store, Failure> + Send + 'static,
+        open: impl FnOnce() -> Result<SqliteStore, StoreError> + Send + 'static,
         events: Events,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, StoreError> {
         let (jobs, inbox) = mpsc::channel();
         let (opened, outcome) = oneshot::channel();
         let thread = std::thread::Builder::new().name("distlock-file".into());
@@ -57,56 +57,67 @@ impl Worker {
             };
             // Whoever wanted it may have gone: then nothing comes, and this ends.
             drop(opened.send(Ok(())));
-            let mut queues = Queues::default();
+            let mut queues = JobQueues::default();
             while let Some(job) = queues.next(&inbox) {
                 // A thread that ended would have us taken for gone while guards are valid. What a transaction had
                 // begun is taken back, and its asker hears that there is no answer.
-                if let Err(panicked) = caught_now(|| job(&mut store)) {
+                if let Err(panicked) = catch_panic_sync(|| job(&mut store)) {
                     panicked.report("file", &events);
                 }
             }
-            store.leave();
+            store.close();
         });
         started.map_err(|error| {
             let why = format!("no thread can be started: {error}");
-            Failure::new(Cause::Unreachable, why)
+            StoreError::new(StoreErrorKind::Unreachable, why)
         })?;
-        outcome.await.unwrap_or_else(|_| Err(gone()))?;
-        let process = Process::current();
+        outcome.await.unwrap_or_else(|_| Err(worker_ended()))?;
+        let fork_detector = ForkDetector::current();
         let jobs = Some(jobs);
-        Ok(Self { jobs, process })
+        Ok(Self {
+            jobs,
+            fork_detector,
+        })
     }
 
     /// Has the thread do this, and hears what it came to. If the caller drops that before the work has begun, the work is
     /// skipped; work that has begun is finished.
-    pub(super) fn ask<T: Send + 'static>(
+    pub(super) fn run<T: Send + 'static>(
         &self,
         priority: Priority,
-        work: impl FnOnce(&mut Store) -> Result<T, Failure> + Send + 'static,
-    ) -> Answer<Result<T, Failure>> {
+        work: impl FnOnce(&mut SqliteStore) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<Result<T, StoreError>> {
         let (done, outcome) = oneshot::channel();
-        self.tell(priority, move |store| {
+        self.spawn(priority, move |store| {
             if done.is_closed() {
                 return;
             }
             // Nobody may be there to hear it.
             let _ = done.send(work(store));
         });
-        Box::pin(async move { outcome.await.unwrap_or_else(|_| Err(gone())) })
+        Box::pin(async move { outcome.await.unwrap_or_else(|_| Err(worker_ended())) })
     }
 
     /// Has the thread do this in any case.
-    pub(super) fn tell(&self, priority: Priority, work: impl FnOnce(&mut Store) + Send + 'static) {
+    pub(super) fn spawn(
+        &self,
+        priority: Priority,
+        work: impl FnOnce(&mut SqliteStore) + Send + 'static,
+    ) {
         // A forked child has no such thread; one that has ended drops it, which its asker hears.
-        if let Some(jobs) = self.jobs.as_ref().filter(|_| !self.process.has_forked()) {
+        if let Some(jobs) = self
+            .jobs
+            .as_ref()
+            .filter(|_| !self.fork_detector.has_forked())
+        {
             let _ = jobs.send((priority, Box::new(work)));
         }
     }
 }
 
-impl Queues {
+impl JobQueues {
     /// The next job. Waits for one if there is none; `None` if none can come any more.
-    fn next(&mut self, inbox: &mpsc::Receiver<(Priority, Job)>) -> Option<Job> {
+    fn next(&mut self, inbox: &mpsc::Receiver<(Priority, FileJob)>) -> Option<FileJob> {
         loop {
             // All that has arrived is sorted before one is chosen.
             while let Ok(arrived) = inbox.try_recv() {
@@ -120,7 +131,7 @@ impl Queues {
         }
     }
 
-    fn push(&mut self, (priority, job): (Priority, Job)) {
+    fn push(&mut self, (priority, job): (Priority, FileJob)) {
         match priority {
             Priority::Background => self.background.push_back(job),
             Priority::Foreground => self.foreground.push_back(job),
@@ -128,15 +139,18 @@ impl Queues {
     }
 }
 
-impl Drop for Worker {
+impl Drop for FileWorker {
     fn drop(&mut self) {
         // What a forked child has is a copy, perhaps of something locked by a thread it does not have.
-        if self.process.has_forked() {
+        if self.fork_detector.has_forked() {
             std::mem::forget(self.jobs.take());
         }
     }
 }
 
-fn gone() -> Failure {
-    Failure::new(Cause::Interrupted, "the thread with the file has ended")
+fn worker_ended() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Interrupted,
+        "the thread with the file has ended",
+    )
 }

@@ -9,83 +9,92 @@ fn at(millis: u64) -> Moment {
 }
 
 fn waiting(deadline: Option<Moment>) -> Acquire {
-    Acquire::new(Kind::Mutex, Hearing::Notify, deadline, 7)
+    Acquire::new(Kind::Mutex, WaitMode::Subscribe, deadline, 7)
 }
 
 #[test]
 fn a_waiter_listens_before_it_sleeps_and_asks_in_between() {
     let mut waiter = waiting(None);
-    assert_eq!(waiter.busy(Some(SECOND), at(0)), Step::Listen);
-    assert_eq!(waiter.listening(), Step::Ask);
-    assert!(matches!(waiter.busy(Some(SECOND), at(1)), Step::Sleep(_)));
-    assert_eq!(waiter.woken(at(2)), Step::Ask);
+    assert_eq!(waiter.busy(Some(SECOND), at(0)), AcquireStep::Subscribe);
+    assert_eq!(waiter.subscribed(), AcquireStep::Send);
+    assert!(matches!(
+        waiter.busy(Some(SECOND), at(1)),
+        AcquireStep::Sleep(_)
+    ));
+    assert_eq!(waiter.woken(at(2)), AcquireStep::Send);
 }
 
 #[test]
 fn a_sleep_ends_soon_after_the_holders_lease_and_never_later_than_the_cap() {
     let mut waiter = waiting(None);
-    waiter.listening();
-    let Step::Sleep(until) = waiter.busy(Some(SECOND), at(0)) else {
+    waiter.subscribed();
+    let AcquireStep::Sleep(until) = waiter.busy(Some(SECOND), at(0)) else {
         panic!("it sleeps");
     };
     assert!(until >= at(1_000) && until <= at(1_020), "{until:?}");
     for endless in [None, Some(60 * SECOND)] {
         let step = waiter.busy(endless, at(0));
-        assert_eq!(step, Step::Sleep(at(0) + Kind::Mutex.longest_sleep()));
+        assert_eq!(
+            step,
+            AcquireStep::Sleep(at(0) + Kind::Mutex.longest_sleep())
+        );
     }
 }
 
 #[test]
 fn a_deadline_cuts_every_sleep_and_busy_is_said_only_if_it_was_heard() {
     let mut waiter = waiting(Some(at(500)));
-    waiter.listening();
-    assert_eq!(waiter.busy(Some(SECOND), at(0)), Step::Sleep(at(500)));
-    assert_eq!(waiter.woken(at(500)), Step::Busy);
+    waiter.subscribed();
+    assert_eq!(
+        waiter.busy(Some(SECOND), at(0)),
+        AcquireStep::Sleep(at(500))
+    );
+    assert_eq!(waiter.woken(at(500)), AcquireStep::Busy);
     let mut unheard = waiting(Some(at(500)));
-    assert_eq!(unheard.failed(true, at(500)), Step::TimedOut);
-    assert_eq!(unheard.woken(at(500)), Step::TimedOut);
+    assert_eq!(unheard.failed(true, at(500)), AcquireStep::TimedOut);
+    assert_eq!(unheard.woken(at(500)), AcquireStep::TimedOut);
 }
 
 #[test]
 fn an_ask_cut_off_by_the_deadline_is_never_busy_it_may_have_been_granted() {
     let mut waiter = waiting(Some(at(500)));
     waiter.busy(Some(SECOND), at(0));
-    assert_eq!(waiter.failed(true, at(500)), Step::TimedOut);
+    assert_eq!(waiter.failed(true, at(500)), AcquireStep::TimedOut);
 }
 
 #[test]
 fn a_waiter_rides_through_an_outage_but_a_first_attempt_does_not() {
-    assert_eq!(waiting(None).failed(true, at(0)), Step::Fail);
+    assert_eq!(waiting(None).failed(true, at(0)), AcquireStep::Fail);
     let mut waiter = waiting(Some(at(5_000)));
     waiter.busy(None, at(0));
-    assert!(matches!(waiter.failed(true, at(1)), Step::Sleep(_)));
+    assert!(matches!(waiter.failed(true, at(1)), AcquireStep::Sleep(_)));
     assert_eq!(
         waiter.failed(false, at(2)),
-        Step::Fail,
+        AcquireStep::Fail,
         "a refusal stays one"
     );
     // Nobody knows who holds it when time is over.
-    assert_eq!(waiter.woken(at(5_000)), Step::TimedOut);
+    assert_eq!(waiter.woken(at(5_000)), AcquireStep::TimedOut);
 }
 
 #[test]
 fn one_who_cannot_listen_asks_now_and_then_and_tries_to_listen_again() {
     let mut waiter = waiting(None);
-    assert_eq!(waiter.busy(None, at(0)), Step::Listen);
-    let Step::Sleep(until) = waiter.deaf(at(0)) else {
+    assert_eq!(waiter.busy(None, at(0)), AcquireStep::Subscribe);
+    let AcquireStep::Sleep(until) = waiter.subscribe_failed(at(0)) else {
         panic!("it sleeps");
     };
     assert!(until <= at(100), "{until:?}");
-    assert_eq!(waiter.busy(None, at(100)), Step::Listen);
+    assert_eq!(waiter.busy(None, at(100)), AcquireStep::Subscribe);
 }
 
 #[test]
 fn a_poller_never_listens_and_pauses_longer_each_time_up_to_the_longest() {
     let (first, longest) = (Duration::from_millis(4), Duration::from_millis(32));
-    let mut poller = Acquire::new(Kind::Mutex, Hearing::Poll { first, longest }, None, 7);
+    let mut poller = Acquire::new(Kind::Mutex, WaitMode::Poll { first, longest }, None, 7);
     let mut pauses = Vec::new();
     for _ in 0..8 {
-        let Step::Sleep(until) = poller.busy(None, at(0)) else {
+        let AcquireStep::Sleep(until) = poller.busy(None, at(0)) else {
             panic!("it sleeps");
         };
         pauses.push(until.since(at(0)));
@@ -101,8 +110,8 @@ fn a_poller_never_listens_and_pauses_longer_each_time_up_to_the_longest() {
 fn waiters_do_not_move_in_step() {
     let sleeps: std::collections::HashSet<_> = (0..100)
         .map(|seed| {
-            let mut waiter = Acquire::new(Kind::Mutex, Hearing::Notify, None, seed * 1000);
-            waiter.listening();
+            let mut waiter = Acquire::new(Kind::Mutex, WaitMode::Subscribe, None, seed * 1000);
+            waiter.subscribed();
             format!("{:?}", waiter.busy(Some(SECOND), at(0)))
         })
         .collect();
@@ -113,7 +122,7 @@ fn waiters_do_not_move_in_step() {
 #[test]
 fn a_poller_in_a_line_asks_as_often_as_those_who_listen() {
     let day = Duration::from_secs(86_400);
-    let hearing = Hearing::Poll {
+    let wait_mode = WaitMode::Poll {
         first: day,
         longest: day,
     };
@@ -122,8 +131,8 @@ fn a_poller_in_a_line_asks_as_often_as_those_who_listen() {
         (Kind::Write, Kind::Write.longest_sleep()),
         (Kind::Mutex, day),
     ] {
-        let mut poller = Acquire::new(kind, hearing, None, 7);
-        let Step::Sleep(until) = poller.busy(None, at(0)) else {
+        let mut poller = Acquire::new(kind, wait_mode, None, 7);
+        let AcquireStep::Sleep(until) = poller.busy(None, at(0)) else {
             panic!("it sleeps");
         };
         let pause = until.since(at(0));

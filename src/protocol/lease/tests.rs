@@ -8,29 +8,29 @@ fn at(millis: u64) -> Moment {
     Moment::at(Duration::from_secs(1000) + Duration::from_millis(millis))
 }
 
-fn keep_alive(lease: Duration) -> Terms {
-    Terms {
+fn keep_alive(lease: Duration) -> LeaseTerms {
+    LeaseTerms {
         lease,
         keep_alive: true,
         max_hold: None,
-        cut: None,
+        peer_ttl_cap: None,
     }
 }
 
-fn fixed(lease: Duration) -> Terms {
-    Terms {
+fn fixed(lease: Duration) -> LeaseTerms {
+    LeaseTerms {
         keep_alive: false,
         ..keep_alive(lease)
     }
 }
 
-fn held() -> Lease {
-    Lease::granted(keep_alive(LEASE), at(0), at(1)).expect("a fresh grant is valid")
+fn held() -> LeaseState {
+    LeaseState::granted(keep_alive(LEASE), at(0), at(1)).expect("a fresh grant is valid")
 }
 
 #[test]
 fn validity_counts_from_before_the_request_and_leaves_room_for_drift() {
-    let lease = Lease::granted(fixed(LEASE), at(0), at(5_000)).expect("time is left");
+    let lease = LeaseState::granted(fixed(LEASE), at(0), at(5_000)).expect("time is left");
     assert_eq!(lease.valid_until(), at(30_000 - 300 - 2));
     assert!(lease.is_valid(at(29_697)));
     assert!(
@@ -41,9 +41,9 @@ fn validity_counts_from_before_the_request_and_leaves_room_for_drift() {
 
 #[test]
 fn a_grant_that_arrives_after_its_lease_is_none() {
-    assert!(Lease::granted(fixed(LEASE), at(0), at(29_698)).is_none());
+    assert!(LeaseState::granted(fixed(LEASE), at(0), at(29_698)).is_none());
     let tiny = Duration::from_millis(2);
-    assert!(Lease::granted(fixed(tiny), at(0), at(0)).is_none());
+    assert!(LeaseState::granted(fixed(tiny), at(0), at(0)).is_none());
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_kept_lease_is_renewed_at_a_third_and_a_fixed_one_never() {
     assert!(matches!(lease.tick(due), Tick::Renew { lease: LEASE, .. }));
     // Under way: not asked for again, only the end is watched.
     assert_eq!(lease.tick(due), Tick::Sleep(lease.valid_until()));
-    let mut lease = Lease::granted(fixed(LEASE), at(0), at(1)).expect("valid");
+    let mut lease = LeaseState::granted(fixed(LEASE), at(0), at(1)).expect("valid");
     assert_eq!(lease.tick(at(20_000)), Tick::Sleep(lease.valid_until()));
 }
 
@@ -91,7 +91,10 @@ fn once_lost_never_un_lost() {
     lease.renewed(LEASE, at(10_000), at(29_699));
     assert!(!lease.is_valid(at(29_699)));
     assert_eq!(lease.tick(at(29_700)), Tick::Over);
-    assert!(!lease.lose(LostReason::TakenOver), "the first reason stays");
+    assert!(
+        !lease.mark_lost(LostReason::TakenOver),
+        "the first reason stays"
+    );
     assert_eq!(lease.release(at(29_701)), Err(LostReason::Expired));
 }
 
@@ -106,7 +109,7 @@ fn a_late_renewal_does_not_bring_an_unnoticed_loss_back() {
 
 #[test]
 fn an_inner_lease_never_shortens_the_outer_one() {
-    let mut lease = Lease::granted(fixed(20 * LEASE), at(0), at(1)).expect("valid");
+    let mut lease = LeaseState::granted(fixed(20 * LEASE), at(0), at(1)).expect("valid");
     let until = lease.valid_until();
     let inner = lease.join(keep_alive(Duration::from_secs(5)), at(10));
     lease.extended(Duration::from_secs(5), at(10), at(11));
@@ -134,39 +137,42 @@ fn an_inner_fixed_lease_that_goes_leaves_the_outer_one_kept_alive() {
 
 #[test]
 fn the_longest_hold_ends_a_lease_that_is_kept_alive() {
-    let terms = Terms {
+    let terms = LeaseTerms {
         max_hold: Some(Duration::from_secs(5)),
-        cut: None,
+        peer_ttl_cap: None,
         ..keep_alive(LEASE)
     };
-    let mut lease = Lease::granted(terms, at(0), at(1)).expect("valid");
+    let mut lease = LeaseState::granted(terms, at(0), at(1)).expect("valid");
     assert_eq!(lease.valid_until(), at(5_001));
     assert_eq!(lease.tick(at(5_001)), Tick::Lost(LostReason::MaxHold));
 }
 
 #[test]
 fn only_a_sound_and_fresh_hold_is_handed_on() {
-    assert!(held().may_hand_on(at(9_000)));
-    assert!(!held().may_hand_on(at(10_500)), "less than two thirds left");
+    assert!(held().may_hand_off(at(9_000)));
+    assert!(
+        !held().may_hand_off(at(10_500)),
+        "less than two thirds left"
+    );
     let mut joined = held();
     joined.join(keep_alive(LEASE), at(1));
-    assert!(!joined.may_hand_on(at(2)), "two guards");
+    assert!(!joined.may_hand_off(at(2)), "two guards");
     let mut at_risk = held();
     at_risk.renewal_failed(LEASE, at(2));
-    assert!(!at_risk.may_hand_on(at(3)), "at risk");
+    assert!(!at_risk.may_hand_off(at(3)), "at risk");
     let mut renewing = held();
     assert!(matches!(renewing.tick(at(10_000)), Tick::Renew { .. }));
-    assert!(!renewing.may_hand_on(at(10_000)), "a renewal is under way");
-    let fixed = Lease::granted(fixed(LEASE), at(0), at(1)).expect("valid");
-    assert!(!fixed.may_hand_on(at(2)), "a fixed lease");
+    assert!(!renewing.may_hand_off(at(10_000)), "a renewal is under way");
+    let fixed = LeaseState::granted(fixed(LEASE), at(0), at(1)).expect("valid");
+    assert!(!fixed.may_hand_off(at(2)), "a fixed lease");
 }
 
 #[test]
 fn what_is_handed_on_keeps_its_standing_at_the_store() {
     let mut lease = held();
     let until = lease.valid_until();
-    let next = lease.hand_on(keep_alive(LEASE), at(100));
-    assert_eq!(lease.end(), Some(End::Released));
+    let next = lease.hand_off(keep_alive(LEASE), at(100));
+    assert_eq!(lease.end(), Some(HoldEnd::Released));
     assert!(!lease.is_valid(at(100)));
     assert_eq!((next.valid_until(), next.count()), (until, 1));
     assert!(next.is_valid(at(100)));
@@ -174,20 +180,20 @@ fn what_is_handed_on_keeps_its_standing_at_the_store() {
 
 #[test]
 fn a_fixed_lease_that_others_may_cut_short_is_asked_for_anew_until_its_end() {
-    let terms = Terms {
-        cut: Some(LEASE),
+    let terms = LeaseTerms {
+        peer_ttl_cap: Some(LEASE),
         ..fixed(Duration::from_secs(45))
     };
-    let mut lease = Lease::granted(terms, at(0), at(1)).expect("valid");
+    let mut lease = LeaseState::granted(terms, at(0), at(1)).expect("valid");
     assert_eq!(lease.valid_until(), at(30_000 - 302), "no longer is sure");
-    let Some(first) = lease.next_look() else {
+    let Some(first) = lease.next_tick() else {
         panic!("it is looked at");
     };
     assert!(first > at(5_000) && first <= at(10_000), "{first:?}");
     // What is left of what was promised, and no more than the others leave.
     let asked = Tick::Renew {
         lease: LEASE,
-        look_again: at(30_000 - 302),
+        check_again: at(30_000 - 302),
     };
     assert_eq!(lease.tick(at(10_000)), asked);
     lease.renewed(LEASE, at(10_000), at(10_001));
@@ -207,13 +213,13 @@ fn a_fixed_lease_that_others_may_cut_short_is_asked_for_anew_until_its_end() {
 
 #[test]
 fn a_lease_shorter_than_what_others_leave_is_as_any_other() {
-    let terms = Terms {
-        cut: Some(LEASE),
+    let terms = LeaseTerms {
+        peer_ttl_cap: Some(LEASE),
         ..fixed(Duration::from_secs(10))
     };
-    let mut lease = Lease::granted(terms, at(0), at(1)).expect("valid");
+    let mut lease = LeaseState::granted(terms, at(0), at(1)).expect("valid");
     let end = at(10_000 - 102);
-    assert_eq!(lease.next_look(), Some(end));
+    assert_eq!(lease.next_tick(), Some(end));
     assert_eq!(lease.tick(at(9_000)), Tick::Sleep(end));
     // Longer, it is asked for anew as well.
     lease.extended(Duration::from_secs(60), at(9_000), at(9_001));
@@ -227,7 +233,7 @@ fn what_may_be_forgotten_is_asked_about_at_once_and_only_a_later_answer_counts()
     assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
     lease.suspect(at(11_000));
     assert_eq!(lease.risk(at(11_000)), Some(Risk::Failover));
-    assert_eq!(lease.next_look(), Some(at(11_000)));
+    assert_eq!(lease.next_tick(), Some(at(11_000)));
     assert!(matches!(
         lease.tick(at(11_000)),
         Tick::Renew { lease: LEASE, .. }
@@ -242,25 +248,28 @@ fn what_may_be_forgotten_is_asked_about_at_once_and_only_a_later_answer_counts()
     );
     lease.renewed(LEASE, at(11_000), at(11_003));
     assert_eq!(lease.risk(at(11_003)), None);
-    assert!(lease.next_look().is_some_and(|next| next > at(20_000)));
+    assert!(lease.next_tick().is_some_and(|next| next > at(20_000)));
 }
 
 #[test]
 fn a_fixed_lease_that_may_be_forgotten_is_asked_about_until_there_is_an_answer() {
-    let mut lease = Lease::granted(fixed(LEASE), at(0), at(1)).expect("valid");
+    let mut lease = LeaseState::granted(fixed(LEASE), at(0), at(1)).expect("valid");
     let until = lease.valid_until();
     lease.suspect(at(5_000));
     assert!(matches!(
         lease.tick(at(5_000)),
-        Tick::Renew { lease: LOOK, .. }
+        Tick::Renew { lease: PROBE, .. }
     ));
-    lease.renewal_failed(LOOK, at(5_010));
+    lease.renewal_failed(PROBE, at(5_010));
     assert_eq!(lease.risk(at(5_010)), Some(Risk::Failover));
-    let again = lease.next_look().expect("it is still held");
+    let again = lease.next_tick().expect("it is still held");
     assert!(again > at(5_050) && again < at(7_000), "{again:?}");
-    assert!(matches!(lease.tick(again), Tick::Renew { lease: LOOK, .. }));
-    lease.renewed(LOOK, again, again);
+    assert!(matches!(
+        lease.tick(again),
+        Tick::Renew { lease: PROBE, .. }
+    ));
+    lease.renewed(PROBE, again, again);
     assert_eq!(lease.risk(again), None);
     assert_eq!(lease.valid_until(), until, "a look makes nothing longer");
-    assert_eq!(lease.next_look(), Some(until), "and is the last");
+    assert_eq!(lease.next_tick(), Some(until), "and is the last");
 }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Count, Verdict, Vote, answers_within, has_vote, majority, pause, relied_on};
+use super::{
+    QuorumStatus, Vote, VoteCount, has_vote, majority, majority_validity, pause, reply_timeout,
+};
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
-fn count(votes: &[Vote], members: usize) -> Count {
-    let mut count = Count::of(members);
+fn count(votes: &[Vote], members: usize) -> VoteCount {
+    let mut count = VoteCount::of(members);
     votes.iter().for_each(|vote| count.add(*vote));
     count
 }
@@ -34,11 +36,11 @@ fn it_is_won_by_more_than_half_and_by_nothing_less() {
             let granted = votes.iter().filter(|vote| **vote == Vote::Granted).count();
             let absent = votes.iter().filter(|vote| **vote == Vote::Absent).count();
             let expected = match granted * 2 > members {
-                true => Verdict::Won,
-                false if (members - absent) * 2 > members => Verdict::Busy,
-                false => Verdict::NoMajority,
+                true => QuorumStatus::Won,
+                false if (members - absent) * 2 > members => QuorumStatus::Busy,
+                false => QuorumStatus::NoMajority,
             };
-            assert_eq!(count(&votes, members).verdict(), expected, "{votes:?}");
+            assert_eq!(count(&votes, members).status(), expected, "{votes:?}");
         }
     }
 }
@@ -46,13 +48,13 @@ fn it_is_won_by_more_than_half_and_by_nothing_less() {
 #[test]
 fn what_is_decided_stays_decided() {
     for votes in every(5) {
-        let all = count(&votes, 5).verdict();
+        let all = count(&votes, 5).status();
         for heard in 0..5 {
-            match count(&votes[..heard], 5).verdict() {
-                Verdict::Open => {}
-                Verdict::Won => assert_eq!(all, Verdict::Won, "{votes:?} at {heard}"),
-                Verdict::Busy | Verdict::NoMajority => {
-                    assert_ne!(all, Verdict::Won, "{votes:?} at {heard}");
+            match count(&votes[..heard], 5).status() {
+                QuorumStatus::Pending => {}
+                QuorumStatus::Won => assert_eq!(all, QuorumStatus::Won, "{votes:?} at {heard}"),
+                QuorumStatus::Busy | QuorumStatus::NoMajority => {
+                    assert_ne!(all, QuorumStatus::Won, "{votes:?} at {heard}");
                 }
             }
         }
@@ -64,32 +66,32 @@ fn who_is_in_the_way_is_not_told_before_it_is_certain() {
     let (refused, absent) = (Vote::Refused, Vote::Absent);
     let mixed = count(&[refused, refused, absent], 5);
     assert_eq!(
-        mixed.verdict(),
-        Verdict::Open,
+        mixed.status(),
+        QuorumStatus::Pending,
         "the other two may be missing, too"
     );
-    assert_eq!(count(&[refused; 3], 5).verdict(), Verdict::Busy);
-    assert_eq!(count(&[absent; 3], 5).verdict(), Verdict::NoMajority);
+    assert_eq!(count(&[refused; 3], 5).status(), QuorumStatus::Busy);
+    assert_eq!(count(&[absent; 3], 5).status(), QuorumStatus::NoMajority);
     let rest = count(&[refused, refused, absent, absent, absent], 5);
-    assert_eq!(rest.verdict(), Verdict::NoMajority);
+    assert_eq!(rest.status(), QuorumStatus::NoMajority);
 }
 
 #[test]
 fn it_is_relied_on_until_too_few_are_left() {
     let each = vec![MILLIS(30), MILLIS(10), MILLIS(50), MILLIS(20)];
-    assert_eq!(relied_on(each.clone(), 5), MILLIS(20));
-    assert_eq!(relied_on(each[..2].to_vec(), 5), Duration::ZERO);
-    assert_eq!(relied_on(each[..3].to_vec(), 5), MILLIS(10));
+    assert_eq!(majority_validity(each.clone(), 5), MILLIS(20));
+    assert_eq!(majority_validity(each[..2].to_vec(), 5), Duration::ZERO);
+    assert_eq!(majority_validity(each[..3].to_vec(), 5), MILLIS(10));
     assert_eq!(
-        relied_on(vec![MILLIS(30), Duration::ZERO], 3),
+        majority_validity(vec![MILLIS(30), Duration::ZERO], 3),
         Duration::ZERO
     );
 }
 
 #[test]
 fn an_answer_takes_far_less_than_the_lease() {
-    assert_eq!(answers_within(MILLIS(30_000)), MILLIS(1_500));
-    assert_eq!(answers_within(MILLIS(100)), MILLIS(50));
+    assert_eq!(reply_timeout(MILLIS(30_000)), MILLIS(1_500));
+    assert_eq!(reply_timeout(MILLIS(100)), MILLIS(50));
 }
 
 #[test]
@@ -129,7 +131,7 @@ impl World {
     fn holds(&self, client: usize) -> bool {
         let each = self.believed[client].iter();
         let each = each.map(|until| MILLIS(until.saturating_sub(self.now)));
-        relied_on(each.collect(), 5) > Duration::ZERO
+        majority_validity(each.collect(), 5) > Duration::ZERO
     }
 
     fn ask(&mut self, client: usize, server: usize) -> Vote {
@@ -162,11 +164,11 @@ impl World {
         if self.holds(client) {
             return;
         }
-        let mut count = Count::of(5);
+        let mut count = VoteCount::of(5);
         for place in 0..5 {
             count.add(self.ask(client, (server + place) % 5));
         }
-        if count.verdict() != Verdict::Won {
+        if count.status() != QuorumStatus::Won {
             for server in 0..5 {
                 self.believed[client][server] = 0;
                 if self.servers[server]

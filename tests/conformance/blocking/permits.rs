@@ -13,7 +13,7 @@ fn permits_are_counted_and_given_back(stage: &Stage) -> Played {
     assert!(semaphore.try_set(2)?);
     let both = semaphore.permits(2).acquire()?;
     assert!(semaphore.permit().try_acquire()?.is_none());
-    semaphore.set(3)?;
+    semaphore.set_total(3)?;
     let third = semaphore.permit().acquire_timeout(PATIENCE)?;
     let third = third.expect("there is one more");
     let id = third.permit_ids()[0];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Error, Guard, HoldsEndWith, Lease, Verdict};
+use distlock::{Client, Error, Guard, Lease, ReleaseOn, Severity};
 
 use crate::stage::{Family, PATIENCE, Played, Player, Stage, begun, in_time, seen};
 use crate::support::eventually;
@@ -209,7 +209,7 @@ async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage<impl Family>) 
     let name = stage.name("stock");
     let held = named.lock(&*name).acquire().await?;
     for label in ["first", "second"] {
-        named.relabel(label);
+        named.set_label(label);
         label_becomes(&watcher, &name, label).await;
     }
     held.release().await
@@ -218,9 +218,7 @@ async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage<impl Family>) 
 async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage<impl Family>) -> Played {
     let watcher = stage.client().await?;
     let gone = stage.builder().label("left behind");
-    let gone = stage
-        .connect(gone.holds_end_with(HoldsEndWith::Lease))
-        .await?;
+    let gone = stage.connect(gone.release_on(ReleaseOn::Lease)).await?;
     let (left, given) = (stage.name("left"), stage.name("given"));
     let lease = Lease::Fixed(Duration::from_secs(600));
     gone.lock(&*left)
@@ -240,7 +238,7 @@ async fn who_knows_the_owner_gives_back_what_was_left_to_its_lease(
     stage: &Stage<impl Family>,
 ) -> Played {
     let a = stage
-        .connect(stage.builder().holds_end_with(HoldsEndWith::Lease))
+        .connect(stage.builder().release_on(ReleaseOn::Lease))
         .await?;
     let b = stage.client().await?;
     let name = stage.name("deploy");
@@ -309,8 +307,8 @@ async fn a_store_that_is_fit_for_locks_says_so(stage: &Stage<impl Family>) -> Pl
     let findings = stage.client().await?.admin().examine_with_probe().await?;
     assert!(!findings.is_empty());
     for finding in findings {
-        assert_ne!(finding.verdict, Verdict::Fail, "{finding:?}");
-        let fine = finding.verdict == Verdict::Ok;
+        assert_ne!(finding.severity, Severity::Fail, "{finding:?}");
+        let fine = finding.severity == Severity::Ok;
         assert_eq!(finding.advice.is_none(), fine, "{finding:?}");
     }
     Ok(())

@@ -228,7 +228,7 @@ async fn a_grant_is_told_with_the_label_that_follows_it(stage: &Stage<impl Famil
     let (a, b) = stage.clients().await?;
     let mut watch = watching(stage, &b).await?;
     let held = a.lock(stage.name("stock")).acquire().await?;
-    a.relabel("billing-7");
+    a.set_label("billing-7");
     let granted = in_time(watch.next()).await?;
     assert_eq!(granted.change, Change::Granted);
     if granted.label.is_none() {

@@ -18,7 +18,7 @@ on_every_engine_with_scripts! { play with Plain:
 async fn permits_of_one_semaphore_are_added_up(stage: &Stage) -> Played {
     let (a, b, _) = two(stage).await?;
     let semaphore = a.semaphore(stage.name("exports"));
-    semaphore.set(100_000).await?;
+    semaphore.set_total(100_000).await?;
     let both = |one, other| {
         MultiLock::new([
             semaphore.permits(one).into(),
@@ -97,7 +97,7 @@ async fn locks_of_every_kind_are_taken_together(stage: &Stage) -> Played {
 async fn a_try_of_every_kind_that_fails_leaves_each_as_it_was(stage: &Stage) -> Played {
     let (a, b, _) = two(stage).await?;
     let semaphore = b.semaphore(stage.name("permits"));
-    semaphore.set(3).await?;
+    semaphore.set_total(3).await?;
     // A reader that was there before stays, with its own time.
     let reader = b.rw_lock(stage.name("read")).read().acquire().await?;
     let held = b.lock(stage.name("zzz-last")).acquire().await?;

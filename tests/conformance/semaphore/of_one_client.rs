@@ -20,7 +20,7 @@ async fn who_wants_more_than_there_are_keeps_its_own_client_out_of_nothing(
     sleep(ASLEEP).await;
     in_time(a.permit().acquire()).await?.release().await?;
     in_time(a.permits(2).acquire()).await?.release().await?;
-    a.set(3).await?;
+    a.set_total(3).await?;
     let all = in_time(too_many).await.expect("no panic")?;
     all.release().await?;
     counts(&a, 3, 0).await
@@ -33,7 +33,7 @@ async fn who_wants_more_than_are_left_lets_its_own_client_have_them(
     let held = b.permit().acquire().await?;
     let waiting = tokio::spawn(a.permits(3).acquire());
     sleep(ASLEEP).await;
-    b.set(2).await?;
+    b.set_total(2).await?;
     held.release().await?;
     in_time(a.permit().acquire()).await?.release().await?;
     waiting.abort();

@@ -99,12 +99,12 @@ async fn who_wants_more_than_there_are_keeps_nobody_out(stage: &Stage<Semaphore>
     let one = a.permit().try_acquire().await?.expect("one is there");
     release(vec![held, one]).await?;
     // It gets them as soon as there are so many.
-    a.set(3).await?;
+    a.set_total(3).await?;
     let all = in_time(too_many).await.expect("no panic")?;
     // Or has to let others in when there are fewer again.
     let waiting = tokio::spawn(b.permits(3).acquire());
     sleep(ASLEEP).await;
-    a.set(2).await?;
+    a.set_total(2).await?;
     all.release().await?;
     in_time(a.permit().acquire()).await?.release().await?;
     waiting.abort();

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use super::names;
+use super::lock_slot;
 use super::nodes::Nodes;
-use super::route::{Route, Stop};
-use crate::engine::Failure;
+use super::router::{Hop, Router};
+use crate::engine::StoreError;
 use crate::engine::redis::inspect;
-use crate::protocol::{Channel, Holding, Kind};
+use crate::protocol::{Channel, Kind, LockSnapshot};
 
 /// Reports who holds it. The keys of readers are not named in advance, so a slot that moves is waited for.
 pub(super) async fn inspect(
     nodes: Arc<Nodes>,
     name: Arc<str>,
-) -> Result<Option<(Kind, Holding)>, Failure> {
-    let slot = names::slot(&nodes.keys, &Channel::Lock(name.clone()))?;
-    let mut route = Route::to(&nodes, slot)?;
+) -> Result<Option<(Kind, LockSnapshot)>, StoreError> {
+    let slot = lock_slot::slot(&nodes.keys, &Channel::Lock(name.clone()))?;
+    let mut router = Router::to(&nodes, slot)?;
     loop {
-        let Stop { node, .. } = route.stop_at_rest().await?;
+        let Hop { node, .. } = router.next_stable_hop().await?;
         match inspect::inspect(&node, name.clone()).await {
-            Err(failure) => route.go_on(failure).await?,
+            Err(failure) => router.retry_after(failure).await?,
             found => return found,
         }
     }

@@ -11,40 +11,45 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::names;
+use super::lock_slot;
 use super::nodes::Nodes;
-use super::route::{Track, carry};
-use super::turn::Turn;
-use crate::engine::Failure;
+use super::redirect::Redirect;
+use super::router::{CallLane, send_request};
+use crate::engine::StoreError;
 use crate::engine::redis::slot::Slot;
-use crate::engine::redis::{apart, scripts};
-use crate::protocol::lease::LOOK;
+use crate::engine::redis::{background, scripts};
+use crate::protocol::lease::PROBE;
 use crate::protocol::{Action, Reply, Request};
 
-type Answer = Result<Reply, Failure>;
+type RenewResult = Result<Reply, StoreError>;
 
 /// Carries them out and returns the answers in the same order. None waits for another's answer.
-pub(super) async fn call(nodes: Arc<Nodes>, requests: Vec<Request>) -> Vec<Answer> {
+pub(super) async fn call(nodes: Arc<Nodes>, requests: Vec<Request>) -> Vec<RenewResult> {
     let count = requests.len();
     let limit = limit(&requests);
     let mut renewals: HashMap<Slot, (Vec<usize>, Vec<Request>)> = HashMap::new();
-    let mut parts = JoinSet::new();
-    for (place, request) in requests.into_iter().enumerate() {
+    let mut tasks = JoinSet::new();
+    for (index, request) in requests.into_iter().enumerate() {
         if scripts::renewal(&request).is_some() {
-            let slot = names::slot_of_key(&nodes.keys, &request.subject.name);
-            let (places, together) = renewals.entry(slot).or_default();
-            places.push(place);
-            together.push(request);
+            let slot = lock_slot::slot_of_key(&nodes.keys, &request.subject.name);
+            let (indexes, batch) = renewals.entry(slot).or_default();
+            indexes.push(index);
+            batch.push(request);
         } else {
             let nodes = nodes.clone();
-            parts.spawn(async move { (vec![place], vec![alone(&nodes, &request, limit).await]) });
+            tasks.spawn(async move {
+                (
+                    vec![index],
+                    vec![call_single(&nodes, &request, limit).await],
+                )
+            });
         }
     }
-    for (slot, (places, together)) in renewals {
+    for (slot, (indexes, batch)) in renewals {
         let nodes = nodes.clone();
-        parts.spawn(async move { (places, renew(&nodes, slot, together, limit).await) });
+        tasks.spawn(async move { (indexes, renew(&nodes, slot, batch, limit).await) });
     }
-    apart::gathered(count, parts).await
+    background::collect_replies(count, tasks).await
 }
 
 /// In one call; those that are not where they were, or on their way, each by itself.
@@ -53,32 +58,32 @@ async fn renew(
     slot: Slot,
     requests: Vec<Request>,
     limit: Duration,
-) -> Vec<Answer> {
+) -> Vec<RenewResult> {
     if let [request] = &*requests {
-        return vec![alone(nodes, request, limit).await];
+        return vec![call_single(nodes, request, limit).await];
     }
     let there = async {
-        let site = nodes.owner(slot).await?;
-        let node = nodes.at(&site)?;
-        Ok((site, node))
+        let addr = nodes.owner(slot).await?;
+        let node = nodes.at(&addr)?;
+        Ok((addr, node))
     };
-    let (site, mut answers) = match there.await {
-        Ok((site, node)) => (site, apart::call(node, requests.clone()).await),
+    let (addr, mut answers) = match there.await {
+        Ok((addr, node)) => (addr, background::call(node, requests.clone()).await),
         Err(failure) => return vec![Err(failure); requests.len()],
     };
-    let sent_away = |answer: &Answer| {
+    let redirected = |answer: &RenewResult| {
         let failure = answer.as_ref().err();
-        failure.is_some_and(|failure| Turn::of(failure, &site).is_some())
+        failure.is_some_and(|failure| Redirect::of(failure, &addr).is_some())
     };
     let mut again = JoinSet::new();
-    for (place, request) in requests.into_iter().enumerate() {
-        if sent_away(&answers[place]) {
+    for (index, request) in requests.into_iter().enumerate() {
+        if redirected(&answers[index]) {
             let nodes = nodes.clone();
-            again.spawn(async move { (place, alone(&nodes, &request, limit).await) });
+            again.spawn(async move { (index, call_single(&nodes, &request, limit).await) });
         }
     }
-    while let Some(Ok((place, answer))) = again.join_next().await {
-        answers[place] = answer;
+    while let Some(Ok((index, answer))) = again.join_next().await {
+        answers[index] = answer;
     }
     answers
 }
@@ -87,12 +92,12 @@ async fn renew(
 /// lets go after a third of the shortest lease.
 fn limit(requests: &[Request]) -> Duration {
     let leases = requests.iter().filter_map(|request| match request.action {
-        Action::Renew { lease, .. } if lease != LOOK => Some(lease / 3),
+        Action::Renew { lease, .. } if lease != PROBE => Some(lease / 3),
         _ => None,
     });
     leases.min().unwrap_or(Duration::MAX)
 }
 
-async fn alone(nodes: &Nodes, request: &Request, limit: Duration) -> Answer {
-    carry(nodes, request, Track::Apart(limit)).await
+async fn call_single(nodes: &Nodes, request: &Request, limit: Duration) -> RenewResult {
+    send_request(nodes, request, CallLane::Background(limit)).await
 }

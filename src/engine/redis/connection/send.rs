@@ -3,31 +3,31 @@
 use redis::{Cmd, Pipeline, Value};
 
 use super::Connection;
-use super::work::Work;
-use crate::engine::Failure;
-use crate::engine::redis::assurance::Ran;
-use crate::engine::redis::scripts::Call;
+use super::payload::Payload;
+use crate::engine::StoreError;
+use crate::engine::redis::durability::ScriptReply;
+use crate::engine::redis::scripts::ScriptCall;
 
 impl Connection {
     /// Runs a script, by its hash or, where the server does not know it, by its text; unless it takes something, and the
     /// server grants nothing new.
-    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Ran, Failure> {
-        self.carry_out(&Work::Script(call)).await
+    pub(crate) async fn run(&self, call: &ScriptCall<'_>) -> Result<ScriptReply, StoreError> {
+        self.execute(&Payload::Script(call)).await
     }
 
     /// Sends one command.
-    pub(crate) async fn send(&self, cmd: &Cmd) -> Result<Value, Failure> {
-        let ran = self.carry_out(&Work::Command(cmd)).await?;
-        Ok(ran.said()?.value)
+    pub(crate) async fn send(&self, cmd: &Cmd) -> Result<Value, StoreError> {
+        let ran = self.execute(&Payload::Command(cmd)).await?;
+        Ok(ran.executed()?.value)
     }
 
     /// Sends several commands in one round trip; each has an answer of its own, or an error.
-    pub(crate) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+    pub(crate) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        let ran = self.carry_out(&Work::Commands(commands)).await?;
-        match ran.said()?.value {
+        let ran = self.execute(&Payload::Commands(commands)).await?;
+        match ran.executed()?.value {
             Value::Array(answers) => Ok(answers),
             other => Ok(vec![other]),
         }

@@ -13,102 +13,106 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
 use crate::engine::events::Events;
-use crate::engine::redis::assurance::Assurance;
-use crate::engine::redis::identity::{self, Identity, Introduction, Met};
-use crate::engine::redis::record::Record;
-use crate::engine::{Cause, Failure};
+use crate::engine::redis::durability::DurabilityPolicy;
+use crate::engine::redis::incarnation::{self, Incarnation, IncarnationTracker, ServerInfo};
+use crate::engine::redis::promotion_record::PromotionRecord;
+use crate::engine::{StoreError, StoreErrorKind};
 
 /// What is asked of the server at the other end beside what it is told to do.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct ConnectionContext {
     /// Whom all connections of the client have met.
-    pub(crate) met: Arc<Met>,
+    pub(crate) incarnations: Arc<IncarnationTracker>,
     /// What it takes for what is granted here to count.
-    pub(crate) assurance: Assurance,
+    pub(crate) durability: DurabilityPolicy,
     /// Where it is kept since when a server is known by its data.
-    pub(crate) record: Record,
+    pub(crate) promotion_record: PromotionRecord,
     pub(crate) events: Events,
 }
 
-impl Terms {
+impl ConnectionContext {
     /// Gets to know the server, before anything is asked of it: what it grants comes after.
-    pub(super) async fn meet(
+    pub(super) async fn handshake(
         &self,
         connection: &mut MultiplexedConnection,
         by: Instant,
-    ) -> Result<Server, Failure> {
-        let meeting = async {
-            let told = identity::ask(connection).await?;
-            let grants_from = self.grants_from(connection, &told).await?;
-            Ok(Server {
-                identity: told.identity,
-                grants_from,
+    ) -> Result<ServerState, StoreError> {
+        let exchange = async {
+            let info = incarnation::query(connection).await?;
+            let grants_allowed_at = self.grants_allowed_at(connection, &info).await?;
+            Ok(ServerState {
+                incarnation: info.incarnation,
+                grants_allowed_at,
                 no_read_only_scripts: AtomicBool::new(false),
             })
         };
-        let server = tokio::time::timeout_at(by, meeting).await;
+        let server = tokio::time::timeout_at(by, exchange).await;
         let server = server.unwrap_or_else(|_| {
             let why = "connected, but the server does not answer";
-            Err(Failure::new(Cause::Unreachable, why))
+            Err(StoreError::new(StoreErrorKind::Unreachable, why))
         })?;
-        self.met.meet(server.identity.clone());
+        self.incarnations.observe(server.incarnation.clone());
         Ok(server)
     }
 
     /// From when on it grants something new, if there is a delay.
-    async fn grants_from(
+    async fn grants_allowed_at(
         &self,
         connection: &mut MultiplexedConnection,
-        told: &Introduction,
-    ) -> Result<Option<Instant>, Failure> {
-        let Some(delay) = self.assurance.delay else {
+        info: &ServerInfo,
+    ) -> Result<Option<Instant>, StoreError> {
+        let Some(delay) = self.durability.failover_delay else {
             return Ok(None);
         };
         let unknown = || {
             let why =
                 "failover_delay needs to know which server this is, and it does not say (INFO)";
-            Failure::new(Cause::Unusable, why)
+            StoreError::new(StoreErrorKind::Unusable, why)
         };
-        let identity = told.identity.as_ref().ok_or_else(unknown)?;
+        let incarnation = info.incarnation.as_ref().ok_or_else(unknown)?;
         // Also of one that was never promoted: who may not do this is to be told now, and not when another takes its place.
-        let seen = self.record.first_seen(connection, identity, delay);
-        let seen = seen.await?;
-        let age = match identity.is_promoted() {
-            true => seen,
-            false => told.up.ok_or_else(unknown)?,
+        let promoted_for = self
+            .promotion_record
+            .first_seen(connection, incarnation, delay);
+        let promoted_for = promoted_for.await?;
+        let age = match incarnation.is_promoted() {
+            true => promoted_for,
+            false => info.uptime.ok_or_else(unknown)?,
         };
         // Not when it was asked: that long ago it was when it was said, and the question may have waited.
-        Ok(self.assurance.grants_from(Instant::now(), age))
+        Ok(self.durability.grants_allowed_at(Instant::now(), age))
     }
 }
 
 /// Who is at the other end.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) identity: Option<Identity>,
+pub(super) struct ServerState {
+    pub(super) incarnation: Option<Incarnation>,
     /// It grants nothing new before.
-    grants_from: Option<Instant>,
+    grants_allowed_at: Option<Instant>,
     /// Whether EVAL_RO is unknown there, or denied to this user.
     no_read_only_scripts: AtomicBool,
 }
 
-impl Server {
+impl ServerState {
     /// Whether scripts that only read may go as such, as far as is known.
     pub(super) fn has_read_only_scripts(&self) -> bool {
         !self.no_read_only_scripts.load(Ordering::Relaxed)
     }
 
     /// For the rest of this connection they go as any other.
-    pub(super) fn has_no_read_only_scripts(&self) {
+    pub(super) fn set_no_read_only_scripts(&self) {
         self.no_read_only_scripts.store(true, Ordering::Relaxed);
     }
 
     /// For how long it grants nothing new, because it has not been the one for long enough.
-    pub(super) fn held_back(&self) -> Option<Duration> {
+    pub(super) fn grant_delay_left(&self) -> Option<Duration> {
         if planted!(DelayIgnored) {
             return None;
         }
-        let left = self.grants_from?.saturating_duration_since(Instant::now());
+        let left = self
+            .grants_allowed_at?
+            .saturating_duration_since(Instant::now());
         Some(left).filter(|left| !left.is_zero())
     }
 }

@@ -19,31 +19,31 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Level;
 
-use super::channel::{Channel, Phase, step};
-use super::{Order, Sieve};
+use super::subscription::{ChannelSubscription, Phase, transition};
+use super::{ChannelFilter, PubSubCommand};
 use crate::engine::events::Events;
 use crate::engine::in_process;
-use crate::engine::redis::door::{Door, Opened};
+use crate::engine::redis::backoff::{INITIAL_BACKOFF, MAX_BACKOFF, jittered};
+use crate::engine::redis::connector::{Connector, NewConnection};
 use crate::engine::redis::failure;
-use crate::engine::redis::manner::Manner;
-use crate::engine::redis::pace::{LONGEST_PAUSE, PAUSE, at_random};
-use crate::engine::redis::sentinel::Stay;
-use crate::engine::redis::settings::Settings;
-use crate::engine::supervise::{Restarts, caught};
-use crate::engine::{Cause, Failure};
+use crate::engine::redis::pubsub_mode::PubSubMode;
+use crate::engine::redis::sentinel::MasterEpoch;
+use crate::engine::redis::settings::RedisSettings;
+use crate::engine::supervise::{Restarts, catch_panic};
+use crate::engine::{StoreError, StoreErrorKind};
 
-pub(super) struct Task {
-    door: Door,
-    manner: Manner,
+pub(super) struct PubSubTask {
+    connector: Connector,
+    pubsub_mode: PubSubMode,
     command_timeout: Duration,
     events: Events,
-    inbox: mpsc::UnboundedReceiver<Order>,
-    channels: HashMap<String, Channel>,
+    inbox: mpsc::UnboundedReceiver<PubSubCommand>,
+    channels: HashMap<String, ChannelSubscription>,
     link: Link,
     /// What goes on beside the task, on this connection or for the next; it ends with it.
-    under_way: JoinSet<Done>,
+    in_flight: JoinSet<PubSubEvent>,
     /// How long it will be, at most, from the next attempt to connect to the one after it.
-    pause: Duration,
+    backoff: Duration,
     /// When the next attempt may be made.
     not_before: Instant,
 }
@@ -51,79 +51,79 @@ pub(super) struct Task {
 enum Link {
     Connecting,
     /// There is none, and this is why; another attempt follows the pause.
-    Down(Failure),
+    Down(StoreError),
     /// Nobody has wanted one yet, or not since it went.
     Idle,
     Up {
         connection: MultiplexedConnection,
-        news: News,
+        pushes: PushReceiver,
         /// A server that is no longer the one to be at tells nothing.
-        stay: Stay,
+        master_epoch: MasterEpoch,
     },
 }
 
-type News = mpsc::UnboundedReceiver<PushInfo>;
+type PushReceiver = mpsc::UnboundedReceiver<PushInfo>;
 
 /// Something that was under way has come to its end.
-enum Done {
-    Connected(Result<(Opened, News), Failure>),
-    Left(Vec<String>, Result<(), Failure>),
-    Subscribed(Vec<String>, Result<(), Failure>),
+enum PubSubEvent {
+    Connected(Result<(NewConnection, PushReceiver), StoreError>),
+    Left(Vec<String>, Result<(), StoreError>),
+    Subscribed(Vec<String>, Result<(), StoreError>),
 }
 
-impl Task {
+impl PubSubTask {
     pub(super) fn new(
-        door: Door,
-        settings: &Settings,
-        inbox: mpsc::UnboundedReceiver<Order>,
+        connector: Connector,
+        settings: &RedisSettings,
+        inbox: mpsc::UnboundedReceiver<PubSubCommand>,
     ) -> Self {
         Self {
-            door,
-            manner: settings.manner(),
+            connector,
+            pubsub_mode: settings.pubsub_mode(),
             command_timeout: settings.command_timeout,
             events: settings.events.clone(),
             inbox,
             channels: HashMap::new(),
             link: Link::Idle,
-            under_way: JoinSet::new(),
-            pause: PAUSE,
+            in_flight: JoinSet::new(),
+            backoff: INITIAL_BACKOFF,
             not_before: Instant::now(),
         }
     }
 
     pub(super) async fn run(mut self) {
         let events = self.events.clone();
-        let mut restarts = Restarts::of("subscriptions", &events);
-        while let Err(panicked) = caught(self.work()).await {
-            restarts.after(panicked).await;
+        let mut restarts = Restarts::new("subscriptions", &events);
+        while let Err(panicked) = catch_panic(self.work()).await {
+            restarts.report_and_wait(panicked).await;
             // Listeners poll meanwhile, and are notified once they are subscribed again.
             let why = "the listening task was restarted";
-            self.disconnected(Failure::new(Cause::Unreachable, why));
+            self.on_disconnected(StoreError::new(StoreErrorKind::Unreachable, why));
         }
     }
 
     async fn work(&mut self) {
         loop {
-            let pause = tokio::time::sleep_until(self.not_before);
+            let backoff = tokio::time::sleep_until(self.not_before);
             tokio::select! {
-                order = self.inbox.recv() => match order {
-                    Some(order) => self.obey(order),
+                command = self.inbox.recv() => match command {
+                    Some(command) => self.on_command(command),
                     None => return,
                 },
-                push = self.link.news() => self.hear(push),
-                Some(Ok(done)) = self.under_way.join_next() => self.conclude(done),
-                () = pause, if matches!(self.link, Link::Down(_)) => self.retry(),
+                push = self.link.next_push() => self.on_push(push),
+                Some(Ok(done)) = self.in_flight.join_next() => self.on_done(done),
+                () = backoff, if matches!(self.link, Link::Down(_)) => self.connect(),
             }
         }
     }
 
     /// Carries out this order and all that have come meanwhile, in one command of each sort.
-    fn obey(&mut self, first: Order) {
+    fn on_command(&mut self, first: PubSubCommand) {
         let (mut joined, mut left) = (Vec::new(), Vec::new());
-        let mut order = Some(first);
-        while let Some(next) = order {
+        let mut command = Some(first);
+        while let Some(next) = command {
             match next {
-                Order::Listen {
+                PubSubCommand::Subscribe {
                     channel,
                     ear,
                     ready,
@@ -133,40 +133,40 @@ impl Task {
                         let _ = ready.send(Err(why.clone()));
                     } else {
                         let known = self.channels.entry(channel.clone()).or_default();
-                        known.join(ear, ready);
+                        known.add(ear, ready);
                         joined.push(channel);
                     }
                 }
-                Order::Leave { channel, ear } => {
+                PubSubCommand::Unsubscribe { channel, ear } => {
                     if let Some(known) = self.channels.get_mut(&channel) {
-                        known.part(&ear);
+                        known.remove(&ear);
                         left.push(channel);
                     }
                 }
-                Order::Keep(Sieve(here)) => {
+                PubSubCommand::Retain(ChannelFilter(here)) => {
                     let gone: Vec<String> = self
                         .channels
                         .keys()
                         .filter(|name| !here(name))
                         .cloned()
                         .collect();
-                    self.dismiss(gone);
+                    self.close_channels(gone);
                 }
             }
-            order = self.inbox.try_recv().ok();
+            command = self.inbox.try_recv().ok();
         }
-        self.leave(left);
+        self.unsubscribe(left);
         if matches!(self.link, Link::Idle) {
-            self.retry();
+            self.connect();
         } else {
             self.subscribe(joined);
         }
     }
 
-    fn hear(&mut self, push: Option<PushInfo>) {
+    fn on_push(&mut self, push: Option<PushInfo>) {
         let Some(push) = push.filter(|push| push.kind != PushKind::Disconnection) else {
             let why = "the listening connection has ended";
-            return self.disconnected(Failure::new(Cause::Unreachable, why));
+            return self.on_disconnected(StoreError::new(StoreErrorKind::Unreachable, why));
         };
         let Some(Value::BulkString(name)) = push.data.first() else {
             return;
@@ -176,99 +176,110 @@ impl Task {
             return;
         };
         match push.kind {
-            PushKind::Message | PushKind::SMessage => channel.tell(),
+            PushKind::Message | PushKind::SMessage => channel.notify(),
             // Not asked for: its slot is another server's by now.
-            PushKind::SUnsubscribe if matches!(channel.phase, Phase::Asked | Phase::Heard) => {
+            PushKind::SUnsubscribe
+                if matches!(channel.phase, Phase::Subscribing | Phase::Subscribed) =>
+            {
                 let name = name.into_owned();
-                self.dismiss(vec![name]);
+                self.close_channels(vec![name]);
             }
             _ => {}
         }
     }
 
     /// Nothing is heard of these any more; whoever listens begins anew, perhaps elsewhere.
-    fn dismiss(&mut self, names: Vec<String>) {
-        let why = Failure::new(Cause::Unready, "it is to be heard elsewhere");
+    fn close_channels(&mut self, names: Vec<String>) {
+        let why = StoreError::new(StoreErrorKind::NotReady, "it is to be heard elsewhere");
         for name in &names {
             if let Some(channel) = self.channels.get_mut(name) {
                 channel.refused(&why);
             }
         }
-        self.leave(names);
+        self.unsubscribe(names);
     }
 
-    fn conclude(&mut self, done: Done) {
+    fn on_done(&mut self, done: PubSubEvent) {
         // What the server said before it answered was of the time before.
-        while let Some(push) = self.link.said_already() {
+        while let Some(push) = self.link.try_next_push() {
             let ended = push.kind == PushKind::Disconnection;
-            self.hear(Some(push));
+            self.on_push(Some(push));
             if ended {
                 return;
             }
         }
         match done {
-            Done::Connected(Ok((opened, news))) => {
-                let Opened { connection, stay } = opened;
+            PubSubEvent::Connected(Ok((opened, pushes))) => {
+                let NewConnection {
+                    connection,
+                    master_epoch,
+                } = opened;
                 self.link = Link::Up {
                     connection,
-                    news,
-                    stay,
+                    pushes,
+                    master_epoch,
                 };
                 let all: Vec<String> = self.channels.keys().cloned().collect();
-                let (server, channels) = (self.door.server(), all.len());
+                let (server, channels) = (self.connector.server(), all.len());
                 self.events.emit(Level::DEBUG, move || {
                     tracing::debug!(%server, channels, "connected to listen");
                 });
                 self.subscribe(all);
             }
-            Done::Subscribed(names, Ok(())) => {
-                self.pause = PAUSE;
+            PubSubEvent::Subscribed(names, Ok(())) => {
+                self.backoff = INITIAL_BACKOFF;
                 for name in &names {
                     if let Some(channel) = self.channels.get_mut(name) {
                         channel.confirmed();
                     }
                 }
                 // Whoever asked for it may have gone meanwhile.
-                self.leave(names);
+                self.unsubscribe(names);
             }
-            Done::Subscribed(names, Err(why)) if is_of_these(&why) => self.denied(names, &why),
-            Done::Left(names, Ok(())) => self.parted(names),
+            PubSubEvent::Subscribed(names, Err(why)) if is_of_these_channels(&why) => {
+                self.on_denied(names, &why)
+            }
+            PubSubEvent::Left(names, Ok(())) => self.on_unsubscribed(names),
             // One who may not leave hears what it does not need; elsewhere there is nothing to leave.
-            Done::Left(names, Err(why)) if is_of_these(&why) => self.parted(names),
-            Done::Connected(Err(why)) | Done::Left(_, Err(why)) | Done::Subscribed(_, Err(why)) => {
-                self.disconnected(why);
+            PubSubEvent::Left(names, Err(why)) if is_of_these_channels(&why) => {
+                self.on_unsubscribed(names)
+            }
+            PubSubEvent::Connected(Err(why))
+            | PubSubEvent::Left(_, Err(why))
+            | PubSubEvent::Subscribed(_, Err(why)) => {
+                self.on_disconnected(why);
             }
         }
     }
 
     /// One refused channel refuses them all: ask for each alone, to blame the right one.
-    fn denied(&mut self, names: Vec<String>, why: &Failure) {
+    fn on_denied(&mut self, names: Vec<String>, why: &StoreError) {
         let alone = names.len() == 1;
         for name in names {
             if alone {
-                self.refused(name, why);
+                self.on_refused(name, why);
             } else if let Some(channel) = self.channels.get_mut(&name) {
-                channel.phase = Phase::Wanted;
+                channel.phase = Phase::Unsubscribed;
                 self.subscribe(vec![name]);
             }
         }
     }
 
-    fn refused(&mut self, name: String, why: &Failure) {
+    fn on_refused(&mut self, name: String, why: &StoreError) {
         let Some(channel) = self.channels.get_mut(&name) else {
             return;
         };
         channel.refused(why);
         // A part of it may have been allowed.
-        channel.phase = Phase::Heard;
-        self.leave(vec![name]);
+        channel.phase = Phase::Subscribed;
+        self.unsubscribe(vec![name]);
     }
 
     /// The server has let go of these; some may be wanted again.
-    fn parted(&mut self, names: Vec<String>) {
+    fn on_unsubscribed(&mut self, names: Vec<String>) {
         for name in &names {
             if let Some(channel) = self.channels.get_mut(name) {
-                channel.phase = Phase::Wanted;
+                channel.phase = Phase::Unsubscribed;
                 if channel.is_empty() {
                     self.channels.remove(name);
                 }
@@ -283,30 +294,35 @@ impl Task {
             return;
         };
         let known = &mut self.channels;
-        names.retain(|name| step(known.get_mut(name), Phase::Wanted, Phase::Asked));
+        names.retain(|name| {
+            transition(known.get_mut(name), Phase::Unsubscribed, Phase::Subscribing)
+        });
         if names.is_empty() {
             return;
         }
-        let (manner, limit) = (self.manner, self.command_timeout);
-        for names in manner.together(names) {
+        let (pubsub_mode, limit) = (self.pubsub_mode, self.command_timeout);
+        for names in pubsub_mode.group(names) {
             let mut connection = connection.clone();
-            self.under_way.spawn(in_process(async move {
-                let answered = answered(limit, manner.subscribe(&mut connection, &names)).await;
-                Done::Subscribed(names, answered)
+            self.in_flight.spawn(in_process(async move {
+                let answered =
+                    answered(limit, pubsub_mode.subscribe(&mut connection, &names)).await;
+                PubSubEvent::Subscribed(names, answered)
             }));
         }
     }
 
     /// Leaves those of these that nobody listens to any more.
-    fn leave(&mut self, mut names: Vec<String>) {
+    fn unsubscribe(&mut self, mut names: Vec<String>) {
         let known = &mut self.channels;
         names.retain(|name| {
             let channel = known.get_mut(name).filter(|channel| channel.is_empty());
             match channel.as_ref().map(|channel| channel.phase) {
-                Some(Phase::Wanted) => known.remove(name).is_none(),
-                Some(Phase::Heard) => step(channel, Phase::Heard, Phase::Left),
+                Some(Phase::Unsubscribed) => known.remove(name).is_none(),
+                Some(Phase::Subscribed) => {
+                    transition(channel, Phase::Subscribed, Phase::Unsubscribing)
+                }
                 // What is under way leads here again.
-                Some(Phase::Asked | Phase::Left) | None => false,
+                Some(Phase::Subscribing | Phase::Unsubscribing) | None => false,
             }
         });
         let Link::Up { connection, .. } = &self.link else {
@@ -315,89 +331,94 @@ impl Task {
         if names.is_empty() {
             return;
         }
-        let (manner, limit) = (self.manner, self.command_timeout);
-        for names in manner.together(names) {
+        let (pubsub_mode, limit) = (self.pubsub_mode, self.command_timeout);
+        for names in pubsub_mode.group(names) {
             let mut connection = connection.clone();
-            self.under_way.spawn(in_process(async move {
-                let answered = answered(limit, manner.unsubscribe(&mut connection, &names)).await;
-                Done::Left(names, answered)
+            self.in_flight.spawn(in_process(async move {
+                let answered =
+                    answered(limit, pubsub_mode.unsubscribe(&mut connection, &names)).await;
+                PubSubEvent::Left(names, answered)
             }));
         }
     }
 
     /// Connects again if anybody wants it.
-    fn retry(&mut self) {
+    fn connect(&mut self) {
         if self.channels.is_empty() {
             self.link = Link::Idle;
             return;
         }
         self.link = Link::Connecting;
-        self.not_before = Instant::now() + at_random(self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        let door = self.door.clone();
-        self.under_way.spawn(in_process(async move {
+        self.not_before = Instant::now() + jittered(self.backoff);
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+        let connector = self.connector.clone();
+        self.in_flight.spawn(in_process(async move {
             // One for each connection: an old one's messages would be taken for the new one's.
-            let (pushes, news) = mpsc::unbounded_channel();
+            let (push_tx, pushes) = mpsc::unbounded_channel();
             let config = AsyncConnectionConfig::new()
                 .set_response_timeout(None)
-                .set_push_sender(pushes);
-            let made = door.open(config).await;
-            Done::Connected(made.map(|opened| (opened, news)))
+                .set_push_sender(push_tx);
+            let made = connector.open(config).await;
+            PubSubEvent::Connected(made.map(|opened| (opened, pushes)))
         }));
     }
 
     /// Those who listen hear nothing until there is another connection, and are told then.
-    fn disconnected(&mut self, why: Failure) {
-        let (server, detail) = (self.door.server(), why.detail.clone());
+    fn on_disconnected(&mut self, why: StoreError) {
+        let (server, detail) = (self.connector.server(), why.detail.clone());
         self.events.emit(Level::DEBUG, move || {
             tracing::debug!(%server, why = detail, "not connected to listen");
         });
-        self.under_way = JoinSet::new();
+        self.in_flight = JoinSet::new();
         self.channels.retain(|_, channel| {
             channel.disconnected(&why);
             !channel.is_empty()
         });
         self.link = Link::Down(why);
         if self.not_before <= Instant::now() {
-            self.retry();
+            self.connect();
         }
     }
 }
 
 impl Link {
-    async fn news(&mut self) -> Option<PushInfo> {
+    async fn next_push(&mut self) -> Option<PushInfo> {
         match self {
-            Self::Up { news, stay, .. } => tokio::select! {
-                push = news.recv() => push,
-                () = stay.over() => None,
+            Self::Up {
+                pushes,
+                master_epoch,
+                ..
+            } => tokio::select! {
+                push = pushes.recv() => push,
+                () = master_epoch.changed() => None,
             },
             Self::Connecting | Self::Down(_) | Self::Idle => std::future::pending().await,
         }
     }
 
     /// What there is to hear without waiting.
-    fn said_already(&mut self) -> Option<PushInfo> {
+    fn try_next_push(&mut self) -> Option<PushInfo> {
         match self {
-            Self::Up { news, .. } => news.try_recv().ok(),
+            Self::Up { pushes, .. } => pushes.try_recv().ok(),
             Self::Connecting | Self::Down(_) | Self::Idle => None,
         }
     }
 }
 
 /// Whether it is about the channels alone, and not about the connection.
-fn is_of_these(why: &Failure) -> bool {
-    why.cause == Cause::Denied || failure::is_of_a_slot(why)
+fn is_of_these_channels(why: &StoreError) -> bool {
+    why.kind == StoreErrorKind::Denied || failure::is_slot_error(why)
 }
 
 async fn answered(
     limit: Duration,
     answer: impl Future<Output = RedisResult<()>> + Send,
-) -> Result<(), Failure> {
+) -> Result<(), StoreError> {
     match tokio::time::timeout(limit, answer).await {
-        Ok(answer) => answer.map_err(|error| failure::of_calling(&error)),
+        Ok(answer) => answer.map_err(|error| failure::from_call_error(&error)),
         Err(_) => {
             let why = "no confirmation of a subscription in time";
-            Err(Failure::new(Cause::TimedOut, why))
+            Err(StoreError::new(StoreErrorKind::TimedOut, why))
         }
     }
 }

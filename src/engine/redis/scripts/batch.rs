@@ -7,7 +7,7 @@ use super::{Script, exclusive};
 use crate::protocol::{Kind, Request};
 
 /// A script that may be run for one of the requests in a batch.
-pub(super) struct Passenger {
+pub(super) struct SubScript {
     pub(super) script: &'static LazyLock<Script>,
     pub(super) keys: usize,
     pub(super) args: Args,
@@ -17,30 +17,33 @@ pub(super) struct Passenger {
 pub(super) type Args = &'static [Option<&'static str>];
 
 /// What every item uses is found once.
-const HEAD: &str = "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\n";
+const PROLOGUE: &str = "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\n";
 
 /// Of one kind of lock: what may travel together, and the script that carries it out. In a batch they are told by
 /// their place in the list, counted from 1.
-struct Batch {
-    passengers: [Passenger; 5],
+struct BatchScript {
+    sub_scripts: [SubScript; 5],
     script: Script,
 }
 
 // One for each kind: a server makes all of a script's functions anew each time it is run.
-static MUTEX: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::MUTEX.passengers()));
-static FENCED: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::FENCED.passengers()));
-static SIMPLE: LazyLock<Batch> = LazyLock::new(|| Batch::new(exclusive::SIMPLE.passengers()));
+static MUTEX: LazyLock<BatchScript> =
+    LazyLock::new(|| BatchScript::new(exclusive::MUTEX.sub_scripts()));
+static FENCED: LazyLock<BatchScript> =
+    LazyLock::new(|| BatchScript::new(exclusive::FENCED.sub_scripts()));
+static SIMPLE: LazyLock<BatchScript> =
+    LazyLock::new(|| BatchScript::new(exclusive::SIMPLE.sub_scripts()));
 
-impl Batch {
+impl BatchScript {
     /// The passengers as functions, and what calls them one after the other. Where each finds its keys and
     /// arguments is written into its text: tables of its own would cost the server more than batches save.
-    fn new(passengers: [Passenger; 5]) -> Self {
-        let mut text = String::from(HEAD);
+    fn new(sub_scripts: [SubScript; 5]) -> Self {
+        let mut text = String::from(PROLOGUE);
         text += "local scripts = {\n";
-        for (place, passenger) in passengers.iter().enumerate() {
-            let mut body = passenger.script.as_written().replace("KEYS[", "KEYS[k + ");
+        for (index, sub_script) in sub_scripts.iter().enumerate() {
+            let mut body = sub_script.script.as_written().replace("KEYS[", "KEYS[k + ");
             let mut args = 0;
-            for (number, value) in (1..).zip(passenger.args) {
+            for (number, value) in (1..).zip(sub_script.args) {
                 let here = match value {
                     Some(value) => format!("'{value}'"),
                     None => {
@@ -50,17 +53,20 @@ impl Batch {
                 };
                 body = body.replace(&format!("ARGV[{number}]"), &here);
             }
-            let (number, keys) = (place + 1, passenger.keys);
+            let (number, keys) = (index + 1, sub_script.keys);
             text += &format!("['{number}'] = {{function(k, a)\n{body}\nend, {keys}, {args}}},\n");
         }
         text += "}\n";
         text += include_str!("../lua/batch.lua");
         let script = Script::new(Cow::Owned(text));
-        Self { passengers, script }
+        Self {
+            sub_scripts,
+            script,
+        }
     }
 }
 
-fn batch(kind: Kind) -> Option<&'static Batch> {
+fn batch(kind: Kind) -> Option<&'static BatchScript> {
     match kind {
         Kind::Mutex => Some(&MUTEX),
         Kind::Fenced => Some(&FENCED),
@@ -76,10 +82,10 @@ pub(super) fn script(kind: Kind) -> Option<&'static Script> {
 }
 
 /// Its number in a batch and the arguments it need not bring along; none if it has to go alone.
-pub(super) fn passenger(request: &Request) -> Option<(usize, Args)> {
-    let passengers = &batch(request.subject.kind)?.passengers;
-    let place = exclusive::passenger(&request.action)?;
-    Some((place + 1, passengers[place].args))
+pub(super) fn sub_script(request: &Request) -> Option<(usize, Args)> {
+    let sub_scripts = &batch(request.subject.kind)?.sub_scripts;
+    let index = exclusive::sub_script(&request.action)?;
+    Some((index + 1, sub_scripts[index].args))
 }
 
 #[cfg(test)]
@@ -95,8 +101,8 @@ mod tests {
             .filter(|line| !line.trim_start().starts_with("--"));
         let code: String = code.collect();
         let uses = code.split(table).skip(1);
-        uses.map(|behind| {
-            let number = behind
+        uses.map(|suffix| {
+            let number = suffix
                 .strip_prefix('[')
                 .and_then(|rest| rest.split(']').next());
             let number = number.and_then(|number| number.parse().ok());
@@ -106,9 +112,9 @@ mod tests {
     }
 
     #[test]
-    fn passengers_find_their_keys_and_arguments_where_a_batch_puts_them() {
+    fn sub_scripts_use_exactly_their_declared_keys_and_arguments() {
         let batches = Kind::ALL.into_iter().filter_map(batch);
-        for Passenger { script, keys, args } in batches.flat_map(|batch| &batch.passengers) {
+        for SubScript { script, keys, args } in batches.flat_map(|batch| &batch.sub_scripts) {
             let text = script.as_written();
             assert_eq!(numbers(text, "KEYS"), (1..=*keys).collect(), "{text}");
             assert_eq!(numbers(text, "ARGV"), (1..=args.len()).collect(), "{text}");

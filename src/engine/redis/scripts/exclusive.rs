@@ -8,21 +8,21 @@ use std::sync::LazyLock;
 
 use redis::Value;
 
-use super::answers::{held_or_not, remaining, renewal, unexpected};
-use super::batch::{Args, Passenger};
-use super::words::Words;
-use super::{Place, Primitive, Script, inspect, write_twin};
-use crate::engine::Failure;
+use super::arg_writer::ArgWriter;
+use super::batch::{Args, SubScript};
+use super::replies::{release_reply, remaining, renewal, unexpected};
+use super::{KeyRole, KindScripts, Script, inspect, write_alias};
+use crate::engine::StoreError;
 use crate::engine::redis::keys::Keys;
-use crate::protocol::marks::MARK_TTL;
+use crate::protocol::tombstones::TOMBSTONE_TTL;
 use crate::protocol::{Action, Entry, FencingToken, Kind, Reply, Request};
 
 /// A script for each action on one kind of lock.
-pub(super) struct Scripts {
+pub(super) struct ExclusiveScripts {
     acquire: LazyLock<Script>,
     force_release: LazyLock<Script>,
     kind: Kind,
-    pass: LazyLock<Script>,
+    transfer: LazyLock<Script>,
     release: LazyLock<Script>,
     renew: LazyLock<Script>,
     undo: LazyLock<Script>,
@@ -31,7 +31,7 @@ pub(super) struct Scripts {
     /// Whether each grant has a token.
     fenced: bool,
     /// Whether those who wait stand in a line of the store's.
-    line: bool,
+    queued: bool,
 }
 
 /// The text of a script: its file, behind those that stand before it.
@@ -44,74 +44,74 @@ macro_rules! script {
     };
 }
 
-pub(super) static MUTEX: Scripts = Scripts {
+pub(super) static MUTEX: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/owner" then "format/lock" then "mutex/acquire"),
     force_release: script!("format/owner" then "format/lock" then "mutex/force_release"),
     kind: Kind::Mutex,
-    pass: script!("mutex/pass"),
+    transfer: script!("mutex/pass"),
     release: script!("mutex/release"),
     renew: script!("mutex/renew"),
     undo: script!("mutex/undo"),
     counts: true,
     fenced: false,
-    line: false,
+    queued: false,
 };
-pub(super) static SIMPLE: Scripts = Scripts {
+pub(super) static SIMPLE: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/simple" then "simple/acquire"),
     force_release: script!("format/owner" then "simple/force_release"),
     kind: Kind::Simple,
-    pass: script!("simple/pass"),
+    transfer: script!("simple/pass"),
     release: script!("simple/release"),
     renew: script!("simple/renew"),
     undo: script!("simple/undo"),
     counts: false,
     fenced: false,
-    line: false,
+    queued: false,
 };
 /// What is given back, or renewed, is a plain lock.
-pub(super) static FENCED: Scripts = Scripts {
+pub(super) static FENCED: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/owner" then "format/lock" then "fenced/token" then "fenced/acquire"),
     kind: Kind::Fenced,
-    pass: script!("fenced/token" then "fenced/pass"),
+    transfer: script!("fenced/token" then "fenced/pass"),
     force_release: script!("format/owner" then "format/lock" then "mutex/force_release"),
     release: script!("mutex/release"),
     renew: script!("mutex/renew"),
     undo: script!("mutex/undo"),
     counts: true,
     fenced: true,
-    line: false,
+    queued: false,
 };
 /// What is renewed is a plain lock.
-pub(super) static FAIR: Scripts = Scripts {
+pub(super) static FAIR: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/twin" then "format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/acquire"),
     kind: Kind::Fair,
     // It is never passed: whoever is first in line gets it.
-    pass: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
+    transfer: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
     force_release: script!("format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/force_release"),
     release: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
     renew: script!("mutex/renew"),
     undo: script!("format/owner" then "format/queue" then "fair/line" then "fair/undo"),
     counts: true,
     fenced: false,
-    line: true,
+    queued: true,
 };
 
-impl Scripts {
+impl ExclusiveScripts {
     /// What one waits for; the rest is rare, or goes its own way.
-    pub(super) fn passengers(&'static self) -> [Passenger; 5] {
-        let keys = self.taken().len();
-        let acquire = |args| Passenger {
+    pub(super) fn sub_scripts(&'static self) -> [SubScript; 5] {
+        let keys = self.acquire_keys().len();
+        let acquire = |args| SubScript {
             script: &self.acquire,
             keys,
             args,
         };
-        let release = |args| Passenger {
+        let release = |args| SubScript {
             script: &self.release,
-            keys: self.given().len(),
+            keys: self.release_keys().len(),
             args,
         };
-        let pass = Passenger {
-            script: &self.pass,
+        let transfer = SubScript {
+            script: &self.transfer,
             keys,
             args: if self.fenced { &[None; 6] } else { &[None; 5] },
         };
@@ -123,59 +123,64 @@ impl Scripts {
         [
             acquire(first),
             release(&[None, Some("0"), None]),
-            pass,
+            transfer,
             acquire(again),
             release(&[None; 3]),
         ]
     }
 
-    fn token(&self, seen: Option<FencingToken>, words: &mut Words) {
+    fn token(&self, seen: Option<FencingToken>, args: &mut ArgWriter) {
         if self.fenced {
-            words.number(seen.map_or(0, FencingToken::number));
+            args.number(seen.map_or(0, FencingToken::number));
         }
     }
 
     /// The keys of a script that gives the lock back.
-    const fn given(&self) -> &'static [Place] {
-        if self.line {
-            return &[Place::Lock, Place::Queue, Place::Timeout, Place::Alive];
+    const fn release_keys(&self) -> &'static [KeyRole] {
+        if self.queued {
+            return &[
+                KeyRole::Lock,
+                KeyRole::Queue,
+                KeyRole::Timeout,
+                KeyRole::Alive,
+            ];
         }
-        &[Place::Lock]
+        &[KeyRole::Lock]
     }
 
     /// The keys of a script that may take the lock.
-    const fn taken(&self) -> &'static [Place] {
+    const fn acquire_keys(&self) -> &'static [KeyRole] {
         if self.fenced {
-            return &[Place::Lock, Place::Undone, Place::Token];
+            return &[KeyRole::Lock, KeyRole::Tombstones, KeyRole::Token];
         }
-        if self.line {
+        if self.queued {
             return &[
-                Place::Lock,
-                Place::Undone,
-                Place::Queue,
-                Place::Timeout,
-                Place::Alive,
+                KeyRole::Lock,
+                KeyRole::Tombstones,
+                KeyRole::Queue,
+                KeyRole::Timeout,
+                KeyRole::Alive,
             ];
         }
-        &[Place::Lock, Place::Undone]
+        &[KeyRole::Lock, KeyRole::Tombstones]
     }
 }
 
-impl Primitive for Scripts {
+impl KindScripts for ExclusiveScripts {
     fn script(&'static self, action: &Action) -> &'static Script {
         match action {
             Action::Acquire { .. } => &self.acquire,
             Action::ForceRelease => &self.force_release,
             // Of no lock are there many: whoever asks learns that.
-            Action::Alter { .. } | Action::Count(_) | Action::Inspect => &inspect::SCRIPT,
-            Action::Pass { .. } => &self.pass,
+            Action::CounterOp { .. } | Action::SemaphoreOp(_) | Action::Inspect => &inspect::SCRIPT,
+            Action::Transfer { .. } => &self.transfer,
             Action::Release { .. } => &self.release,
             Action::Renew { .. } => &self.renew,
             Action::Undo { .. } => &self.undo,
         }
     }
 
-    fn args(&self, request: &Request, keys: &Keys, words: &mut Words) {
+    fn args(&self, request: &Request, keys: &Keys, args: &mut ArgWriter) {
         // An argument, not a key: it is published to, never stored, and in a cluster has no slot.
         let channel = request.subject.channel();
         let channel = keys.channel(&channel);
@@ -188,81 +193,83 @@ impl Primitive for Scripts {
                 waits,
                 ..
             } => {
-                words.owner(owner);
-                words.number(entry.attempt());
+                args.owner(owner);
+                args.number(entry.attempt());
                 if self.counts {
-                    words.number(match *entry {
-                        Entry::First => 1,
-                        Entry::Again { count, .. } => count,
+                    args.number(match *entry {
+                        Entry::Fresh => 1,
+                        Entry::Reentry { count, .. } => count,
                     });
                 }
-                words.millis(*lease);
-                self.token(*seen, words);
-                if self.line {
-                    words.millis(waits.unwrap_or_default());
-                    write_twin(request, keys, words);
+                args.millis(*lease);
+                self.token(*seen, args);
+                if self.queued {
+                    args.millis(waits.unwrap_or_default());
+                    write_alias(request, keys, args);
                 }
             }
-            Action::ForceRelease => words.text(&channel),
-            Action::Alter { .. } | Action::Count(_) | Action::Inspect => {
-                inspect::args(request, keys, inspect::WHOLE, words);
+            Action::ForceRelease => args.text(&channel),
+            Action::CounterOp { .. } | Action::SemaphoreOp(_) | Action::Inspect => {
+                inspect::args(request, keys, inspect::WHOLE, args);
             }
-            Action::Pass { from: owner, .. } if self.line => {
-                words.owner(owner);
-                words.number(0);
-                words.text(&channel);
+            Action::Transfer { from: owner, .. } if self.queued => {
+                args.owner(owner);
+                args.number(0);
+                args.text(&channel);
             }
-            Action::Pass {
+            Action::Transfer {
                 from,
                 to,
                 lease,
                 own_listeners,
                 seen,
             } => {
-                words.owner(from);
-                words.owner(to);
-                words.millis(*lease);
-                words.number(*own_listeners);
-                words.text(&channel);
-                self.token(*seen, words);
+                args.owner(from);
+                args.owner(to);
+                args.millis(*lease);
+                args.number(*own_listeners);
+                args.text(&channel);
+                self.token(*seen, args);
             }
             Action::Release { owner, left } => {
-                words.owner(owner);
-                words.number(*left);
-                words.text(&channel);
+                args.owner(owner);
+                args.number(*left);
+                args.text(&channel);
             }
             Action::Renew { owner, lease } => {
-                words.owner(owner);
-                words.millis(*lease);
+                args.owner(owner);
+                args.millis(*lease);
             }
             Action::Undo { owner, entry } => {
-                words.owner(owner);
-                words.number(entry.attempt());
+                args.owner(owner);
+                args.number(entry.attempt());
                 if self.counts {
-                    words.number(match *entry {
-                        Entry::First => 0,
-                        Entry::Again { count, .. } => count,
+                    args.number(match *entry {
+                        Entry::Fresh => 0,
+                        Entry::Reentry { count, .. } => count,
                     });
                 }
-                words.millis(MARK_TTL);
-                words.text(&channel);
+                args.millis(TOMBSTONE_TTL);
+                args.text(&channel);
             }
         }
     }
 
-    fn places(&self, action: &Action) -> &'static [Place] {
+    fn key_roles(&self, action: &Action) -> &'static [KeyRole] {
         match action {
-            Action::Pass { .. } if self.line => self.given(),
-            Action::Acquire { .. } | Action::Pass { .. } => self.taken(),
-            Action::Undo { .. } if self.line => self.taken(),
-            Action::Undo { .. } => &[Place::Lock, Place::Undone],
-            Action::ForceRelease | Action::Release { .. } => self.given(),
-            Action::Renew { .. } => &[Place::Lock],
-            Action::Alter { .. } | Action::Count(_) | Action::Inspect => inspect::PLACES,
+            Action::Transfer { .. } if self.queued => self.release_keys(),
+            Action::Acquire { .. } | Action::Transfer { .. } => self.acquire_keys(),
+            Action::Undo { .. } if self.queued => self.acquire_keys(),
+            Action::Undo { .. } => &[KeyRole::Lock, KeyRole::Tombstones],
+            Action::ForceRelease | Action::Release { .. } => self.release_keys(),
+            Action::Renew { .. } => &[KeyRole::Lock],
+            Action::CounterOp { .. } | Action::SemaphoreOp(_) | Action::Inspect => {
+                inspect::KEY_ROLES
+            }
         }
     }
 
-    fn reply(&self, action: &Action, result: Value) -> Result<Reply, Failure> {
+    fn reply(&self, action: &Action, result: Value) -> Result<Reply, StoreError> {
         match (action, result) {
             (Action::Acquire { .. }, Value::Int(code)) => match code {
                 -3 => Ok(Reply::Granted { token: None }),
@@ -272,42 +279,47 @@ impl Primitive for Scripts {
                     ttl: remaining(ttl),
                 }),
             },
-            (Action::Acquire { .. } | Action::Pass { .. }, Value::Array(token)) => granted(token),
-            (Action::Alter { .. }, _) => Ok(Reply::NO_NUMBER),
-            (Action::Count(_), _) => Ok(Reply::NO_PERMITS),
+            (Action::Acquire { .. } | Action::Transfer { .. }, Value::Array(token)) => {
+                granted(token)
+            }
+            (Action::CounterOp { .. }, _) => Ok(Reply::NOT_A_COUNTER),
+            (Action::SemaphoreOp(_), _) => Ok(Reply::NOT_A_SEMAPHORE),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
             (Action::Inspect, answer) => inspect::Inspection::read(answer)?.reply_as(self.kind),
-            (Action::Pass { .. }, Value::Int(-3)) => Ok(Reply::Granted { token: None }),
+            (Action::Transfer { .. }, Value::Int(-3)) => Ok(Reply::Granted { token: None }),
             (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
                 renewal(answers.remove(0))
             }
             (
-                Action::Release { .. } | Action::Pass { .. } | Action::Undo { .. },
+                Action::Release { .. } | Action::Transfer { .. } | Action::Undo { .. },
                 Value::Int(code),
-            ) => Ok(held_or_not(code)),
+            ) => Ok(release_reply(code)),
             (_, other) => Err(unexpected(&other)),
         }
     }
 }
 
 /// Its place among the passengers.
-pub(super) const fn passenger(action: &Action) -> Option<usize> {
+pub(super) const fn sub_script(action: &Action) -> Option<usize> {
     match action {
         Action::Acquire {
-            entry: Entry::First,
+            entry: Entry::Fresh,
             ..
         } => Some(0),
         Action::Release { left: 0, .. } => Some(1),
-        Action::Pass { .. } => Some(2),
+        Action::Transfer { .. } => Some(2),
         Action::Acquire { .. } => Some(3),
         Action::Release { .. } => Some(4),
-        Action::Alter { .. } | Action::Count(_) | Action::ForceRelease | Action::Inspect => None,
+        Action::CounterOp { .. }
+        | Action::SemaphoreOp(_)
+        | Action::ForceRelease
+        | Action::Inspect => None,
         Action::Renew { .. } | Action::Undo { .. } => None,
     }
 }
 
 /// A grant, by its token alone.
-fn granted(answer: Vec<Value>) -> Result<Reply, Failure> {
+fn granted(answer: Vec<Value>) -> Result<Reply, StoreError> {
     let token = match answer.into_iter().next() {
         Some(token) => number(token)?,
         None => None,
@@ -319,7 +331,7 @@ fn granted(answer: Vec<Value>) -> Result<Reply, Failure> {
 }
 
 /// A token, or none where the text is no number.
-fn number(token: Value) -> Result<Option<FencingToken>, Failure> {
+fn number(token: Value) -> Result<Option<FencingToken>, StoreError> {
     let token: String = redis::from_redis_value(token).map_err(|e| unexpected(&e))?;
     Ok(token.parse().ok().map(FencingToken::new))
 }

@@ -5,14 +5,15 @@ use std::sync::LazyLock;
 
 use redis::{FromRedisValue, Value};
 
-use super::answers::{remaining, text, unexpected};
-use super::words::Words;
-use super::{Place, Script, write_twin};
+use super::arg_writer::ArgWriter;
+use super::replies::{remaining, text, unexpected};
+use super::{KeyRole, Script, write_alias};
 use crate::engine::redis::keys::Keys;
-use crate::engine::{Cause, Failure};
+use crate::engine::{StoreError, StoreErrorKind};
 use crate::protocol::semaphore::holding;
 use crate::protocol::{
-    ClientId, FencingToken, HeldBy, Holding, Kind, PermitId, Permits, Reply, Request, Shape,
+    ClientId, FencingToken, HolderSnapshot, Kind, LockSnapshot, PermitId, Permits, Reply, Request,
+    StateKind,
 };
 
 pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
@@ -29,52 +30,60 @@ pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
 
 /// Which of its keys the script may read: a user may not be allowed all of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Readable {
+pub(crate) enum InspectScope {
     All,
     /// Those of a plain, fenced or fair lock.
-    OfExclusive,
+    Exclusive,
     /// Those of a read/write lock.
-    OfShared,
+    Shared,
     /// Those of a semaphore.
-    OfSemaphore,
+    Semaphore,
     Lock,
 }
 
-impl Readable {
+impl InspectScope {
     /// In this order they are tried.
     pub(crate) const EACH: [Self; 5] = [
         Self::All,
-        Self::OfExclusive,
-        Self::OfShared,
-        Self::OfSemaphore,
+        Self::Exclusive,
+        Self::Shared,
+        Self::Semaphore,
         Self::Lock,
     ];
 
-    pub(super) const fn places(self) -> &'static [Place] {
-        use Place::{Clients, Line, Lock, Out, Queue, Token, Writers};
+    pub(super) const fn key_roles(self) -> &'static [KeyRole] {
+        use KeyRole::{Clients, Lock, PermitTimeouts, Queue, SemaphoreQueue, Token, Writers};
         match self {
-            Self::All => &[Lock, Token, Queue, Writers, Out, Clients, Line],
-            Self::OfExclusive => &[Lock, Token, Queue],
-            Self::OfShared => &[Lock, Writers],
-            Self::OfSemaphore => &[Lock, Out, Clients, Line],
+            Self::All => &[
+                Lock,
+                Token,
+                Queue,
+                Writers,
+                PermitTimeouts,
+                Clients,
+                SemaphoreQueue,
+            ],
+            Self::Exclusive => &[Lock, Token, Queue],
+            Self::Shared => &[Lock, Writers],
+            Self::Semaphore => &[Lock, PermitTimeouts, Clients, SemaphoreQueue],
             Self::Lock => &[Lock],
         }
     }
 
     /// A letter for each of the keys.
-    const fn letters(self) -> &'static str {
+    const fn key_letters(self) -> &'static str {
         match self {
             Self::All => "ltqwocn",
-            Self::OfExclusive => "ltq",
-            Self::OfShared => "lw",
-            Self::OfSemaphore => "locn",
+            Self::Exclusive => "ltq",
+            Self::Shared => "lw",
+            Self::Semaphore => "locn",
             Self::Lock => "l",
         }
     }
 }
 
 /// The cursor of the first page, and of the last.
-pub(super) const START: &str = "0";
+pub(super) const FIRST_CURSOR: &str = "0";
 
 /// What stands behind a writer's owner.
 const WRITE: &str = ":write";
@@ -82,41 +91,41 @@ const WRITE: &str = ":write";
 pub(super) fn args(
     request: &Request,
     keys: &Keys,
-    (readable, cursor): (Readable, &str),
-    words: &mut Words,
+    (scope, cursor): (InspectScope, &str),
+    args: &mut ArgWriter,
 ) {
-    words.text(&keys.base(&request.subject.name));
-    words.bytes(cursor.as_bytes());
-    words.bytes(readable.letters().as_bytes());
-    write_twin(request, keys, words);
+    args.text(&keys.base(&request.subject.name));
+    args.bytes(cursor.as_bytes());
+    args.bytes(scope.key_letters().as_bytes());
+    write_alias(request, keys, args);
 }
 
 /// The first page, by all keys.
-pub(super) const WHOLE: (Readable, &str) = (Readable::All, START);
-pub(super) const PLACES: &[Place] = Readable::All.places();
+pub(super) const WHOLE: (InspectScope, &str) = (InspectScope::All, FIRST_CURSOR);
+pub(super) const KEY_ROLES: &[KeyRole] = InspectScope::All.key_roles();
 
 /// What the script has found.
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
-    found: Found,
+    found: FoundState,
     /// Where the next page begins, if there is one.
     next: Option<String>,
 }
 
 #[derive(Debug, Default)]
-enum Found {
+enum FoundState {
     #[default]
     Free,
     /// An integer without permits that are out: any kind of number.
     Number,
     /// A lock of this shape.
-    Lock(Shape, Holding),
+    Lock(StateKind, LockSnapshot),
     /// Permits that are out, each with its owner.
-    Permits(Out),
+    Permits(OutstandingPermits),
 }
 
 #[derive(Debug, Default)]
-struct Out {
+struct OutstandingPermits {
     available: i64,
     count: u64,
     /// By id: a page may repeat some of the page before.
@@ -127,16 +136,16 @@ struct Out {
 
 impl Inspection {
     /// What one call has returned.
-    pub(crate) fn read(answer: Value) -> Result<Self, Failure> {
+    pub(crate) fn read(answer: Value) -> Result<Self, StoreError> {
         let Value::Array(answer) = answer else {
             return Err(unexpected(&answer));
         };
         let mut answer = answer.into_iter();
         let word = text(answer.next().unwrap_or(Value::Nil))?;
-        let rest = Rest(answer);
+        let rest = ReplyReader(answer);
         match &*word {
             "free" => Ok(Self::default()),
-            "number" => Ok(Self::of(Found::Number)),
+            "number" => Ok(Self::of(FoundState::Number)),
             "hash" => rest.hash(),
             "shared" => rest.shared(),
             "value" => rest.value(),
@@ -145,19 +154,28 @@ impl Inspection {
         }
     }
 
-    const fn of(found: Found) -> Self {
+    const fn of(found: FoundState) -> Self {
         Self { found, next: None }
     }
 
     /// Whether more keys would not have shown more.
-    pub(crate) const fn is_complete(&self, readable: Readable) -> bool {
-        match (&self.found, readable) {
-            (_, Readable::All)
-            | (Found::Lock(Shape::Value, _), _)
-            | (Found::Lock(Shape::Counted, _), Readable::OfExclusive)
-            | (Found::Lock(Shape::Shared, _), Readable::OfShared)
-            | (Found::Free | Found::Number | Found::Permits(_), Readable::OfSemaphore) => true,
-            (Found::Free | Found::Number | Found::Lock(..) | Found::Permits(_), _) => false,
+    pub(crate) const fn is_complete(&self, scope: InspectScope) -> bool {
+        match (&self.found, scope) {
+            (_, InspectScope::All)
+            | (FoundState::Lock(StateKind::Simple, _), _)
+            | (FoundState::Lock(StateKind::Mutex, _), InspectScope::Exclusive)
+            | (FoundState::Lock(StateKind::ReadWrite, _), InspectScope::Shared)
+            | (
+                FoundState::Free | FoundState::Number | FoundState::Permits(_),
+                InspectScope::Semaphore,
+            ) => true,
+            (
+                FoundState::Free
+                | FoundState::Number
+                | FoundState::Lock(..)
+                | FoundState::Permits(_),
+                _,
+            ) => false,
         }
     }
 
@@ -170,8 +188,12 @@ impl Inspection {
     pub(crate) fn add(&mut self, page: Self) {
         self.next = page.next;
         match (&mut self.found, page.found) {
-            (Found::Lock(Shape::Shared, all), Found::Lock(Shape::Shared, more)) => {
-                let known = |held: &HeldBy| all.owners.iter().any(|all| all.owner == held.owner);
+            (
+                FoundState::Lock(StateKind::ReadWrite, all),
+                FoundState::Lock(StateKind::ReadWrite, more),
+            ) => {
+                let known =
+                    |held: &HolderSnapshot| all.owners.iter().any(|all| all.owner == held.owner);
                 let more: Vec<_> = more
                     .owners
                     .into_iter()
@@ -179,7 +201,7 @@ impl Inspection {
                     .collect();
                 all.owners.extend(more);
             }
-            (Found::Permits(all), Found::Permits(more)) => {
+            (FoundState::Permits(all), FoundState::Permits(more)) => {
                 all.permits.extend(more.permits);
                 for client in more.clients {
                     if !all.clients.contains(&client) {
@@ -192,28 +214,28 @@ impl Inspection {
     }
 
     /// Who holds it, and which kind of lock it is; nothing if nobody does.
-    pub(crate) fn into_lock(self) -> Option<(Kind, Holding)> {
+    pub(crate) fn into_lock(self) -> Option<(Kind, LockSnapshot)> {
         let (shape, holding) = self.found.into_holding()?;
         let kind = match shape {
-            Shape::Counted if !holding.waiting.is_empty() => Kind::Fair,
-            Shape::Counted if holding.token.is_some() => Kind::Fenced,
-            Shape::Counted => Kind::Mutex,
-            Shape::Shared if holding.writes => Kind::Write,
-            Shape::Shared => Kind::Read,
-            Shape::Value => Kind::Simple,
-            Shape::Tally | Shape::Counter | Shape::Countdown => Kind::Semaphore,
+            StateKind::Mutex if !holding.waiting.is_empty() => Kind::Fair,
+            StateKind::Mutex if holding.token.is_some() => Kind::Fenced,
+            StateKind::Mutex => Kind::Mutex,
+            StateKind::ReadWrite if holding.writes => Kind::Write,
+            StateKind::ReadWrite => Kind::Read,
+            StateKind::Simple => Kind::Simple,
+            StateKind::Semaphore | StateKind::Counter | StateKind::Countdown => Kind::Semaphore,
         };
         Some((kind, holding))
     }
 
     /// The reply to one who expects a lock of this kind.
-    pub(super) fn reply_as(self, kind: Kind) -> Result<Reply, Failure> {
-        let wrong = || Failure::new(Cause::WrongKind, "a lock of another kind");
-        let shape = kind.shape();
+    pub(super) fn reply_as(self, kind: Kind) -> Result<Reply, StoreError> {
+        let wrong = || StoreError::new(StoreErrorKind::WrongKind, "a lock of another kind");
+        let shape = kind.state_kind();
         match self.found {
-            Found::Free => Ok(Reply::Inspected(None)),
-            Found::Number if shape == Shape::Tally => Ok(Reply::Inspected(None)),
-            Found::Number => Err(wrong()),
+            FoundState::Free => Ok(Reply::Inspected(None)),
+            FoundState::Number if shape == StateKind::Semaphore => Ok(Reply::Inspected(None)),
+            FoundState::Number => Err(wrong()),
             found => {
                 let Some((found, mut holding)) = found.into_holding() else {
                     return Ok(Reply::Inspected(None));
@@ -230,8 +252,8 @@ impl Inspection {
     }
 }
 
-impl Found {
-    fn into_holding(self) -> Option<(Shape, Holding)> {
+impl FoundState {
+    fn into_holding(self) -> Option<(StateKind, LockSnapshot)> {
         match self {
             Self::Free | Self::Number => None,
             Self::Lock(_, holding) if holding.owners.is_empty() => None,
@@ -243,8 +265,10 @@ impl Found {
                 let owners = out.permits.iter().map(|(id, ttl)| {
                     let permit = PermitId::try_from(&**id);
                     // Redisson's say nothing of whose they are.
-                    let owner = permit
-                        .map_or_else(|_| readable(id), |permit| permit.owner_text(&out.clients));
+                    let owner = permit.map_or_else(
+                        |_| permit_text(id),
+                        |permit| permit.owner_text(&out.clients),
+                    );
                     (owner, remaining(*ttl))
                 });
                 let mut holding = holding(out.available, owners, out.waiting);
@@ -253,22 +277,22 @@ impl Found {
                     available: out.available,
                     out: out.count,
                 });
-                Some((Shape::Tally, holding))
+                Some((StateKind::Semaphore, holding))
             }
         }
     }
 }
 
 /// What follows the first word of an answer.
-struct Rest(std::vec::IntoIter<Value>);
+struct ReplyReader(std::vec::IntoIter<Value>);
 
-impl Rest {
-    fn next<T: FromRedisValue>(&mut self) -> Result<T, Failure> {
+impl ReplyReader {
+    fn next<T: FromRedisValue>(&mut self) -> Result<T, StoreError> {
         let value = self.0.next().unwrap_or(Value::Nil);
         redis::from_redis_value(value).map_err(|error| unexpected(&error))
     }
 
-    fn texts(&mut self) -> Result<Vec<String>, Failure> {
+    fn texts(&mut self) -> Result<Vec<String>, StoreError> {
         let texts: Vec<Vec<u8>> = self.next()?;
         let texts = texts.iter();
         // What another program keeps there need not be text.
@@ -277,7 +301,7 @@ impl Rest {
             .collect())
     }
 
-    fn hash(mut self) -> Result<Inspection, Failure> {
+    fn hash(mut self) -> Result<Inspection, StoreError> {
         let ttl = remaining(self.next()?);
         let token: Vec<u8> = self.next()?;
         let token = std::str::from_utf8(&token).ok();
@@ -286,21 +310,21 @@ impl Rest {
         while let (Some(owner), Some(count)) = (self.0.next(), self.0.next()) {
             let count = text(count)?.parse().map_err(|_| unexpected(&"no count"))?;
             let owner = text(owner)?;
-            owners.push(HeldBy { owner, count, ttl });
+            owners.push(HolderSnapshot { owner, count, ttl });
         }
-        let holding = Holding {
+        let holding = LockSnapshot {
             owners,
             ttl,
             token: token
                 .and_then(|token| token.parse().ok())
                 .map(FencingToken::new),
             waiting,
-            ..Holding::default()
+            ..LockSnapshot::default()
         };
-        Ok(Inspection::of(Found::Lock(Shape::Counted, holding)))
+        Ok(Inspection::of(FoundState::Lock(StateKind::Mutex, holding)))
     }
 
-    fn shared(mut self) -> Result<Inspection, Failure> {
+    fn shared(mut self) -> Result<Inspection, StoreError> {
         let next = self.cursor()?;
         let ttl = remaining(self.next()?);
         let writes = self.next::<String>()? == "write";
@@ -313,41 +337,41 @@ impl Rest {
                 return Err(unexpected(&own));
             };
             let owner = text(owner)?;
-            owners.push(HeldBy {
+            owners.push(HolderSnapshot {
                 owner: owner.strip_suffix(WRITE).unwrap_or(&owner).to_owned(),
                 count: text(count)?.parse().map_err(|_| unexpected(&"no count"))?,
                 ttl: remaining(own),
             });
         }
-        let holding = Holding {
+        let holding = LockSnapshot {
             owners,
             ttl,
             waiting,
             writes,
-            ..Holding::default()
+            ..LockSnapshot::default()
         };
-        let found = Found::Lock(Shape::Shared, holding);
+        let found = FoundState::Lock(StateKind::ReadWrite, holding);
         Ok(Inspection { found, next })
     }
 
-    fn value(mut self) -> Result<Inspection, Failure> {
+    fn value(mut self) -> Result<Inspection, StoreError> {
         let ttl = remaining(self.next()?);
         let owner = text(self.0.next().unwrap_or(Value::Nil))?;
         let count = 1;
-        let holding = Holding {
-            owners: vec![HeldBy { owner, count, ttl }],
+        let holding = LockSnapshot {
+            owners: vec![HolderSnapshot { owner, count, ttl }],
             ttl,
-            ..Holding::default()
+            ..LockSnapshot::default()
         };
-        Ok(Inspection::of(Found::Lock(Shape::Value, holding)))
+        Ok(Inspection::of(FoundState::Lock(StateKind::Simple, holding)))
     }
 
-    fn permits(mut self) -> Result<Inspection, Failure> {
+    fn permits(mut self) -> Result<Inspection, StoreError> {
         let next = self.cursor()?;
         let (available, count) = (self.next()?, self.next()?);
         let permits: Vec<(Vec<u8>, i64)> = self.next()?;
         let clients = self.texts()?;
-        let out = Out {
+        let out = OutstandingPermits {
             available,
             count,
             permits: permits.into_iter().collect(),
@@ -357,18 +381,18 @@ impl Rest {
                 .collect(),
             waiting: self.texts()?,
         };
-        let found = Found::Permits(out);
+        let found = FoundState::Permits(out);
         Ok(Inspection { found, next })
     }
 
-    fn cursor(&mut self) -> Result<Option<String>, Failure> {
+    fn cursor(&mut self) -> Result<Option<String>, StoreError> {
         let cursor: String = self.next()?;
-        Ok((cursor != START).then_some(cursor))
+        Ok((cursor != FIRST_CURSOR).then_some(cursor))
     }
 }
 
 /// What is no id of 16 bytes. Redisson before 3.17 keeps 32 letters: the id as one reads it.
-fn readable(id: &[u8]) -> String {
+fn permit_text(id: &[u8]) -> String {
     match std::str::from_utf8(id) {
         Ok(letters) if id.iter().all(u8::is_ascii_hexdigit) => letters.into(),
         _ => id.iter().map(|byte| format!("{byte:02x}")).collect(),

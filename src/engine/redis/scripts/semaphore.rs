@@ -7,21 +7,21 @@ use std::sync::LazyLock;
 
 use redis::Value;
 
-use super::answers::{held_or_not, remaining, renewal, unexpected};
-use super::words::Words;
-use super::{Place, Primitive, Script, inspect, write_twin};
-use crate::engine::Failure;
+use super::arg_writer::ArgWriter;
+use super::replies::{release_reply, remaining, renewal, unexpected};
+use super::{KeyRole, KindScripts, Script, inspect, write_alias};
+use crate::engine::StoreError;
 use crate::engine::redis::keys::Keys;
-use crate::protocol::marks::MARK_TTL;
-use crate::protocol::permit::{shared_by, wanted_by};
-use crate::protocol::{Action, Count, Kind, OwnerId, Permits, Reply, Request};
+use crate::protocol::permit::{owner_prefix, permit_count};
+use crate::protocol::tombstones::TOMBSTONE_TTL;
+use crate::protocol::{Action, Kind, OwnerId, Permits, Reply, Request, SemaphoreOp};
 
 /// A script for each action.
-pub(super) struct Scripts {
+pub(super) struct SemaphoreScripts {
     acquire: LazyLock<Script>,
     count: LazyLock<Script>,
     force_release: LazyLock<Script>,
-    look: LazyLock<Script>,
+    read: LazyLock<Script>,
     release: LazyLock<Script>,
     renew: LazyLock<Script>,
     undo: LazyLock<Script>,
@@ -43,32 +43,32 @@ macro_rules! script {
     };
 }
 
-pub(super) static SEMAPHORE: Scripts = Scripts {
+pub(super) static SEMAPHORE: SemaphoreScripts = SemaphoreScripts {
     acquire: script!("acquire"),
     count: script!("count"),
     force_release: script!("force_release"),
-    look: script!("look"),
+    read: script!("look"),
     release: script!("release"),
     renew: script!("renew"),
     undo: script!("undo"),
 };
 
-impl Primitive for Scripts {
+impl KindScripts for SemaphoreScripts {
     fn script(&'static self, action: &Action) -> &'static Script {
         match action {
             Action::Acquire { .. } => &self.acquire,
-            Action::Count(Count::Look) => &self.look,
-            Action::Count(_) => &self.count,
+            Action::SemaphoreOp(SemaphoreOp::Get) => &self.read,
+            Action::SemaphoreOp(_) => &self.count,
             Action::ForceRelease => &self.force_release,
-            Action::Alter { .. } | Action::Inspect => &inspect::SCRIPT,
+            Action::CounterOp { .. } | Action::Inspect => &inspect::SCRIPT,
             // It is never passed: whoever asks first gets it.
-            Action::Pass { .. } | Action::Release { .. } => &self.release,
+            Action::Transfer { .. } | Action::Release { .. } => &self.release,
             Action::Renew { .. } => &self.renew,
             Action::Undo { .. } => &self.undo,
         }
     }
 
-    fn args(&self, request: &Request, keys: &Keys, words: &mut Words) {
+    fn args(&self, request: &Request, keys: &Keys, args: &mut ArgWriter) {
         // An argument, not a key: it is published to, never stored, and in a cluster has no slot.
         let channel = request.subject.channel();
         let channel = keys.channel(&channel);
@@ -81,109 +81,109 @@ impl Primitive for Scripts {
                 permits,
                 ..
             } => {
-                words.owner(owner);
-                words.number(entry.attempt());
-                words.bytes(&shared_by(*owner));
-                words.number(permits.count);
-                words.millis(*lease);
-                words.millis(waits.unwrap_or_default());
-                words.text(&channel);
+                args.owner(owner);
+                args.number(entry.attempt());
+                args.bytes(&owner_prefix(*owner));
+                args.number(permits.count);
+                args.millis(*lease);
+                args.millis(waits.unwrap_or_default());
+                args.text(&channel);
                 match permits.of {
-                    Some(of) => words.number(of),
-                    None => words.nothing(),
+                    Some(of) => args.number(of),
+                    None => args.empty(),
                 }
-                write_twin(request, keys, words);
+                write_alias(request, keys, args);
             }
-            Action::Count(count) => {
+            Action::SemaphoreOp(count) => {
                 match count {
-                    Count::Look => {
-                        write_twin(request, keys, words);
+                    SemaphoreOp::Get => {
+                        write_alias(request, keys, args);
                         return;
                     }
-                    Count::Forget => {
-                        words.bytes(b"forget");
-                        words.nothing();
+                    SemaphoreOp::Delete => {
+                        args.bytes(b"forget");
+                        args.empty();
                     }
-                    Count::SetOnce(to) => {
-                        words.bytes(b"once");
-                        words.number(*to);
+                    SemaphoreOp::SetOnce(to) => {
+                        args.bytes(b"once");
+                        args.number(*to);
                     }
-                    Count::Set(to) => {
-                        words.bytes(b"set");
-                        words.number(*to);
+                    SemaphoreOp::Set(to) => {
+                        args.bytes(b"set");
+                        args.number(*to);
                     }
-                    Count::Return(permit) => {
-                        words.bytes(b"return");
-                        words.bytes(permit.bytes());
+                    SemaphoreOp::Return(permit) => {
+                        args.bytes(b"return");
+                        args.bytes(permit.bytes());
                     }
                 }
-                words.text(&channel);
-                write_twin(request, keys, words);
+                args.text(&channel);
+                write_alias(request, keys, args);
             }
             Action::ForceRelease => {
-                words.text(&channel);
-                write_twin(request, keys, words);
+                args.text(&channel);
+                write_alias(request, keys, args);
             }
-            Action::Alter { .. } | Action::Inspect => {
-                inspect::args(request, keys, inspect::WHOLE, words);
+            Action::CounterOp { .. } | Action::Inspect => {
+                inspect::args(request, keys, inspect::WHOLE, args);
             }
-            Action::Pass { from, .. } => {
-                release(from, 0, words);
-                words.text(&channel);
-                words.number(wanted_by(*from));
-                write_twin(request, keys, words);
+            Action::Transfer { from, .. } => {
+                release(from, 0, args);
+                args.text(&channel);
+                args.number(permit_count(*from));
+                write_alias(request, keys, args);
             }
             Action::Release { owner, left } => {
-                release(owner, *left, words);
-                words.text(&channel);
-                words.number(wanted_by(*owner));
-                write_twin(request, keys, words);
+                release(owner, *left, args);
+                args.text(&channel);
+                args.number(permit_count(*owner));
+                write_alias(request, keys, args);
             }
             Action::Renew { owner, lease } => {
-                words.owner(owner);
-                words.bytes(&shared_by(*owner));
-                words.number(wanted_by(*owner));
-                words.millis(*lease);
-                words.text(&channel);
-                write_twin(request, keys, words);
+                args.owner(owner);
+                args.bytes(&owner_prefix(*owner));
+                args.number(permit_count(*owner));
+                args.millis(*lease);
+                args.text(&channel);
+                write_alias(request, keys, args);
             }
             Action::Undo { owner, entry } => {
-                words.owner(owner);
-                words.number(entry.attempt());
-                words.bytes(&shared_by(*owner));
-                words.millis(MARK_TTL);
-                words.text(&channel);
-                words.number(wanted_by(*owner));
-                write_twin(request, keys, words);
+                args.owner(owner);
+                args.number(entry.attempt());
+                args.bytes(&owner_prefix(*owner));
+                args.millis(TOMBSTONE_TTL);
+                args.text(&channel);
+                args.number(permit_count(*owner));
+                write_alias(request, keys, args);
             }
         }
     }
 
-    fn places(&self, action: &Action) -> &'static [Place] {
+    fn key_roles(&self, action: &Action) -> &'static [KeyRole] {
         match action {
             Action::Acquire { .. } | Action::Undo { .. } => &[
-                Place::Lock,
-                Place::Out,
-                Place::Undone,
-                Place::Line,
-                Place::Alive,
-                Place::Clients,
+                KeyRole::Lock,
+                KeyRole::PermitTimeouts,
+                KeyRole::Tombstones,
+                KeyRole::SemaphoreQueue,
+                KeyRole::Alive,
+                KeyRole::Clients,
             ],
-            Action::Pass { .. } | Action::Release { .. } => &[
-                Place::Lock,
-                Place::Out,
-                Place::Line,
-                Place::Alive,
-                Place::Clients,
+            Action::Transfer { .. } | Action::Release { .. } => &[
+                KeyRole::Lock,
+                KeyRole::PermitTimeouts,
+                KeyRole::SemaphoreQueue,
+                KeyRole::Alive,
+                KeyRole::Clients,
             ],
-            Action::Alter { .. } | Action::Inspect => inspect::PLACES,
-            Action::Renew { .. } | Action::Count(_) | Action::ForceRelease => {
-                &[Place::Lock, Place::Out, Place::Clients]
+            Action::CounterOp { .. } | Action::Inspect => inspect::KEY_ROLES,
+            Action::Renew { .. } | Action::SemaphoreOp(_) | Action::ForceRelease => {
+                &[KeyRole::Lock, KeyRole::PermitTimeouts, KeyRole::Clients]
             }
         }
     }
 
-    fn reply(&self, action: &Action, result: Value) -> Result<Reply, Failure> {
+    fn reply(&self, action: &Action, result: Value) -> Result<Reply, StoreError> {
         match (action, result) {
             (Action::Acquire { .. }, Value::Int(code)) => match code {
                 -3 => Ok(Reply::Granted { token: None }),
@@ -193,8 +193,8 @@ impl Primitive for Scripts {
                     ttl: remaining(ttl),
                 }),
             },
-            (Action::Alter { .. }, _) => Ok(Reply::NO_NUMBER),
-            (Action::Count(_), Value::Array(answer)) => counted(answer),
+            (Action::CounterOp { .. }, _) => Ok(Reply::NOT_A_COUNTER),
+            (Action::SemaphoreOp(_), Value::Array(answer)) => counted(answer),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
             (Action::Inspect, answer) => {
                 inspect::Inspection::read(answer)?.reply_as(Kind::Semaphore)
@@ -203,21 +203,21 @@ impl Primitive for Scripts {
                 renewal(answers.remove(0))
             }
             (
-                Action::Release { .. } | Action::Pass { .. } | Action::Undo { .. },
+                Action::Release { .. } | Action::Transfer { .. } | Action::Undo { .. },
                 Value::Int(code),
-            ) => Ok(held_or_not(code)),
+            ) => Ok(release_reply(code)),
             (_, other) => Err(unexpected(&other)),
         }
     }
 }
 
-fn release(owner: &OwnerId, left: u32, words: &mut Words) {
-    words.owner(owner);
-    words.number(left);
-    words.bytes(&shared_by(*owner));
+fn release(owner: &OwnerId, left: u32, args: &mut ArgWriter) {
+    args.owner(owner);
+    args.number(left);
+    args.bytes(&owner_prefix(*owner));
 }
 
-fn counted(answer: Vec<Value>) -> Result<Reply, Failure> {
+fn counted(answer: Vec<Value>) -> Result<Reply, StoreError> {
     let answer = Value::Array(answer);
     let answer = redis::from_redis_value::<(u32, Option<i64>, u64)>(answer);
     let (done, there, out) = answer.map_err(|e| unexpected(&e))?;

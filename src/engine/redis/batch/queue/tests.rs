@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::*;
-use crate::protocol::{Action, ClientId, Entry, OwnerId, Subject, Wanted};
+use crate::protocol::{Action, ClientId, Entry, OwnerId, PermitRequest, Subject};
 
 const OLD: Generation = Generation(1);
 const NEW: Generation = Generation(2);
@@ -18,13 +18,13 @@ fn acquire() -> Request {
     let owner = OwnerId::new(ClientId::new([0; 16]), 1);
     Subject::new(Kind::Mutex, "a").request(Action::Acquire {
         owner,
-        entry: Entry::First,
+        entry: Entry::Fresh,
         lease: Duration::from_secs(1),
         seen: None,
         waits: None,
-        beside: None,
-        past: false,
-        permits: Wanted::ONE,
+        upgrade_from: None,
+        bypass_writers: false,
+        permits: PermitRequest::ONE,
     })
 }
 
@@ -33,133 +33,137 @@ fn release() -> Request {
     Subject::new(Kind::Mutex, "a").request(Action::Release { owner, left: 0 })
 }
 
-fn busy() -> Queue {
-    Queue {
-        under_way: 1,
-        ..Queue::default()
+fn busy() -> BatchQueue {
+    BatchQueue {
+        in_flight: 1,
+        ..BatchQueue::default()
     }
 }
 
 /// Lets a caller in: whether it takes another carrier, and what it listens to.
-fn comes(queue: &mut Queue, connection: Generation) -> (bool, oneshot::Receiver<Answer>) {
-    match queue.enter(acquire(), Some(connection), soon()) {
-        Way::Together {
-            answer, carrier, ..
-        } => (carrier, answer),
-        Way::Alone(_) => panic!("a call is under way"),
+fn admit_acquire(
+    queue: &mut BatchQueue,
+    connection: Generation,
+) -> (bool, oneshot::Receiver<BatchResult>) {
+    match queue.admit(acquire(), Some(connection), soon()) {
+        Admission::Batched {
+            answer, flusher, ..
+        } => (flusher, answer),
+        Admission::Single(_) => panic!("a call is under way"),
     }
 }
 
 #[test]
-fn the_first_goes_alone_and_the_next_wait_for_each_other() {
-    let mut queue = Queue::default();
+fn first_call_is_sent_alone_and_the_next_are_batched() {
+    let mut queue = BatchQueue::default();
     assert!(matches!(
-        queue.enter(acquire(), Some(OLD), soon()),
-        Way::Alone(_)
+        queue.admit(acquire(), Some(OLD), soon()),
+        Admission::Single(_)
     ));
-    let second = queue.enter(acquire(), Some(OLD), soon());
-    assert!(matches!(second, Way::Together { carrier: true, .. }));
-    let third = queue.enter(release(), Some(OLD), soon());
-    assert!(matches!(third, Way::Together { carrier: false, .. }));
-    let items = queue.taken_by(OLD, soon()).expect("two wait");
+    let second = queue.admit(acquire(), Some(OLD), soon());
+    assert!(matches!(second, Admission::Batched { flusher: true, .. }));
+    let third = queue.admit(release(), Some(OLD), soon());
+    assert!(matches!(third, Admission::Batched { flusher: false, .. }));
+    let items = queue.take_for(OLD, soon()).expect("two wait");
     assert_eq!(items.len(), 2);
     assert_eq!(items[0].request, release(), "what frees comes first");
-    let next = queue.enter(acquire(), Some(OLD), soon());
-    assert!(matches!(next, Way::Together { carrier: true, .. }));
+    let next = queue.admit(acquire(), Some(OLD), soon());
+    assert!(matches!(next, Admission::Batched { flusher: true, .. }));
 }
 
 #[test]
-fn when_every_carrier_is_under_way_the_first_to_return_takes_what_waits() {
+fn with_all_flushers_busy_the_first_to_return_takes_the_queue() {
     let mut queue = busy();
-    for _ in 0..CARRIERS {
-        assert!(comes(&mut queue, OLD).0);
-        assert!(queue.taken_by(OLD, soon()).is_some());
+    for _ in 0..MAX_FLUSHERS {
+        assert!(admit_acquire(&mut queue, OLD).0);
+        assert!(queue.take_for(OLD, soon()).is_some());
     }
-    assert!(!comes(&mut queue, OLD).0, "there are enough");
-    assert!(queue.goes_on(OLD));
-    assert!(!queue.goes_on(OLD), "one of them takes it");
+    assert!(!admit_acquire(&mut queue, OLD).0, "there are enough");
+    assert!(queue.keep_flushing(OLD));
+    assert!(!queue.keep_flushing(OLD), "one of them takes it");
     assert_eq!(
-        queue.taken_by(OLD, soon()).map(|items| items.len()),
+        queue.take_for(OLD, soon()).map(|items| items.len()),
         Some(1)
     );
-    assert!(comes(&mut queue, OLD).0, "one of them has ended");
+    assert!(admit_acquire(&mut queue, OLD).0, "one of them has ended");
 }
 
 #[test]
-fn who_comes_later_does_not_wait_for_those_under_way() {
+fn call_after_a_quiet_interval_gets_a_new_flusher() {
     let mut queue = busy();
-    for _ in 0..CARRIERS {
-        assert!(comes(&mut queue, OLD).0);
-        assert!(queue.taken_by(OLD, soon()).is_some());
+    for _ in 0..MAX_FLUSHERS {
+        assert!(admit_acquire(&mut queue, OLD).0);
+        assert!(queue.take_for(OLD, soon()).is_some());
     }
-    let (carrier, _waits) = comes(&mut queue, OLD);
-    assert!(!carrier, "one has just left");
-    let later = queue.enter(acquire(), Some(OLD), soon() + CALM);
-    assert!(matches!(later, Way::Together { carrier: true, .. }));
-    let items = queue.taken_by(OLD, soon() + CALM);
+    let (flusher, _waits) = admit_acquire(&mut queue, OLD);
+    assert!(!flusher, "one has just left");
+    let later = queue.admit(acquire(), Some(OLD), soon() + QUIET_INTERVAL);
+    assert!(matches!(later, Admission::Batched { flusher: true, .. }));
+    let items = queue.take_for(OLD, soon() + QUIET_INTERVAL);
     assert_eq!(items.map(|items| items.len()), Some(2), "both go with it");
-    assert!(!comes(&mut queue, OLD).0);
+    assert!(!admit_acquire(&mut queue, OLD).0);
     // One takes who has just come; then each ends once, and none is counted twice.
-    for _ in 0..CARRIERS + 2 {
-        assert!(queue.goes_on(OLD));
-        queue.taken_by(OLD, soon());
+    for _ in 0..MAX_FLUSHERS + 2 {
+        assert!(queue.keep_flushing(OLD));
+        queue.take_for(OLD, soon());
     }
-    assert_eq!(queue.carriers.count, 0);
+    assert_eq!(queue.flushers.count, 0);
 }
 
 #[test]
-fn a_carrier_that_finds_nothing_makes_room_for_another() {
+fn flusher_that_finds_an_empty_queue_ends() {
     let mut queue = busy();
-    for _ in 0..2 * CARRIERS {
-        assert!(comes(&mut queue, OLD).0);
-        assert!(queue.taken_by(OLD, soon()).is_some());
-        assert!(queue.goes_on(OLD));
-        assert!(queue.taken_by(OLD, soon()).is_none());
+    for _ in 0..2 * MAX_FLUSHERS {
+        assert!(admit_acquire(&mut queue, OLD).0);
+        assert!(queue.take_for(OLD, soon()).is_some());
+        assert!(queue.keep_flushing(OLD));
+        assert!(queue.take_for(OLD, soon()).is_none());
     }
 }
 
 #[test]
-fn a_new_connection_does_not_wait_for_the_old_ones_carriers() {
+fn new_connection_does_not_wait_for_flushers_of_the_old_one() {
     let mut queue = busy();
-    for _ in 0..CARRIERS {
-        comes(&mut queue, OLD);
-        queue.taken_by(OLD, soon());
+    for _ in 0..MAX_FLUSHERS {
+        admit_acquire(&mut queue, OLD);
+        queue.take_for(OLD, soon());
     }
-    let _waits = comes(&mut queue, OLD);
-    assert!(comes(&mut queue, NEW).0);
-    assert!(!queue.goes_on(OLD), "what waits is not its to take");
+    let _waits = admit_acquire(&mut queue, OLD);
+    assert!(admit_acquire(&mut queue, NEW).0);
+    assert!(!queue.keep_flushing(OLD), "what waits is not its to take");
     assert_eq!(
-        queue.taken_by(NEW, soon()).map(|items| items.len()),
+        queue.take_for(NEW, soon()).map(|items| items.len()),
         Some(2)
     );
 }
 
 #[test]
-fn what_waits_for_carriers_that_go_with_their_runtime_is_not_left_to_itself() {
+fn items_of_flushers_whose_runtime_ended_are_taken_over() {
     let mut queue = busy();
-    for _ in 0..CARRIERS {
-        comes(&mut queue, OLD);
-        queue.taken_by(OLD, soon());
+    for _ in 0..MAX_FLUSHERS {
+        admit_acquire(&mut queue, OLD);
+        queue.take_for(OLD, soon());
     }
-    let _waits = comes(&mut queue, OLD);
-    assert_eq!(queue.forsaken_by(OLD).len(), 1);
+    let _waits = admit_acquire(&mut queue, OLD);
+    assert_eq!(queue.take_abandoned(OLD).len(), 1);
     assert!(
-        comes(&mut queue, OLD).0,
+        admit_acquire(&mut queue, OLD).0,
         "whoever comes then is seen to as well"
     );
 }
 
 #[test]
-fn without_a_connection_everybody_goes_alone() {
-    let alone = busy().enter(acquire(), None, soon());
-    assert!(matches!(alone, Way::Alone(_)));
+fn without_a_connection_calls_are_not_batched() {
+    let single = busy().admit(acquire(), None, soon());
+    assert!(matches!(single, Admission::Single(_)));
 }
 
 #[test]
-fn a_full_call_leaves_and_those_who_have_gone_do_not_fill_it() {
+fn full_batch_is_sent_and_cancelled_calls_do_not_count() {
     let mut queue = busy();
-    for _ in 0..3 * MOST {
-        let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD), soon()) else {
+    for _ in 0..3 * MAX_BATCH {
+        let Admission::Batched { answer, full, .. } = queue.admit(acquire(), Some(OLD), soon())
+        else {
             panic!("a call is under way");
         };
         assert!(full.is_none(), "nobody is there any more");
@@ -167,7 +171,8 @@ fn a_full_call_leaves_and_those_who_have_gone_do_not_fill_it() {
     }
     let mut waiting = Vec::new();
     let full = loop {
-        let Way::Together { answer, full, .. } = queue.enter(acquire(), Some(OLD), soon()) else {
+        let Admission::Batched { answer, full, .. } = queue.admit(acquire(), Some(OLD), soon())
+        else {
             panic!("a call is under way");
         };
         waiting.push(answer);
@@ -175,18 +180,18 @@ fn a_full_call_leaves_and_those_who_have_gone_do_not_fill_it() {
             break full;
         }
     };
-    assert_eq!((full.len(), waiting.len()), (MOST, MOST));
+    assert_eq!((full.len(), waiting.len()), (MAX_BATCH, MAX_BATCH));
 }
 
 #[test]
-fn an_old_connections_carrier_leaves_the_new_ones_callers_alone() {
+fn flusher_of_an_old_connection_leaves_new_items_queued() {
     let mut queue = busy();
-    let _old = queue.enter(acquire(), Some(OLD), soon());
-    let new = queue.enter(acquire(), Some(NEW), soon());
-    assert!(matches!(new, Way::Together { carrier: true, .. }));
-    assert!(queue.taken_by(OLD, soon()).is_none());
+    let _old = queue.admit(acquire(), Some(OLD), soon());
+    let new = queue.admit(acquire(), Some(NEW), soon());
+    assert!(matches!(new, Admission::Batched { flusher: true, .. }));
+    assert!(queue.take_for(OLD, soon()).is_none());
     assert_eq!(
-        queue.taken_by(NEW, soon()).map(|items| items.len()),
+        queue.take_for(NEW, soon()).map(|items| items.len()),
         Some(2)
     );
 }

@@ -26,7 +26,7 @@ end
 
 -- A reader that holds the lock so often is there this long, if it was not there longer. `each` is what left() has returned, so
 -- that no key is asked for twice.
-local function stay(base, reader, count, lease, each)
+local function master_epoch(base, reader, count, lease, each)
   for number = 1, math.min(tonumber(count) or 0, MOST_READS) do
     local own = key(base, reader, number)
     local there = each and each[number] or redis.call('PTTL', own)

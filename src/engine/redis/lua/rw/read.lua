@@ -22,7 +22,7 @@ if held and there > 0 then
   local count = math.max(tonumber(held), tonumber(ARGV[3]))
   -- What frees comes first, so that a server short of memory lets the rest through. Nobody is called ''.
   redis.call('HDEL', KEYS[1], '')
-  stay(ARGV[5], owner, count, ARGV[4], each)
+  master_epoch(ARGV[5], owner, count, ARGV[4], each)
   if count > tonumber(held) then
     redis.call('HSET', KEYS[1], owner, count)
   end
@@ -51,7 +51,7 @@ elseif ARGV[7] ~= '1' and redis.call('ZCOUNT', KEYS[3], '(' .. now, '+inf') > 0 
   return -1
 end
 -- Its time first: a user who may not write that key must not leave a reader without an end.
-stay(ARGV[5], owner, 1, ARGV[4])
+master_epoch(ARGV[5], owner, 1, ARGV[4])
 if not mode then
   redis.call('HSET', KEYS[1], 'mode', 'read')
 end

@@ -15,7 +15,7 @@ for i, lock in ipairs(KEYS) do
     -- The commands for this lock here and below, but for those that readers() counts itself.
     spent = spent + #each + (there > 0 and #each + 4 or 9)
     if there > 0 then
-      stay(base, owner, held, lease, each)
+      master_epoch(base, owner, held, lease, each)
       last(lock, lease)
       answers[i] = 1
     elseif held then

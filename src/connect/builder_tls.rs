@@ -1,0 +1,32 @@
+//! Certificates and keys that were handed to a builder.
+
+use std::sync::Arc;
+
+use super::StoreConfig;
+use crate::error::Error;
+
+/// In PEM form. Without `Debug`: it may be a key.
+#[derive(Clone, Default)]
+pub(crate) struct BuilderTls {
+    pub(crate) authority: Option<PemBytes>,
+    pub(crate) identity: Option<(PemBytes, PemBytes)>,
+}
+
+type PemBytes = Arc<[u8]>;
+
+impl StoreConfig<'_> {
+    /// Whoever hands in certificates must not be left with a connection that anybody can read.
+    pub(super) fn reject_tls_options(&self) -> Result<(), Error> {
+        let option = match self.tls {
+            BuilderTls {
+                authority: Some(_), ..
+            } => "tls_ca",
+            BuilderTls {
+                identity: Some(_), ..
+            } => "tls_identity",
+            BuilderTls { .. } => return Ok(()),
+        };
+        let reason = "this address is not encrypted; `rediss://` is";
+        Err(Error::invalid_option(option, reason))
+    }
+}

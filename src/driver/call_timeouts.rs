@@ -1,0 +1,319 @@
+//! Notices answers that do not come. One count for all calls of a client: a timer for each was a tenth of what a call
+//! costs.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::no_reply;
+use crate::engine::StoreError;
+use crate::engine::events::Events;
+use crate::engine::fork_detector::ForkDetector;
+use crate::engine::supervise::{Restarts, catch_panic};
+use crate::engine::waker_executor::{WakerExecutor, WakerProxy};
+
+/// In how many parts the time is counted that an answer may take, if each is long enough: one that does not come is
+/// given up a part later at most.
+const TICKS: u32 = 16;
+const MIN_TICK: Duration = Duration::from_millis(1);
+
+/// The calls of one client that wait for as long as a call may take.
+pub(crate) struct CallTimeouts {
+    limit: Duration,
+    tick_length: Duration,
+    fork_detector: ForkDetector,
+    waker_executor: WakerExecutor,
+    pending: Mutex<PendingCalls>,
+    /// The first call after a while without any.
+    first_call: Notify,
+}
+
+#[derive(Default)]
+struct PendingCalls {
+    /// How many parts of time have passed, and how many a call may wait.
+    tick: u32,
+    max_ticks: u32,
+    calls: Vec<TimedCall>,
+    free: Vec<usize>,
+    /// Whether somebody counts, and whether a call has begun since it last did.
+    ticking: bool,
+    begun: bool,
+}
+
+enum TimedCall {
+    /// Nobody's.
+    Free,
+    Waits {
+        since: u32,
+        waker: Waker,
+    },
+    /// Long enough.
+    Expired,
+}
+
+/// The answer, or `None` if it takes too long.
+pub(super) struct WithCallTimeout<'a, A> {
+    answer: A,
+    call_timeouts: &'a CallTimeouts,
+    call: Option<usize>,
+    waker_proxy: WakerProxy,
+}
+
+impl CallTimeouts {
+    pub(super) fn new(limit: Duration, waker_executor: WakerExecutor) -> Arc<Self> {
+        let tick_length = (limit / TICKS).max(MIN_TICK);
+        let max_ticks = limit.as_nanos().div_ceil(tick_length.as_nanos());
+        let pending = PendingCalls {
+            max_ticks: u32::try_from(max_ticks).unwrap_or(TICKS),
+            ..PendingCalls::default()
+        };
+        Arc::new(Self {
+            limit,
+            tick_length,
+            fork_detector: ForkDetector::current(),
+            waker_executor,
+            pending: Mutex::new(pending),
+            first_call: Notify::new(),
+        })
+    }
+
+    pub(super) const fn limit<A: Future + Unpin>(&self, answer: A) -> WithCallTimeout<'_, A> {
+        WithCallTimeout {
+            answer,
+            call_timeouts: self,
+            call: None,
+            waker_proxy: WakerProxy::NONE,
+        }
+    }
+
+    /// Counts for as long as it is driven.
+    pub(super) async fn count(self: Arc<Self>, events: Events) {
+        let mut restarts = Restarts::new("timeouts", &events);
+        while let Err(panicked) = catch_panic(self.run_ticks()).await {
+            restarts.report_and_wait(panicked).await;
+            // Calls that wait already call no more.
+            self.first_call.notify_one();
+        }
+    }
+
+    /// Asleep while nobody waits.
+    #[expect(clippy::disallowed_methods, reason = "the timer of all calls")]
+    async fn run_ticks(&self) {
+        loop {
+            self.first_call.notified().await;
+            let mut counted = Instant::now();
+            loop {
+                tokio::time::sleep(self.tick_length).await;
+                let passed = counted.elapsed().as_nanos() / self.tick_length.as_nanos();
+                // Whoever was stopped for a while first gets to read what has come meanwhile.
+                let ticks = u32::try_from(passed).unwrap_or(TICKS).clamp(1, TICKS / 2);
+                counted = if passed > u128::from(ticks) {
+                    Instant::now()
+                } else {
+                    counted + self.tick_length * ticks
+                };
+                let (expired, more) = self.lock().count(ticks);
+                expired.into_iter().for_each(Waker::wake);
+                if !more {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn begin(&self, waker: &Waker) -> usize {
+        let mut pending = self.lock();
+        pending.begun = true;
+        if !std::mem::replace(&mut pending.ticking, true) {
+            self.first_call.notify_one();
+        }
+        pending.begin(waker.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PendingCalls> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PendingCalls {
+    fn begin(&mut self, waker: Waker) -> usize {
+        let since = self.tick;
+        let call = TimedCall::Waits { since, waker };
+        match self.free.pop() {
+            Some(index) => {
+                self.calls[index] = call;
+                index
+            }
+            None => {
+                self.calls.push(call);
+                self.calls.len() - 1
+            }
+        }
+    }
+
+    /// Whether it has waited long enough; what is to be dropped without the lock comes along.
+    fn check(&mut self, index: usize, now: &Waker) -> (bool, Option<Waker>) {
+        match &mut self.calls[index] {
+            TimedCall::Expired => (true, None),
+            TimedCall::Waits { waker, .. } if !waker.will_wake(now) => {
+                (false, Some(std::mem::replace(waker, now.clone())))
+            }
+            TimedCall::Waits { .. } | TimedCall::Free => (false, None),
+        }
+    }
+
+    fn end(&mut self, index: usize) -> TimedCall {
+        self.free.push(index);
+        std::mem::replace(&mut self.calls[index], TimedCall::Free)
+    }
+
+    /// So many parts have passed: who has waited long enough, and whether to go on counting.
+    fn count(&mut self, ticks: u32) -> (Vec<Waker>, bool) {
+        self.tick = self.tick.wrapping_add(ticks);
+        let mut expired = Vec::new();
+        let mut pending = false;
+        for call in &mut self.calls {
+            let TimedCall::Waits { since, .. } = call else {
+                continue;
+            };
+            // The part it began in does not count.
+            if self.tick.wrapping_sub(*since) <= self.max_ticks {
+                pending = true;
+            } else if let TimedCall::Waits { waker, .. } =
+                std::mem::replace(call, TimedCall::Expired)
+            {
+                expired.push(waker);
+            }
+        }
+        let begun = std::mem::take(&mut self.begun);
+        self.ticking = begun || pending;
+        if !self.ticking && self.free.len() == self.calls.len() {
+            // Room for as many as there ever were is not kept.
+            self.calls = Vec::new();
+            self.free = Vec::new();
+        }
+        (expired, self.ticking)
+    }
+}
+
+impl<A> WithCallTimeout<'_, A> {
+    /// What is said of an answer that did not come.
+    pub(super) fn failure(&self) -> StoreError {
+        no_reply(self.call_timeouts.limit)
+    }
+}
+
+impl<A: Future + Unpin> Future for WithCallTimeout<'_, A> {
+    type Output = Option<A::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let waker = this
+            .waker_proxy
+            .waker(&this.call_timeouts.waker_executor, cx.waker());
+        if let Poll::Ready(answer) =
+            Pin::new(&mut this.answer).poll(&mut Context::from_waker(waker))
+        {
+            return Poll::Ready(Some(answer));
+        }
+        // Nobody counts in a forked child, and its locks may be held by threads it does not have.
+        if this.call_timeouts.fork_detector.has_forked() {
+            return Poll::Ready(None);
+        }
+        let Some(index) = this.call else {
+            this.call = Some(this.call_timeouts.begin(waker));
+            return Poll::Pending;
+        };
+        let (expired, before) = this.call_timeouts.lock().check(index, waker);
+        drop(before);
+        if expired {
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    }
+}
+
+impl<A> Drop for WithCallTimeout<'_, A> {
+    fn drop(&mut self) {
+        if let Some(index) = self.call
+            && !self.call_timeouts.fork_detector.has_forked()
+        {
+            let ended = self.call_timeouts.lock().end(index);
+            drop(ended);
+        }
+    }
+}
+
+impl fmt::Debug for CallTimeouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pending = self.lock();
+        f.debug_struct("Overdue")
+            .field("waiting", &(pending.calls.len() - pending.free.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn few_ticks() -> PendingCalls {
+        PendingCalls {
+            max_ticks: 4,
+            ..PendingCalls::default()
+        }
+    }
+
+    #[test]
+    fn short_limits_have_fewer_ticks() {
+        for (limit, tick_length, max_ticks) in [(1, 1, 1), (5, 1, 5), (16, 1, 16), (1600, 100, 16)]
+        {
+            let call_timeouts =
+                CallTimeouts::new(Duration::from_millis(limit), WakerExecutor::inline());
+            let pending = call_timeouts.lock();
+            assert_eq!(
+                (call_timeouts.tick_length, pending.max_ticks),
+                (Duration::from_millis(tick_length), max_ticks)
+            );
+        }
+        let longest = CallTimeouts::new(Duration::MAX, WakerExecutor::inline());
+        assert!(longest.lock().max_ticks >= TICKS);
+    }
+
+    #[test]
+    fn a_call_expires_after_all_ticks_and_not_before() {
+        let mut pending = few_ticks();
+        pending.count(1);
+        let index = pending.begin(Waker::noop().clone());
+        for ticks in [1, 1, 2] {
+            let (expired, more) = pending.count(ticks);
+            assert!(expired.is_empty() && more);
+            assert!(!pending.check(index, Waker::noop()).0);
+        }
+        let (expired, more) = pending.count(1);
+        assert!(expired.len() == 1 && !more, "nobody is left to count for");
+        assert!(pending.check(index, Waker::noop()).0);
+        pending.end(index);
+    }
+
+    #[test]
+    fn no_memory_is_kept_without_calls() {
+        let mut pending = few_ticks();
+        let indices: Vec<_> = (0..9)
+            .map(|_| pending.begin(Waker::noop().clone()))
+            .collect();
+        for index in indices {
+            pending.end(index);
+        }
+        pending.begun = true;
+        assert!(pending.count(1).1, "there was one a moment ago");
+        assert!(!pending.count(1).1);
+        assert_eq!(pending.calls.capacity(), 0);
+        assert_eq!(pending.begin(Waker::noop().clone()), 0);
+    }
+}

@@ -1,0 +1,332 @@
+//! One thing that cleanup has to finish.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tracing::Level;
+
+use super::clock::with_timeout;
+use super::hold::Hold;
+use super::undo_on_drop::InFlight;
+use super::{Core, no_reply};
+use crate::engine::StoreError;
+use crate::engine::supervise::{catch_panic, catch_panic_sync};
+use crate::protocol::jitter::spread;
+use crate::protocol::{Action, Entry, OwnerId, Reply, Request, Subject};
+
+/// A store that has been silent for a lease and this long has nothing of ours any more.
+const GIVE_UP_AFTER_LEASE: Duration = Duration::from_secs(60);
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+/// How often a job is begun anew after a panic.
+const MAX_PANICS: u32 = 3;
+
+/// One thing to finish.
+#[derive(Debug)]
+pub(crate) enum CleanupJob {
+    /// Bring the store's count down to the number of guards; where an acquire is in doubt, so that it
+    /// cannot raise it again later.
+    Recount {
+        hold: Arc<Hold>,
+        in_doubt: Option<u32>,
+    },
+    /// Remove every trace of a hold that has ended.
+    Release(Arc<Hold>),
+    /// Take back an acquire from zero that nobody knows the outcome of; or leave the store's line, where every one was
+    /// answered.
+    Undo {
+        core: Arc<Core>,
+        subject: Subject,
+        owner: OwnerId,
+        lease: Duration,
+        all_answered: bool,
+        /// Who stands in the store's line for it, and leaves it, where that is another.
+        queued_owner: Option<OwnerId>,
+    },
+}
+
+impl CleanupJob {
+    /// To take back what `owner` asked for with this lease.
+    pub(super) fn undo(
+        core: &Arc<Core>,
+        subject: &Subject,
+        owner: OwnerId,
+        lease: Duration,
+    ) -> Self {
+        Self::Undo {
+            core: core.clone(),
+            subject: subject.clone(),
+            owner,
+            lease,
+            all_answered: false,
+            queued_owner: None,
+        }
+    }
+
+    /// To leave the store's line, where `owner` stood in it for a lock with this lease.
+    pub(super) fn leave_queue(
+        core: &Arc<Core>,
+        subject: &Subject,
+        owner: OwnerId,
+        lease: Duration,
+    ) -> Self {
+        Self::Undo {
+            core: core.clone(),
+            subject: subject.clone(),
+            owner,
+            lease,
+            all_answered: true,
+            queued_owner: None,
+        }
+    }
+
+    /// The same, and takes this one out of the store's line.
+    pub(super) const fn also_leaving(mut self, who: Option<OwnerId>) -> Self {
+        if let Self::Undo { queued_owner, .. } = &mut self {
+            *queued_owner = who;
+        }
+        self
+    }
+
+    /// Does it. What it was about is then of no concern any more.
+    pub(super) async fn finish(mut self, mut in_flight: Option<InFlight>, permits: &Semaphore) {
+        let events = self.core().events.clone();
+        let mut panics = 0;
+        while let Err(panicked) = catch_panic(self.work(in_flight.take(), permits)).await {
+            panics += 1;
+            // Reported once, and not tried for ever: the lease ends it then.
+            if panics == 1 {
+                panicked.report("cleanup", &events);
+            }
+            if panics == MAX_PANICS {
+                let notified = catch_panic_sync(|| self.notify_waiters(None));
+                drop(notified);
+                break;
+            }
+        }
+        self.finished();
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        match self {
+            Self::Recount { hold, .. } | Self::Release(hold) => &hold.core,
+            Self::Undo { core, .. } => core,
+        }
+    }
+
+    /// Sends until the store has answered, or has certainly forgotten by itself. What is still under way
+    /// is heard out first: its answer may make this needless.
+    async fn work(&mut self, in_flight: Option<InFlight>, permits: &Semaphore) {
+        if let Some(in_flight) = in_flight
+            && let Some(reply) = in_flight.answer().await
+            && !self.is_needed_after(&reply)
+        {
+            return;
+        }
+        let (core, lease) = match self {
+            Self::Recount { hold, .. } | Self::Release(hold) => {
+                (hold.core.clone(), hold.terms.lease)
+            }
+            Self::Undo { core, lease, .. } => (core.clone(), *lease),
+        };
+        let give_up_at = core.clock.now() + lease + GIVE_UP_AFTER_LEASE;
+        let mut backoff = MIN_BACKOFF;
+        loop {
+            // Not while it waits for an answer or rests: others could do their work meanwhile.
+            let permit = permits.acquire().await;
+            let attempt = self.attempt(&core).await;
+            drop(permit);
+            let failure = match attempt {
+                Ok(()) => return,
+                Err(failure) => failure,
+            };
+            if let Self::Release(hold) = self
+                && failure.is_indeterminate()
+            {
+                hold.release_in_doubt();
+            }
+            // Whoever waits here must not wait for a store that does not answer us.
+            self.notify_waiters(None);
+            let gives_up = planted!(CleanupGivesUp) || core.clock.now() >= give_up_at;
+            if !failure.is_retryable() || gives_up {
+                let (name, owner, why) = (self.name().clone(), *self.owner(), failure.detail);
+                core.events.emit(Level::WARN, move || {
+                    tracing::warn!(?name, %owner, why, "could not clean up; the lease will");
+                });
+                return;
+            }
+            // Not all at the same instant, where many lost the same server.
+            let rest = backoff / 2 + spread(backoff / 2, core.fresh_seed());
+            core.clock.sleep_until(Some(core.clock.now() + rest)).await;
+            backoff = (backoff * 2).min(MAX_BACKOFF);
+        }
+    }
+
+    async fn attempt(&self, core: &Core) -> Result<(), StoreError> {
+        let limit = core.settings.command_timeout;
+        // Held while the store is asked: a re-entry meanwhile would change the count we send. But one
+        // that nobody polls would keep it for ever.
+        let _order = match self {
+            Self::Recount { hold, .. } => {
+                with_timeout(limit, Box::pin(hold.recount().lock())).await
+            }
+            Self::Release(_) | Self::Undo { .. } => None,
+        };
+        let Some((request, _)) = self.request() else {
+            return Ok(());
+        };
+        let requests = std::iter::once(request)
+            .chain(self.leave_request())
+            .collect();
+        let answer = core.engine.clone().call_background(requests);
+        let Some(replies) = with_timeout(limit, answer).await else {
+            return Err(no_reply(limit));
+        };
+        for reply in replies {
+            self.on_reply(&reply?);
+        }
+        Ok(())
+    }
+
+    /// The same, where the store answers on the spot.
+    pub(super) fn finish_now(self) {
+        if let Some((_, Some(Ok(reply)))) = self.request() {
+            self.on_reply(&reply);
+        }
+        if let (Self::Undo { core, .. }, Some(leave)) = (&self, self.leave_request()) {
+            // It fails if something else lives under that name, and so does its line.
+            let _ = core.engine.call_now(&leave, &|| core.clock.now());
+        }
+        self.finished();
+    }
+
+    /// What takes another out of the store's line.
+    fn leave_request(&self) -> Option<Request> {
+        let Self::Undo {
+            subject,
+            queued_owner: Some(owner),
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let (owner, left) = (*owner, 0);
+        Some(subject.request(Action::Release { owner, left }))
+    }
+
+    /// Nothing more is done: whoever waits for its outcome hears so. Where the store remembers what was done, it need not any more.
+    fn finished(&self) {
+        let (core, subject) = match self {
+            Self::Recount { hold, .. } => (&hold.core, &hold.subject),
+            Self::Release(hold) => {
+                // Unless the store has answered.
+                hold.release_given_up();
+                (&hold.core, &hold.subject)
+            }
+            Self::Undo { core, subject, .. } => (core, subject),
+        };
+        if subject.kind.is_ownerless() {
+            core.acknowledge_key(subject, *self.owner());
+        }
+    }
+
+    /// What to send now, and what a store has said to it that answers on the spot; nothing if the hold is
+    /// over and its release goes its own way.
+    fn request(&self) -> Option<(Request, Option<Result<Reply, StoreError>>)> {
+        let (core, request) = match self {
+            Self::Recount { hold, in_doubt } => {
+                return hold.recount_request(|state| {
+                    let (owner, count) = (hold.owner, state.lease.count());
+                    if state.lease.end().is_some() || count == 0 {
+                        return None;
+                    }
+                    Some(match *in_doubt {
+                        Some(attempt) => Action::Undo {
+                            owner,
+                            entry: Entry::Reentry { attempt, count },
+                        },
+                        None => Action::Release { owner, left: count },
+                    })
+                });
+            }
+            Self::Release(hold) => {
+                let owner = hold.owner;
+                (&hold.core, hold.request(Action::Release { owner, left: 0 }))
+            }
+            Self::Undo {
+                core,
+                subject,
+                owner,
+                all_answered,
+                ..
+            } => {
+                let owner = *owner;
+                let undo = match all_answered {
+                    true => Action::Release { owner, left: 0 },
+                    false => Action::Undo {
+                        owner,
+                        entry: Entry::Fresh,
+                    },
+                };
+                (core, subject.request(undo))
+            }
+        };
+        let answer = core.engine.call_now(&request, &|| core.clock.now());
+        Some((request, answer))
+    }
+
+    /// Whether there is anything left to do, now that the request in doubt has been answered after all.
+    fn is_needed_after(&mut self, reply: &Reply) -> bool {
+        match self {
+            Self::Recount { in_doubt, .. } => {
+                *in_doubt = None;
+                true
+            }
+            Self::Release(_) => true,
+            // Where the store knows who waits, it is to be told of that, too.
+            Self::Undo { .. } if planted!(LateGrantKept) => false,
+            Self::Undo { subject, .. } => {
+                subject.kind.registers_waiters(u32::MAX) || matches!(reply, Reply::Granted { .. })
+            }
+        }
+    }
+
+    fn on_reply(&self, reply: &Reply) {
+        let (name, owner) = (self.name().clone(), *self.owner());
+        let event = reply.clone();
+        self.core().events.emit(Level::DEBUG, move || {
+            tracing::debug!(?name, %owner, reply = ?event, "cleaned up");
+        });
+        let listeners = match reply {
+            Reply::Released { listeners } => Some(*listeners),
+            _ => None,
+        };
+        self.notify_waiters(listeners);
+        if let Self::Release(hold) = self {
+            hold.on_gone_from_store(reply);
+        }
+    }
+
+    fn notify_waiters(&self, listeners: Option<u32>) {
+        if let Self::Release(hold) = self {
+            hold.core
+                .wait_queues
+                .on_released(hold, listeners, hold.now());
+        }
+    }
+
+    fn owner(&self) -> &OwnerId {
+        match self {
+            Self::Recount { hold, .. } | Self::Release(hold) => &hold.owner,
+            Self::Undo { owner, .. } => owner,
+        }
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Recount { hold, .. } | Self::Release(hold) => &hold.subject.name,
+            Self::Undo { subject, .. } => &subject.name,
+        }
+    }
+}

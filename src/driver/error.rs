@@ -1,0 +1,173 @@
+//! Why a call brought nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock;
+use crate::engine::{StoreError, StoreErrorKind};
+use crate::protocol::Reply;
+use crate::protocol::acquire::AcquireStep;
+use crate::protocol::lease::LostReason;
+
+/// Why a call brought no lock.
+#[derive(Clone, Debug)]
+pub(crate) enum DriverError {
+    /// The client is closed.
+    Closed,
+    /// The store said no, or nothing.
+    StoreError(StoreError),
+    /// The client belongs to the process this one was forked from.
+    Forked,
+    /// The lock was held and is not any more.
+    Lost(LostReason),
+    /// Who wants to write reads, and so do others: it would wait for itself.
+    WouldDeadlock,
+    /// The deadline passed before anybody could say whether the lock is free. What the store said last, if it did: too few
+    /// replicas had it.
+    TimedOut(Option<StoreError>),
+    /// A reader holds the lock as often as it may: each of its holds has a key of its own in Redis.
+    TooManyReads,
+    /// After this long others may have it, whatever was promised, once the server is another.
+    LeaseTooLong(Duration),
+    /// The server restarted, and may have forgotten whose the lock is: it has no vote for this long after.
+    RecentlyRestarted(Duration, String),
+}
+
+impl DriverError {
+    /// The store has answered that the lock is not ours, or something that makes no sense.
+    pub(super) fn refused(reply: &Reply) -> Self {
+        match reply.refusal() {
+            Some(reason) => Self::Lost(reason),
+            None => Self::StoreError(unexpected_reply(reply)),
+        }
+    }
+
+    /// Whether a release that ended with this shows that the lock was not held, or not by this process. A missing reply does not.
+    pub(super) const fn denies_hold(&self) -> bool {
+        match self {
+            Self::StoreError(failure) => matches!(
+                failure.kind,
+                StoreErrorKind::Unexpected | StoreErrorKind::Unusable | StoreErrorKind::WrongKind
+            ),
+            Self::Forked | Self::Lost(_) => true,
+            Self::Closed
+            | Self::WouldDeadlock
+            | Self::TimedOut(_)
+            | Self::LeaseTooLong(_)
+            | Self::TooManyReads
+            | Self::RecentlyRestarted(..) => false,
+        }
+    }
+
+    pub(super) fn with(self, name: &Arc<str>) -> NamedDriverError {
+        NamedDriverError {
+            name: name.clone(),
+            error: self,
+        }
+    }
+}
+
+/// What went wrong last, while somebody waits.
+#[derive(Debug, Default)]
+pub(super) struct LastError(Option<StoreError>);
+
+impl LastError {
+    /// Notes it, and what is done next.
+    pub(super) fn note(&mut self, failure: StoreError, next: AcquireStep) {
+        // That the end of the wait cut off the last answer says less than the one before.
+        let cut_off = next == AcquireStep::TimedOut && failure.kind == StoreErrorKind::TimedOut;
+        if !cut_off {
+            self.0 = Some(failure);
+        }
+    }
+
+    /// Somebody holds it.
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// It is why the wait ends.
+    pub(super) fn fatal(&mut self) -> DriverError {
+        let failure = self.0.take();
+        failure.map_or(DriverError::TimedOut(None), DriverError::StoreError)
+    }
+
+    /// The wait is over.
+    pub(super) fn timeout_error(&mut self) -> DriverError {
+        let said = |failure: &StoreError| failure.kind == StoreErrorKind::NotReplicated;
+        DriverError::TimedOut(self.0.take().filter(said))
+    }
+}
+
+/// Trouble, and the lock or pattern that it is about.
+#[derive(Debug)]
+pub(crate) struct NamedDriverError {
+    pub(crate) name: Arc<str>,
+    pub(crate) error: DriverError,
+}
+
+/// Timers panic without a runtime; an error is kinder.
+pub(super) fn require_runtime() -> Result<(), StoreError> {
+    if clock::has_runtime() {
+        return Ok(());
+    }
+    Err(StoreError::new(
+        StoreErrorKind::Unreachable,
+        "locks need a running tokio runtime; `distlock::blocking` brings its own",
+    ))
+}
+
+pub(super) fn unexpected_reply(reply: &Reply) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unexpected,
+        format!("unexpected reply {reply:?}"),
+    )
+}
+
+pub(super) fn no_reply(limit: Duration) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::TimedOut,
+        format!("no answer within {limit:?}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Moment;
+
+    #[test]
+    fn a_timed_out_wait_reports_the_last_store_error() {
+        let sleep = AcquireStep::Sleep(Moment::at(Duration::ZERO));
+        let replicas = (StoreErrorKind::NotReplicated, sleep);
+        let silent = (StoreErrorKind::TimedOut, sleep);
+        let gone = (StoreErrorKind::Unreachable, sleep);
+        let cut_off = (StoreErrorKind::TimedOut, AcquireStep::TimedOut);
+        for (told, said) in [
+            (vec![replicas], true),
+            (vec![replicas, cut_off], true),
+            (vec![replicas, silent, cut_off], false),
+            (vec![replicas, gone, cut_off], false),
+            (vec![silent, replicas, cut_off], true),
+            (vec![cut_off], false),
+            (vec![], false),
+        ] {
+            let mut last = LastError::default();
+            for (cause, next) in &told {
+                last.note(StoreError::new(*cause, "it is so"), *next);
+            }
+            let error = last.timeout_error();
+            assert!(
+                matches!(&error, DriverError::TimedOut(failure) if failure.is_some() == said),
+                "{told:?}: {error:?}"
+            );
+        }
+        let mut last = LastError::default();
+        last.note(
+            StoreError::new(StoreErrorKind::NotReplicated, "it is so"),
+            sleep,
+        );
+        last.forget();
+        assert!(matches!(last.timeout_error(), DriverError::TimedOut(None)));
+    }
+}

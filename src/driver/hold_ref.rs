@@ -1,0 +1,42 @@
+//! One guard's part in a hold.
+
+use std::sync::Arc;
+
+use super::hold::Hold;
+
+/// One guard's part in a hold. Dropping it gives the part back.
+#[derive(Debug)]
+pub(crate) struct HoldRef {
+    hold: Option<Arc<Hold>>,
+    pub(super) guard: u32,
+}
+
+impl HoldRef {
+    pub(super) const fn new(hold: Arc<Hold>, guard: u32) -> Self {
+        Self {
+            hold: Some(hold),
+            guard,
+        }
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        self.hold
+            .as_ref()
+            .expect("a claim has its hold until it is taken apart")
+    }
+
+    /// Takes it apart, so that nothing happens when it goes.
+    pub(super) fn into_hold(mut self) -> Arc<Hold> {
+        self.hold
+            .take()
+            .expect("a claim has its hold until it is taken apart")
+    }
+}
+
+impl Drop for HoldRef {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            super::release::abandon(&hold, self.guard);
+        }
+    }
+}

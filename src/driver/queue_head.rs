@@ -1,0 +1,295 @@
+//! The head of a line at work: it alone asks the store, and listens for everyone behind it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::field::debug;
+
+use super::acquire::AcquireParams;
+use super::acquire_request::{AcquireOutcome, AttemptOptions, send_acquire};
+use super::cleanup_job::CleanupJob;
+use super::clock::SleepUntil;
+use super::error::LastError;
+use super::hold_ref::HoldRef;
+use super::queue_entry::QueueEntry;
+use super::waiter::WakeReason;
+use super::{Core, DriverError, no_reply, require_runtime};
+use crate::engine::events::emit_in_call;
+use crate::engine::{StoreError, Subscription};
+use crate::protocol::acquire::{Acquire, AcquireStep};
+use crate::protocol::lease::LostReason;
+use crate::protocol::{Moment, OwnerId};
+
+/// What came of it.
+pub(super) enum HeadOutcome {
+    Granted(HoldRef, Moment),
+    Busy,
+    Woken(WakeReason),
+}
+
+/// One waiter at work.
+pub(super) struct HeadAttempt<'a> {
+    core: &'a Arc<Core>,
+    params: &'a AcquireParams,
+    machine: Acquire,
+    /// What it has asked already.
+    outcome: Option<Result<AcquireOutcome, StoreError>>,
+    listener: Option<Arc<Subscription>>,
+    failure: LastError,
+    /// Who it asks as; none while a request in that name may be under way.
+    owner: Option<OwnerId>,
+    /// Since when it waits.
+    begun: Moment,
+}
+
+/// How long a reader waits behind writers. Those of other libraries may never be let in by readers of theirs.
+const MAX_WAIT_BEHIND_WRITERS: Duration = Duration::from_secs(60);
+
+impl<'a> HeadAttempt<'a> {
+    pub(super) fn new(
+        core: &'a Arc<Core>,
+        params: &'a AcquireParams,
+        begun: Moment,
+        deadline: Option<Moment>,
+        outcome: Option<Result<AcquireOutcome, StoreError>>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            core,
+            params,
+            machine: Acquire::new(
+                params.subject.kind,
+                params.wait_mode,
+                deadline,
+                core.fresh_seed(),
+            ),
+            outcome,
+            listener: None,
+            failure: LastError::default(),
+            owner: None,
+            begun,
+        })
+    }
+
+    /// Asks, listens and sleeps until it has the lock, is told otherwise, or time is over.
+    pub(super) async fn run(
+        &mut self,
+        entry: &mut QueueEntry<'_>,
+        not_before: Option<Moment>,
+    ) -> Result<HeadOutcome, DriverError> {
+        if entry.is_registered() {
+            self.machine.reached_head(entry.is_busy());
+        }
+        if self.outcome.is_none()
+            && let Some(listener) = entry.listener()
+        {
+            // The line hears already: what is asked from now on misses nothing.
+            self.listener = Some(listener);
+            self.machine.subscribed();
+        }
+        if not_before.is_some() {
+            // Deaf on purpose: what we would hear is our own release.
+            tokio::select! {
+                biased;
+                reason = entry.next_wake() => return Ok(HeadOutcome::Woken(reason)),
+                () = self.sleep(not_before) => {}
+            }
+        }
+        let mut step = match self.outcome {
+            Some(_) => AcquireStep::Send,
+            None => self.machine.woken(self.core.clock.now()),
+        };
+        loop {
+            require_runtime().map_err(DriverError::StoreError)?;
+            step = match step {
+                AcquireStep::Send => {
+                    let (outcome, pending_wake) = match self.outcome.take() {
+                        Some(outcome) => (outcome, None),
+                        None => match self.send_request(entry).await {
+                            Ok(outcome) => outcome,
+                            Err(reason) => return Ok(HeadOutcome::Woken(reason)),
+                        },
+                    };
+                    let now = self.core.clock.now();
+                    match outcome {
+                        Ok(AcquireOutcome::Granted(hold_ref, now)) => {
+                            return Ok(HeadOutcome::Granted(hold_ref, now));
+                        }
+                        Ok(AcquireOutcome::LeaseExpired) => {
+                            return Err(DriverError::Lost(LostReason::Expired));
+                        }
+                        Ok(AcquireOutcome::Busy { owner, ttl }) => {
+                            self.owner = Some(owner);
+                            self.failure.forget();
+                            if self.listener.is_none() {
+                                emit_in_call!(
+                                    self.core.events,
+                                    DEBUG,
+                                    { name: debug(self.params.subject.name.clone()), ttl: debug(ttl) },
+                                    "waiting: somebody else holds it"
+                                );
+                            }
+                            entry.register(self.params);
+                            if self.params.polls() && entry.has_subscribed_waiters() {
+                                self.machine.subscribe_instead();
+                            }
+                            entry.note_status(true);
+                            if self
+                                .listener
+                                .as_ref()
+                                .is_some_and(|listener| listener.is_closed())
+                            {
+                                self.listener = None;
+                                entry.drop_listener();
+                                self.machine.unsubscribed();
+                            }
+                            if self.is_held_by_own_owner() {
+                                return Ok(HeadOutcome::Woken(WakeReason::Reenter));
+                            }
+                            let step = self.machine.busy(ttl, now);
+                            match (pending_wake, step) {
+                                (Some(again), AcquireStep::Sleep(_)) => {
+                                    return Ok(HeadOutcome::Woken(again));
+                                }
+                                (_, step) => step,
+                            }
+                        }
+                        Err(failure) => {
+                            self.core.ensure_usable()?;
+                            entry.note_status(false);
+                            let transient = failure.is_transient();
+                            let next = self.machine.failed(transient, now);
+                            self.failure.note(failure, next);
+                            next
+                        }
+                    }
+                }
+                AcquireStep::Subscribe => {
+                    let listening = tokio::select! {
+                        biased;
+                        reason = entry.next_wake() => return Ok(HeadOutcome::Woken(reason)),
+                        listening = self.listen(entry) => listening,
+                    };
+                    match listening {
+                        Ok(listener) => {
+                            self.listener = Some(listener);
+                            let step = self.machine.subscribed();
+                            if planted!(SubscribedTooLate) {
+                                let kind = self.params.subject.kind;
+                                AcquireStep::Sleep(self.core.clock.now() + kind.longest_sleep())
+                            } else {
+                                step
+                            }
+                        }
+                        Err(failure) if failure.is_transient() => {
+                            emit_in_call!(
+                                self.core.events,
+                                DEBUG,
+                                {
+                                    name: debug(self.params.subject.name.clone()),
+                                    why: failure.detail.clone(),
+                                },
+                                "cannot listen; asking now and then"
+                            );
+                            self.machine.subscribe_failed(self.core.clock.now())
+                        }
+                        Err(failure) => return Err(DriverError::StoreError(failure)),
+                    }
+                }
+                AcquireStep::Sleep(until) => {
+                    tokio::select! {
+                        biased;
+                        reason = entry.next_wake() => return Ok(HeadOutcome::Woken(reason)),
+                        () = self.core.waker_executor.with_proxy(next_notification(self.listener.as_deref())) => {}
+                        () = self.sleep(Some(until)) => {}
+                    }
+                    self.machine.woken(self.core.clock.now())
+                }
+                AcquireStep::Busy => return Ok(HeadOutcome::Busy),
+                AcquireStep::TimedOut => return Err(self.failure.timeout_error()),
+                AcquireStep::Fail => return Err(self.failure.fatal()),
+            }
+        }
+    }
+
+    /// Asks the store, and says whether we were told to ask again meanwhile. A lock that is passed to us
+    /// first is taken instead; what is under way then is undone.
+    async fn send_request(
+        &mut self,
+        entry: &QueueEntry<'_>,
+    ) -> Result<(Result<AcquireOutcome, StoreError>, Option<WakeReason>), WakeReason> {
+        let owner = self.owner.take();
+        let owner = owner.unwrap_or_else(|| self.core.fresh_owner_for(self.params));
+        let sent = self.core.clock.now();
+        let options = AttemptOptions {
+            bypass_writers: sent.since(self.begun) >= MAX_WAIT_BEHIND_WRITERS,
+            ..self.params.waiting_options()
+        };
+        let deadline = self.machine.deadline();
+        let sending = send_acquire(self.core, self.params, owner, options, sent, deadline);
+        let mut sending = std::pin::pin!(sending);
+        let mut pending_wake = None;
+        loop {
+            tokio::select! {
+                biased;
+                reason = entry.next_wake() => match reason {
+                    WakeReason::SendRequest { .. } => pending_wake = Some(reason),
+                    WakeReason::Closed | WakeReason::Transferred(_) | WakeReason::Reenter => return Err(reason),
+                },
+                outcome = &mut sending => return Ok((outcome, pending_wake)),
+            }
+        }
+    }
+
+    /// The line's listener, or a new one; confirmed in either case.
+    async fn listen(&self, entry: &QueueEntry<'_>) -> Result<Arc<Subscription>, StoreError> {
+        if let Some(listener) = entry.listener() {
+            return Ok(listener);
+        }
+        let limit = self.core.request_timeout(self.machine.deadline());
+        let engine = self.core.engine.clone();
+        let listening = engine.subscribe(self.params.subject.channel());
+        tokio::select! {
+            listener = self.core.waker_executor.with_proxy_unpin(listening) => Ok(entry.share_listener(listener?)),
+            () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_reply(limit)),
+        }
+    }
+
+    /// Whether the lock is busy because this very owner has got it meanwhile.
+    fn is_held_by_own_owner(&self) -> bool {
+        let AcquireParams {
+            subject,
+            local_owner,
+            ..
+        } = self.params;
+        local_owner.is_some_and(|local_owner| self.core.owners.find(local_owner, subject).is_some())
+    }
+
+    fn sleep(&self, until: Option<Moment>) -> SleepUntil<'_> {
+        self.core.clock.sleep_until(until)
+    }
+}
+
+/// Who waits no longer leaves nothing of that at the store.
+impl Drop for HeadAttempt<'_> {
+    fn drop(&mut self) {
+        let AcquireParams { subject, terms, .. } = self.params;
+        if !self.params.registers_waiters() || self.core.is_forked() {
+            return;
+        }
+        let outcome = match self.outcome {
+            Some(Ok(AcquireOutcome::Busy { owner, .. })) => Some(owner),
+            _ => None,
+        };
+        if let Some(owner) = self.owner.or(outcome) {
+            let leave = CleanupJob::leave_queue(self.core, subject, owner, terms.lease);
+            self.core.cleanup.push(leave);
+        }
+    }
+}
+
+async fn next_notification(listener: Option<&Subscription>) {
+    match listener {
+        Some(listener) => listener.notified().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,116 @@
+//! A request that must not be forgotten when its caller is.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cleanup::WorkGuard;
+use super::cleanup_job::CleanupJob;
+use super::clock::with_timeout;
+use super::{Core, no_reply};
+use crate::engine::{BoxFuture, StoreError};
+use crate::protocol::{Moment, Reply, Request};
+
+/// Jobs that are made and pushed if the future that would have made them needless is dropped.
+pub(super) struct UndoOnDrop<'a, J, F>
+where
+    J: IntoIterator<Item = CleanupJob>,
+    F: FnOnce() -> J,
+{
+    core: &'a Arc<Core>,
+    jobs: Option<F>,
+    in_flight: Option<BoxFuture<Result<Reply, StoreError>>>,
+    /// Dropped after the jobs were pushed, so that closing the client finds the ticket or the jobs.
+    work_guard: Option<WorkGuard>,
+}
+
+/// A request that was sent and not answered yet.
+pub(super) struct InFlight {
+    answer: BoxFuture<Result<Reply, StoreError>>,
+    limit: Duration,
+}
+
+impl<'a, J, F> UndoOnDrop<'a, J, F>
+where
+    J: IntoIterator<Item = CleanupJob>,
+    F: FnOnce() -> J,
+{
+    pub(super) const fn new(core: &'a Arc<Core>, jobs: F) -> Self {
+        Self {
+            core,
+            jobs: Some(jobs),
+            in_flight: None,
+            work_guard: None,
+        }
+    }
+
+    /// A release is being sent by other means than [`send`](Self::send): closing the client waits for it.
+    pub(super) fn track_release(&mut self) {
+        self.work_guard = Some(self.core.cleanup.begin_release());
+    }
+
+    /// Asks the store, for as long as a request may take and not past the `deadline`. If this is dropped
+    /// meanwhile, cleanup hears the answer.
+    pub(super) async fn send(
+        &mut self,
+        request: Request,
+        deadline: Option<Moment>,
+    ) -> Result<Reply, StoreError> {
+        if let Some(answer) = self
+            .core
+            .engine
+            .call_now(&request, &|| self.core.clock.now())
+        {
+            return answer;
+        }
+        super::require_runtime()?;
+        self.work_guard = Some(self.core.cleanup.begin_call());
+        let answer = self.core.engine.call(request);
+        let answer = self.in_flight.insert(answer);
+        let limit = self.core.request_timeout(deadline);
+        let answer = match deadline {
+            Some(_) => with_timeout(limit, self.core.waker_executor.with_proxy_unpin(answer)).await,
+            None => self.core.call_timeouts.limit(answer).await,
+        };
+        // Answered, or given up: nothing more is to be heard of it.
+        self.in_flight = None;
+        answer.unwrap_or_else(|| Err(no_reply(limit)))
+    }
+
+    /// The outcome is known: nothing to clean up.
+    pub(super) fn disarm(mut self) {
+        self.jobs = None;
+    }
+}
+
+impl<J, F> Drop for UndoOnDrop<'_, J, F>
+where
+    J: IntoIterator<Item = CleanupJob>,
+    F: FnOnce() -> J,
+{
+    fn drop(&mut self) {
+        let Some(jobs) = self.jobs.take() else { return };
+        if self.core.is_forked() || planted!(CancelledAcquireKept) {
+            return;
+        }
+        let limit = self.core.settings.command_timeout;
+        let answer = self.in_flight.take();
+        let mut in_flight = answer.map(|answer| InFlight { answer, limit });
+        for job in jobs() {
+            self.core.cleanup.push_after(job, in_flight.take());
+        }
+    }
+}
+
+impl InFlight {
+    /// What it came to, if that can still be learnt.
+    pub(super) async fn answer(self) -> Option<Reply> {
+        with_timeout(self.limit, self.answer).await?.ok()
+    }
+}
+
+impl fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnderWay").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,401 @@
+//! The line of local waiters for each lock.
+//!
+//! Only the head of a line talks to the store, and only while nobody here holds the lock: behind a hold
+//! of this client one waits for its end, which is always told. A lock that is given back may be passed
+//! to the next in line without asking the store, a bounded number of times; then others get their turn.
+//!
+//! Of a semaphore those who want the same stand in one line, and those who want something else in another: what is too much
+//! for the one may be there for the other, and only the store knows who comes first.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foldhash::HashMap;
+
+use super::cleanup_job::CleanupJob;
+use super::hold::Hold;
+use super::wait_queue::{QueueHead, StoreStatus, WaitQueue};
+use super::waiter::{Waiter, WakeReason};
+use crate::protocol::acquire::yield_to_others;
+use crate::protocol::lease::LeaseState;
+use crate::protocol::{FencingToken, Moment, OwnerId, PermitRequest, Subject};
+
+/// Waiters that poll do not listen, so nobody counts them: whoever has had a lock for this long without a
+/// break makes one for them.
+pub(super) const MAX_STREAK: Duration = Duration::from_millis(100);
+
+/// Who asked the store for a lock that was granted.
+#[derive(Debug)]
+pub(super) enum GrantSource {
+    /// The head of the line of those who want that, on its seat if it has one.
+    Head(PermitRequest, Option<Arc<Waiter>>),
+    Bypass,
+}
+
+/// What became of a hold that is given back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum HandOffOutcome {
+    /// It is another's now.
+    Transferred,
+    /// It has to go through the store. Whether anybody here may be waiting for it.
+    NotTransferred { has_waiters: bool },
+}
+
+/// All lines of a client.
+#[derive(Debug, Default)]
+pub(crate) struct WaitQueues {
+    map: Mutex<QueueMap>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct QueueMap {
+    queues: HashMap<Subject, WaitQueue>,
+    /// Of those who want something else than one. Apart, so that locks do not pay for that.
+    multi_permit_queues: HashMap<(Subject, PermitRequest), WaitQueue>,
+    /// Places kept only because this client stands back there, by when it stops.
+    yielding: VecDeque<(Moment, Subject)>,
+    pub(super) closed: bool,
+}
+
+impl WaitQueues {
+    /// The store has granted the lock to this client: from now on the line waits for that hold, if it
+    /// keeps all others out. Who asked for the line leaves it.
+    pub(super) fn granted(&self, hold: &Arc<Hold>, source: GrantSource, now: Moment) {
+        let mut map = self.lock();
+        // Lost before anybody saw it, it has been vacated: nobody would ever clear it away.
+        let holds = hold.subject.kind.is_exclusive() && hold.state().lease.end().is_none();
+        let wanted = match &source {
+            GrantSource::Head(wanted, _) => *wanted,
+            GrantSource::Bypass => PermitRequest::ONE,
+        };
+        let queue = match holds {
+            true => map.get_or_create(&hold.subject, wanted),
+            false => match map.find_mut(&hold.subject, wanted) {
+                Some(queue) => queue,
+                None => return,
+            },
+        };
+        if holds {
+            queue.set_holder(hold.clone());
+            queue.transfers = 0;
+            queue.granted_at = Some(now);
+            queue.streak_since.get_or_insert(now);
+        }
+        let undelivered = match source {
+            GrantSource::Bypass => None,
+            GrantSource::Head(_, waiter) => {
+                if queue.is_head(waiter.as_ref()) {
+                    queue.head = QueueHead::Vacant;
+                }
+                // A lock in it that the waiter never saw goes back when this is dropped.
+                waiter.map(|waiter| waiter.leave())
+            }
+        };
+        let old_listener = queue.advance(now);
+        if queue.is_idle(now) {
+            map.forget(&hold.subject, wanted);
+        }
+        drop(map);
+        drop(old_listener);
+        drop(undelivered);
+    }
+
+    /// Passes a hold that is being given back to the next in line, in memory.
+    pub(super) fn hand_off(&self, hold: &Arc<Hold>, now: Moment) -> HandOffOutcome {
+        let not_transferred = HandOffOutcome::NotTransferred { has_waiters: true };
+        if !hold.subject.kind.supports_local_handoff() {
+            return not_transferred;
+        }
+        let core = &hold.core;
+        let mut map = self.lock();
+        let Some(queue) = map.queue_held_by(hold) else {
+            return not_transferred;
+        };
+        if queue.has_no_waiters() {
+            return HandOffOutcome::NotTransferred { has_waiters: false };
+        }
+        let recent = queue
+            .granted_at
+            .is_some_and(|at| now.since(at) < core.settings.handoff_window);
+        let exhausted = !recent || queue.transfers >= core.settings.handoff_limit;
+        if exhausted && !planted!(HandedForEver) {
+            return not_transferred;
+        }
+        let Some(waiter) = queue.next_with_terms(&hold.terms) else {
+            return not_transferred;
+        };
+        let mut state = hold.state();
+        // Where the owner has entered again, a recount or a mark of that may still be under way.
+        if state.attempts > 1 || !state.lease.may_hand_off(now) {
+            return not_transferred;
+        }
+        let lease = state.lease.hand_off(waiter.terms, now);
+        hold.unschedule(&mut state);
+        drop(state);
+        let hold_ref = hold.successor(hold.owner, hold.token, waiter.local_owner, lease);
+        queue.transfers += 1;
+        let undelivered = queue.transfer_to(&waiter, hold_ref);
+        if planted!(HandedTwice)
+            && let Some(second) = queue.next_with_terms(&hold.terms)
+        {
+            let lease = hold.state().lease.hand_off(second.terms, now);
+            let hold_ref = hold.successor(hold.owner, hold.token, second.local_owner, lease);
+            drop(queue.transfer_to(&second, hold_ref));
+        }
+        let old_listener = queue.advance(now);
+        drop(map);
+        drop(old_listener);
+        // It left in this very moment: dropping the claim tries the next one.
+        drop(undelivered);
+        HandOffOutcome::Transferred
+    }
+
+    /// Whether the store should be asked to give the lock to the next in line in the same breath, and
+    /// how many of those who listen are we.
+    pub(super) fn may_transfer(&self, hold: &Arc<Hold>, now: Moment) -> Option<u32> {
+        let mut map = self.lock();
+        let queue = map.queue_held_by(hold)?;
+        let fits = hold.subject.kind.supports_transfer()
+            && hold.terms.keep_alive
+            && hold.terms.max_hold.is_none();
+        if !fits || queue.has_held_too_long(now) {
+            return None;
+        }
+        queue.next_with_terms(&hold.terms)?;
+        Some(queue.own_listeners())
+    }
+
+    /// The store has passed the lock from `hold` to `owner`: whoever is next in line gets it.
+    pub(super) fn on_transferred(
+        &self,
+        hold: &Arc<Hold>,
+        owner: OwnerId,
+        token: Option<FencingToken>,
+        sent: Moment,
+    ) {
+        let core = &hold.core;
+        let now = hold.now();
+        let Some(lease) = LeaseState::granted(hold.terms, sent, now) else {
+            let undo = CleanupJob::undo(core, &hold.subject, owner, hold.terms.lease);
+            core.cleanup.push(undo);
+            return self.on_released(hold, None, now);
+        };
+        let mut map = self.lock();
+        let queue = map.queues.entry(hold.subject.clone()).or_default();
+        let waiter = queue.next_with_terms(&hold.terms);
+        let local_owner = waiter.as_ref().and_then(|waiter| waiter.local_owner);
+        let hold_ref = hold.successor(owner, token, local_owner, lease);
+        queue.transfers = 0;
+        queue.granted_at = Some(now);
+        let undelivered = match waiter {
+            Some(waiter) => queue.transfer_to(&waiter, hold_ref),
+            None => {
+                queue.set_holder(hold_ref.hold().clone());
+                Some(WakeReason::Transferred(hold_ref))
+            }
+        };
+        let old_listener = queue.advance(now);
+        drop(map);
+        drop(old_listener);
+        if planted!(PassedToNobody) {
+            return std::mem::forget(undelivered);
+        }
+        // Nobody there to take it: dropping the claim gives it back.
+        drop(undelivered);
+    }
+
+    /// A hold of this client has ended and the store knows it, or does not answer: the next in line
+    /// asks. Where others listened for it, they go first.
+    pub(super) fn on_released(&self, hold: &Arc<Hold>, listeners: Option<u32>, now: Moment) {
+        let mut map = self.lock();
+        map.remove_expired(now);
+        let QueueMap {
+            queues, yielding, ..
+        } = &mut *map;
+        let Entry::Occupied(mut entry) = queues.entry(hold.subject.clone()) else {
+            return;
+        };
+        let queue = entry.get_mut();
+        if !queue.is_held_by(hold) {
+            return;
+        }
+        queue.holder = None;
+        // Nobody has it, as far as we know; the next one to ask will hear.
+        queue.status = StoreStatus::Unknown;
+        let has_other_listeners = listeners.is_some_and(|all| all > queue.own_listeners());
+        // Where nobody here waits for it, it lies free often enough.
+        let pollers = queue.has_held_too_long(now) && !queue.has_no_waiters();
+        if has_other_listeners || pollers {
+            queue.streak_since = None;
+            let until = now + yield_to_others(hold.core.fresh_seed(), pollers);
+            queue.yield_until = Some(until);
+            yielding.push_back((until, hold.subject.clone()));
+        }
+        if let QueueHead::Waiting(waiter) = &queue.head {
+            // Asleep until some message; this is one.
+            let _ = waiter.wake(WakeReason::SendRequest {
+                not_before: queue.yield_until,
+            });
+        }
+        if planted!(NextNotCalled) {
+            return;
+        }
+        let old_listener = queue.advance(now);
+        if queue.is_idle(now) {
+            entry.remove();
+        }
+        drop(map);
+        drop(old_listener);
+    }
+
+    /// How many wait in the lines, for those who debug.
+    pub(super) fn waiter_count(&self) -> usize {
+        let map = self.lock();
+        map.all()
+            .map(|queue| queue.waiters.len().saturating_sub(queue.departed))
+            .sum()
+    }
+
+    /// Some of the names that are held or waited for here, for those who debug.
+    pub(super) fn some_names(&self, most: usize) -> Vec<Arc<str>> {
+        let map = self.lock();
+        let multi_permit_queues = map.multi_permit_queues.keys().map(|(subject, _)| subject);
+        let subjects = map.queues.keys().chain(multi_permit_queues).take(most);
+        subjects.map(|subject| subject.name.clone()).collect()
+    }
+
+    /// The hold of this client on an exclusive lock, if it has one.
+    pub(super) fn holder(&self, subject: &Subject) -> Option<Arc<Hold>> {
+        self.lock().queues.get(subject)?.holder.clone()
+    }
+
+    /// Tells everyone that there is nothing to wait for any more.
+    pub(super) fn close(&self) {
+        let mut map = self.lock();
+        map.closed = true;
+        let mut rejected = Vec::new();
+        for queue in map.all() {
+            if let QueueHead::Waiting(waiter) = &queue.head {
+                rejected.push(waiter.wake(WakeReason::Closed));
+            }
+            rejected.extend(
+                queue
+                    .waiters
+                    .iter()
+                    .map(|waiter| waiter.wake(WakeReason::Closed)),
+            );
+        }
+    }
+
+    pub(super) fn leave(
+        &self,
+        subject: &Subject,
+        wanted: PermitRequest,
+        waiter: Option<Arc<Waiter>>,
+        now: Moment,
+    ) {
+        let mut map = self.lock();
+        let Some(queue) = map.find_mut(subject, wanted) else {
+            return;
+        };
+        let was_head = queue.is_head(waiter.as_ref());
+        let was_queued = waiter.as_ref().is_some_and(|waiter| waiter.is_queued());
+        // A lock in it that the waiter never saw goes back when this is dropped.
+        let undelivered = waiter.map(|waiter| waiter.leave());
+        if was_head && planted!(CancelledHeadKeepsTurn) {
+            // Its seat stays taken.
+        } else if was_head {
+            queue.head = QueueHead::Vacant;
+        } else if was_queued {
+            queue.departed += 1;
+            if queue.departed * 2 > queue.waiters.len() {
+                queue.waiters.retain(|waiter| !waiter.has_left());
+                queue.departed = 0;
+            }
+        }
+        let old_listener = queue.advance(now);
+        if queue.is_idle(now) {
+            map.forget(subject, wanted);
+        }
+        drop(map);
+        drop(old_listener);
+        drop(undelivered);
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, QueueMap> {
+        // No code of a user's runs under this lock, so a poisoned one is whole.
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueueMap {
+    pub(super) fn find(&self, subject: &Subject, wanted: PermitRequest) -> Option<&WaitQueue> {
+        match wanted {
+            PermitRequest::ONE => self.queues.get(subject),
+            wanted => self.multi_permit_queues.get(&(subject.clone(), wanted)),
+        }
+    }
+
+    pub(super) fn find_mut(
+        &mut self,
+        subject: &Subject,
+        wanted: PermitRequest,
+    ) -> Option<&mut WaitQueue> {
+        match wanted {
+            PermitRequest::ONE => self.queues.get_mut(subject),
+            wanted => self.multi_permit_queues.get_mut(&(subject.clone(), wanted)),
+        }
+    }
+
+    /// The place that is there, or a new one.
+    pub(super) fn get_or_create(
+        &mut self,
+        subject: &Subject,
+        wanted: PermitRequest,
+    ) -> &mut WaitQueue {
+        match wanted {
+            PermitRequest::ONE => self.queues.entry(subject.clone()).or_default(),
+            wanted => self
+                .multi_permit_queues
+                .entry((subject.clone(), wanted))
+                .or_default(),
+        }
+    }
+
+    fn forget(&mut self, subject: &Subject, wanted: PermitRequest) {
+        match wanted {
+            PermitRequest::ONE => self.queues.remove(subject),
+            wanted => self.multi_permit_queues.remove(&(subject.clone(), wanted)),
+        };
+    }
+
+    fn all(&self) -> impl Iterator<Item = &WaitQueue> {
+        self.queues
+            .values()
+            .chain(self.multi_permit_queues.values())
+    }
+
+    /// The place this very hold occupies.
+    fn queue_held_by(&mut self, hold: &Arc<Hold>) -> Option<&mut WaitQueue> {
+        let queue = self.queues.get_mut(&hold.subject)?;
+        queue.is_held_by(hold).then_some(queue)
+    }
+
+    /// Forgets places that were kept only to stand back for a while.
+    pub(super) fn remove_expired(&mut self, now: Moment) {
+        while let Some((until, _)) = self.yielding.front()
+            && *until <= now
+        {
+            if let Some((_, subject)) = self.yielding.pop_front()
+                && self
+                    .queues
+                    .get(&subject)
+                    .is_some_and(|queue| queue.is_idle(now))
+            {
+                self.queues.remove(&subject);
+            }
+        }
+    }
+}

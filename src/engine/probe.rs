@@ -1,0 +1,39 @@
+//! A lock for the doctor to try: nobody else has its name.
+
+use std::time::Duration;
+
+use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, PermitRequest, Request, Subject};
+
+/// If the release never comes, the lock ends by itself after this long.
+pub(super) const LEASE: Duration = Duration::from_secs(1);
+
+/// The lock's requests, in the order in which they are tried.
+pub(super) struct ProbeLock {
+    pub(super) subject: Subject,
+    pub(super) acquire: Request,
+    pub(super) release: Request,
+}
+
+impl ProbeLock {
+    /// One for this client.
+    pub(super) fn new(client: ClientId) -> Self {
+        let name = format!("distlock_doctor:{}", uuid::Uuid::new_v4());
+        let subject = Subject::new(Kind::Mutex, name);
+        let owner = OwnerId::new(client, 1);
+        let acquire = Action::Acquire {
+            owner,
+            entry: Entry::Fresh,
+            lease: LEASE,
+            seen: None,
+            waits: None,
+            upgrade_from: None,
+            bypass_writers: false,
+            permits: PermitRequest::ONE,
+        };
+        Self {
+            acquire: subject.request(acquire),
+            release: subject.request(Action::Release { owner, left: 0 }),
+            subject,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What nobody waits for, on a connection of its own: renewals together, the rest each for itself.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "they are not to wait for each other"
+)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use redis::Value;
+use tokio::task::JoinSet;
+
+use super::durability::{ScriptReply, ScriptResult};
+use super::scripts::{self, ScriptCall};
+use super::{Redis, single};
+use crate::engine::{StoreError, StoreErrorKind};
+use crate::protocol::{Kind, Reply, Request};
+
+type BackgroundResult = Result<Reply, StoreError>;
+
+/// Carries them out and returns the answers in the same order. None waits for another's answer.
+pub(super) async fn call(redis: Arc<Redis>, requests: Vec<Request>) -> Vec<BackgroundResult> {
+    if let [request] = &*requests {
+        // A dropped guard, most often: there is nothing to keep apart.
+        return vec![call_single(&redis, request).await];
+    }
+    let count = requests.len();
+    let mut renewals: HashMap<Kind, (Vec<usize>, Vec<Request>)> = HashMap::new();
+    let mut tasks = JoinSet::new();
+    for (index, request) in requests.into_iter().enumerate() {
+        match scripts::renewal(&request) {
+            Some(kind) => {
+                let (indexes, batch) = renewals.entry(kind).or_default();
+                indexes.push(index);
+                batch.push(request);
+            }
+            None => {
+                let redis = redis.clone();
+                tasks
+                    .spawn(async move { (vec![index], vec![call_single(&redis, &request).await]) });
+            }
+        }
+    }
+    for (kind, (indexes, batch)) in renewals {
+        let redis = redis.clone();
+        tasks.spawn(async move { (indexes, renew(redis, kind, batch).await) });
+    }
+    collect_replies(count, tasks).await
+}
+
+/// Some of the answers, and where they belong.
+pub(super) type IndexedReplies = (Vec<usize>, Vec<BackgroundResult>);
+
+/// All of `count` answers, in their order.
+pub(super) async fn collect_replies(
+    count: usize,
+    mut tasks: JoinSet<IndexedReplies>,
+) -> Vec<BackgroundResult> {
+    let mut answers = vec![None; count];
+    while let Some(part) = tasks.join_next().await {
+        // One that did not come to its end leaves its places empty.
+        let (indexes, part) = part.unwrap_or_default();
+        for (index, answer) in indexes.into_iter().zip(part) {
+            answers[index] = Some(answer);
+        }
+    }
+    let unknown = || {
+        Err(StoreError::new(
+            StoreErrorKind::Interrupted,
+            "the call was given up",
+        ))
+    };
+    let answers = answers.into_iter();
+    answers
+        .map(|answer| answer.unwrap_or_else(unknown))
+        .collect()
+}
+
+async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<BackgroundResult> {
+    let call = ScriptCall::renew_all(kind, &requests, &redis.keys);
+    let ran = redis.durable_background().run(&call).await;
+    match ran.and_then(ScriptReply::executed) {
+        Ok(ScriptResult {
+            value: Value::Array(answers),
+            durable,
+        }) if answers.len() == requests.len() => {
+            let answers = answers.into_iter();
+            answers
+                .map(|answer| durable.apply_to(scripts::renewed(answer)))
+                .collect()
+        }
+        Ok(ScriptResult { value, .. }) => {
+            let failure =
+                StoreError::new(StoreErrorKind::Unexpected, format!("unexpected {value:?}"));
+            vec![Err(failure); requests.len()]
+        }
+        // One key that is forbidden or foreign may fail the whole call: find out which, and spare the others.
+        Err(failure)
+            if matches!(
+                failure.kind,
+                StoreErrorKind::Denied | StoreErrorKind::WrongKind
+            ) && requests.len() > 1 =>
+        {
+            let mut each = JoinSet::new();
+            for (index, request) in requests.into_iter().enumerate() {
+                let redis = redis.clone();
+                each.spawn(async move { (index, call_single(&redis, &request).await) });
+            }
+            let mut answers = each.join_all().await;
+            answers.sort_by_key(|(index, _)| *index);
+            answers.into_iter().map(|(_, answer)| answer).collect()
+        }
+        Err(failure) => vec![Err(failure); requests.len()],
+    }
+}
+
+async fn call_single(redis: &Redis, request: &Request) -> BackgroundResult {
+    single::call(
+        redis.background_connection_for(request),
+        &redis.keys,
+        request,
+        false,
+    )
+    .await
+}

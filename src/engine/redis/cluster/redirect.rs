@@ -1,0 +1,115 @@
+//! Where a call goes that a server of a cluster has sent away. Pure.
+
+use super::slot_map;
+use crate::engine::redis::failure;
+use crate::engine::redis::node_addr::NodeAddr;
+use crate::engine::{StoreError, StoreErrorKind};
+
+/// Where to, and how. Nothing has been done.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Redirect {
+    /// There, this once: the slot is on its way, and what was asked for has gone ahead.
+    Ask(NodeAddr),
+    /// To whoever has it a little later.
+    Retry,
+    /// There, from now on.
+    Moved(NodeAddr),
+}
+
+impl Redirect {
+    /// What follows from the failure of a call to the server at `asked`; nothing if it is the call's own.
+    pub(super) fn of(failure: &StoreError, asked: &NodeAddr) -> Option<Self> {
+        if failure.kind == StoreErrorKind::NotReady
+            && let Some((word, addr)) = redirection(&failure.detail, asked)
+        {
+            return Some(match word {
+                "ASK" => Self::Ask(addr),
+                _ => Self::Moved(addr),
+            });
+        }
+        failure::is_failover(failure).then_some(Self::Retry)
+    }
+}
+
+/// `MOVED 3999 127.0.0.1:6381`
+fn redirection<'a>(said: &'a str, asked: &NodeAddr) -> Option<(&'a str, NodeAddr)> {
+    let mut words = said.split(' ');
+    let word = words
+        .next()
+        .filter(|word| failure::REDIRECTS.contains(word))?;
+    let _slot: u16 = words.next()?.parse().ok()?;
+    let (host, port) = words.next()?.rsplit_once(':')?;
+    Some((
+        word,
+        slot_map::resolve_addr(asked, host, port.parse().ok()?),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirections_are_parsed() {
+        let asked = NodeAddr {
+            host: "h".into(),
+            port: 1,
+        };
+        let at = |host: &str, port| NodeAddr {
+            host: host.into(),
+            port,
+        };
+        for (cause, said, redirect) in [
+            (
+                StoreErrorKind::NotReady,
+                "MOVED 3999 127.0.0.1:6381",
+                Some(Redirect::Moved(at("127.0.0.1", 6381))),
+            ),
+            (
+                StoreErrorKind::NotReady,
+                "ASK 0 ::1:6381",
+                Some(Redirect::Ask(at("::1", 6381))),
+            ),
+            (
+                StoreErrorKind::NotReady,
+                "MOVED 5 :7",
+                Some(Redirect::Moved(at("h", 7))),
+            ),
+            (
+                StoreErrorKind::NotReady,
+                "MOVED 5 ?:7",
+                Some(Redirect::Moved(at("h", 7))),
+            ),
+            (
+                StoreErrorKind::NotReady,
+                "MOVED five h:7",
+                Some(Redirect::Retry),
+            ),
+            (
+                StoreErrorKind::NotReady,
+                "TRYAGAIN Multiple keys request during rehashing of slot",
+                Some(Redirect::Retry),
+            ),
+            (
+                StoreErrorKind::NotReady,
+                "CLUSTERDOWN The cluster is down",
+                Some(Redirect::Retry),
+            ),
+            (
+                StoreErrorKind::Unreachable,
+                "Connection refused",
+                Some(Redirect::Retry),
+            ),
+            (
+                StoreErrorKind::NotReady,
+                "BUSY Redis is busy running a script",
+                None,
+            ),
+            (StoreErrorKind::Interrupted, "MOVED 5 h:7", None),
+            (StoreErrorKind::WrongKind, "MOVED 5 h:7", None),
+        ] {
+            let failure = StoreError::new(cause, said);
+            assert_eq!(Redirect::of(&failure, &asked), redirect, "{said}");
+        }
+    }
+}

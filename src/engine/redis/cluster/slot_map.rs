@@ -1,0 +1,346 @@
+//! Which server has which slot, made of what several of them say. Pure.
+//!
+//! Every change of hands has a number, the config epoch of whoever got the slot: who claims it by a later one is right.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
+
+use redis::Value;
+
+use crate::engine::redis::node_addr::NodeAddr;
+use crate::engine::redis::slot::{SLOTS, Slot};
+
+/// That a server has these slots.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct SlotClaim {
+    pub(super) slots: RangeInclusive<u16>,
+    pub(super) addr: NodeAddr,
+    pub(super) epoch: u64,
+    /// Whether it says so itself, and was asked where it says that it is.
+    pub(super) own: bool,
+    /// How many servers follow it.
+    pub(super) replicas: usize,
+}
+
+/// What one server says of all of them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct NodeView {
+    pub(super) claims: Vec<SlotClaim>,
+    /// Whether it knows channels that belong to a slot.
+    pub(super) sharded: bool,
+}
+
+/// Which server has which slot.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct SlotMap {
+    /// Sorted.
+    addrs: Vec<NodeAddr>,
+    /// For each slot the place of its server among those.
+    owners: Vec<Option<SlotOwner>>,
+    /// Whether all of them know channels that belong to a slot.
+    pub(super) sharded: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct SlotOwner {
+    index: usize,
+    epoch: u64,
+}
+
+impl SlotMap {
+    /// Makes one of what several say; what only an earlier one knew stays, unless `all` who could know better were heard.
+    pub(super) fn of(views: &[NodeView], before: Option<&Self>, all: bool) -> Self {
+        let claims = || views.iter().flat_map(|view| &view.claims);
+        let mut addrs: BTreeSet<&NodeAddr> = claims().map(|claim| &claim.addr).collect();
+        let before = before.filter(|_| !all);
+        addrs.extend(before.iter().flat_map(|before| &before.addrs));
+        let addrs: Vec<NodeAddr> = addrs.into_iter().cloned().collect();
+        let index = |addr: &NodeAddr| addrs.binary_search(addr).ok();
+        let mut owners = vec![None; SLOTS];
+        // One that has moved house has the epoch it had: who was there to be asked is right.
+        let mut claims: Vec<&SlotClaim> = claims().collect();
+        claims.sort_by_key(|claim| (claim.epoch, claim.own));
+        for claim in claims {
+            let Some(index) = index(&claim.addr) else {
+                continue;
+            };
+            let epoch = claim.epoch;
+            let (first, last) = (*claim.slots.start(), *claim.slots.end());
+            let slots = owners.get_mut(first.into()..=last.into());
+            for slot in slots.into_iter().flatten() {
+                *slot = Some(SlotOwner { index, epoch });
+            }
+        }
+        // For the same reason what is said now outweighs what was said by the same epoch.
+        for (slot, known) in owners.iter_mut().zip(before.iter().flat_map(|b| &b.owners)) {
+            if let (Some(known), Some(before)) = (known, before)
+                && slot.is_none_or(|said: SlotOwner| said.epoch < known.epoch)
+                && let Some(index) = index(&before.addrs[known.index])
+            {
+                let epoch = known.epoch;
+                *slot = Some(SlotOwner { index, epoch });
+            }
+        }
+        let sharded = !views.is_empty() && views.iter().all(|view| view.sharded);
+        let mut slot_map = Self {
+            addrs,
+            owners,
+            sharded,
+        };
+        slot_map.remove_unused_addrs();
+        slot_map
+    }
+
+    /// Who has a slot, if anybody does.
+    pub(super) fn owner(&self, slot: Slot) -> Option<&NodeAddr> {
+        let owner = self.owners[slot.number()]?;
+        Some(&self.addrs[owner.index])
+    }
+
+    /// The place of a slot's server among [`addrs`](Self::sites).
+    pub(super) fn node_index(&self, slot: Slot) -> Option<usize> {
+        self.owners[slot.number()].map(|owner| owner.index)
+    }
+
+    /// All who have any, sorted.
+    pub(super) fn addrs(&self) -> &[NodeAddr] {
+        &self.addrs
+    }
+
+    /// How many slots nobody has.
+    pub(super) fn missing(&self) -> usize {
+        self.owners.iter().filter(|owner| owner.is_none()).count()
+    }
+
+    /// Whether a slot has another server than it had: what was granted there may be forgotten. Also of the same one, where
+    /// it has got the slot anew, and where nobody had it: somebody may have before that.
+    pub(super) fn has_moved_from(&self, before: &Self) -> bool {
+        let mut both = before.owners.iter().zip(&self.owners);
+        both.any(|(old, new)| match (old, new) {
+            (Some(old), Some(new)) => {
+                before.addrs[old.index] != self.addrs[new.index] || old.epoch != new.epoch
+            }
+            (None, Some(_)) => true,
+            (_, None) => false,
+        })
+    }
+
+    fn remove_unused_addrs(&mut self) {
+        let used: BTreeSet<usize> = self.owners.iter().flatten().map(|own| own.index).collect();
+        if used.len() == self.addrs.len() {
+            return;
+        }
+        let indexes: HashMap<usize, usize> = used.iter().copied().zip(0..).collect();
+        for owner in self.owners.iter_mut().flatten() {
+            owner.index = indexes[&owner.index];
+        }
+        let addrs = std::mem::take(&mut self.addrs).into_iter().enumerate();
+        let addrs = addrs.filter(|(index, _)| used.contains(index));
+        self.addrs = addrs.map(|(_, addr)| addr).collect();
+    }
+}
+
+/// Reads `CLUSTER SLOTS` and `CLUSTER NODES` of the server at `asked`.
+pub(super) fn parse_slots(asked: &NodeAddr, slots: Value, nodes: &str) -> Option<Vec<SlotClaim>> {
+    let epochs: HashMap<&str, u64> = nodes.lines().filter_map(epoch).collect();
+    let Value::Array(ranges) = slots else {
+        return None;
+    };
+    let claims = ranges.into_iter().map(|range| claim(asked, range, &epochs));
+    claims.collect()
+}
+
+/// `<id> <address> <flags> <master> <ping> <pong> <epoch> <link> <slots>`
+fn epoch(text: &str) -> Option<(&str, u64)> {
+    let mut words = text.split(' ');
+    let id = words.next()?;
+    Some((id, words.nth(5)?.parse().ok()?))
+}
+
+/// From, to, the master, its replicas; of each its host, port and id.
+fn claim(asked: &NodeAddr, range: Value, epochs: &HashMap<&str, u64>) -> Option<SlotClaim> {
+    let Value::Array(range) = range else {
+        return None;
+    };
+    let [
+        Value::Int(first),
+        Value::Int(last),
+        Value::Array(master),
+        replicas @ ..,
+    ] = &*range
+    else {
+        return None;
+    };
+    let [host, Value::Int(port), Value::BulkString(id), ..] = &**master else {
+        return None;
+    };
+    let host = match host {
+        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+        _ => "",
+    };
+    let id = std::str::from_utf8(id).ok()?;
+    let slot = |number: &i64| {
+        let number = u16::try_from(*number).ok()?;
+        (usize::from(number) < SLOTS).then_some(number)
+    };
+    let addr = resolve_addr(asked, host, u16::try_from(*port).ok()?);
+    Some(SlotClaim {
+        slots: slot(first)?..=slot(last)?,
+        own: addr == *asked,
+        addr,
+        epoch: epochs.get(id).copied().unwrap_or(0),
+        replicas: replicas.len(),
+    })
+}
+
+/// Where a server is by the word of the one at `asked`: one that does not know by which name it is reached says nothing, or
+/// a question mark.
+pub(super) fn resolve_addr(asked: &NodeAddr, host: &str, port: u16) -> NodeAddr {
+    let host = match host {
+        "" | "?" => &asked.host,
+        host => host,
+    };
+    NodeAddr {
+        host: host.to_owned(),
+        port,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> NodeAddr {
+        NodeAddr {
+            host: "h".into(),
+            port,
+        }
+    }
+
+    fn view(claims: &[(u16, u16, u16, u64)]) -> NodeView {
+        let claims = claims.iter().map(|(first, last, port, epoch)| SlotClaim {
+            slots: *first..=*last,
+            addr: at(*port),
+            epoch: *epoch,
+            own: false,
+            replicas: 1,
+        });
+        NodeView {
+            claims: claims.collect(),
+            sharded: true,
+        }
+    }
+
+    fn owner(slot_map: &SlotMap, slot: u16) -> Option<u16> {
+        slot_map.owner(Slot(slot)).map(|addr| addr.port)
+    }
+
+    #[test]
+    fn highest_epoch_owns_the_slot_in_any_order() {
+        let old = view(&[(0, 99, 1, 1), (100, 16383, 2, 2)]);
+        let new = view(&[(0, 49, 1, 1), (50, 99, 3, 7), (100, 16383, 2, 2)]);
+        for views in [[old.clone(), new.clone()], [new, old]] {
+            let slot_map = SlotMap::of(&views, None, true);
+            let owners = [0, 49, 50, 99, 100].map(|slot| owner(&slot_map, slot));
+            assert_eq!(owners, [Some(1), Some(1), Some(3), Some(3), Some(2)]);
+            assert_eq!(slot_map.missing(), 0);
+        }
+    }
+
+    #[test]
+    fn partitioned_node_does_not_revert_the_slot_map() {
+        let new = SlotMap::of(&[view(&[(0, 16383, 2, 5)])], None, true);
+        let old = view(&[(0, 16383, 1, 1)]);
+        let alone = SlotMap::of(std::slice::from_ref(&old), Some(&new), false);
+        assert_eq!(owner(&alone, 7), Some(2));
+        assert_eq!(alone.addrs(), [at(2)], "who has nothing is nobody");
+        assert!(!alone.has_moved_from(&new));
+        // Where everybody was heard, the cluster was made anew.
+        let anew = SlotMap::of(&[old], Some(&new), true);
+        assert_eq!(owner(&anew, 7), Some(1));
+        assert!(anew.has_moved_from(&new));
+    }
+
+    /// Its old address answers nobody, so not all are ever heard.
+    #[test]
+    fn node_with_a_new_address_is_followed_at_the_same_epoch() {
+        let before = SlotMap::of(&[view(&[(0, 16383, 1, 5)])], None, true);
+        let now = view(&[(0, 16383, 2, 5)]);
+        let slot_map = SlotMap::of(std::slice::from_ref(&now), Some(&before), false);
+        assert_eq!(owner(&slot_map, 7), Some(2));
+        assert_eq!(slot_map.addrs(), [at(2)]);
+        assert!(slot_map.has_moved_from(&before));
+        // Its own word counts for more than that of those who have not heard of it.
+        let mut own = now;
+        own.claims[0].own = true;
+        let old = view(&[(0, 16383, 1, 5)]);
+        for views in [[old.clone(), own.clone()], [own, old]] {
+            let slot_map = SlotMap::of(&views, Some(&before), false);
+            assert_eq!(owner(&slot_map, 7), Some(2));
+        }
+    }
+
+    #[test]
+    fn newly_owned_slot_counts_as_moved() {
+        let few = SlotMap::of(&[view(&[(0, 9, 1, 1)])], None, true);
+        let more = SlotMap::of(&[view(&[(0, 9, 1, 1), (10, 19, 2, 2)])], Some(&few), true);
+        assert_eq!(few.missing(), SLOTS - 10);
+        assert!(!few.has_moved_from(&more), "nobody has what is gone");
+        assert!(more.has_moved_from(&few));
+        assert!(!few.has_moved_from(&few));
+        let again = SlotMap::of(&[view(&[(0, 9, 1, 3)])], Some(&few), true);
+        assert!(again.has_moved_from(&few), "it was another's meanwhile");
+    }
+
+    #[test]
+    fn cluster_slots_reply_is_parsed() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = |host: Value, port, id| Value::Array(vec![host, Value::Int(port), text(id)]);
+        let slots = Value::Array(vec![
+            Value::Array(vec![
+                Value::Int(0),
+                Value::Int(9),
+                node(text("10.0.0.1"), 7000, "a"),
+                node(text("10.0.0.2"), 7001, "c"),
+            ]),
+            Value::Array(vec![
+                Value::Int(10),
+                Value::Int(10),
+                node(text(""), 7002, "b"),
+            ]),
+            Value::Array(vec![
+                Value::Int(11),
+                Value::Int(12),
+                node(Value::Nil, 7003, "d"),
+            ]),
+        ]);
+        let nodes = "a 10.0.0.1:7000@17000 master - 0 1 12 connected 0-9\n\
+                     b :7002@17002,name myself,master - 0 0 3 connected 10 [11->-a]\n";
+        let claims = parse_slots(&at(1), slots, nodes).expect("it makes sense");
+        let read: Vec<_> = claims
+            .iter()
+            .map(|claim| {
+                (
+                    claim.slots.clone(),
+                    claim.addr.to_string(),
+                    claim.epoch,
+                    claim.replicas,
+                )
+            })
+            .collect();
+        assert_eq!(
+            read,
+            [
+                (0..=9, "10.0.0.1:7000".to_owned(), 12, 1),
+                (10..=10, "h:7002".to_owned(), 3, 0),
+                (11..=12, "h:7003".to_owned(), 0, 0),
+            ]
+        );
+        assert_eq!(read_nothing(), None);
+    }
+
+    fn read_nothing() -> Option<Vec<SlotClaim>> {
+        let beyond = vec![Value::Int(0), Value::Int(16384), Value::Array(Vec::new())];
+        super::parse_slots(&at(1), Value::Array(vec![Value::Array(beyond)]), "")
+    }
+}

@@ -1,0 +1,147 @@
+//! What a connection carries.
+//!
+//! What it takes for a grant to count is heard right behind the script, over the same connection: what is asked elsewhere, or
+//! before, says nothing about this grant.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisResult, ServerErrorKind, Value};
+
+use super::ServerState;
+use crate::engine::redis::durability::{DurabilityPolicy, ReplicaAcks};
+use crate::engine::redis::scripts::ScriptCall;
+
+/// What is to be sent.
+pub(super) enum Payload<'a> {
+    Command(&'a Cmd),
+    /// Commands in one round trip, each with an answer or an error of its own.
+    Commands(&'a Pipeline),
+    Script(&'a ScriptCall<'a>),
+}
+
+impl Payload<'_> {
+    /// Sends it; a script again by its text if the server does not know it. What is heard behind a script comes behind its
+    /// answer.
+    pub(super) async fn send(
+        &self,
+        connection: &mut MultiplexedConnection,
+        durability: &DurabilityPolicy,
+        server: &ServerState,
+    ) -> RedisResult<RawReplies> {
+        let call = match self {
+            Self::Command(cmd) => {
+                return connection
+                    .send_packed_command(cmd)
+                    .await
+                    .map(RawReplies::single);
+            }
+            Self::Commands(all) => {
+                let answers = connection.send_packed_commands(all, 0, all.len()).await?;
+                return Ok(RawReplies::single(Value::Array(answers)));
+            }
+            Self::Script(call) => call,
+        };
+        if !call.only_reads() || !server.has_read_only_scripts() {
+            return evalsha_or_eval(connection, durability, call, false).await;
+        }
+        let answers = evalsha_or_eval(connection, durability, call, true).await?;
+        let Value::ServerError(error) = &answers.first else {
+            return Ok(answers);
+        };
+        // Servers before 7.0 do not have EVAL_RO, and a user may be allowed EVAL alone.
+        let unknown = error
+            .details()
+            .is_some_and(|details| details.starts_with(UNKNOWN_COMMAND));
+        if !unknown && error.kind() != Some(ServerErrorKind::NoPerm) {
+            return Ok(answers);
+        }
+        let answers = evalsha_or_eval(connection, durability, call, false).await?;
+        if !matches!(&answers.first, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm))
+        {
+            server.set_no_read_only_scripts();
+        }
+        Ok(answers)
+    }
+
+    /// Whether each item of the answer is a result of its own, and a text in it an error.
+    pub(super) fn has_item_results(&self) -> bool {
+        match self {
+            Self::Command(_) | Self::Commands(_) => false,
+            Self::Script(call) => call.has_item_results(),
+        }
+    }
+
+    /// Whether it may grant something to somebody who has nothing of it.
+    pub(super) fn is_fresh_acquire(&self) -> bool {
+        match self {
+            Self::Command(_) | Self::Commands(_) => false,
+            Self::Script(call) => call.is_fresh_acquire(),
+        }
+    }
+}
+
+/// How servers begin the details of the error for a command that they do not have.
+const UNKNOWN_COMMAND: &str = "unknown command";
+
+async fn evalsha_or_eval(
+    connection: &mut MultiplexedConnection,
+    durability: &DurabilityPolicy,
+    call: &ScriptCall<'_>,
+    read_only: bool,
+) -> RedisResult<RawReplies> {
+    let script = call.evalsha(read_only);
+    let answers = send_with_durability(connection, durability, script, call.asking).await?;
+    if let Value::ServerError(error) = &answers.first
+        && error.kind() == Some(ServerErrorKind::NoScript)
+    {
+        let script = call.eval(read_only);
+        return send_with_durability(connection, durability, script, call.asking).await;
+    }
+    Ok(answers)
+}
+
+/// What a server has answered.
+#[derive(Debug)]
+pub(super) struct RawReplies {
+    pub(super) first: Value,
+    /// What was heard behind it.
+    pub(super) trailing: Vec<Value>,
+}
+
+impl RawReplies {
+    const fn single(first: Value) -> Self {
+        let trailing = Vec::new();
+        Self { first, trailing }
+    }
+}
+
+/// Runs a script, and asks for what else it takes. `asking` if its keys are on their way there.
+async fn send_with_durability(
+    connection: &mut MultiplexedConnection,
+    durability: &DurabilityPolicy,
+    script: Cmd,
+    asking: bool,
+) -> RedisResult<RawReplies> {
+    if durability.is_none() && !asking {
+        let answer = connection.send_packed_command(&script).await;
+        return answer.map(RawReplies::single);
+    }
+    let mut pipeline = Pipeline::with_capacity(4);
+    if asking {
+        pipeline.cmd("ASKING");
+    }
+    pipeline.add_command(script);
+    if let Some(ReplicaAcks { acks, timeout }) = durability.replica_acks {
+        let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        pipeline.cmd("WAIT").arg(acks).arg(timeout.max(1));
+    }
+    if durability.failover_delay.is_some() {
+        pipeline.cmd("INFO").arg("replication");
+    }
+    let count = pipeline.len();
+    let answers = connection.send_packed_commands(&pipeline, 0, count).await?;
+    let mut answers = answers.into_iter().skip(usize::from(asking));
+    Ok(RawReplies {
+        first: answers.next().unwrap_or(Value::Nil),
+        trailing: answers.collect(),
+    })
+}

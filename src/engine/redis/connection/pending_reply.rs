@@ -1,0 +1,52 @@
+//! A call under way.
+
+#![expect(clippy::disallowed_methods, reason = "engines may read the clock")]
+
+use std::sync::{Arc, Mutex};
+
+use tokio::time::Instant;
+
+use super::{Connection, Generation, LiveConnection, lock};
+use crate::engine::redis::stall_detector::StallDetector;
+
+/// One call that waits for its answer. Dropped without one, it may be the last straw for a connection
+/// that has fallen silent; calls under way keep that until they are done.
+pub(super) struct PendingReply<'a> {
+    connection: &'a Connection,
+    generation: Generation,
+    stall_detector: Arc<Mutex<StallDetector>>,
+    begun: Instant,
+    answered: bool,
+}
+
+impl<'a> PendingReply<'a> {
+    pub(super) fn begin(connection: &'a Connection, live: &LiveConnection) -> Self {
+        let stall_detector = live.stall_detector.clone();
+        let begun = Instant::now();
+        lock(&stall_detector).on_request(begun);
+        Self {
+            connection,
+            generation: live.generation,
+            stall_detector,
+            begun,
+            answered: false,
+        }
+    }
+
+    pub(super) fn complete(mut self) {
+        self.answered = true;
+        lock(&self.stall_detector).on_reply(Instant::now());
+    }
+}
+
+impl Drop for PendingReply<'_> {
+    fn drop(&mut self) {
+        let connection = self.connection;
+        if self.answered || connection.is_forked() {
+            return;
+        }
+        let waited = self.begun.elapsed();
+        connection.close_if_stalled(&self.stall_detector, self.generation, waited);
+        lock(&self.stall_detector).on_abandoned();
+    }
+}

@@ -1,0 +1,392 @@
+//! The way to a server: where it is, and how connections to it are made.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    ProtocolVersion, RedisConnectionInfo, RedisResult,
+};
+use tokio::runtime::Handle;
+
+mod sentinel_connector;
+#[cfg(feature = "simulation")]
+mod simulated;
+
+use self::sentinel_connector::SentinelConnector;
+pub(crate) use self::sentinel_connector::{CallStart, master_changed};
+use super::node_addr::NodeAddr;
+use super::sentinel::{MasterEpoch, SentinelDetails, Sentinels};
+use super::settings::{Network, RedisSettings};
+use super::{Tls, failure};
+use crate::engine::{StoreError, StoreErrorKind};
+
+/// However long a command may take, the network is given up after twice this.
+const MAX_SILENCE: Duration = Duration::from_secs(30);
+
+/// For one who has been sent elsewhere.
+const CLUSTER_NODE: &str =
+    "this is one of a cluster's servers; `redis-cluster://` is the address of all of them";
+
+/// Which server, and as whom.
+#[derive(Clone, Default)]
+pub struct Address {
+    /// Host and port, or the path of a unix socket.
+    pub endpoint: Endpoint,
+    /// The database's number.
+    pub database: i64,
+    /// The ACL user.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+    /// How nobody else can read what is said; none for a connection that anybody can.
+    pub tls: Option<Tls>,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub enum Endpoint {
+    /// A TCP port.
+    Tcp(String, u16),
+    /// A unix socket.
+    Unix(std::path::PathBuf),
+    /// Where the sentinels of a master say.
+    Sentinels(Sentinels),
+}
+
+/// Who can read what is said on the way to a server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum TransportSecurity {
+    /// Nobody: it is encrypted, and the server has shown who it is.
+    Encrypted,
+    /// Who is on this machine and may do everything.
+    Local,
+    /// Whoever is on the way.
+    Plaintext,
+}
+
+/// What every connection to one server is made by.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    target: Target,
+    connect_timeout: Duration,
+    command_timeout: Duration,
+    /// Whether it is one of a cluster's servers, and known to be.
+    is_shard: bool,
+}
+
+#[derive(Clone)]
+enum Target {
+    /// To the same place, whatever is there.
+    Fixed(Transport),
+    /// To wherever the master is.
+    Sentinels(Arc<SentinelConnector>),
+}
+
+/// How one place is reached. There is no way from the one to the other: what is to be encrypted cannot be sent as it is.
+#[derive(Clone)]
+pub(super) enum Transport {
+    Encrypted(Tls, Box<ConnectionInfo>),
+    Plain {
+        client: Client,
+        /// Whether a connection was made before: then the port does not speak TLS.
+        answered: Arc<AtomicBool>,
+    },
+    #[cfg(feature = "simulation")]
+    Simulated(simulated::SimulatedTransport),
+}
+
+impl Address {
+    pub(crate) fn transport_security(&self) -> TransportSecurity {
+        if self.tls.is_some() {
+            return TransportSecurity::Encrypted;
+        }
+        let is_local = match &self.endpoint {
+            Endpoint::Unix(_) => true,
+            Endpoint::Tcp(host, _) => is_loopback(host),
+            // Nobody knows where the master will be, but it is not far from those.
+            Endpoint::Sentinels(sentinels) => {
+                sentinels.hosts.iter().all(|(host, _)| is_loopback(host))
+            }
+        };
+        if is_local {
+            TransportSecurity::Local
+        } else {
+            TransportSecurity::Plaintext
+        }
+    }
+
+    /// The same user, database and manner at another place.
+    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+        Self {
+            endpoint: Endpoint::Tcp(host.to_owned(), port),
+            ..self.clone()
+        }
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => host.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
+    }
+}
+
+impl Transport {
+    pub(super) fn new(address: &Address, settings: &RedisSettings) -> Result<Self, StoreError> {
+        let transport = || {
+            let info = connection_info(address, settings)?;
+            match (&settings.network, &address.tls) {
+                #[cfg(feature = "simulation")]
+                (Network::Simulated(host), _) => Ok(Self::Simulated(
+                    simulated::SimulatedTransport::new(host, info),
+                )),
+                (Network::System, Some(tls)) => Ok(Self::Encrypted(
+                    tls.emitting_to(&settings.events),
+                    Box::new(info),
+                )),
+                (Network::System, None) => Ok(Self::Plain {
+                    client: Client::open(info)?,
+                    answered: Arc::default(),
+                }),
+            }
+        };
+        transport().map_err(|error| failure::from_connect_error(&error))
+    }
+
+    /// Makes a connection, for as long as that may take.
+    pub(super) async fn open(
+        &self,
+        config: AsyncConnectionConfig,
+        limit: Duration,
+    ) -> Result<MultiplexedConnection, StoreError> {
+        match self {
+            Self::Encrypted(tls, info) => tls.open(info, config, limit).await,
+            Self::Plain { client, answered } => {
+                let config = config.set_connection_timeout(Some(limit));
+                let made = client.get_multiplexed_async_connection_with_config(&config);
+                let made = made.await.map_err(|error| match self.server() {
+                    ConnectionAddr::Unix(_) => failure::from_connect_error(&error),
+                    _ if answered.load(Ordering::Relaxed) => failure::from_connect_error(&error),
+                    ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. } | _ => {
+                        failure::from_first_plain_connect_error(&error)
+                    }
+                })?;
+                answered.store(true, Ordering::Relaxed);
+                Ok(made)
+            }
+            #[cfg(feature = "simulation")]
+            Self::Simulated(simulated) => simulated.open(config, limit).await,
+        }
+    }
+
+    /// The address alone.
+    fn server(&self) -> &ConnectionAddr {
+        match self {
+            Self::Encrypted(_, info) => info.addr(),
+            Self::Plain { client, .. } => client.get_connection_info().addr(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(simulated) => simulated.server(),
+        }
+    }
+}
+
+/// A connection, and until when it leads to the right server.
+pub(crate) struct NewConnection {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) master_epoch: MasterEpoch,
+}
+
+impl Connector {
+    /// What has to be watched is watched on `runtime`, for as long as there is such a door.
+    pub(crate) fn new(
+        address: &Address,
+        settings: &RedisSettings,
+        runtime: &Handle,
+    ) -> Result<Self, StoreError> {
+        let target = match &address.endpoint {
+            Endpoint::Tcp(..) | Endpoint::Unix(_) => {
+                Target::Fixed(Transport::new(address, settings)?)
+            }
+            Endpoint::Sentinels(sentinels) => {
+                let sentinels = SentinelConnector::new(address, sentinels, settings, runtime);
+                Target::Sentinels(Arc::new(sentinels))
+            }
+        };
+        Ok(Self {
+            target,
+            connect_timeout: settings.connect_timeout,
+            command_timeout: settings.command_timeout,
+            is_shard: settings.shard.is_some(),
+        })
+    }
+
+    /// Makes a connection. Nothing was sent on one that cannot be made.
+    pub(crate) async fn open(
+        &self,
+        config: AsyncConnectionConfig,
+    ) -> Result<NewConnection, StoreError> {
+        match &self.target {
+            Target::Fixed(transport) => {
+                let connection = transport.open(config, self.connect_timeout).await?;
+                let master_epoch = MasterEpoch::default();
+                Ok(NewConnection {
+                    connection,
+                    master_epoch,
+                })
+            }
+            Target::Sentinels(sentinels) => sentinels.open(config, self.connect_timeout).await,
+        }
+    }
+
+    /// Whether a call that was `begun` then and has failed is to be tried again: it has certainly done nothing, and the
+    /// master may be somewhere else by now. Returns when it may have moved. Never where it cannot.
+    pub(crate) async fn wait_to_retry(&self, failure: &StoreError, begun: &CallStart) -> bool {
+        match &self.target {
+            // The driver lets go of a call after its time. It is told before what was in the way.
+            Target::Sentinels(sentinels) => {
+                let give_up = self.command_timeout - self.command_timeout / 8;
+                sentinels.wait_to_retry(failure, begun, give_up).await
+            }
+            Target::Fixed(_) => false,
+        }
+    }
+
+    /// What a caller is told in the end. That a server is read-only is none of its concern: it did not choose it.
+    pub(crate) fn final_error(&self, failure: StoreError) -> StoreError {
+        match &self.target {
+            Target::Sentinels(sentinels) if failure::is_read_only(&failure) => {
+                let name = sentinels.name();
+                let why =
+                    format!("the master `{name}` is a replica by now, and no other is known yet");
+                StoreError::new(StoreErrorKind::NotReady, why)
+            }
+            Target::Sentinels(_) | Target::Fixed(_)
+                if !self.is_shard && failure::is_redirection(&failure) =>
+            {
+                StoreError::new(StoreErrorKind::Unusable, CLUSTER_NODE)
+            }
+            Target::Sentinels(_) | Target::Fixed(_) => failure,
+        }
+    }
+
+    /// Whether it leads to wherever the master is.
+    pub(crate) const fn can_fail_over(&self) -> bool {
+        matches!(self.target, Target::Sentinels(_))
+    }
+
+    /// The server that was called has turned out to be no master.
+    pub(crate) fn refresh(&self) {
+        if let Target::Sentinels(sentinels) = &self.target {
+            sentinels.refresh();
+        }
+    }
+
+    /// What those who watch the master say of it, to an operator.
+    pub(crate) async fn details(
+        &self,
+    ) -> Option<Vec<(NodeAddr, Result<SentinelDetails, StoreError>)>> {
+        match &self.target {
+            Target::Sentinels(sentinels) => Some(sentinels.details().await),
+            Target::Fixed(_) => None,
+        }
+    }
+
+    /// How long making a connection may take.
+    pub(crate) const fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// For events: the address alone. What else it takes to connect is nobody's business.
+    pub(crate) fn server(&self) -> String {
+        match &self.target {
+            Target::Fixed(transport) => transport.server().to_string(),
+            Target::Sentinels(sentinels) => format!("master `{}`", sentinels.name()),
+        }
+    }
+}
+
+fn connection_info(address: &Address, settings: &RedisSettings) -> RedisResult<ConnectionInfo> {
+    let addr = match (&address.endpoint, &address.tls) {
+        (Endpoint::Tcp(host, port), None) => ConnectionAddr::Tcp(host.clone(), *port),
+        // The crate itself cannot connect to such a one: its own TLS is not compiled in.
+        (Endpoint::Tcp(host, port), Some(_)) => ConnectionAddr::TcpTls {
+            host: host.clone(),
+            port: *port,
+            insecure: false,
+            tls_params: None,
+        },
+        (Endpoint::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
+        (Endpoint::Sentinels(_), _) => {
+            let why = "sentinels are asked where the master is";
+            return Err((ErrorKind::InvalidClientConfig, why).into());
+        }
+    };
+    // RESP3, because a connection then says when it has ended, and messages need none of their own.
+    // No CLIENT SETINFO: it needs a permission that locks do not.
+    let mut redis = RedisConnectionInfo::default()
+        .set_db(address.database)
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_skip_set_lib_name();
+    if let Some(user) = &address.user {
+        redis = redis.set_username(user);
+    }
+    // A user without a password still has to log in, or would silently be somebody else.
+    let empty = address.user.as_ref().map(|_| String::new());
+    if let Some(password) = address.password.as_ref().or(empty.as_ref()) {
+        redis = redis.set_password(password);
+    }
+    // A peer that has gone silent is given up by the kernel long before an undone request is
+    // forgotten (`protocol::tombstones::TOMBSTONE_TTL`).
+    let tcp = redis::io::tcp::TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(
+            redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)),
+        );
+    #[cfg(target_os = "linux")]
+    let tcp = tcp.set_user_timeout(settings.command_timeout.min(MAX_SILENCE) * 2);
+    Ok(addr
+        .into_connection_info()?
+        .set_redis_settings(redis)
+        .set_tcp_settings(tcp))
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) => write!(f, "redis:{host}:{port}"),
+            Self::Unix(path) => write!(f, "redis+unix:{}", path.display()),
+            Self::Sentinels(sentinels) => write!(f, "redis-sentinel:{sentinels}"),
+        }
+    }
+}
+
+impl Default for Endpoint {
+    fn default() -> Self {
+        Self::Tcp("127.0.0.1".into(), 6379)
+    }
+}
+
+/// Never the password.
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Address")
+            .field("place", &self.endpoint)
+            .field("database", &self.database)
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("tls", &self.tls)
+            .finish()
+    }
+}
+
+/// Never the password.
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Door").field(&self.server()).finish()
+    }
+}

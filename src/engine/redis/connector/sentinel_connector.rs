@@ -1,0 +1,177 @@
+//! The way to wherever the master is.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "engines may read the clock and wait"
+)]
+
+use std::time::Duration;
+
+use redis::{AsyncConnectionConfig, Value};
+use tokio::runtime::{self, Handle};
+use tokio::time::{Instant, timeout};
+
+use super::{Address, NewConnection, Transport};
+use crate::engine::redis::failure;
+use crate::engine::redis::node_addr::NodeAddr;
+use crate::engine::redis::sentinel::{SentinelDetails, Sentinels, WatchedMaster};
+use crate::engine::redis::settings::RedisSettings;
+use crate::engine::{StoreError, StoreErrorKind};
+
+const MOVED: &str = "the sentinels name another master";
+
+/// When a call began, and on which runtime.
+pub(crate) struct CallStart {
+    at: Instant,
+    runtime: Option<runtime::Id>,
+}
+
+impl CallStart {
+    pub(crate) fn now() -> Self {
+        Self {
+            at: Instant::now(),
+            runtime: current_runtime(),
+        }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.at.elapsed()
+    }
+
+    /// Whether it is still polled there. Who has let go of it has it heard out, and not tried again: that would make the
+    /// callers' next connection on the driver's runtime.
+    pub(crate) fn is_same_runtime(&self) -> bool {
+        self.runtime.is_some() && self.runtime == current_runtime()
+    }
+}
+
+fn current_runtime() -> Option<runtime::Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
+}
+
+pub(super) struct SentinelConnector {
+    master: WatchedMaster,
+    /// As whom one goes there, and how.
+    address: Address,
+    settings: RedisSettings,
+}
+
+impl SentinelConnector {
+    pub(super) fn new(
+        address: &Address,
+        sentinels: &Sentinels,
+        settings: &RedisSettings,
+        runtime: &Handle,
+    ) -> Self {
+        Self {
+            master: WatchedMaster::watch(address, sentinels, settings, runtime),
+            address: address.clone(),
+            settings: settings.clone(),
+        }
+    }
+
+    /// Makes a connection there, for as long as that may take.
+    pub(super) async fn open(
+        &self,
+        config: AsyncConnectionConfig,
+        limit: Duration,
+    ) -> Result<NewConnection, StoreError> {
+        let opened = timeout(limit, self.open_master(config, limit)).await;
+        opened.unwrap_or_else(|_| {
+            self.master.refresh();
+            let why = format!("no connection within {limit:?}");
+            Err(StoreError::new(StoreErrorKind::Unreachable, why))
+        })
+    }
+
+    /// Goes where the master is said to be, and sees that it is one: what a sentinel says may be old.
+    async fn open_master(
+        &self,
+        config: AsyncConnectionConfig,
+        limit: Duration,
+    ) -> Result<NewConnection, StoreError> {
+        let (addr, mut master_epoch) = self.master.addr().await?;
+        let transport = Transport::new(&self.address.at(&addr.host, addr.port), &self.settings)?;
+        let made = async {
+            let mut connection = transport.open(config, limit).await?;
+            let role = redis::cmd("ROLE");
+            let is_master = match role.query_async(&mut connection).await {
+                Ok(role) => is_master(&role),
+                // Who may not ask goes by what the sentinels say.
+                Err(error) if failure::from_call_error(&error).kind == StoreErrorKind::Denied => {
+                    true
+                }
+                Err(error) => return Err(failure::from_connect_error(&error)),
+            };
+            Ok((connection, is_master))
+        };
+        let made = tokio::select! {
+            biased;
+            made = made => made,
+            () = master_epoch.changed() => return Err(StoreError::new(StoreErrorKind::Unreachable, MOVED)),
+        };
+        let at_addr = |failure: StoreError| {
+            let why = format!("`{}` at {addr}: {}", self.master.name(), failure.detail);
+            StoreError::new(failure.kind, why)
+        };
+        match made {
+            Ok((connection, true)) => {
+                self.master.found(addr, true);
+                Ok(NewConnection {
+                    connection,
+                    master_epoch,
+                })
+            }
+            Ok((_, false)) => {
+                let why = "a replica, though a sentinel says that it is the master";
+                let refused = at_addr(StoreError::new(StoreErrorKind::NotReady, why));
+                self.master.found(addr, false);
+                Err(refused)
+            }
+            Err(failure) => {
+                self.master.refresh();
+                Err(at_addr(failure))
+            }
+        }
+    }
+
+    /// Whether a call is worth another try, once the master may have moved.
+    pub(super) async fn wait_to_retry(
+        &self,
+        failure: &StoreError,
+        begun: &CallStart,
+        give_up: Duration,
+    ) -> bool {
+        if !failure::is_failover(failure) || begun.at.elapsed() >= give_up {
+            return false;
+        }
+        // No timer of this runtime's: a call that is heard out elsewhere may outlive it.
+        self.master.refreshed().await && begun.is_same_runtime()
+    }
+
+    /// Has the sentinels asked soon.
+    pub(super) fn refresh(&self) {
+        self.master.refresh();
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.master.name()
+    }
+
+    pub(super) async fn details(&self) -> Vec<(NodeAddr, Result<SentinelDetails, StoreError>)> {
+        self.master.details().await
+    }
+}
+
+/// What was under way when its server was left: it may have been carried out there.
+pub(crate) fn master_changed() -> StoreError {
+    StoreError::new(StoreErrorKind::Interrupted, MOVED)
+}
+
+fn is_master(role: &Value) -> bool {
+    let word = match role {
+        Value::Array(role) => role.first(),
+        _ => None,
+    };
+    matches!(word, Some(Value::BulkString(word)) if word == b"master")
+}

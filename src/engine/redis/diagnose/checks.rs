@@ -1,0 +1,256 @@
+//! What a server's answers mean for locks. Pure: answers in, findings out.
+
+use std::time::Duration;
+
+pub(crate) mod cluster;
+mod failover;
+pub(super) mod sentinels;
+
+pub(super) use self::failover::failover;
+
+use crate::engine::redis::connector::TransportSecurity;
+use crate::engine::redis::durability::DurabilityPolicy;
+use crate::engine::redis::failure::without_hint;
+use crate::engine::redis::info::Info;
+use crate::engine::{Diagnostic, StoreError, StoreErrorKind};
+use crate::protocol::Reply;
+
+/// From here on a `since` in a label looks wrong to people.
+const MAX_CLOCK_OFFSET: Duration = Duration::from_secs(5);
+
+pub(super) fn encryption(transport_security: TransportSecurity) -> Diagnostic {
+    let what = "encryption";
+    match transport_security {
+        TransportSecurity::Encrypted => {
+            Diagnostic::ok(what, "TLS, with a server that has shown who it is")
+        }
+        TransportSecurity::Local => Diagnostic::ok(what, "none, and nothing leaves this machine"),
+        TransportSecurity::Plaintext => Diagnostic::warn(
+            what,
+            "none: whoever is on the way can read the password, and take and free locks",
+            "use rediss:// where the server speaks TLS, or see that the network is your own",
+        ),
+    }
+}
+
+pub(super) fn version(info: Option<&Info<'_>>) -> Diagnostic {
+    let what = "version";
+    let valkey = info.and_then(|info| info.get("valkey_version"));
+    if let Some(version) = valkey {
+        return Diagnostic::ok(what, format!("Valkey {version}"));
+    }
+    let Some(version) = info.and_then(|info| info.get("redis_version")) else {
+        return unknown(what, "allow INFO to this user");
+    };
+    let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
+    let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if (major, minor) < (6, 2) {
+        let advice = "locks are tested with Redis 6.2 and newer, and Valkey";
+        return Diagnostic::warn(what, format!("Redis {version}"), advice);
+    }
+    Diagnostic::ok(what, format!("Redis {version}"))
+}
+
+/// Locks are not at a sentinel, and not all of them at one server of a cluster.
+pub(super) fn server_mode(info: &Info<'_>) -> Option<Diagnostic> {
+    let mode = info.get("redis_mode").or_else(|| info.get("server_mode"));
+    let (found, advice) = match mode? {
+        "sentinel" => (
+            "a sentinel, which knows where locks are and has none",
+            "use redis-sentinel://HOST:PORT/MASTER, where MASTER is what it calls the master",
+        ),
+        "cluster" => (
+            "one server of a cluster, which has its own slots only",
+            "use redis-cluster://HOST:PORT",
+        ),
+        _ => return None,
+    };
+    Some(Diagnostic::fail("address", found, advice))
+}
+
+pub(super) fn role(info: Option<&Info<'_>>) -> Diagnostic {
+    let what = "role";
+    let Some(role) = info.and_then(|info| info.get("role")) else {
+        return unknown(what, "allow INFO to this user");
+    };
+    let field = |name| info.and_then(|info| info.get(name)).unwrap_or("?");
+    if role != "master" {
+        let (host, port) = (field("master_host"), field("master_port"));
+        let link = field("master_link_status");
+        return Diagnostic::fail(
+            what,
+            format!("a replica of {host}:{port}, whose link is {link}"),
+            format!("locks can only be taken at the primary: use redis://{host}:{port}/"),
+        );
+    }
+    match field("connected_slaves") {
+        "0" | "?" => Diagnostic::ok(what, "primary, without replicas"),
+        replicas => Diagnostic::ok(what, format!("primary with {replicas} replica(s)")),
+    }
+}
+
+pub(super) fn persistence(
+    info: Option<&Info<'_>>,
+    save: Option<&str>,
+    fsync: Option<&str>,
+    durability: &DurabilityPolicy,
+) -> Diagnostic {
+    let what = "persistence";
+    let Some(aof) = info.and_then(|info| info.get("aof_enabled")) else {
+        return unknown(what, "allow INFO to this user");
+    };
+    if aof == "1" {
+        return match fsync {
+            Some("always") => Diagnostic::ok(what, "appendonly, written before each answer"),
+            Some("no") => Diagnostic::warn(
+                what,
+                "appendonly, written when the system likes (appendfsync no)",
+                "set appendfsync everysec, or always",
+            ),
+            _ => Diagnostic::ok(what, "appendonly; a crash forgets a second at most"),
+        };
+    }
+    let advice = match durability.failover_delay {
+        Some(_) => "set appendonly yes: who holds a lock loses it at a restart",
+        None => {
+            "set appendonly yes, or a failover_delay: what a restart forgets may be granted twice"
+        }
+    };
+    match save {
+        Some("") => Diagnostic::warn(what, "none: a restart forgets every lock", advice),
+        Some(rules) => Diagnostic::warn(
+            what,
+            format!("snapshots only (save {rules}): a crash forgets what came after the last"),
+            advice,
+        ),
+        None => Diagnostic::warn(what, "no appendonly file", advice),
+    }
+}
+
+/// Every lock has a time to live, so every policy but `noeviction` may evict it.
+pub(super) fn eviction(info: Option<&Info<'_>>) -> Diagnostic {
+    let what = "eviction";
+    let Some(policy) = info.and_then(|info| info.get("maxmemory_policy")) else {
+        return unknown(what, "see that maxmemory-policy is noeviction");
+    };
+    if policy == "noeviction" {
+        return Diagnostic::ok(what, policy);
+    }
+    let advice = "set maxmemory-policy noeviction";
+    let limit = info.and_then(|info| info.get("maxmemory"));
+    match limit {
+        Some("0") => Diagnostic::warn(what, format!("{policy}, though no limit is set"), advice),
+        _ => Diagnostic::fail(what, format!("{policy}: held locks may be evicted"), advice),
+    }
+}
+
+pub(super) fn locking(tried: Result<Reply, StoreError>) -> Diagnostic {
+    let what = "locking";
+    match tried {
+        // Nobody else has its name.
+        Ok(Reply::Busy { ttl }) => Diagnostic::warn(
+            what,
+            format!(
+                "nothing new for another {:.0?}: it was started or promoted just now",
+                ttl.unwrap_or_default()
+            ),
+            "wait for the end of failover_delay",
+        ),
+        Ok(_) => Diagnostic::ok(what, "a lock was taken and given back"),
+        Err(failure) if is_about_names(&failure) => Diagnostic::warn(
+            what,
+            format!("not tried: {}", without_hint(&failure)),
+            "allow the keys `distlock_doctor:*` and their channels to have it tried",
+        ),
+        Err(failure) => Diagnostic::fail(what, without_hint(&failure), advice_for(failure.kind)),
+    }
+}
+
+pub(super) fn listening(tried: Result<(), StoreError>) -> Diagnostic {
+    let what = "messages";
+    match tried {
+        Ok(()) => Diagnostic::ok(what, "releases are heard of at once"),
+        Err(failure) if is_about_names(&failure) => Diagnostic::warn(
+            what,
+            format!("not tried: {}", without_hint(&failure)),
+            "allow the channels `&redisson_lock__channel:{distlock_doctor:*` to have it tried",
+        ),
+        Err(failure) => Diagnostic::warn(
+            what,
+            format!("{}: waiters ask every two seconds instead", failure.detail),
+            "allow +subscribe and the channels of your locks, such as `&redisson_lock__channel:*`",
+        ),
+    }
+}
+
+pub(super) fn labelling(tried: Result<(), StoreError>) -> Diagnostic {
+    let what = "labels";
+    match tried {
+        Ok(()) => Diagnostic::ok(what, "holders can say who they are"),
+        Err(failure) => Diagnostic::warn(
+            what,
+            failure.detail,
+            "allow +set and the keys `distlock_client:*` to see who holds a lock",
+        ),
+    }
+}
+
+pub(super) fn listing(tried: Result<(), StoreError>) -> Diagnostic {
+    let what = "listing";
+    match tried {
+        Ok(()) => Diagnostic::ok(what, "locks can be listed"),
+        Err(failure) => Diagnostic::warn(what, failure.detail, "allow +scan to list locks"),
+    }
+}
+
+/// Only a hint: leases are counted by the server, and validity by each holder's own monotonic clock.
+pub(super) fn clock(ahead_millis: Option<i64>) -> Diagnostic {
+    let what = "clock";
+    let Some(ahead) = ahead_millis else {
+        return unknown(what, "allow +time, which locks need");
+    };
+    let offset = Duration::from_millis(ahead.unsigned_abs());
+    let side = if ahead < 0 { "behind" } else { "ahead of" };
+    let found = format!("ours is {} ms {side} the server's", ahead.unsigned_abs());
+    if offset < MAX_CLOCK_OFFSET {
+        return Diagnostic::ok(what, found);
+    }
+    let advice = "locks do not depend on it, but times in labels look wrong: set both clocks";
+    Diagnostic::warn(what, found, advice)
+}
+
+fn unknown(what: &str, advice: &str) -> Diagnostic {
+    Diagnostic::warn(what, "the server does not say", advice)
+}
+
+/// Whether the user may do it, but not under the name it was tried with.
+fn is_about_names(failure: &StoreError) -> bool {
+    let denied = matches!(
+        failure.kind,
+        StoreErrorKind::Denied | StoreErrorKind::PartiallyDenied
+    );
+    let about = |word| failure.detail.contains(word);
+    denied && (about(" key") || about(" channel"))
+}
+
+const fn advice_for(cause: StoreErrorKind) -> &'static str {
+    match cause {
+        StoreErrorKind::Denied | StoreErrorKind::PartiallyDenied => {
+            "the server's `ACL LOG` says what is missing, docs/connecting.md what locks need"
+        }
+        StoreErrorKind::NotReplicated => "see that as many replicas follow as are to acknowledge",
+        StoreErrorKind::OutOfMemory => "raise maxmemory, or free some",
+        StoreErrorKind::NotReady => "wait until it is ready, or use the primary",
+        StoreErrorKind::Tls(_) => "see to the certificates",
+        StoreErrorKind::Interrupted | StoreErrorKind::TimedOut | StoreErrorKind::Unreachable => {
+            "see whether the server is overloaded or restarting"
+        }
+        StoreErrorKind::InvalidName
+        | StoreErrorKind::Unexpected
+        | StoreErrorKind::Unusable
+        | StoreErrorKind::WrongKind => "see that this is a Redis server that allows scripts",
+    }
+}
+
+#[cfg(test)]
+mod tests;

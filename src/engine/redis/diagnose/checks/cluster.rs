@@ -1,0 +1,134 @@
+//! What a cluster as a whole means for locks, and what its servers say, in one report.
+
+use crate::engine::{Diagnostic, Severity};
+
+/// With fewer masters, one that is gone leaves no majority.
+const MIN_MEMBERS: usize = 3;
+
+pub(crate) fn slots(missing: usize, masters: usize) -> Diagnostic {
+    let what = "slots";
+    if missing > 0 {
+        return Diagnostic::fail(
+            what,
+            format!("nobody has {missing} of 16384: a lock in one of those cannot be had"),
+            "see to the servers that are down, or give their slots to others",
+        );
+    }
+    let found = format!("all are served, by {masters} masters");
+    if masters < MIN_MEMBERS {
+        let advice = "run three: when one of fewer is gone no majority puts a replica in its place";
+        return Diagnostic::warn(what, found, advice);
+    }
+    Diagnostic::ok(what, found)
+}
+
+/// Of these masters there is nobody to take the place.
+pub(crate) fn replicas(without: &[String]) -> Diagnostic {
+    let what = "replicas";
+    if without.is_empty() {
+        return Diagnostic::ok(what, "every master has one");
+    }
+    Diagnostic::warn(
+        what,
+        format!("none follows {}", without.join(", ")),
+        "run one for each, on a machine of its own: nobody else can take its place",
+    )
+}
+
+/// Of each thing the worst that was found, and at which servers.
+pub(crate) fn merge(each: Vec<(String, Vec<Diagnostic>)>) -> Vec<Diagnostic> {
+    let mut all: Vec<(Diagnostic, Vec<(String, String)>)> = Vec::new();
+    for (server, findings) in each {
+        for finding in findings {
+            let server_finding = (server.clone(), finding.found.clone());
+            let known = all
+                .iter_mut()
+                .find(|(known, _)| known.subject == finding.subject);
+            match known {
+                Some((known, findings_by_server)) if known.severity == finding.severity => {
+                    findings_by_server.push(server_finding)
+                }
+                // One that is worse says more.
+                Some(known) if known.0.severity < finding.severity => {
+                    *known = (finding, vec![server_finding])
+                }
+                Some(_) => {}
+                None => all.push((finding, vec![server_finding])),
+            }
+        }
+    }
+    let whole = |(finding, findings_by_server): (Diagnostic, Vec<_>)| {
+        // Where it is as it should be, it does not matter at which server.
+        if finding.severity == Severity::Ok {
+            return finding;
+        }
+        Diagnostic {
+            found: by_server(&findings_by_server),
+            ..finding
+        }
+    };
+    all.into_iter().map(whole).collect()
+}
+
+/// What was found, each once, behind the servers where it was.
+fn by_server(server_finding: &[(String, String)]) -> String {
+    let mut servers_by_finding: Vec<(Vec<&str>, &str)> = Vec::new();
+    for (server, found) in server_finding {
+        match servers_by_finding
+            .iter_mut()
+            .find(|(_, known)| known == found)
+        {
+            Some((servers, _)) => servers.push(server),
+            None => servers_by_finding.push((vec![server], found)),
+        }
+    }
+    let line = |(servers, found): &(Vec<&str>, &str)| format!("{}: {found}", servers.join(", "));
+    servers_by_finding
+        .iter()
+        .map(line)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worst_finding_names_all_its_servers() {
+        let each = vec![
+            (
+                "a:1".to_owned(),
+                vec![
+                    Diagnostic::ok("version", "Redis 7"),
+                    Diagnostic::warn("memory", "lru", "none"),
+                ],
+            ),
+            (
+                "b:2".to_owned(),
+                vec![
+                    Diagnostic::ok("version", "Redis 6"),
+                    Diagnostic::fail("memory", "gone", "begin"),
+                ],
+            ),
+            (
+                "c:3".to_owned(),
+                vec![
+                    Diagnostic::ok("version", "Redis 7"),
+                    Diagnostic::fail("memory", "full", "more"),
+                ],
+            ),
+            (
+                "d:4".to_owned(),
+                vec![Diagnostic::fail("memory", "gone", "begin")],
+            ),
+        ];
+        assert_eq!(
+            merge(each),
+            [
+                Diagnostic::ok("version", "Redis 7"),
+                Diagnostic::fail("memory", "b:2, d:4: gone; c:3: full", "begin"),
+            ]
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! What becomes of locks when another server takes the place of this one.
+
+use std::time::Duration;
+
+use crate::engine::Diagnostic;
+use crate::engine::redis::durability::{DurabilityPolicy, ReplicaAcks};
+use crate::engine::redis::info::Info;
+
+/// What this client asks for beside an answer, against what may happen. Nothing, if nobody could take its place.
+pub(in crate::engine::redis::diagnose) fn failover(
+    info: Option<&Info<'_>>,
+    backlog_ttl: Option<&str>,
+    durability: &DurabilityPolicy,
+) -> Option<Diagnostic> {
+    let what = "failover";
+    let replicas = info?.get("connected_slaves")?.parse().unwrap_or(0);
+    let acks = durability
+        .replica_acks
+        .map_or(0, |ReplicaAcks { acks, .. }| acks);
+    if replicas < acks {
+        return Some(Diagnostic::fail(
+            what,
+            format!(
+                "{acks} replica(s) are to acknowledge, and {replicas} follow: nothing is granted"
+            ),
+            "see to those that are away; after a failover that is the old master",
+        ));
+    }
+    Some(match durability.failover_delay {
+        None if replicas == 0 => return None,
+        None if acks == 0 => Diagnostic::warn(
+            what,
+            "may forget the last grants, and let two hold a lock",
+            "set failover_delay; docs/guarantees.md says what it does, and what acks add",
+        ),
+        None => Diagnostic::warn(
+            what,
+            format!("{acks} replica(s) acknowledge; a restart without data forgets every lock"),
+            "set failover_delay; docs/guarantees.md says what it does",
+        ),
+        Some(delay) if is_forgotten(backlog_ttl, delay) => Diagnostic::warn(
+            what,
+            format!("one without replicas forgets within {delay:?} that it was promoted"),
+            "set repl-backlog-ttl to 0, or to more seconds than that",
+        ),
+        Some(delay) if replicas == 0 => {
+            Diagnostic::ok(what, format!("nothing new for {delay:?} after a restart"))
+        }
+        Some(delay) if acks == 0 => Diagnostic::ok(
+            what,
+            format!("nothing new for {delay:?} after it; safe if the old server is dead"),
+        ),
+        Some(_) if acks < replicas => Diagnostic::warn(
+            what,
+            format!("{acks} of {replicas} replicas acknowledge: another may be promoted"),
+            format!("set {replicas} acks, as many as follow, or none"),
+        ),
+        Some(delay) => Diagnostic::ok(
+            what,
+            format!("{acks} replica(s) acknowledge, and nothing new for {delay:?} after it"),
+        ),
+    })
+}
+
+/// A server tells that it was promoted for as long as it keeps what replicas might ask for. 0 is for ever.
+fn is_forgotten(backlog_ttl: Option<&str>, delay: Duration) -> bool {
+    let ttl = backlog_ttl.and_then(|seconds| seconds.parse().ok());
+    ttl.is_some_and(|seconds| seconds > 0 && Duration::from_secs(seconds) <= delay)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Severity;
+
+    fn judged(replicas: u32, acks: u32, delay: bool) -> Option<Severity> {
+        let info = format!("role:master\r\nconnected_slaves:{replicas}\r\n");
+        let durability = DurabilityPolicy {
+            replica_acks: (acks > 0).then_some(ReplicaAcks {
+                acks,
+                timeout: Duration::from_secs(1),
+            }),
+            failover_delay: delay.then_some(Duration::from_secs(30)),
+        };
+        let finding = failover(Some(&Info::new(&info)), Some("3600"), &durability)?;
+        let is_fine = finding.severity == Severity::Ok;
+        assert_eq!(finding.advice.is_none(), is_fine, "{finding:?}");
+        Some(finding.severity)
+    }
+
+    #[test]
+    fn the_delay_is_needed_and_acks_of_all_or_none() {
+        assert_eq!(judged(0, 0, false), None, "nobody could take its place");
+        for (replicas, acks, delay, verdict) in [
+            (2, 0, false, Severity::Warn),
+            (2, 2, false, Severity::Warn),
+            (0, 0, true, Severity::Ok),
+            (2, 0, true, Severity::Ok),
+            (2, 1, true, Severity::Warn),
+            (2, 2, true, Severity::Ok),
+            (1, 2, true, Severity::Fail),
+            (0, 1, false, Severity::Fail),
+        ] {
+            let judged = judged(replicas, acks, delay);
+            assert_eq!(judged, Some(verdict), "{replicas} {acks} {delay}");
+        }
+        assert!(failover(None, None, &DurabilityPolicy::default()).is_none());
+        let delay = Duration::from_secs(30);
+        for (ttl, forgotten) in [("3600", false), ("0", false), ("30", true), ("?", false)] {
+            assert_eq!(is_forgotten(Some(ttl), delay), forgotten, "{ttl}");
+        }
+    }
+}

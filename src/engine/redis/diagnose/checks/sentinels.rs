@@ -1,0 +1,186 @@
+//! What sentinels' answers mean for locks.
+
+use crate::engine::redis::sentinel::SentinelDetails;
+use crate::engine::{Diagnostic, StoreError};
+
+/// What each said that the address names: where it is, and what it sees.
+pub(in crate::engine::redis) type SentinelAnswers =
+    [(String, Result<SentinelDetails, StoreError>)];
+
+/// With fewer, one that is gone leaves no majority.
+const MIN_MEMBERS: usize = 3;
+
+pub(in crate::engine::redis::diagnose) fn sentinels(seen: &SentinelAnswers) -> Diagnostic {
+    let what = "sentinels";
+    let answers = seen.iter().filter_map(|(_, seen)| seen.as_ref().ok());
+    let answered = answers.clone().count();
+    let known = answers.clone().map(|details| details.sentinels).max();
+    let all = known.unwrap_or(0).max(seen.len());
+    let quorum = answers.map(|details| details.quorum).max().unwrap_or(0);
+    let silent = seen.iter().filter_map(|(addr, seen)| {
+        let failure = seen.as_ref().err()?;
+        Some(format!("{addr}: {}", failure.detail))
+    });
+    let silent: Vec<String> = silent.collect();
+    let mut found = format!(
+        "{answered} of {} answer, of {all} in all, quorum {quorum}",
+        seen.len()
+    );
+    if !silent.is_empty() {
+        found += &format!(" ({})", silent.join("; "));
+    }
+    if answered == 0 {
+        return Diagnostic::fail(
+            what,
+            found,
+            "see that they run: they alone replace a dead master",
+        );
+    }
+    if all < MIN_MEMBERS {
+        let advice = "run three, on machines of their own: when one of fewer is gone no majority replaces the master";
+        return Diagnostic::warn(what, found, advice);
+    }
+    if quorum <= all / 2 {
+        let advice = "set the quorum to a majority of them, or a few may call a living master down";
+        return Diagnostic::warn(what, found, advice);
+    }
+    if !silent.is_empty() {
+        return Diagnostic::warn(what, found, "see to those that do not answer");
+    }
+    Diagnostic::ok(what, found)
+}
+
+pub(in crate::engine::redis::diagnose) fn replicas(seen: &SentinelAnswers) -> Option<Diagnostic> {
+    let what = "replicas";
+    let mut answers = seen.iter().filter_map(|(_, seen)| seen.as_ref().ok());
+    let SentinelDetails {
+        in_reach, replicas, ..
+    } = *answers.next()?;
+    let found = format!("{in_reach} of {replicas} follow the master");
+    Some(match (in_reach, replicas) {
+        (_, 0) => Diagnostic::warn(
+            what,
+            "none: when the master is gone there is nothing to take its place",
+            "run two, on machines of their own",
+        ),
+        (in_reach, replicas) if in_reach < replicas => {
+            Diagnostic::warn(what, found, "see to those that do not follow")
+        }
+        _ => Diagnostic::ok(what, found),
+    })
+}
+
+/// A master that is cut off from its replicas goes on granting, unless it is told not to.
+pub(in crate::engine::redis::diagnose) fn split(min_replicas: Option<&str>) -> Diagnostic {
+    let what = "split";
+    match min_replicas {
+        None => super::unknown(what, "see that min-replicas-to-write is 1 or more"),
+        Some("0") => Diagnostic::warn(
+            what,
+            "a master that is cut off goes on granting (min-replicas-to-write 0)",
+            "set min-replicas-to-write 1 and min-replicas-max-lag 10",
+        ),
+        Some(least) => Diagnostic::ok(
+            what,
+            format!("a master without {least} replica(s) grants nothing"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Severity, StoreErrorKind};
+
+    const GOOD: SentinelDetails = SentinelDetails {
+        quorum: 2,
+        sentinels: 3,
+        in_reach: 2,
+        replicas: 2,
+    };
+
+    fn seen(
+        answers: &[Option<SentinelDetails>],
+    ) -> Vec<(String, Result<SentinelDetails, StoreError>)> {
+        let refused = || StoreError::new(StoreErrorKind::Unreachable, "connection refused");
+        let answers = answers.iter().zip(1..);
+        let seen = answers.map(|(answer, port)| (format!("h:{port}"), answer.ok_or_else(refused)));
+        seen.collect()
+    }
+
+    fn verdict(finding: &Diagnostic) -> (Severity, &str) {
+        assert_eq!(
+            finding.advice.is_none(),
+            finding.severity == Severity::Ok,
+            "{finding:?}"
+        );
+        (finding.severity, &finding.found)
+    }
+
+    #[test]
+    fn three_that_answer_are_enough() {
+        let all = seen(&[Some(GOOD); 3]);
+        let found = "3 of 3 answer, of 3 in all, quorum 2";
+        assert_eq!(verdict(&sentinels(&all)), (Severity::Ok, found));
+        // Also where the address names one of them.
+        let one = seen(&[Some(GOOD)]);
+        assert_eq!(verdict(&sentinels(&one)).0, Severity::Ok);
+    }
+
+    #[test]
+    fn fewer_than_three_sentinels_warn() {
+        let one = SentinelDetails {
+            sentinels: 1,
+            quorum: 1,
+            ..GOOD
+        };
+        assert_eq!(verdict(&sentinels(&seen(&[Some(one)]))).0, Severity::Warn);
+        let two = SentinelDetails {
+            sentinels: 2,
+            ..GOOD
+        };
+        assert_eq!(
+            verdict(&sentinels(&seen(&[Some(two); 2]))).0,
+            Severity::Warn
+        );
+        let silent = seen(&[Some(GOOD), None, Some(GOOD)]);
+        let found = "2 of 3 answer, of 3 in all, quorum 2 (h:2: connection refused)";
+        assert_eq!(verdict(&sentinels(&silent)), (Severity::Warn, found));
+        assert_eq!(verdict(&sentinels(&seen(&[None; 3]))).0, Severity::Fail);
+        let hasty = SentinelDetails { quorum: 1, ..GOOD };
+        assert_eq!(
+            verdict(&sentinels(&seen(&[Some(hasty); 3]))).0,
+            Severity::Warn
+        );
+    }
+
+    #[test]
+    fn replicas_that_do_not_follow_are_counted() {
+        let followed = replicas(&seen(&[None, Some(GOOD)])).expect("one answers");
+        assert_eq!(
+            verdict(&followed),
+            (Severity::Ok, "2 of 2 follow the master")
+        );
+        let lost = SentinelDetails {
+            in_reach: 1,
+            ..GOOD
+        };
+        let lost = replicas(&seen(&[Some(lost)])).expect("one answers");
+        assert_eq!(verdict(&lost), (Severity::Warn, "1 of 2 follow the master"));
+        let none = SentinelDetails {
+            in_reach: 0,
+            replicas: 0,
+            ..GOOD
+        };
+        let none = replicas(&seen(&[Some(none)])).expect("one answers");
+        assert_eq!(verdict(&none).0, Severity::Warn);
+        assert!(replicas(&seen(&[None])).is_none());
+    }
+
+    #[test]
+    fn a_master_that_is_cut_off_must_not_go_on() {
+        assert_eq!(verdict(&split(Some("0"))).0, Severity::Warn);
+        assert_eq!(verdict(&split(Some("1"))).0, Severity::Ok);
+        assert_eq!(verdict(&split(None)).0, Severity::Warn);
+    }
+}

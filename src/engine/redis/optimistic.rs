@@ -1,0 +1,282 @@
+//! For servers that forbid scripts: what a request does is decided here, by the rules that memory goes by.
+//!
+//! Each request is read under WATCH and written by MULTI and EXEC, which do nothing if the lock or its marks have changed
+//! in between; then it is read again. So a request that is held up somewhere is as harmless as one that was undone in time.
+//! One connection carries out one request at a time: it costs two round trips instead of one, and nobody travels together.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "an engine's own task keeps its own time"
+)]
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use redis::aio::ConnectionLike as _;
+use redis::{AsyncConnectionConfig, Pipeline, ServerErrorKind, Value};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use self::read_phase::ReadPhase;
+use super::connector::{self, CallStart, Connector, NewConnection};
+use super::failure;
+use super::keys::Keys;
+use super::settings::RedisSettings;
+use crate::engine::events::Events;
+use crate::engine::in_process;
+use crate::engine::supervise::{Restarts, catch_panic};
+use crate::engine::{self, StoreError, StoreErrorKind};
+use crate::protocol::{Reply, Request};
+
+mod read_phase;
+mod write_plan;
+
+type OptimisticResult = Result<Reply, StoreError>;
+
+/// Who waits for the answers on a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum CallOrigin {
+    /// Callers, who may lose interest at any time: that says nothing about the connection.
+    Foreground,
+    /// The driver alone, which gives up only what took too long: another connection may do.
+    Background,
+}
+
+/// A connection without scripts.
+#[derive(Debug)]
+pub(super) struct OptimisticCalls {
+    calls: mpsc::UnboundedSender<OptimisticCall>,
+}
+
+#[derive(Debug)]
+struct OptimisticCall {
+    request: Request,
+    answer: oneshot::Sender<OptimisticResult>,
+}
+
+impl OptimisticCalls {
+    /// Starts the task on `runtime`; it ends when this is dropped.
+    pub(super) fn start(
+        connector: Connector,
+        keys: Keys,
+        settings: &RedisSettings,
+        origin: CallOrigin,
+        runtime: &Handle,
+    ) -> Self {
+        let (calls, inbox) = mpsc::unbounded_channel();
+        let task = OptimisticTask {
+            connector,
+            keys,
+            origin,
+            command_timeout: settings.command_timeout,
+            events: settings.events.clone(),
+            connection: None,
+            connecting: None,
+        };
+        runtime.spawn(in_process(task.run(inbox)));
+        Self { calls }
+    }
+
+    /// Carries out a request. Dropping this leaves open whether it was.
+    pub(super) fn call(&self, request: Request) -> engine::BoxFuture<OptimisticResult> {
+        if request.subject.kind.needs_scripts() {
+            let why = "this kind of lock needs scripts, which the address turns off (scripts=off)";
+            return Box::pin(async move { Err(StoreError::new(StoreErrorKind::Denied, why)) });
+        }
+        let (answer, outcome) = oneshot::channel();
+        // If nobody is there to obey it, that is heard below.
+        let _ = self.calls.send(OptimisticCall { request, answer });
+        Box::pin(async move {
+            let gone = || {
+                // It may have been under way when its task panicked.
+                let why = "the request was given up";
+                Err(StoreError::new(StoreErrorKind::Interrupted, why))
+            };
+            outcome.await.unwrap_or_else(|_| gone())
+        })
+    }
+}
+
+impl OptimisticCalls {
+    /// Carries out several, one after the other.
+    pub(super) fn call_all(
+        &self,
+        requests: Vec<Request>,
+    ) -> engine::BoxFuture<Vec<OptimisticResult>> {
+        let answers = requests.into_iter().map(|request| self.call(request));
+        let answers: Vec<_> = answers.collect();
+        Box::pin(async move {
+            let mut all = Vec::with_capacity(answers.len());
+            for answer in answers {
+                all.push(answer.await);
+            }
+            all
+        })
+    }
+}
+
+struct OptimisticTask {
+    connector: Connector,
+    keys: Keys,
+    origin: CallOrigin,
+    command_timeout: Duration,
+    events: Events,
+    connection: Option<NewConnection>,
+    /// How one is made, while there is none. It may take longer than any request is waited for, so it outlives those that
+    /// are given up meanwhile.
+    connecting: Option<ConnectFuture>,
+}
+
+type ConnectFuture = Pin<Box<dyn Future<Output = Result<NewConnection, StoreError>> + Send>>;
+
+impl OptimisticTask {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<OptimisticCall>) {
+        let events = self.events.clone();
+        let mut restarts = Restarts::new("transactions", &events);
+        while let Err(panicked) = catch_panic(self.work(&mut inbox)).await {
+            restarts.report_and_wait(panicked).await;
+            // What was under way on it may be half done.
+            (self.connection, self.connecting) = (None, None);
+        }
+    }
+
+    async fn work(&mut self, inbox: &mut mpsc::UnboundedReceiver<OptimisticCall>) {
+        let is_background = self.origin == CallOrigin::Background;
+        while let Some(OptimisticCall {
+            request,
+            mut answer,
+        }) = self.next(inbox).await
+        {
+            // Whoever has gone has undone it already.
+            if answer.is_closed() {
+                continue;
+            }
+            tokio::select! {
+                biased;
+                outcome = self.execute(&request) => {
+                    let _ = answer.send(outcome);
+                }
+                // What is under way goes, and its connection with it. The next request is not to spend its time on making one.
+                () = answer.closed(), if is_background => {
+                    if self.connection.is_none() {
+                        self.connecting();
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next order. A server that is no longer the one to be at is left meanwhile, and a connection made that was begun.
+    async fn next(
+        &mut self,
+        inbox: &mut mpsc::UnboundedReceiver<OptimisticCall>,
+    ) -> Option<OptimisticCall> {
+        loop {
+            let over = async {
+                match &mut self.connection {
+                    Some(NewConnection { master_epoch, .. }) => master_epoch.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let made = async {
+                match &mut self.connecting {
+                    Some(connecting) => connecting.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = over => self.connection = None,
+                made = made => {
+                    self.connecting = None;
+                    // The next request finds out for itself what is wrong.
+                    self.connection = made.ok();
+                }
+                call = inbox.recv() => return call,
+            }
+        }
+    }
+
+    async fn execute(&mut self, request: &Request) -> OptimisticResult {
+        let begun = CallStart::now();
+        loop {
+            match self.attempt(request).await {
+                Err(failure) if self.connector.wait_to_retry(&failure, &begun).await => {}
+                outcome => return outcome.map_err(|failure| self.connector.final_error(failure)),
+            }
+        }
+    }
+
+    async fn attempt(&mut self, request: &Request) -> OptimisticResult {
+        let begun = Instant::now();
+        while begun.elapsed() < self.command_timeout {
+            let read_phase = ReadPhase::new(request, &self.keys);
+            let answers = self.send(read_phase.commands()).await?;
+            let (outcome, write_plan) = read_phase.decide(answers)?;
+            let Some(write_plan) = write_plan else {
+                return outcome;
+            };
+            let answers = self.send(write_plan.commands()).await?;
+            if let Some(reply) = write_plan.interpret(outcome, answers)? {
+                return Ok(reply);
+            }
+        }
+        let why = "others have changed the lock each time before it could be written";
+        Err(StoreError::new(StoreErrorKind::NotReady, why))
+    }
+
+    /// Sends some commands, each with its own answer. A connection that fails is given up: what it watches, and what it has
+    /// still to do, nobody knows. So is one to a server that may not be written to: another may lead to the new master.
+    async fn send(&mut self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
+        let NewConnection {
+            mut connection,
+            mut master_epoch,
+        } = match self.connection.take() {
+            Some(opened) => opened,
+            None => self.connect().await?,
+        };
+        let count = commands.len();
+        let sent = connection.req_packed_commands(commands, 0, count);
+        let answers = tokio::select! {
+            biased;
+            answers = timeout(self.command_timeout, sent) => answers,
+            () = master_epoch.changed() => return Err(connector::master_changed()),
+        };
+        let answers = match answers {
+            Ok(answers) => answers.map_err(|error| failure::from_call_error(&error))?,
+            Err(_) => {
+                return Err(StoreError::new(
+                    StoreErrorKind::TimedOut,
+                    "no answer in time",
+                ));
+            }
+        };
+        if !answers.iter().any(is_read_only) {
+            self.connection = Some(NewConnection {
+                connection,
+                master_epoch,
+            });
+        }
+        Ok(answers)
+    }
+
+    async fn connect(&mut self) -> Result<NewConnection, StoreError> {
+        let made = self.connecting().await;
+        self.connecting = None;
+        made
+    }
+
+    /// The attempt under way, or a new one.
+    fn connecting(&mut self) -> &mut ConnectFuture {
+        self.connecting.get_or_insert_with(|| {
+            let connector = self.connector.clone();
+            let config = AsyncConnectionConfig::new().set_response_timeout(None);
+            Box::pin(async move { connector.open(config).await })
+        })
+    }
+}
+
+fn is_read_only(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::ReadOnly))
+}

@@ -1,0 +1,183 @@
+//! What a decision changes, in one transaction.
+
+use redis::{Cmd, Pipeline, Value};
+
+use super::OptimisticResult;
+use crate::engine::redis::failure;
+use crate::engine::{StoreError, StoreErrorKind};
+use crate::protocol::state::PrimitiveState;
+use crate::protocol::tombstones::TOMBSTONE_TTL;
+use crate::protocol::{Action, FencingToken, Moment, Reply, Request, StateKind};
+
+/// The commands between MULTI and EXEC.
+pub(super) struct WritePlan {
+    lock: String,
+    tombstones_key: String,
+    channel: String,
+    queued: Vec<Cmd>,
+    /// Which of them says how many have heard of it.
+    publish: Option<usize>,
+    commands: Pipeline,
+}
+
+impl WritePlan {
+    pub(super) fn new(lock: String, tombstones_key: String, channel: String) -> Self {
+        Self {
+            lock,
+            tombstones_key,
+            channel,
+            queued: Vec::new(),
+            publish: None,
+            commands: Pipeline::new(),
+        }
+    }
+
+    /// Makes of the one hold the other.
+    pub(super) fn change(
+        &mut self,
+        request: &Request,
+        before: Option<&PrimitiveState>,
+        after: Option<&PrimitiveState>,
+        now: Moment,
+    ) {
+        let shape = request.subject.kind.state_kind();
+        let owner = |held: &PrimitiveState| held.holder().map(|(owner, _)| owner);
+        let same = before.and_then(owner) == after.and_then(owner);
+        if let Some(before) = before.filter(|_| !same).and_then(owner) {
+            match shape {
+                // Others may have their fields beside it.
+                StateKind::Mutex if request.action != Action::ForceRelease => {
+                    let field = before.to_string();
+                    self.add("HDEL", |cmd| cmd.arg(field));
+                }
+                StateKind::Mutex | StateKind::ReadWrite | StateKind::Simple => {
+                    self.add("DEL", |cmd| cmd)
+                }
+                // Nobody holds them.
+                StateKind::Semaphore | StateKind::Counter | StateKind::Countdown => {}
+            }
+        }
+        let Some((after, (holder, until))) = after.and_then(|held| Some((held, held.holder()?)))
+        else {
+            return;
+        };
+        let lease = u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX);
+        let count = before.filter(|_| same).map(PrimitiveState::count);
+        match shape {
+            StateKind::Simple if !same => {
+                self.add("SET", |cmd| {
+                    cmd.arg(holder.to_string()).arg("PX").arg(lease)
+                });
+                return;
+            }
+            StateKind::Mutex if count != Some(after.count()) => {
+                let field = holder.to_string();
+                self.add("HSET", |cmd| cmd.arg(field).arg(after.count()));
+            }
+            StateKind::Mutex | StateKind::ReadWrite | StateKind::Simple => {}
+            StateKind::Semaphore | StateKind::Counter | StateKind::Countdown => {}
+        }
+        let ends = before.filter(|_| same).and_then(PrimitiveState::holder);
+        if ends.map(|(_, ends)| ends) != Some(until) {
+            self.add("PEXPIRE", |cmd| cmd.arg(lease));
+        }
+    }
+
+    /// The last token is this one from now on, and for ever.
+    pub(super) fn set_token(&mut self, counter: &str, token: FencingToken) {
+        let set = cmd("SET", counter, |cmd| cmd.arg(token.number()));
+        self.queued.push(set);
+    }
+
+    /// Refuses an acquire from this server's millisecond on.
+    pub(super) fn add_tombstone(&mut self, member: &str, millis: u64) {
+        let ttl = u64::try_from(TOMBSTONE_TTL.as_millis()).unwrap_or(u64::MAX);
+        let commands = [
+            cmd("ZREMRANGEBYSCORE", &self.tombstones_key, |cmd| {
+                cmd.arg("-inf").arg(millis)
+            }),
+            cmd("ZADD", &self.tombstones_key, |cmd| {
+                cmd.arg(millis + ttl).arg(member)
+            }),
+            cmd("PEXPIRE", &self.tombstones_key, |cmd| cmd.arg(ttl)),
+        ];
+        self.queued.extend(commands);
+    }
+
+    /// Tells those who wait.
+    pub(super) fn publish(&mut self) {
+        self.publish = Some(self.queued.len());
+        let published = cmd("PUBLISH", &self.channel, |cmd| cmd.arg("0"));
+        self.queued.push(published);
+    }
+
+    /// None if there is nothing to write.
+    pub(super) fn into_transaction(mut self) -> Option<Self> {
+        if self.queued.is_empty() {
+            return None;
+        }
+        self.commands.cmd("MULTI");
+        for cmd in &self.queued {
+            self.commands.add_command(cmd.clone());
+        }
+        self.commands.cmd("EXEC");
+        Some(self)
+    }
+
+    pub(super) const fn commands(&self) -> &Pipeline {
+        &self.commands
+    }
+
+    /// What became of it; none if others were quicker.
+    pub(super) fn interpret(
+        &self,
+        outcome: OptimisticResult,
+        answers: Vec<Value>,
+    ) -> Result<Option<Reply>, StoreError> {
+        let mut refused = None;
+        let mut end = Value::Nil;
+        for answer in answers {
+            match answer.extract_error() {
+                Ok(answer) => end = answer,
+                // The first says why; EXEC only that it has done nothing.
+                Err(error) => {
+                    refused.get_or_insert_with(|| failure::from_call_error(&error));
+                }
+            }
+        }
+        let reply = outcome?;
+        match (refused, end, reply) {
+            // A server short of memory keeps a higher count; nobody but its owner goes by that, who will take it all.
+            (Some(refused), _, Reply::Kept) if refused.kind == StoreErrorKind::OutOfMemory => {
+                Ok(Some(Reply::Kept))
+            }
+            (Some(refused), _, _) => Err(refused),
+            (None, Value::Array(done), reply) => {
+                let published = self.publish.and_then(|place| done.into_iter().nth(place));
+                let published =
+                    published.and_then(|published| redis::from_redis_value(published).ok());
+                Ok(Some(match (reply, published) {
+                    (Reply::Released { .. }, Some(listeners)) => Reply::Released { listeners },
+                    (reply, _) => reply,
+                }))
+            }
+            (None, Value::Nil, _) => Ok(None),
+            (None, other, _) => {
+                let what = format!("unexpected {other:?}");
+                Err(StoreError::new(StoreErrorKind::Unexpected, what))
+            }
+        }
+    }
+
+    fn add(&mut self, command: &str, args: impl FnOnce(&mut Cmd) -> &mut Cmd) {
+        let cmd = cmd(command, &self.lock, args);
+        self.queued.push(cmd);
+    }
+}
+
+fn cmd(command: &str, key: &str, args: impl FnOnce(&mut Cmd) -> &mut Cmd) -> Cmd {
+    let mut cmd = redis::cmd(command);
+    cmd.arg(key);
+    args(&mut cmd);
+    cmd
+}

@@ -1,0 +1,65 @@
+//! What scripts answer that is the same for many primitives.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::engine::redis::failure;
+use crate::engine::{StoreError, StoreErrorKind};
+use crate::protocol::Reply;
+
+/// What a release or an undo has found.
+pub(super) fn release_reply(code: i64) -> Reply {
+    match code {
+        -6 => Reply::Tombstoned,
+        -3 => Reply::Kept,
+        -2 => Reply::Taken,
+        -1 => Reply::Gone,
+        listeners => Reply::Released {
+            listeners: u32::try_from(listeners).unwrap_or(0),
+        },
+    }
+}
+
+/// What one line of a renewal's result means.
+pub(super) fn renewal(answer: Value) -> Result<Reply, StoreError> {
+    match answer {
+        Value::Int(1) => Ok(Reply::Renewed),
+        Value::Int(-1) => Ok(Reply::Gone),
+        Value::Int(-2) => Ok(Reply::Taken),
+        Value::BulkString(error) => Err(failure::from_text(&String::from_utf8_lossy(&error))),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The refusal of a script that would have shared side keys with another name, by lua/format/twin.lua.
+pub(super) fn alias_conflict(answer: &Value) -> Option<StoreError> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    let [Value::BulkString(word), Value::BulkString(alias)] = &parts[..] else {
+        return None;
+    };
+    (word == b"TWIN").then(|| {
+        let alias = String::from_utf8_lossy(alias);
+        let detail = format!("Redisson keeps its queue, readers and permits under the same keys as those of `{alias}`, which exists");
+        StoreError::new(StoreErrorKind::WrongKind, detail)
+    })
+}
+
+/// What somebody else keeps there need not be text.
+pub(super) fn text(value: Value) -> Result<String, StoreError> {
+    let bytes: Vec<u8> = redis::from_redis_value(value).map_err(|e| unexpected(&e))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+pub(super) fn remaining(ttl: i64) -> Option<Duration> {
+    u64::try_from(ttl).ok().map(Duration::from_millis)
+}
+
+pub(super) fn unexpected(what: &impl std::fmt::Debug) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unexpected,
+        format!("unexpected answer {what:?}"),
+    )
+}

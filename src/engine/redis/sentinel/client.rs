@@ -1,0 +1,270 @@
+//! One sentinel, and what it says.
+
+#![expect(clippy::disallowed_methods, reason = "engines may wait")]
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, PushInfo, PushKind, Value};
+use tokio::sync::mpsc::WeakUnboundedSender;
+use tokio::time::timeout;
+use tracing::Level;
+
+use super::SentinelWatcherCommand;
+use super::master_choice::{NamedMaster, SentinelReport};
+use crate::engine::redis::connector::{Address, Transport};
+use crate::engine::redis::failure;
+use crate::engine::redis::node_addr::NodeAddr;
+use crate::engine::redis::settings::RedisSettings;
+use crate::engine::{StoreError, StoreErrorKind};
+
+/// What sentinels publish when another master is the one: it knows by itself that it is; they have told each other.
+const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];
+
+/// How sentinels are reached, and what they are asked about.
+#[derive(Clone)]
+pub(super) struct SentinelClient {
+    /// As whom, and how; each in its place.
+    pub(super) address: Address,
+    pub(super) settings: RedisSettings,
+    /// What the master is called.
+    pub(super) name: String,
+    /// How long connecting to one may take.
+    pub(super) connect_timeout: Duration,
+    /// How long one may take to answer, once it is connected to; all of it, where an operator asks.
+    pub(super) limit: Duration,
+    /// Whom to tell of a switch.
+    pub(super) commands: WeakUnboundedSender<SentinelWatcherCommand>,
+}
+
+/// What came of asking one.
+#[derive(Clone, Debug)]
+pub(super) enum SentinelReply {
+    /// It knows no master of that name.
+    NoSuchMaster,
+    Report {
+        report: SentinelReport,
+        others: Vec<NodeAddr>,
+    },
+}
+
+impl SentinelClient {
+    /// Asks, over the connection that there is or another; it is kept while it works.
+    pub(super) async fn query(
+        &self,
+        addr: &NodeAddr,
+        connection: Option<MultiplexedConnection>,
+    ) -> Result<(SentinelReply, MultiplexedConnection), StoreError> {
+        let mut connection = match connection {
+            Some(connection) => connection,
+            None => self.connect(addr).await?,
+        };
+        let exchange = async {
+            let name = &self.name;
+            let mut questions = redis::pipe();
+            // The epoch before the address: an old one with a new address is put right soon, and the other way round
+            // a demoted master would be believed for ever.
+            for commands in [
+                ["MASTER", name].as_slice(),
+                &["GET-MASTER-ADDR-BY-NAME", name],
+                &["SENTINELS", name],
+                &["MYID"],
+            ] {
+                questions.cmd("SENTINEL").arg(commands);
+            }
+            let answers = answers(&mut connection, &questions).await?;
+            Ok((parse_answers(addr, answers)?, connection))
+        };
+        in_time(self.limit, exchange).await
+    }
+
+    /// Asks what else there is to know, for an operator.
+    pub(super) async fn details(&self, addr: &NodeAddr) -> Result<SentinelDetails, StoreError> {
+        let exchange = async {
+            let mut connection = self.connect(addr).await?;
+            let mut questions = redis::pipe();
+            for command in ["MASTER", "REPLICAS"] {
+                questions.cmd("SENTINEL").arg(&[command, &self.name]);
+            }
+            let mut answers = answers(&mut connection, &questions).await?.into_iter();
+            let mut next = || answers.next().unwrap_or(Value::Nil);
+            let master: Fields = value(next())?;
+            let replicas: Vec<Fields> = value(next())?;
+            let number = |field| master.get(field).and_then(|text| text.parse().ok());
+            let in_reach = |replica: &&Fields| {
+                let flags = replica.get("flags").map_or("", String::as_str);
+                let link = replica.get("master-link-status").map_or("", String::as_str);
+                !flags.contains("down") && !flags.contains("disconnected") && link == "ok"
+            };
+            Ok(SentinelDetails {
+                quorum: number("quorum").unwrap_or(0),
+                sentinels: number("num-other-sentinels").unwrap_or(0) + 1,
+                in_reach: replicas.iter().filter(in_reach).count(),
+                replicas: replicas.len(),
+            })
+        };
+        in_time(self.limit, exchange).await
+    }
+
+    /// Connects, and hears of every switch from then on.
+    async fn connect(&self, addr: &NodeAddr) -> Result<MultiplexedConnection, StoreError> {
+        let transport = Transport::new(&self.address.at(&addr.host, addr.port), &self.settings)?;
+        let (commands, name) = (self.commands.clone(), self.name.clone());
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(Some(self.limit))
+            .set_push_sender(move |push: PushInfo| {
+                if let Some(command) = parse_push(&push, &name)
+                    && let Some(commands) = commands.upgrade()
+                {
+                    let _ = commands.send(command);
+                }
+                Ok::<(), std::convert::Infallible>(())
+            });
+        let made = transport.open(config, self.connect_timeout).await;
+        let mut connection = made.map_err(of_a_sentinel)?;
+        match connection.subscribe(&CHANNELS).await {
+            Ok(()) => Ok(connection),
+            Err(error) => match of_a_sentinel(failure::from_call_error(&error)) {
+                // Then it is asked now and then.
+                failure if failure.kind == StoreErrorKind::Denied => {
+                    let (sentinel, why) = (addr.clone(), failure.detail);
+                    self.settings.events.emit(Level::DEBUG, move || {
+                        tracing::debug!(%sentinel, why, "cannot listen");
+                    });
+                    Ok(connection)
+                }
+                failure => Err(failure),
+            },
+        }
+    }
+}
+
+/// What an operator is told of a topology, as one sentinel sees it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct SentinelDetails {
+    /// How many sentinels it takes to call a master down.
+    pub(crate) quorum: usize,
+    /// How many there are, itself included.
+    pub(crate) sentinels: usize,
+    /// How many replicas follow the master.
+    pub(crate) in_reach: usize,
+    /// How many should.
+    pub(crate) replicas: usize,
+}
+
+type Fields = HashMap<String, String>;
+
+fn parse_push(push: &PushInfo, name: &str) -> Option<SentinelWatcherCommand> {
+    match push.kind {
+        PushKind::Disconnection => Some(SentinelWatcherCommand::Refresh),
+        PushKind::Message => {
+            let Some(Value::BulkString(message)) = push.data.get(1) else {
+                return None;
+            };
+            is_about(&String::from_utf8_lossy(message), name)
+                .then_some(SentinelWatcherCommand::Switched)
+        }
+        _ => None,
+    }
+}
+
+/// `name old-ip old-port new-ip new-port`, or `slave its-name ip port @ name ip port`. The epoch is in neither, so that it is
+/// asked for.
+fn is_about(message: &str, name: &str) -> bool {
+    let subject = message
+        .split_once(" @ ")
+        .map_or(message, |(_, master)| master);
+    subject.split(' ').next() == Some(name)
+}
+
+fn parse_answers(addr: &NodeAddr, answers: Vec<Value>) -> Result<SentinelReply, StoreError> {
+    let mut answers = answers.into_iter();
+    let mut next = || answers.next().unwrap_or(Value::Nil);
+    let (master, address, others, id) = (next(), next(), next(), next());
+    let Some((host, port)) = value::<Option<(String, u16)>>(address)? else {
+        return Ok(SentinelReply::NoSuchMaster);
+    };
+    let master: Fields = value(master)?;
+    let epoch = master
+        .get("config-epoch")
+        .and_then(|epoch| epoch.parse().ok());
+    // What it knows of others, and its own name, it may keep to itself.
+    let others: Vec<Fields> = value(others).unwrap_or_default();
+    let others = others.iter().filter_map(|other| {
+        let host = other.get("ip").filter(|host| !host.is_empty())?.clone();
+        let port = other.get("port")?.parse().ok()?;
+        Some(NodeAddr { host, port })
+    });
+    let others: Vec<NodeAddr> = others.collect();
+    Ok(SentinelReply::Report {
+        report: SentinelReport {
+            sentinel_id: value(id).unwrap_or_else(|_| addr.to_string()),
+            master: NamedMaster {
+                addr: NodeAddr { host, port },
+                epoch: epoch.unwrap_or(0),
+            },
+            sentinels: others.len() + 1,
+        },
+        others,
+    })
+}
+
+async fn answers(
+    connection: &mut MultiplexedConnection,
+    questions: &Pipeline,
+) -> Result<Vec<Value>, StoreError> {
+    let asked = connection.req_packed_commands(questions, 0, questions.len());
+    asked
+        .await
+        .map_err(|error| of_a_sentinel(failure::from_call_error(&error)))
+}
+
+fn value<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
+    let answer = answer.extract_error();
+    let answer = answer.map_err(|error| of_a_sentinel(failure::from_call_error(&error)))?;
+    redis::from_redis_value(answer).map_err(|_| {
+        let why = "what answers there is no sentinel";
+        StoreError::new(StoreErrorKind::Unexpected, why)
+    })
+}
+
+/// A sentinel's password is not the server's.
+fn of_a_sentinel(mut failure: StoreError) -> StoreError {
+    let detail = &mut failure.detail;
+    if detail.starts_with("NOAUTH") || detail.starts_with("it asks for a password") {
+        *detail = "it asks for a password of its own: ?sentinel_pass=…".into();
+    } else if detail.starts_with("ERR unknown command") {
+        failure.kind = StoreErrorKind::Unexpected;
+        *detail = "what answers there is no sentinel".into();
+    }
+    failure
+}
+
+async fn in_time<T>(
+    limit: Duration,
+    exchange: impl Future<Output = Result<T, StoreError>> + Send,
+) -> Result<T, StoreError> {
+    let exchange = timeout(limit, exchange).await;
+    exchange.unwrap_or_else(|_| {
+        let why = format!("no answer within {limit:?}");
+        Err(StoreError::new(StoreErrorKind::Unreachable, why))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Redis 7 words them.
+    #[test]
+    fn messages_about_other_masters_are_ignored() {
+        let switched = "mine 127.0.0.1 1 127.0.0.1 2";
+        let promoted = "slave 127.0.0.1:2 127.0.0.1 2 @ mine 127.0.0.1 1";
+        for message in [switched, promoted] {
+            assert!(is_about(message, "mine"), "{message}");
+            assert!(!is_about(message, "min"), "{message}");
+            assert!(!is_about(message, "127.0.0.1"), "{message}");
+        }
+    }
+}

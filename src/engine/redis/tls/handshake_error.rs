@@ -1,0 +1,204 @@
+//! What a handshake that failed lets one conclude. Pure, but for the question whether we were asked who we are.
+
+use std::io;
+use std::time::Duration;
+
+use rustls::pki_types::UnixTime;
+use rustls::{AlertDescription, CertificateError, Error};
+
+use super::client_cert::ClientCertResolver;
+use crate::engine::{StoreError, StoreErrorKind, TlsProblem};
+
+/// How many of a certificate's names are told.
+const MAX_NAMES: usize = 4;
+
+/// Whom we talk to.
+pub(super) struct Peer<'a> {
+    pub(super) host: &'a str,
+    pub(super) port: u16,
+    pub(super) client_cert: &'a ClientCertResolver,
+}
+
+/// Whether a certificate is of the oldest form, which says nothing of what it is for, or for whom. Nobody has a word for it
+/// but the one who checks them.
+pub(super) fn is_of_version_1(error: &CertificateError) -> bool {
+    let other = matches!(error, CertificateError::Other(_));
+    other && error.to_string().contains("UnsupportedCertVersion")
+}
+
+impl Peer<'_> {
+    /// Nothing is known to be wrong but that there is no connection.
+    pub(super) fn unreachable(&self, why: &str) -> StoreError {
+        StoreError::new(
+            StoreErrorKind::Unreachable,
+            format!("{}: {why}", self.server()),
+        )
+    }
+
+    pub(super) fn failure(&self, error: &io::Error) -> StoreError {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref());
+        match tls {
+            Some(tls) => self.tls_failure(tls),
+            None => self.unreachable(&self.ended(error)),
+        }
+    }
+
+    /// A connection that has ended without a word; what may be behind it is worth a hint.
+    fn ended(&self, error: &io::Error) -> String {
+        let hint = match (
+            self.client_cert.was_asked(),
+            self.client_cert.has_certificate(),
+        ) {
+            (true, false) => "; it had asked for a client certificate, and there is none",
+            (true, true) => "; it had seen our client certificate",
+            (false, _) => "",
+        };
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => format!("it closed the connection{hint}"),
+            _ => format!("{error}{hint}"),
+        }
+    }
+
+    fn tls_failure(&self, error: &Error) -> StoreError {
+        let (problem, why) = match error {
+            Error::InvalidCertificate(error) => self.certificate(error),
+            Error::AlertReceived(alert) => match self.alert(*alert) {
+                Some(refused) => refused,
+                None => return self.unreachable(&format!("it ended with {alert:?}")),
+            },
+            Error::InvalidMessage(_) => (
+                TlsProblem::NoAgreement,
+                "does not speak TLS on this port; without it is redis://".into(),
+            ),
+            error => (
+                TlsProblem::NoAgreement,
+                format!("does not agree with us on how to speak TLS: {error}"),
+            ),
+        };
+        StoreError::new(
+            StoreErrorKind::Tls(problem),
+            format!("{} {why}", self.server()),
+        )
+    }
+
+    fn certificate(&self, error: &CertificateError) -> (TlsProblem, String) {
+        let problem = match error {
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => TlsProblem::Expired,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                TlsProblem::WrongHost
+            }
+            CertificateError::UnknownIssuer => TlsProblem::UnknownAuthority,
+            _ => TlsProblem::BadCertificate,
+        };
+        let why = match error {
+            CertificateError::ExpiredContext { time, not_after } => format!(
+                "shows a certificate that ran out {} ago; renew it, or set the clock here",
+                time_between(*not_after, *time)
+            ),
+            CertificateError::NotValidYetContext { time, not_before } => format!(
+                "shows a certificate that is not valid for another {}; set the clock here or there",
+                time_between(*time, *not_before)
+            ),
+            CertificateError::NotValidForNameContext { presented, .. } => format!(
+                "shows a certificate {}; use a name that is in it, or have one made for `{}`",
+                presented_names(presented),
+                self.host
+            ),
+            CertificateError::UnknownIssuer => {
+                "shows a certificate that nobody has signed whom we trust, or that signed itself; \
+                 name its authority with `?ca=FILE` or `tls_ca`"
+                    .into()
+            }
+            CertificateError::Other(_) if error.to_string().contains("CaUsedAsEndEntity") => {
+                "shows an authority's own certificate (as `openssl req -x509` makes them); \
+                 let that authority sign one for the server"
+                    .into()
+            }
+            error if is_of_version_1(error) => {
+                "shows a certificate of version 1 (as `openssl x509 -req` makes them without `-extfile`); \
+                 have one of version 3 made"
+                    .into()
+            }
+            error => format!("shows a certificate that is no use: {error}"),
+        };
+        (problem, why)
+    }
+
+    fn alert(&self, alert: AlertDescription) -> Option<(TlsProblem, String)> {
+        let refused = match alert {
+            AlertDescription::AccessDenied
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRequired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::NoCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::UnsupportedCertificate => true,
+            // What OpenSSL says before TLS 1.3 to one who has none.
+            AlertDescription::HandshakeFailure => {
+                self.client_cert.was_asked() && !self.client_cert.has_certificate()
+            }
+            // Its own trouble, which may pass.
+            AlertDescription::CloseNotify
+            | AlertDescription::InternalError
+            | AlertDescription::UserCanceled => return None,
+            _ => false,
+        };
+        let why = match (refused, self.client_cert.has_certificate()) {
+            (true, true) => format!(
+                "does not accept our client certificate ({alert:?}); see that it has not run out, and that the \
+                 server trusts its authority"
+            ),
+            (true, false) => {
+                "asks for a client certificate, and there is none; name it with `?cert=FILE&key=FILE` or `tls_identity`"
+                    .into()
+            }
+            (false, _) => {
+                let why = format!("does not agree with us on how to speak TLS ({alert:?})");
+                return Some((TlsProblem::NoAgreement, why));
+            }
+        };
+        Some((TlsProblem::ClientRefused, why))
+    }
+
+    fn server(&self) -> String {
+        let Self { host, port, .. } = self;
+        match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        }
+    }
+}
+
+fn time_between(earlier: UnixTime, later: UnixTime) -> String {
+    let time_between = Duration::from_secs(later.as_secs().saturating_sub(earlier.as_secs()));
+    let seconds = time_between.as_secs();
+    match (seconds / 86_400, seconds / 3600) {
+        (0, 0) => format!("{} min", seconds.div_ceil(60)),
+        (0, hours) => format!("{hours} h"),
+        (days, _) => format!("{days} days"),
+    }
+}
+
+/// As rustls has them: `DnsName("example.org")`, `IpAddress(192.0.2.1)`.
+fn presented_names(presented: &[String]) -> String {
+    if presented.is_empty() {
+        return "that has no subjectAltName".into();
+    }
+    let bare = presented.iter().take(MAX_NAMES).map(|name| {
+        let inner = name
+            .split_once('(')
+            .and_then(|(_, rest)| rest.strip_suffix(')'));
+        inner.unwrap_or(name).trim_matches('"')
+    });
+    let more = if presented.len() > MAX_NAMES {
+        ", …"
+    } else {
+        ""
+    };
+    format!("for {}{more}", bare.collect::<Vec<_>>().join(", "))
+}

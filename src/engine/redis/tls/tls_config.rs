@@ -1,0 +1,205 @@
+//! From PEM to what a handshake needs.
+
+use std::fs;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, Error, InconsistentKeys, RootCertStore};
+
+use super::client_cert::ClientCertResolver;
+use super::handshake_error;
+use crate::engine::redis::tls_material::{PemSource, TlsConfigError, TlsMaterial, TlsPart};
+
+/// What was read, and what was made of it.
+pub(super) struct TlsConfig {
+    pub(super) pems: PemContents,
+    /// Whom the system trusts, if that matters.
+    pub(super) system: Option<Arc<RootCertStore>>,
+    pub(super) identity: Option<Arc<CertifiedKey>>,
+    config: ClientConfig,
+}
+
+/// What is in the files, or was given.
+#[derive(Eq, PartialEq)]
+pub(super) struct PemContents {
+    authority: Option<PemText>,
+    identity: Option<(PemText, PemText)>,
+}
+
+/// With where it is from, for messages.
+#[derive(Eq, PartialEq)]
+struct PemText {
+    from: Option<String>,
+    bytes: Arc<[u8]>,
+}
+
+/// Reads what is in files.
+pub(super) fn read(material: &TlsMaterial) -> Result<PemContents, TlsConfigError> {
+    let authority = material.authority.as_ref();
+    let identity = material.identity.as_ref();
+    Ok(PemContents {
+        authority: authority
+            .map(|pem| PemText::of(pem, TlsPart::Authority))
+            .transpose()?,
+        identity: identity
+            .map(|(certificate, key)| {
+                let certificate = PemText::of(certificate, TlsPart::Certificate)?;
+                Ok((certificate, PemText::of(key, TlsPart::Key)?))
+            })
+            .transpose()?,
+    })
+}
+
+impl TlsConfig {
+    pub(super) fn new(
+        pems: PemContents,
+        system: Option<Arc<RootCertStore>>,
+    ) -> Result<Self, TlsConfigError> {
+        let (roots, system) = match (&pems.authority, system) {
+            (Some(authority), system) => (Arc::new(authority.roots()?), system),
+            (None, Some(system)) => (system.clone(), Some(system)),
+            (None, None) => {
+                let system = Arc::new(system_roots()?);
+                (system.clone(), Some(system))
+            }
+        };
+        let config_error = |error: Error| TlsConfigError {
+            part: TlsPart::System,
+            reason: error.to_string(),
+        };
+        // Never installed for the whole process: that is the application's to decide.
+        let provider = CryptoProvider::get_default()
+            .cloned()
+            .unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));
+        let identity = pems.identity.as_ref();
+        let identity = identity
+            .map(|(certificate, key)| certified_key(certificate, key, &provider).map(Arc::new))
+            .transpose()?;
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(config_error)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        // Who comes back with a ticket is not shown a certificate, and would not see that it has run out.
+        config.resumption = Resumption::disabled();
+        Ok(Self {
+            pems,
+            system,
+            identity,
+            config,
+        })
+    }
+
+    /// For one connection.
+    pub(super) fn config(&self, client_cert: &Arc<ClientCertResolver>) -> Arc<ClientConfig> {
+        let mut config = self.config.clone();
+        config.client_auth_cert_resolver = client_cert.clone();
+        Arc::new(config)
+    }
+}
+
+fn system_roots() -> Result<RootCertStore, TlsConfigError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first().map(ToString::to_string);
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        return Err(TlsConfigError {
+            part: TlsPart::System,
+            reason: format!("this system trusts nobody{why}; name the server's authority"),
+        });
+    }
+    Ok(roots)
+}
+
+fn certified_key(
+    certificate: &PemText,
+    key: &PemText,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, TlsConfigError> {
+    let chain = certificate.certificates(TlsPart::Certificate)?;
+    let private = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|_| {
+        let encrypted = key.has("ENCRYPTED");
+        let why = match encrypted {
+            true => "this key is encrypted: it is wanted without a password",
+            false => "no private key in PEM form (-----BEGIN PRIVATE KEY-----)",
+        };
+        key.config_error(TlsPart::Key, why)
+    })?;
+    CertifiedKey::from_der(chain, private, provider).map_err(|error| match error {
+        Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            key.config_error(TlsPart::Key, "this key belongs to another certificate")
+        }
+        Error::InvalidCertificate(error) if handshake_error::is_of_version_1(&error) => {
+            certificate.config_error(TlsPart::Certificate, VERSION_1)
+        }
+        Error::InvalidCertificate(_) => certificate.config_error(TlsPart::Certificate, DAMAGED),
+        _ => key.config_error(
+            TlsPart::Key,
+            "a key of a sort that cannot be used, or damaged",
+        ),
+    })
+}
+
+const VERSION_1: &str = "a certificate of version 1, as `openssl x509 -req` makes them without `-extfile`; one of version 3 is wanted";
+const DAMAGED: &str = "a certificate that is damaged";
+const NONE: &str = "no certificate in PEM form (-----BEGIN CERTIFICATE-----)";
+
+impl PemText {
+    fn of(pem: &PemSource, part: TlsPart) -> Result<Self, TlsConfigError> {
+        match pem {
+            PemSource::File(path) => {
+                let from = path.display().to_string();
+                let bytes = fs::read(path).map_err(|error| TlsConfigError {
+                    part,
+                    reason: format!("{from} cannot be read: {error}"),
+                })?;
+                Ok(Self {
+                    from: Some(from),
+                    bytes: bytes.into(),
+                })
+            }
+            PemSource::Given(bytes) => Ok(Self {
+                from: None,
+                bytes: bytes.clone(),
+            }),
+        }
+    }
+
+    fn roots(&self) -> Result<RootCertStore, TlsConfigError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates(TlsPart::Authority)? {
+            let added = roots.add(certificate);
+            added.map_err(|_| self.config_error(TlsPart::Authority, DAMAGED))?;
+        }
+        Ok(roots)
+    }
+
+    fn certificates(&self, part: TlsPart) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
+        match found {
+            Ok(found) if found.is_empty() => Err(self.config_error(part, NONE)),
+            Ok(found) => Ok(found),
+            // What is wrong with it may say what is in it.
+            Err(_) => Err(self.config_error(part, DAMAGED)),
+        }
+    }
+
+    fn has(&self, word: &str) -> bool {
+        let mut windows = self.bytes.windows(word.len());
+        windows.any(|window| window == word.as_bytes())
+    }
+
+    fn config_error(&self, part: TlsPart, why: &str) -> TlsConfigError {
+        let reason = match &self.from {
+            Some(from) => format!("{from}: {why}"),
+            None => why.to_owned(),
+        };
+        TlsConfigError { part, reason }
+    }
+}

@@ -1,0 +1,73 @@
+//! What SQLite and the file system say, as what one may conclude from it.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::ErrorCode;
+
+use crate::engine::{StoreError, StoreErrorKind};
+
+/// An answer of SQLite's about this file.
+pub(super) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> StoreError {
+    let path = path.display();
+    if let rusqlite::Error::FromSqlConversionFailure(..) = error {
+        let detail = format!(
+            "`{path}`: a row of it cannot be read ({error}): the file is damaged; restore it, or choose another with sqlite:PATH"
+        );
+        return StoreError::new(StoreErrorKind::Unusable, detail);
+    }
+    let (kind, hint) = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+            StoreErrorKind::NotReady,
+            "another process has it to itself; is one of them stopped?",
+        ),
+        Some(ErrorCode::DiskFull) => (StoreErrorKind::OutOfMemory, "the disk is full"),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => (
+            StoreErrorKind::Unusable,
+            "it is not a lock file, or it is damaged; choose another file with sqlite:PATH",
+        ),
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => (
+            StoreErrorKind::Denied,
+            "this user must be able to write to it and to its folder",
+        ),
+        // Whether it was done is not known.
+        _ => (StoreErrorKind::Unexpected, "see to the disk"),
+    };
+    StoreError::new(kind, format!("`{path}`: {error}; {hint}"))
+}
+
+/// An answer of the file system's about this file or folder.
+pub(super) fn from_io(path: &Path, error: &io::Error) -> StoreError {
+    let path = path.display();
+    let (kind, hint) = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => (
+            StoreErrorKind::Denied,
+            "this user must be able to write there; choose another file with sqlite:PATH",
+        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            (StoreErrorKind::OutOfMemory, "the disk is full")
+        }
+        _ => (
+            StoreErrorKind::Unusable,
+            "choose another file with sqlite:PATH",
+        ),
+    };
+    StoreError::new(kind, format!("`{path}`: {error}; {hint}"))
+}
+
+/// A file that was not opened in time.
+pub(super) fn open_timed_out(path: &Path, limit: Duration) -> StoreError {
+    let path = path.display();
+    let detail =
+        format!("`{path}`: not opened within {limit:?}; is a process that uses it stopped?");
+    StoreError::new(StoreErrorKind::Unreachable, detail)
+}
+
+/// A file or folder that is not to be trusted, or not to be worked with.
+pub(super) fn unusable(path: &Path, why: &str) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unusable,
+        format!("`{}`: {why}", path.display()),
+    )
+}

@@ -1,0 +1,19 @@
+//! A forked child of a process that uses SQLite.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::error::unusable;
+use crate::engine::StoreError;
+use crate::engine::fork_detector::ForkDetector;
+
+/// Refuses a file to a forked child: what SQLite knows of locks in its process is copied by a fork, and wrong from then
+/// on.
+pub(super) fn refuse_forked_child(path: &Path) -> Result<(), StoreError> {
+    static FIRST: OnceLock<ForkDetector> = OnceLock::new();
+    if FIRST.get_or_init(ForkDetector::current).has_forked() {
+        let why = "this process was forked from one that uses such a file; it must be started anew (exec) to use one";
+        return Err(unusable(path, why));
+    }
+    Ok(())
+}

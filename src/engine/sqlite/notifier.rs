@@ -1,0 +1,120 @@
+//! Tells other clients what a transaction has changed, once it is done.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tracing::Level;
+
+use super::client_dir::ClientDir;
+use super::liveness::Liveness;
+use super::wake_socket::{self, LocalSubscribers};
+use crate::engine::events::Events;
+
+/// What a transaction has changed for others.
+#[derive(Debug, Default)]
+pub(super) struct Notifications {
+    /// Channels where something was freed, and the clients that listen there.
+    pub(super) released: Vec<(String, Vec<String>)>,
+    /// Clients that have gone and of whom the tables hold nothing any more.
+    pub(super) reaped: Vec<String>,
+    /// Clients holding a lock that a waiter was just refused, and the waiter's channel.
+    pub(super) busy: Vec<(String, String)>,
+}
+
+/// Carries the news to other clients.
+#[derive(Debug)]
+pub(super) struct Notifier {
+    pub(super) client_dir: ClientDir,
+    pub(super) subscribers: Arc<LocalSubscribers>,
+    liveness: Arc<Liveness>,
+    sender: UnixDatagram,
+    /// Ourselves.
+    client: Arc<str>,
+    background: Handle,
+    events: Events,
+    /// Hears our own bell.
+    receiver: Option<AbortHandle>,
+}
+
+impl Notifier {
+    pub(super) fn new(
+        client_dir: ClientDir,
+        subscribers: Arc<LocalSubscribers>,
+        liveness: Arc<Liveness>,
+        client: Arc<str>,
+        background: Handle,
+        events: Events,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            client_dir,
+            subscribers,
+            liveness,
+            sender: wake_socket::unbound_sender()?,
+            client,
+            background,
+            events,
+            receiver: None,
+        })
+    }
+
+    /// Sets up our bell. If that fails, our waiters ask again by themselves.
+    #[expect(clippy::disallowed_methods, reason = "ends with the store")]
+    pub(super) fn bind_socket(&mut self) {
+        let address = self.client_dir.socket_path(&self.client);
+        if self.receiver.is_some() && address.exists() {
+            return;
+        }
+        match wake_socket::bind(&address) {
+            Ok(socket) => {
+                self.close_socket();
+                let receiver =
+                    wake_socket::receive(socket, self.subscribers.clone(), self.events.clone());
+                let receiver = self.background.spawn(receiver);
+                self.receiver = Some(receiver.abort_handle());
+            }
+            Err(error) => {
+                let file = address.display().to_string();
+                self.events.emit(Level::WARN, move || {
+                    tracing::warn!(file, %error, "no bell: those who wait ask every two seconds");
+                });
+            }
+        }
+    }
+
+    /// Nobody here listens any more.
+    pub(super) fn close_socket(&mut self) {
+        if let Some(receiver) = self.receiver.take() {
+            receiver.abort();
+        }
+    }
+
+    /// Tells everybody; returns the clients that have no bell any more.
+    pub(super) fn deliver(&self, notifications: Notifications) -> Vec<String> {
+        for client in notifications.reaped {
+            self.client_dir.remove_files(&client);
+        }
+        for (client, channel) in notifications.busy {
+            if *client != *self.client && self.subscribers.has_subscribers(&channel) {
+                self.liveness.watch(&self.client_dir, &client, &channel);
+            }
+        }
+        let mut unreachable_clients = Vec::new();
+        for (channel, listeners) in notifications.released {
+            for listener in listeners {
+                if *listener == *self.client {
+                    self.subscribers.notify(channel.as_bytes());
+                } else if !wake_socket::send_wakeup(
+                    &self.sender,
+                    &self.client_dir.socket_path(&listener),
+                    &channel,
+                ) {
+                    unreachable_clients.push(listener);
+                }
+            }
+        }
+        unreachable_clients
+    }
+}

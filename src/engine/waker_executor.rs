@@ -1,0 +1,355 @@
+//! Wakes the application's tasks where a waker that blocks or panics harms nobody but its owner.
+//!
+//! A waker is the application's code wherever its executor is not tokio: a combinator's, another executor's, a test's. It
+//! is called by whatever completes what the task waits for, which is often a task that keeps leases alive. So a future of
+//! the application's that waits for such a task is [`WithWakerProxy`]: where its waker is not one of tokio's own, which only
+//! put a task into a queue, what is registered in its place is a waker that hands the real one to a thread.
+//!
+//! One thread calls the wakers one after the other, a second one is ready to replace it: a waker that does not return
+//! in `STUCK_AFTER` keeps its thread and delays the others by no more than that.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use super::fork_detector::ForkDetector;
+
+/// A waker that takes longer is left to its thread, and another thread goes on.
+const STUCK_AFTER: Duration = Duration::from_millis(20);
+
+/// How long a thread waits for another waker before it ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How many threads wait for wakers: one to call them, one to replace it.
+const MAX_IDLE_THREADS: usize = 2;
+
+/// Where one client's tasks are woken. Clones wake in the same place.
+#[derive(Clone, Debug, Default)]
+pub struct WakerExecutor(Option<Arc<PoolHandle>>);
+
+/// Ends the idle threads with the last clone of [`WakerExecutor`].
+#[derive(Debug)]
+struct PoolHandle(Arc<WakerPool>);
+
+/// See [`WakerExecutor::with_proxy_unpin`].
+#[derive(Debug)]
+pub struct WithWakerProxy<'a, F> {
+    future: F,
+    waker_executor: &'a WakerExecutor,
+    waker_proxy: WakerProxy,
+}
+
+/// What is registered in place of one task's waker, if anything has to be.
+#[derive(Debug, Default)]
+pub struct WakerProxy(Option<Box<(Waker, Waker)>>);
+
+impl WakerExecutor {
+    /// Wakes in the thread that completes what a task waits for: where one runtime does everything, under a clock that may
+    /// be paused. A panic ends there all the same.
+    pub const fn inline() -> Self {
+        Self(None)
+    }
+
+    /// Wakes from threads that exist only while they are needed.
+    pub fn threads() -> Self {
+        Self(Some(Arc::new(PoolHandle(Arc::new(WakerPool {
+            fork_detector: ForkDetector::current(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })))))
+    }
+
+    /// Awaits a future whose task is woken as this type promises.
+    pub async fn with_proxy<F>(&self, future: F) -> F::Output
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        self.with_proxy_unpin(pin!(future)).await
+    }
+
+    /// The same for a future that can be moved.
+    pub const fn with_proxy_unpin<F: Future + Unpin>(&self, future: F) -> WithWakerProxy<'_, F> {
+        WithWakerProxy {
+            future,
+            waker_executor: self,
+            waker_proxy: WakerProxy::NONE,
+        }
+    }
+}
+
+impl WakerProxy {
+    /// Nothing yet.
+    pub const NONE: Self = Self(None);
+
+    /// What to register in place of `waker`.
+    pub fn waker<'a>(&'a mut self, waker_executor: &WakerExecutor, waker: &'a Waker) -> &'a Waker {
+        if is_trusted(waker) {
+            return waker;
+        }
+        if self
+            .0
+            .as_ref()
+            .is_none_or(|cached| !cached.0.will_wake(waker))
+        {
+            let pool = waker_executor.0.as_ref().map(|handle| handle.0.clone());
+            let relay = RelayWaker {
+                waker: Some(waker.clone()),
+                is_pending: AtomicBool::new(false),
+                pool,
+            };
+            self.0 = Some(Box::new((waker.clone(), Waker::from(Arc::new(relay)))));
+        }
+        match &self.0 {
+            Some(cached) => &cached.1,
+            None => waker,
+        }
+    }
+}
+
+impl<F: Future + Unpin> Future for WithWakerProxy<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self {
+            future,
+            waker_executor,
+            waker_proxy,
+        } = &mut *self;
+        let waker = waker_proxy.waker(waker_executor, cx.waker());
+        Pin::new(future).poll(&mut Context::from_waker(waker))
+    }
+}
+
+/// Takes the place of one task's waker.
+struct RelayWaker {
+    /// Always there until this is dropped.
+    waker: Option<Waker>,
+    /// A call is due that has not begun: another one would say nothing more.
+    is_pending: AtomicBool,
+    pool: Option<Arc<WakerPool>>,
+}
+
+impl Wake for RelayWaker {
+    fn wake(self: Arc<Self>) {
+        if self.is_pending.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        match self.pool.clone() {
+            Some(pool) => pool.push(WakerCall::Wake(self)),
+            None => WakerCall::Wake(self).run(),
+        }
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        Self::wake(self.clone());
+    }
+}
+
+impl Drop for RelayWaker {
+    fn drop(&mut self) {
+        // Dropping a waker is its owner's code, too.
+        if let (Some(waker), Some(pool)) = (self.waker.take(), &self.pool)
+            && PROTECTED.get()
+        {
+            pool.push(WakerCall::Drop(waker));
+        }
+    }
+}
+
+/// Something to call of a waker.
+enum WakerCall {
+    Wake(Arc<RelayWaker>),
+    Drop(Waker),
+}
+
+impl WakerCall {
+    fn run(self) {
+        let call = || match self {
+            Self::Wake(relay) => {
+                relay.is_pending.store(false, Ordering::Release);
+                if let Some(waker) = &relay.waker {
+                    waker.wake_by_ref();
+                }
+            }
+            Self::Drop(waker) => drop(waker),
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+            // What was thrown may panic again when it is dropped.
+            std::mem::forget(panic);
+        }
+    }
+}
+
+/// The threads of one client that call wakers.
+struct WakerPool {
+    fork_detector: ForkDetector,
+    state: Mutex<PoolState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct PoolState {
+    calls: VecDeque<WakerCall>,
+    /// Which call is being made, and since when. A thread whose call is no longer this one has been replaced.
+    current: Option<(u64, Instant)>,
+    made: u64,
+    /// Threads that wait, and those that have been started and do not yet.
+    idle: usize,
+    starting: usize,
+    closed: bool,
+}
+
+impl WakerPool {
+    /// Never blocks on a waker, never panics.
+    fn push(self: &Arc<Self>, call: WakerCall) {
+        // The threads are not in a forked child, and the lock may be held for ever there.
+        if self.fork_detector.has_forked() {
+            return std::mem::forget(call);
+        }
+        let mut state = self.lock();
+        state.calls.push_back(call);
+        if state.idle > 0 {
+            self.changed.notify_one();
+            return;
+        }
+        if state.current.is_none() && state.starting == 0 && !self.start(&mut state) {
+            // No thread is to be had: better here than never.
+            let calls = std::mem::take(&mut state.calls);
+            drop(state);
+            calls.into_iter().for_each(WakerCall::run);
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "ends when it is not needed")]
+    fn start(self: &Arc<Self>, state: &mut PoolState) -> bool {
+        let pool = self.clone();
+        let thread = std::thread::Builder::new().name("distlock-wake".into());
+        let started = thread.spawn(move || pool.run()).is_ok();
+        state.starting += usize::from(started);
+        started
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a waker's time is real")]
+    fn run(self: &Arc<Self>) {
+        let mut state = self.lock();
+        state.starting -= 1;
+        loop {
+            if state.calls.is_empty() {
+                if state.closed || state.idle >= MAX_IDLE_THREADS {
+                    return;
+                }
+                let timed_out;
+                (state, timed_out) = self.wait(state, IDLE_TIMEOUT);
+                if timed_out && state.calls.is_empty() {
+                    return;
+                }
+                continue;
+            }
+            if let Some((_, since)) = state.current {
+                let left = STUCK_AFTER.saturating_sub(since.elapsed());
+                if !left.is_zero() {
+                    (state, _) = self.wait(state, left);
+                    continue;
+                }
+            }
+            let Some(call) = state.calls.pop_front() else {
+                continue;
+            };
+            state.made += 1;
+            let number = state.made;
+            state.current = Some((number, Instant::now()));
+            if state.idle + state.starting == 0 {
+                self.start(&mut state);
+            }
+            drop(state);
+            call.run();
+            state = self.lock();
+            if state.current.is_some_and(|(current, _)| current == number) {
+                state.current = None;
+            }
+        }
+    }
+
+    fn wait<'a>(
+        &self,
+        mut state: MutexGuard<'a, PoolState>,
+        limit: Duration,
+    ) -> (MutexGuard<'a, PoolState>, bool) {
+        state.idle += 1;
+        let waited = self.changed.wait_timeout(state, limit);
+        let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.idle -= 1;
+        (state, timeout.timed_out())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for PoolHandle {
+    fn drop(&mut self) {
+        if !self.0.fork_detector.has_forked() {
+            self.0.lock().closed = true;
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+impl fmt::Debug for WakerPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// Whether this thread keeps leases alive, or carries out the calls of others: it is to run no code of the application's.
+    static PROTECTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as one that keeps leases alive, or carries out the calls of others.
+pub fn protect_this_thread() {
+    PROTECTED.set(true);
+}
+
+/// Whether this thread is to run no code of the application's.
+pub fn is_protected() -> bool {
+    PROTECTED.get()
+}
+
+/// The wakers of tokio's own tasks and threads (of a task, of a thread that blocks on a future, and of a runtime that
+/// does), and those of this library that run no code of the application's. Not a lock: every call looks here.
+static TRUSTED: [OnceLock<RawWakerVTable>; 8] = [const { OnceLock::new() }; 8];
+
+/// Resolves at once. The waker that it is polled with is one of tokio's, as its caller knows: wakers like it
+/// are called directly from now on, which spares their tasks a detour.
+pub fn trust_this_waker() -> impl Future<Output = ()> + Send {
+    std::future::poll_fn(|cx| {
+        trust(cx.waker());
+        Poll::Ready(())
+    })
+}
+
+/// The waker runs no code of the application's, as its caller knows: wakers like it are called directly from now on.
+pub fn trust(waker: &Waker) {
+    if !is_trusted(waker) {
+        let vtable = *waker.vtable();
+        // Where all are taken, the detour is taken.
+        let _ = TRUSTED.iter().find(|slot| slot.set(vtable).is_ok());
+    }
+}
+
+fn is_trusted(waker: &Waker) -> bool {
+    let cached = TRUSTED.iter().map_while(OnceLock::get);
+    cached.into_iter().any(|vtable| vtable == waker.vtable())
+}
+
+#[cfg(test)]
+mod tests;

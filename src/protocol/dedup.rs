@@ -1,0 +1,219 @@
+//! Changes of what is nobody's, each carried out once however often it is asked for.
+//!
+//! A count that is lowered by one is lowered twice if the request comes twice: nothing in the number tells. So each such
+//! request brings a number of its client's own, and what came of it is kept beside the count until the client has said
+//! that it knows. Every request says so of those before it; what is below that is refused if it still comes, out of a
+//! connection that was given up.
+
+use super::tombstones::TOMBSTONE_TTL;
+use super::{ClientId, Moment, OwnerId, Reply};
+
+/// Which request of which client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct IdempotencyKey {
+    /// The client, and the request's number: greater than those of all it asked before.
+    pub id: OwnerId,
+    /// No answer to a lesser number is waited for any more.
+    pub acked_below: i64,
+}
+
+/// Whether a store surely still knows of a request that was first sent then.
+pub fn is_remembered(begun: Moment, now: Moment) -> bool {
+    // The rest is for a request that takes its time.
+    now.since(begun) < TOMBSTONE_TTL / 2
+}
+
+/// The effect of a change.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+pub enum RecordedOutcome {
+    /// It found the one number and left the other.
+    Altered(Option<i64>, Option<i64>),
+    /// It took so many permits.
+    Took(u32),
+    /// It is not to be.
+    Undone,
+}
+
+/// Those of one name.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(
+    feature = "sqlite",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(transparent)
+)]
+pub struct DedupTable(Vec<ClientKeys>);
+
+/// Those of one client.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
+struct ClientKeys {
+    /// Whose, and the least number that is not refused.
+    least: OwnerId,
+    done: Vec<(i64, RecordedOutcome)>,
+    until: Moment,
+}
+
+impl DedupTable {
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What came of a request, if it has come before, or is too late.
+    pub fn recorded(&self, id: OwnerId) -> Option<RecordedOutcome> {
+        let keys = self.0.iter().find(|keys| keys.is_of(id.client()))?;
+        if id.number() < keys.least.number() {
+            return Some(RecordedOutcome::Undone);
+        }
+        let done = keys.done.iter().find(|(number, _)| *number == id.number());
+        done.map(|(_, effect)| *effect)
+    }
+
+    /// A request was carried out; those before it that are settled are forgotten.
+    pub fn record(&mut self, key: IdempotencyKey, effect: RecordedOutcome, now: Moment) {
+        let keys = self.keys(key.id, now);
+        let least = keys.least.number().max(key.acked_below);
+        keys.least = OwnerId::new(key.id.client(), least);
+        keys.done.retain(|(number, _)| *number >= least);
+        keys.done.push((key.id.number(), effect));
+    }
+
+    /// A request is not to be. How many permits it had taken, if it had come.
+    pub fn undo(&mut self, id: OwnerId, now: Moment) -> Option<u32> {
+        match self.recorded(id) {
+            Some(RecordedOutcome::Undone | RecordedOutcome::Altered(..)) => None,
+            known => {
+                let keys = self.keys(id, now);
+                keys.done.retain(|(number, _)| *number != id.number());
+                keys.done.push((id.number(), RecordedOutcome::Undone));
+                match known {
+                    Some(RecordedOutcome::Took(count)) => Some(count),
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    /// Forgets what cannot come any more.
+    pub fn expire(&mut self, now: Moment) {
+        self.0.retain(|keys| keys.until > now);
+    }
+
+    /// Forgets a client of which nothing can come any more.
+    pub fn remove_client(&mut self, client: ClientId) {
+        self.0.retain(|keys| !keys.is_of(client));
+    }
+
+    fn keys(&mut self, id: OwnerId, now: Moment) -> &mut ClientKeys {
+        let place = self.0.iter().position(|keys| keys.is_of(id.client()));
+        let place = place.unwrap_or_else(|| {
+            self.0.push(ClientKeys {
+                least: OwnerId::new(id.client(), i64::MIN),
+                done: Vec::new(),
+                until: now,
+            });
+            self.0.len() - 1
+        });
+        let keys = &mut self.0[place];
+        keys.until = now + TOMBSTONE_TTL;
+        keys
+    }
+}
+
+impl ClientKeys {
+    fn is_of(&self, client: ClientId) -> bool {
+        self.least.client() == client
+    }
+}
+
+impl From<RecordedOutcome> for Reply {
+    fn from(effect: RecordedOutcome) -> Self {
+        match effect {
+            RecordedOutcome::Altered(before, after) => Self::Altered { before, after },
+            RecordedOutcome::Took(_) => Self::Granted { token: None },
+            RecordedOutcome::Undone => Self::Undone,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn now() -> Moment {
+        Moment::at(Duration::from_secs(1))
+    }
+
+    fn id(number: i64) -> OwnerId {
+        OwnerId::new(ClientId::new([7; 16]), number)
+    }
+
+    fn key(number: i64, acked_below: i64) -> IdempotencyKey {
+        IdempotencyKey {
+            id: id(number),
+            acked_below,
+        }
+    }
+
+    #[test]
+    fn what_was_done_is_known_until_it_is_settled_and_refused_from_then_on() {
+        let mut dedup = DedupTable::default();
+        let effect = RecordedOutcome::Altered(Some(2), Some(1));
+        dedup.record(key(5, 5), effect, now());
+        assert_eq!(dedup.recorded(id(5)), Some(effect));
+        assert_eq!(dedup.recorded(id(6)), None, "it may come");
+        dedup.record(key(7, 6), effect, now());
+        assert_eq!(dedup.recorded(id(5)), Some(RecordedOutcome::Undone));
+        assert_eq!(dedup.recorded(id(6)), None, "it may still come");
+        assert_eq!(dedup.0[0].done.len(), 1, "what is settled is forgotten");
+    }
+
+    #[test]
+    fn a_request_that_comes_late_settles_nothing_anew() {
+        let mut dedup = DedupTable::default();
+        dedup.record(key(9, 8), RecordedOutcome::Took(1), now());
+        dedup.record(key(8, 2), RecordedOutcome::Took(1), now());
+        assert_eq!(dedup.recorded(id(7)), Some(RecordedOutcome::Undone));
+    }
+
+    #[test]
+    fn what_was_taken_is_given_back_once() {
+        let mut dedup = DedupTable::default();
+        dedup.record(key(1, 1), RecordedOutcome::Took(3), now());
+        assert_eq!(dedup.undo(id(1), now()), Some(3));
+        assert_eq!(dedup.undo(id(1), now()), None);
+        assert_eq!(dedup.undo(id(2), now()), None);
+        assert_eq!(
+            dedup.recorded(id(2)),
+            Some(RecordedOutcome::Undone),
+            "it never will be"
+        );
+    }
+
+    #[test]
+    fn all_is_forgotten_when_nothing_can_come_any_more() {
+        let mut dedup = DedupTable::default();
+        dedup.record(key(1, 1), RecordedOutcome::Undone, now());
+        dedup.expire(now() + TOMBSTONE_TTL / 2);
+        assert!(!dedup.is_empty());
+        dedup.expire(now() + TOMBSTONE_TTL);
+        assert!(dedup.is_empty());
+    }
+
+    #[test]
+    fn who_asks_again_does_so_long_before_all_is_forgotten() {
+        let mut dedup = DedupTable::default();
+        dedup.record(key(1, 1), RecordedOutcome::Undone, now());
+        let late = now() + TOMBSTONE_TTL / 2;
+        assert!(is_remembered(now(), now() + TOMBSTONE_TTL / 3) && !is_remembered(now(), late));
+        dedup.expire(late + TOMBSTONE_TTL / 3);
+        assert!(!dedup.is_empty());
+    }
+}

@@ -75,7 +75,7 @@ pub(crate) const WITHOUT_SCRIPTS: &str = "`?scripts=off`";
 
 /// The commands of plain locks. INFO, which servers for rent often forbid, is not among them.
 pub(crate) fn commands() -> Vec<&'static str> {
-    listed(README, "and of the commands `")
+    listed(CONNECTING, "and of the commands `")
 }
 
 /// What simple locks need beside that.
@@ -146,7 +146,7 @@ pub(crate) fn of_counting() -> Vec<&'static str> {
 
 /// What it takes to say what one is called, and to see that of others.
 pub(crate) fn of_labels() -> Vec<&'static str> {
-    listed(README, "For a label also `")
+    listed(CONNECTING, "For a label also `")
 }
 
 /// What locks of other kinds need in place of all that, without scripts.
@@ -156,7 +156,6 @@ pub(crate) fn without_scripts() -> Vec<&'static str> {
 
 const CONNECTING: &str = include_str!("../../docs/connecting.md");
 const FENCED: &str = include_str!("../../docs/fencing.md");
-const README: &str = include_str!("../../README.md");
 const REDISSON: &str = include_str!("../../docs/redisson.md");
 const SIMPLE: &str = include_str!("../../docs/simple-lock.md");
 
